@@ -1,0 +1,72 @@
+"""Every error a user of phonograd can meet, and the exit code of each.
+
+A message names the thing, what was expected, what was found and the next step. The command line prints it as one
+line on stderr and leaves with `exit_code`; the server turns it into problem+json. Code 1 is kept for bugs, 2 for
+wrong usage of a command (click's), 130 for an interrupt.
+"""
+
+
+class PhonogradError(Exception):
+    """Base of all errors that are a user's to mend. `exit_code` is documented in README.md."""
+
+    exit_code = 1
+
+
+class TextError(PhonogradError):
+    """A text is missing, empty, or too short to fill one window."""
+
+    exit_code = 3
+
+
+class VocabularyError(PhonogradError):
+    """A vocabulary file breaks its format: duplicates, missing `<unk>` or `<eos>`, wrong size."""
+
+    exit_code = 4
+
+
+class ArtifactsError(PhonogradError):
+    """An artifacts folder is missing, half written, of another schema version, or altered (hash)."""
+
+    exit_code = 5
+
+
+class WeightsError(PhonogradError):
+    """A tensor file is truncated or hostile, or its tensors have a wrong name, shape, dtype, or are not finite."""
+
+    exit_code = 6
+
+
+class UpdateError(PhonogradError):
+    """An update file is not one, names an unknown codec, or was made from another model."""
+
+    exit_code = 7
+
+
+class ServerRefusedError(PhonogradError):
+    """The aggregation server answered, and said no."""
+
+    exit_code = 8
+
+
+class ServerUnreachableError(PhonogradError):
+    """The aggregation server did not answer, or the connection broke off."""
+
+    exit_code = 9
+
+
+class MissingExtraError(PhonogradError):
+    """A command needs an optional dependency that is not installed."""
+
+    exit_code = 10
+
+
+class StorageError(PhonogradError):
+    """The file system refused: disk full, no permission, not a folder."""
+
+    exit_code = 11
+
+
+class TrainingError(PhonogradError):
+    """Training left the finite numbers: the loss or a weight is NaN or infinite."""
+
+    exit_code = 12

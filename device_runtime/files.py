@@ -1,0 +1,66 @@
+"""Writing files so that a reader sees a whole one or none: temporary name, fsync, rename, fsync of the folder."""
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from device_runtime.errors import StorageError
+
+HASH_CHUNK_BYTES = 1 << 20
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes, read in chunks. Raises OSError as `open` does."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(HASH_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError raised inside into a StorageError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"{path}: cannot write: {reason}; free space or choose another place") from error
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that appears at `path`, whole and on disk, when the block ends; on any error nothing appears.
+
+    Raises StorageError if the file system refuses (disk full, permission, no such folder).
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with storage_errors(path), partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        with storage_errors(path):
+            partial.replace(path)
+            sync_folder(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a small file atomically. Raises StorageError."""
+    with atomic_file(path) as file:
+        file.write(data)

@@ -1,0 +1,133 @@
+"""The update a phone sends: a tensor file with the parts of one codec and the facts a server needs to fold it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from device_runtime.codecs import Codec, Tile, codec_named
+from device_runtime.errors import UpdateError
+from device_runtime.tensor_file import (
+    Array,
+    TensorFile,
+    TensorSpec,
+    WrittenFile,
+    check_finite,
+    check_specs,
+    save_tensors,
+    spec_of,
+)
+
+FORMAT = "phonograd-update"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class UpdateInfo:
+    """Metadata of an update.
+
+    base_sha256: hash of the tensor file the phone started from; round: the server's number of the round it belongs to;
+    tokens: tokens trained, the weight of a token-weighted average; seed: of the rehearsal draw and of random codecs.
+    """
+
+    base_sha256: str
+    round: int
+    tokens: int
+    codec: str
+    seed: int
+
+
+def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
+    """Encode trained weights against `base` with the codec `info` names and write the file atomically.
+
+    Raises WeightsError for weights that are not finite or do not fit the base, UpdateError for an unknown codec,
+    StorageError when the disk refuses.
+    """
+    codec = codec_named(info.codec)
+    check_specs("trained weights", {name: spec_of(name, array) for name, array in trained.items()}, base.specs.values())
+    parts: dict[str, Array] = {}
+    for name, spec in base.specs.items():
+        check_finite("trained weights", name, trained[name])
+        parts |= codec.encode(spec, base.read(name), trained[name])
+    metadata = {"format": FORMAT, "version": str(FORMAT_VERSION)}
+    return save_tensors(path, parts, metadata | {key: str(value) for key, value in asdict(info).items()})
+
+
+class UpdateFile:
+    """An update open for reading. Raises WeightsError (not a tensor file) or UpdateError (not an update) on opening."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.tensors = TensorFile(path)
+        try:
+            self.info = _parse_info(path, self.tensors.metadata)
+            self.codec: Codec = codec_named(self.info.codec)
+        except BaseException:
+            self.tensors.close()
+            raise
+
+    def __enter__(self) -> "UpdateFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.tensors.close()
+
+    def check(self, base: TensorFile, base_sha256: str) -> None:
+        """Hold the whole update against the model it must be for, one tile in memory at a time.
+
+        Raises UpdateError (another base model, parts that disagree) or WeightsError (name, shape, dtype, not finite).
+        """
+        if self.info.base_sha256 != base_sha256:
+            raise UpdateError(
+                f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
+                "fetch the current model and train again"
+            )
+        expected = [part for spec in base.specs.values() for part in self.codec.expects(spec, self.tensors)]
+        check_specs(str(self.path), self.tensors.specs, expected)
+        for name, spec in base.specs.items():
+            for _, values in self.tiles(spec, base):
+                check_finite(str(self.path), name, values)
+
+    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+        """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move."""
+        return self.codec.decode(spec, self.tensors, base)
+
+    def weights(self, base: TensorFile) -> dict[str, Array]:
+        """All trained weights, in memory: base with the update's tiles written over it."""
+        decoded = {}
+        for name, spec in base.specs.items():
+            flat = np.array(base.read(name)).reshape(-1)
+            for start, values in self.tiles(spec, base):
+                flat[start : start + len(values)] = values
+            decoded[name] = flat.reshape(spec.shape)
+        return decoded
+
+
+def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:
+    if metadata.get("format") != FORMAT:
+        raise UpdateError(f"{path}: not an update: metadata has no format={FORMAT}; write one with: phonograd train")
+    if metadata.get("version") != str(FORMAT_VERSION):
+        raise UpdateError(f"{path}: update version {FORMAT_VERSION} expected, found {metadata.get('version')}")
+    try:
+        info = UpdateInfo(
+            base_sha256=metadata["base_sha256"],
+            round=_count(metadata["round"]),
+            tokens=_count(metadata["tokens"]),
+            codec=metadata["codec"],
+            seed=_count(metadata["seed"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise UpdateError(f"{path}: metadata is missing or malformed: {error}") from error
+    if info.tokens == 0:
+        raise UpdateError(f"{path}: 0 tokens trained, expected at least 1")
+    return info
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError(f"{text[:20]!r} is not a count")
+    return int(text)
