@@ -59,7 +59,9 @@ class RowsF32:
             return
         rows = update.read(f"{spec.name}.rows").astype(np.int64)
         count = spec.elements // spec.row
-        if len(rows) and (rows[-1] >= count or (np.diff(rows) <= 0).any()):
+        if len(rows) == 0:
+            return
+        if rows[-1] >= count or (np.diff(rows) <= 0).any():
             raise UpdateError(f"{update.path}: {spec.name}.rows: expected rising row numbers below {count}")
         run_starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
         run_stops = np.append(run_starts[1:], len(rows))

@@ -1,0 +1,22 @@
+"""Backends by the name that `--backend` uses; a backend's runtime is imported when it is asked for."""
+
+from pathlib import Path
+
+from device_runtime.backends.base import Backend, BackendOptions
+from device_runtime.manifest import Artifacts
+
+BACKENDS = ("ort",)
+DEFAULT_BACKEND = "ort"
+
+__all__ = ["BACKENDS", "DEFAULT_BACKEND", "Backend", "BackendOptions", "load_backend"]
+
+
+def load_backend(
+    name: str, artifacts: Artifacts, weights: Path | None = None, options: BackendOptions | None = None
+) -> Backend:
+    """Load artifacts into the backend of that name. Raises what `Backend.load` raises."""
+    if name != "ort":
+        raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}")
+    from device_runtime.backends.ort import OrtBackend
+
+    return OrtBackend.load(artifacts, weights, options or BackendOptions())

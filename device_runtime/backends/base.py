@@ -1,0 +1,58 @@
+"""What the trainer asks of a backend, and what it is started with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from device_runtime.manifest import Artifacts
+from device_runtime.tensor_file import Array
+from device_runtime.vocabulary import Ids
+from device_runtime.windows import Window
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """How a backend runs: CPU threads, and the seed of its dropout masks."""
+
+    threads: int = 2
+    seed: int = 0
+
+
+class Backend(Protocol):
+    """Executes an artifacts folder. Not thread-safe: one caller at a time.
+
+    Recurrent states start at zero, carry over from call to call within one text, and return to zero with `reset`.
+    """
+
+    @classmethod
+    def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "Backend":
+        """Start from the folder's weights, or from a tensor file of the same shapes (canonical names, float32).
+
+        Raises WeightsError for weights that do not fit, MissingExtraError when the runtime is not installed.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Set the recurrent states to zero: a new text begins."""
+        ...
+
+    def step(self, window: Window, learning_rate: float) -> float:
+        """Train on one window; the loss as the manifest defines it, before the update."""
+        ...
+
+    def logits(self, tokens: Ids) -> Floats:
+        """Scores [T·B, V] float32 of every next word after tokens [T, B], T and B free; without dropout."""
+        ...
+
+    def weights(self) -> dict[str, Array]:
+        """The current trainable tensors, float32, copies."""
+        ...
+
+    def close(self) -> None:
+        """Free what the backend holds; it can't be used afterwards."""
+        ...

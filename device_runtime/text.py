@@ -1,0 +1,45 @@
+"""Messages and tokens. FORMAT.md, "Text", is the rule; this is its first implementation."""
+
+import re
+from pathlib import Path
+
+from device_runtime.errors import TextError
+
+_FOLDS = (
+    (b"\xe2\x80\x98", b"'"),  # U+2018
+    (b"\xe2\x80\x99", b"'"),  # U+2019
+    (b"\xe2\x80\x9c", b'"'),  # U+201C
+    (b"\xe2\x80\x9d", b'"'),  # U+201D
+    (b"\xe2\x80\xa6", b"..."),  # U+2026
+    (b"\xe2\x80\x93", b"-"),  # U+2013
+    (b"\xe2\x80\x94", b"-"),  # U+2014
+    (b"\xc2\xa0", b" "),  # U+00A0
+)
+_TOKEN = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
+
+
+def tokenize(message: bytes) -> list[bytes]:
+    """Tokens of one message, on bytes: broken UTF-8 is no special case."""
+    message = message.lower()  # bytes.lower folds ASCII only
+    for mark, plain in _FOLDS:
+        message = message.replace(mark, plain)
+    return _TOKEN.findall(message)
+
+
+def split_messages(data: bytes) -> list[bytes]:
+    """The messages of a text: its lines, ended by a line feed, less those that hold no token."""
+    return [line for line in data.split(b"\n") if _TOKEN.search(line.lower())]
+
+
+def read_messages(path: Path) -> list[bytes]:
+    """The messages of a text file. Raises TextError if it can't be read or holds none."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TextError(
+            f"{path}: cannot be read: {error.strerror}; expected a text file, one message a line"
+        ) from error
+    messages = split_messages(data)
+    if not messages:
+        raise TextError(f"{path}: no words found in {len(data)} bytes; expected a text, one message a line")
+    return messages

@@ -1,0 +1,88 @@
+"""One epoch on the phone: paper P's round from a phone's side, without the sending."""
+
+import math
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from device_runtime.backends.base import Backend
+from device_runtime.errors import TextError, TrainingError
+from device_runtime.manifest import TrainingConfig
+from device_runtime.rehearsal import TrainingText
+from device_runtime.windows import windows
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did and cost.
+
+    losses: nats a token, as they were before each step's update (LwF: of its own loss); step_seconds: wall time of each
+    step; peak_rss_bytes: of the whole process so far.
+    """
+
+    steps: int
+    tokens: int
+    user_tokens: int
+    general_tokens: int
+    user_share: float
+    learning_rate: float
+    clip_norm: float | None
+    loss_reduction: str
+    losses: tuple[float, ...]
+    step_seconds: tuple[float, ...]
+    seconds: float
+    peak_rss_bytes: int
+
+
+def train_epoch(
+    backend: Backend,
+    training: TrainingConfig,
+    text: TrainingText,
+    learning_rate: float | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> EpochReport:
+    """Train once over a text, from zero states. `progress` hears (steps done, steps in all, nats a token).
+
+    learning_rate None: the artifacts' own. Raises TextError if the text does not fill one window of B·T tokens,
+    TrainingError when a loss is not finite.
+    """
+    rate = training.learning_rate if learning_rate is None else learning_rate
+    window_tokens = training.minibatch * training.bptt
+    if len(text.stream) < window_tokens:
+        raise TextError(
+            f"training text: {window_tokens} tokens expected (one window: minibatch {training.minibatch} x BPTT "
+            f"{training.bptt}), found {len(text.stream)}; give more text"
+        )
+    layout = list(windows(text.stream, training.minibatch, training.bptt))
+    losses: list[float] = []
+    step_seconds: list[float] = []
+    backend.reset()
+    began = time.perf_counter()
+    for window in layout:
+        step_began = time.perf_counter()
+        loss = backend.step(window, rate)
+        step_seconds.append(time.perf_counter() - step_began)
+        if training.loss_reduction == "sum_over_time":
+            loss *= training.minibatch / window.predictions
+        losses.append(loss)
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"step {len(losses)}: loss is {loss}; lower the learning rate ({rate}) or clip (export --clip-norm)"
+            )
+        if progress is not None:
+            progress(len(losses), len(layout), loss)
+    return EpochReport(
+        steps=len(layout),
+        tokens=len(text.stream),
+        user_tokens=text.user_tokens,
+        general_tokens=text.general_tokens,
+        user_share=text.user_share,
+        learning_rate=rate,
+        clip_norm=training.clip_norm,
+        loss_reduction=training.loss_reduction,
+        losses=tuple(losses),
+        step_seconds=tuple(step_seconds),
+        seconds=time.perf_counter() - began,
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )

@@ -1,0 +1,182 @@
+"""Writes the artifacts folder: ONNX Runtime training artifacts, weights, vocabulary, manifest (ARCHITECTURE.md)."""
+
+import contextlib
+import hashlib
+import os
+import platform
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from device_runtime.errors import ArtifactsError, MissingExtraError, StorageError
+from device_runtime.files import sha256_of_file, storage_errors, sync_folder, write_bytes
+from device_runtime.manifest import (
+    EVAL_MODEL,
+    FILES,
+    VOCABULARY,
+    WEIGHTS,
+    Artifacts,
+    FileEntry,
+    Manifest,
+    TensorEntry,
+    TrainingConfig,
+    open_artifacts,
+)
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.tensor_file import Array, check_finite, check_specs, save_tensors, spec_of
+from device_runtime.vocabulary import Vocabulary
+
+try:
+    import onnx
+    from onnxruntime.training import artifacts as ort_artifacts
+    from onnxruntime.training import onnxblock
+
+    from export.onnx_graph import LOSS, TEACHER_PREFIX, Graph, evaluation_graph, training_graph
+except ImportError as error:
+    raise MissingExtraError(
+        f"export needs onnx and onnxruntime-training-cpu ({error}); install them with: pip install 'phonograd[export]'"
+    ) from error
+
+OLD_SUFFIX = "replaced"
+
+
+class _LossIsInTheGraph(onnxblock.Block):  # type: ignore[misc]  # onnxruntime has no types
+    """Our forward graph ends in the loss already: pass its name on."""
+
+    def build(self, loss: str) -> str:
+        return loss
+
+
+def export_artifacts(
+    folder: Path,
+    config: LanguageModelConfig,
+    training: TrainingConfig,
+    weights: dict[str, Array],
+    vocabulary: Vocabulary,
+    progress: Callable[[str], None] | None = None,
+    overwrite: bool = False,
+) -> Artifacts:
+    """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
+
+    weights: canonical tensors (LanguageModelConfig.tensor_specs), float32. `progress` hears the name of each stage.
+    Raises WeightsError (shapes, not finite), ArtifactsError (folder exists; vocabulary of another size), StorageError.
+    """
+    if folder.exists() and not overwrite:
+        raise ArtifactsError(f"{folder}: already there; choose another --out or give --overwrite")
+    if len(vocabulary) != config.vocabulary:
+        raise ArtifactsError(
+            f"{vocabulary.source}: {config.vocabulary} words expected by the model, found {len(vocabulary)}"
+        )
+    check_specs("weights", {name: spec_of(name, array) for name, array in weights.items()}, config.tensor_specs())
+    for name, array in weights.items():
+        check_finite("weights", name, array)
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    with storage_errors(folder):
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+    try:
+        _fill(partial, config, training, weights, vocabulary, progress or (lambda stage: None))
+        with storage_errors(folder):
+            _put_in_place(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return open_artifacts(folder, verify=False)
+
+
+def _put_in_place(partial: Path, folder: Path) -> None:
+    replaced = folder.with_name(f"{partial.name}.{OLD_SUFFIX}")
+    if folder.exists():
+        folder.rename(replaced)
+    partial.rename(folder)
+    sync_folder(folder.absolute().parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _fill(
+    folder: Path,
+    config: LanguageModelConfig,
+    training: TrainingConfig,
+    weights: dict[str, Array],
+    vocabulary: Vocabulary,
+    progress: Callable[[str], None],
+) -> None:
+    progress("gradient graph")
+    graph = training_graph(config, training, weights)
+    try:
+        _write_training_artifacts(folder, graph, training)
+        progress("evaluation graph")
+        _write_evaluation_model(folder, evaluation_graph(config, weights), graph.frozen)
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot write: {error.strerror}; free space or choose another place") from error
+    progress("weights")
+    save_tensors(folder / WEIGHTS, weights)
+    write_bytes(folder / VOCABULARY, vocabulary.to_bytes())
+    progress("hashes")
+    manifest = Manifest(
+        model=config,
+        training=training,
+        states=tuple(graph.states),
+        tensors=tuple(_tensor_entry(name, array) for name, array in weights.items()),
+        files={name: FileEntry((folder / name).stat().st_size, sha256_of_file(folder / name)) for name in FILES},
+        tools={
+            **{package: version(package) for package in ("phonograd", "onnx", "onnxruntime-training-cpu", "numpy")},
+            "python": platform.python_version(),
+        },
+    )
+    manifest.write(folder)
+
+
+@contextlib.contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Drop what native code writes to stderr: the graph optimiser logs 40 lines at INFO whatever level is set.
+
+    Its errors come as exceptions, so nothing is lost.
+    """
+    saved = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def _write_training_artifacts(folder: Path, graph: Graph, training: TrainingConfig) -> None:
+    clip = None if training.clip_norm is None else onnxblock.optim.ClipGradNorm(training.clip_norm)
+    model = graph.model("training")
+    with _quiet_stderr():
+        ort_artifacts.generate_artifacts(
+            model,
+            requires_grad=graph.trainable,
+            frozen_params=graph.frozen,
+            loss=_LossIsInTheGraph(),
+            loss_input_names=[LOSS],
+            additional_output_names=[state.output for state in graph.states],
+            optimizer=onnxblock.optim.SGD(clip_grad=clip),
+            artifact_directory=folder,
+        )
+
+
+def _write_evaluation_model(folder: Path, graph: Graph, frozen: list[str]) -> None:
+    """Replace the generated evaluation model (fixed T and B, no logits) by ours; parameters become inputs, as there.
+
+    ONNX Runtime feeds every parameter of the checkpoint to it, so an LwF teacher's stand as inputs that nothing reads.
+    """
+    model = graph.model("evaluation")
+    parameters = {init.name: init for init in model.graph.initializer if init.name in graph.trainable}
+    for name in [*graph.trainable, *frozen]:
+        like = parameters[name.removeprefix(TEACHER_PREFIX)]
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, like.data_type, list(like.dims)))
+    for parameter in parameters.values():
+        model.graph.initializer.remove(parameter)
+    onnx.save(model, folder / EVAL_MODEL)
+
+
+def _tensor_entry(name: str, array: Array) -> TensorEntry:
+    data = np.ascontiguousarray(array, "<f4")
+    return TensorEntry(name, tuple(array.shape), "F32", hashlib.sha256(data.data.cast("B")).hexdigest())

@@ -1,0 +1,51 @@
+"""What an artifacts folder holds, for people and programs."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from device_runtime.errors import ArtifactsError, MissingExtraError
+from device_runtime.manifest import EVAL_MODEL, OPTIMIZER_MODEL, TRAINING_MODEL, Artifacts
+
+
+def operators(path: Path) -> dict[str, int]:
+    """How often each operator occurs in an ONNX file, most frequent first.
+
+    Raises ArtifactsError if the file is no ONNX model, MissingExtraError without the onnx package.
+    """
+    try:
+        import onnx  # noqa: PLC0415  # a server that inspects a folder has no onnx; it sees everything else
+    except ImportError as error:
+        raise MissingExtraError("operators need onnx; install it with: pip install 'phonograd[export]'") from error
+    try:
+        nodes = onnx.load(path).graph.node
+    except Exception as error:  # protobuf raises kinds of its own, by version
+        raise ArtifactsError(f"{path}: cannot be read as ONNX: {error}") from error
+    counts: dict[str, int] = {}
+    for node in nodes:
+        counts[node.op_type] = counts.get(node.op_type, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def describe(artifacts: Artifacts) -> dict[str, Any]:
+    """Parameters, bytes, operators of each graph (None without onnx), tensors, files, settings, tool versions."""
+    manifest = artifacts.manifest
+    graphs: dict[str, dict[str, int]] | None
+    try:
+        graphs = {name: operators(artifacts.path(name)) for name in (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL)}
+    except MissingExtraError:
+        graphs = None
+    return {
+        "folder": str(artifacts.folder),
+        "parameters": manifest.model.parameters,
+        "weights_bytes": 4 * manifest.model.parameters,
+        "folder_bytes": sum(entry.bytes for entry in manifest.files.values()),
+        "weights_sha256": artifacts.weights_sha256,
+        "model": dataclasses.asdict(manifest.model),
+        "training": dataclasses.asdict(manifest.training),
+        "operators": graphs,
+        "states": [dataclasses.asdict(state) for state in manifest.states],
+        "tensors": [dataclasses.asdict(tensor) for tensor in manifest.tensors],
+        "files": {name: dataclasses.asdict(entry) for name, entry in manifest.files.items()},
+        "tools": dict(manifest.tools),
+    }

@@ -1,0 +1,205 @@
+"""The forward graphs in ONNX, built node by node.
+
+torch's exporter re-slices and re-concatenates every recurrent weight inside the graph; here each parameter enters its
+node as it is stored (gates i,o,f,c or z,r,h), so that the gradient graph has no Slice or Concat of weights.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from device_runtime.manifest import StateTensor, TrainingConfig
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.tensor_file import Array
+from device_runtime.windows import IGNORED
+
+# Opset 15 with IR version 8 is what onnxruntime-training 1.19.2 differentiates without conversion.
+OPSET = 15
+IR_VERSION = 8
+TEACHER_PREFIX = "teacher."
+LOSS = "loss"
+LOGITS = "logits"
+
+
+@dataclass
+class Graph:
+    """A graph under construction; each method adds a node and returns the name of its output."""
+
+    nodes: list[Any] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    initializers: list[Any] = field(default_factory=list)
+    trainable: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)
+    states: list[StateTensor] = field(default_factory=list)
+
+    def node(self, operator: str, inputs: list[str], output: str, *more_outputs: str, **attributes: Any) -> str:
+        """Add an operator, named after its first output."""
+        self.nodes.append(helper.make_node(operator, inputs, [output, *more_outputs], name=output, **attributes))
+        return output
+
+    def constant(self, name: str, value: Array) -> str:
+        """Add a constant (an initializer that is no parameter)."""
+        self.initializers.append(numpy_helper.from_array(value, name))
+        return name
+
+    def input(self, name: str, dtype: int, shape: list[int | str]) -> str:
+        """Add a graph input."""
+        self.inputs.append(helper.make_tensor_value_info(name, dtype, shape))
+        return name
+
+    def output(self, name: str, dtype: int, shape: list[int | str]) -> None:
+        """Declare an existing value a graph output."""
+        self.outputs.append(helper.make_tensor_value_info(name, dtype, shape))
+
+    def model(self, name: str) -> Any:
+        """The finished ModelProto. Raises onnx's ValidationError if the graph is malformed (a bug)."""
+        graph = helper.make_graph(self.nodes, name, self.inputs, self.outputs, initializer=self.initializers)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="phonograd")
+        onnx.checker.check_model(model)
+        return model
+
+
+@dataclass(frozen=True)
+class Shape:
+    """T and B of a graph: numbers for the training graph (planned ahead), names for the free evaluation graph."""
+
+    steps: int | str
+    columns: int | str
+
+
+def add_language_model(
+    graph: Graph, config: LanguageModelConfig, weights: dict[str, Array], shape: Shape, dropout: float, prefix: str = ""
+) -> str:
+    """Add embedding, recurrent layers and output layer; returns the name of the logits [T·B, V].
+
+    `prefix` names a second, frozen copy. Dropout stands where Zaremba puts it: on the embedding, between layers, and
+    before the output layer, never on the recurrent connections.
+    """
+    names = graph.frozen if prefix else graph.trainable
+    for name, value in weights.items():
+        names.append(graph.constant(prefix + name, value))
+    x = graph.node("Gather", [f"{prefix}embedding.weight", "tokens"], f"{prefix}embedded")
+    for layer in range(config.layers):
+        x = _dropout(graph, x, dropout)
+        x = _recurrent_layer(graph, config, x, layer, shape, prefix)
+    x = _dropout(graph, x, dropout)
+    flat = graph.constant(f"{prefix}flat_hidden", np.array([-1, config.hidden], np.int64))
+    x = graph.node("Reshape", [x, flat], f"{prefix}hidden")
+    return _output_layer(graph, config, x, prefix)
+
+
+def _dropout(graph: Graph, x: str, probability: float) -> str:
+    if probability == 0:
+        return x
+    ratio = graph.constant(f"{x}.dropout_ratio", np.array(probability, np.float32))
+    training = graph.constant(f"{x}.dropout_on", np.array(True))
+    # The mask must be an output: the gradient reads it.
+    return graph.node("Dropout", [x, ratio, training], f"{x}.dropped", f"{x}.dropout_mask")
+
+
+def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: int, shape: Shape, prefix: str) -> str:
+    state_inputs, state_outputs = [], []
+    state_shape: list[int | str] = [1, shape.columns, config.hidden]
+    for state in config.states:
+        name = graph.input(f"{prefix}{state}{layer}", TensorProto.FLOAT, state_shape)
+        state_inputs.append(name)
+        state_outputs.append(f"{name}.next")
+        columns = shape.columns if isinstance(shape.columns, int) else 0
+        graph.states.append(StateTensor(name, f"{name}.next", (1, columns, config.hidden)))
+    weights = [f"{prefix}{config.cell}.{layer}.{part}" for part in "WRB"]
+    # linear_before_reset is torch's GRU: the reset gate multiplies R·h + b, not h.
+    attributes = {"linear_before_reset": 1} if config.cell == "gru" else {}
+    all_steps = graph.node(
+        config.cell.upper(),
+        [x, *weights, "", *state_inputs],
+        f"{prefix}{config.cell}.{layer}.steps",
+        *state_outputs,
+        hidden_size=config.hidden,
+        **attributes,
+    )
+    direction_axis = graph.constant(f"{all_steps}.direction_axis", np.array([1], np.int64))
+    return graph.node("Squeeze", [all_steps, direction_axis], f"{prefix}{config.cell}.{layer}.output")
+
+
+def _output_layer(graph: Graph, config: LanguageModelConfig, hidden: str, prefix: str) -> str:
+    logits = prefix + LOGITS
+    bias = f"{prefix}decoder.bias"
+    if not config.tied:
+        operands = [hidden, f"{prefix}decoder.weight"] + ([bias] if config.output_bias else [])
+        return graph.node("Gemm", operands, logits, transB=1)
+    if config.projected:
+        hidden = graph.node("Gemm", [hidden, f"{prefix}projection.weight"], f"{prefix}projected", transB=1)
+    transposed = graph.node("Transpose", [f"{prefix}embedding.weight"], f"{prefix}embedding.transposed", perm=[1, 0])
+    if not config.output_bias:
+        return graph.node("MatMul", [hidden, transposed], logits)
+    product = graph.node("MatMul", [hidden, transposed], f"{prefix}decoder.product")
+    return graph.node("Add", [product, bias], logits)
+
+
+def training_graph(config: LanguageModelConfig, training: TrainingConfig, weights: dict[str, Array]) -> Graph:
+    """Model and loss for windows [T, B]: outputs the loss and the next states."""
+    graph = Graph()
+    shape = Shape(training.bptt, training.minibatch)
+    graph.input("tokens", TensorProto.INT64, [shape.steps, shape.columns])
+    graph.input("targets", TensorProto.INT64, [shape.steps, shape.columns])
+    logits = add_language_model(graph, config, weights, shape, training.dropout)
+    targets = graph.node("Reshape", ["targets", graph.constant("flat", np.array([-1], np.int64))], "flat_targets")
+    if training.loss == "lwf":
+        teacher = add_language_model(graph, config, weights, shape, 0.0, TEACHER_PREFIX)
+        _add_lwf_loss(graph, training, logits, teacher, targets)
+    else:
+        _add_cross_entropy(graph, training, logits, targets)
+    graph.output(LOSS, TensorProto.FLOAT, [])
+    for state in graph.states:
+        graph.output(state.output, TensorProto.FLOAT, list(state.shape))
+    return graph
+
+
+def _add_cross_entropy(graph: Graph, training: TrainingConfig, logits: str, targets: str) -> None:
+    if training.loss_reduction == "mean":
+        graph.node("SoftmaxCrossEntropyLoss", [logits, targets], LOSS, reduction="mean", ignore_index=IGNORED)
+        return
+    total = graph.node(
+        "SoftmaxCrossEntropyLoss", [logits, targets], "summed_loss", reduction="sum", ignore_index=IGNORED
+    )
+    minibatch = graph.constant("minibatch", np.array(training.minibatch, np.float32))
+    graph.node("Div", [total, minibatch], LOSS)
+
+
+def _add_lwf_loss(graph: Graph, training: TrainingConfig, logits: str, teacher_logits: str, targets: str) -> None:
+    """Paper P, eqs. 1-2: -Σ_w y*_w log p(w|θ_u) with y* = λ·1{w = w_t} + (1-λ)·p(w|θ_g), padding left out."""
+    hard = graph.node("SoftmaxCrossEntropyLoss", [logits, targets], "hard_sum", reduction="sum", ignore_index=IGNORED)
+    log_student = graph.node("LogSoftmax", [logits], "student.log_probabilities", axis=1)
+    teacher = graph.node("Softmax", [teacher_logits], f"{TEACHER_PREFIX}probabilities", axis=1)
+    products = graph.node("Mul", [teacher, log_student], "soft_products")
+    axis = graph.constant("vocabulary_axis", np.array([1], np.int64))
+    per_token = graph.node("ReduceSum", [products, axis], "soft_per_token", keepdims=0)
+    padding = graph.node("Equal", [targets, graph.constant("ignored", np.array(IGNORED, np.int64))], "is_padding")
+    counted = graph.node("Cast", [graph.node("Not", [padding], "is_counted")], "mask", to=TensorProto.FLOAT)
+    soft = graph.node("ReduceSum", [graph.node("Mul", [per_token, counted], "soft_masked")], "soft_sum", keepdims=0)
+    share = np.array(training.user_share, np.float32)
+    hard = graph.node("Mul", [hard, graph.constant("user_share", share)], "hard_part")
+    soft = graph.node("Mul", [soft, graph.constant("teacher_share", np.float32(1) - share)], "soft_part")
+    total = graph.node("Sub", [hard, soft], "summed_loss")
+    if training.loss_reduction == "mean":
+        divisor = graph.node("ReduceSum", [counted], "counted_tokens", keepdims=0)
+    else:
+        divisor = graph.constant("minibatch", np.array(training.minibatch, np.float32))
+    graph.node("Div", [total, divisor], LOSS)
+
+
+def evaluation_graph(config: LanguageModelConfig, weights: dict[str, Array]) -> Graph:
+    """The model alone, T and B free: outputs logits [T·B, V] and the next states."""
+    graph = Graph()
+    shape = Shape("T", "B")
+    graph.input("tokens", TensorProto.INT64, [shape.steps, shape.columns])
+    logits = add_language_model(graph, config, weights, shape, dropout=0.0)
+    graph.output(logits, TensorProto.FLOAT, ["tokens_in_window", config.vocabulary])
+    for state in graph.states:
+        graph.output(state.output, TensorProto.FLOAT, [1, shape.columns, config.hidden])
+    return graph

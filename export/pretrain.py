@@ -1,0 +1,175 @@
+"""Pre-training on a server: SGD with truncated BPTT after Zaremba et al. (2014), the recipe of paper P.
+
+On a CPU, starting Python with `MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_TOP_PAD_=268435456` keeps
+the C library from giving the logits' pages back and faulting them in again at every step.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from device_runtime.errors import VocabularyError
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.vocabulary import Ids, Vocabulary
+from export.corpus import Columns, Corpus, training_columns
+from export.interrupts import deferred_interrupt
+from export.pretrain_config import PretrainConfig
+from export.pretrain_state import PretrainState, restore_state, run_identity, save_best, save_state
+from export.pretrain_step import evaluate, pick_device, train_step
+from export.torch_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class PretrainProgress:
+    """A step was done (`loss` is set) or the validation text evaluated (`validation_perplexity` is set).
+
+    epoch, step: from 1, of `epochs`, and of `steps` in an epoch. loss: of this step's window, nats per token.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    learning_rate: float
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    validation_perplexity: float | None = None
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """`best_perplexity` is that of the weights at `weights`; `steps` counts from the run's very beginning."""
+
+    weights: Path
+    best_perplexity: float
+    last_perplexity: float
+    steps: int
+
+
+ProgressCallback = Callable[[PretrainProgress], None]
+
+
+def pretrain(
+    model: LanguageModelConfig,
+    vocabulary: Vocabulary,
+    corpus: Corpus,
+    config: PretrainConfig,
+    out: Path,
+    *,
+    state_folder: Path | None = None,
+    progress: ProgressCallback | None = None,
+) -> PretrainResult:
+    """Train a model from `config.seed` and keep at `out` the weights of the lowest validation perplexity.
+
+    The validation text is evaluated after each epoch and at the end. With `state_folder` the run's state is kept
+    there, and a run that finds its own goes on from it, on one machine's CPU to the same bits as if it had never
+    stopped. At Ctrl-C the step is finished and the state saved before KeyboardInterrupt is raised.
+
+    Raises TextError (too short), VocabularyError (not the model's size), ArtifactsError (no such device or precision
+    here, the state of another run), TrainingError (the loss left the finite numbers), StorageError.
+    """
+    if len(vocabulary) != model.vocabulary:
+        raise VocabularyError(
+            f"{vocabulary.source}: {model.vocabulary} words expected by the model, found {len(vocabulary)}; "
+            "build one of that size, or change the model's"
+        )
+    columns = training_columns(corpus.training, config.minibatch, config.bptt)
+    device = pick_device(config)
+    # Dropout draws from PyTorch's global generator; the caller's state of it is put back afterwards.
+    cuda = [torch.cuda.current_device()] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), deferred_interrupt() as check_interrupt:
+        network = LanguageModel(model, config.dropout, config.seed).to(device)
+        state = PretrainState(network, network.zero_state(config.minibatch))
+        identity = run_identity(model, vocabulary, corpus, config)
+        if state_folder is not None:
+            restore_state(state_folder, state, identity, out)
+        optimizer = torch.optim.SGD(network.parameters(), config.learning_rate, fused=True)
+        run = _Run(
+            config, columns, corpus.validation, state, optimizer, identity, out, state_folder, progress, check_interrupt
+        )
+        return run.run()
+
+
+@dataclass
+class _Run:
+    """The loop over epochs and steps, and what is written and reported between them."""
+
+    config: PretrainConfig
+    columns: Columns
+    validation: Ids
+    state: PretrainState
+    optimizer: torch.optim.SGD
+    identity: Mapping[str, str]
+    out: Path
+    state_folder: Path | None
+    progress: ProgressCallback | None
+    check_interrupt: Callable[[], None]
+
+    @property
+    def steps_done(self) -> int:
+        return self.state.epoch * self.columns.windows + self.state.step
+
+    @property
+    def stopped(self) -> bool:
+        return self.config.max_steps is not None and self.steps_done >= self.config.max_steps
+
+    def run(self) -> PretrainResult:
+        perplexity = None
+        while self.state.epoch < self.config.epochs and not self.stopped:
+            perplexity = self.train_epoch()
+        if perplexity is None:  # resumed after its end: nothing was left to train
+            perplexity = self.validate()
+        return PretrainResult(self.out, self.state.best_perplexity, perplexity, self.steps_done)
+
+    def train_epoch(self) -> float:
+        """Train what is left of the epoch, or up to max_steps; returns the validation perplexity after it."""
+        state, epoch, steps = self.state, self.state.epoch + 1, self.columns.windows
+        rate = self.config.learning_rate_in(epoch)
+        state.model.train()
+        while state.step < steps and not self.stopped:
+            loss, speed = self.train_window(rate)
+            if self.steps_done % self.config.checkpoint_steps == 0:
+                self.save()
+            self.between_steps(PretrainProgress(epoch, self.config.epochs, state.step, steps, rate, loss, speed))
+        report = PretrainProgress(epoch, self.config.epochs, state.step, steps, rate, None, None, self.validate())
+        if state.step == steps:
+            state.epoch, state.step = epoch, 0
+            state.recurrent = state.model.zero_state(self.config.minibatch)
+        self.save()
+        self.between_steps(report)
+        assert report.validation_perplexity is not None
+        return report.validation_perplexity
+
+    def train_window(self, learning_rate: float) -> tuple[float, float]:
+        started = time.perf_counter()
+        state, window = self.state, self.columns.window(self.state.step)
+        loss, state.recurrent = train_step(
+            state.model, self.optimizer, window, state.recurrent,
+            config=self.config, step=self.steps_done, learning_rate=learning_rate,
+        )  # fmt: skip
+        state.step += 1
+        return loss, window[0].size / (time.perf_counter() - started)
+
+    def validate(self) -> float:
+        perplexity = evaluate(self.state.model, self.validation, self.config.minibatch, self.config.bptt)
+        if perplexity < self.state.best_perplexity:
+            self.state.best_perplexity = perplexity
+            save_best(self.out, self.state, self.identity)
+        return perplexity
+
+    def between_steps(self, report: PretrainProgress) -> None:
+        """Report, and give way to an interrupt: only here is the state whole, so only here it is saved for one."""
+        try:
+            if self.progress is not None:
+                self.progress(report)
+            self.check_interrupt()
+        except KeyboardInterrupt:
+            self.save()
+            raise
+
+    def save(self) -> None:
+        if self.state_folder is not None:
+            save_state(self.state_folder, self.state, self.identity)

@@ -1,0 +1,5 @@
+"""`python -m phonograd`."""
+
+from phonograd.cli import main
+
+main()

@@ -1,0 +1,62 @@
+"""The command group. A subcommand's module is imported when it runs, so that `phonograd --help` stays quick."""
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+
+import click
+
+from phonograd import __version__
+
+# name: (module, its click command, the line `phonograd --help` shows)
+COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "corpus": ("phonograd.commands.text", "corpus", "Fetch the demo's text."),
+    "vocab": ("phonograd.commands.text", "vocab", "Build a vocabulary."),
+    "pretrain": ("phonograd.commands.pretrain", "pretrain", "Pre-train a model on general text (torch)."),
+    "export": ("phonograd.commands.export", "export", "Write the artifacts folder that phones train from."),
+    "inspect": ("phonograd.commands.export", "inspect", "Show what an artifacts folder holds."),
+    "train": ("phonograd.commands.train", "train", "Train one epoch on a user's text, as a phone does."),
+    "eval": ("phonograd.commands.train", "evaluate", "Perplexity, top-1 accuracy and keystroke savings on a text."),
+    "update": ("phonograd.commands.update", "update", "Encode, decode and show updates."),
+    "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),
+    "upload": ("phonograd.commands.server", "upload", "Send an update to a server."),
+    "rounds": ("phonograd.commands.server", "rounds", "Report rounds and the bytes each one cost."),
+    "demo": ("phonograd.commands.demo", "demo", "One federated round at full size, from corpus to report."),
+}
+
+
+class LazyGroup(click.Group):
+    """A click group that knows its subcommands by name and loads the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order of the work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of one subcommand."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="phonograd")
+def phonograd() -> None:
+    """Training on the phone itself: export artifacts, train, and measure what each round costs.
+
+    Exit codes: 0 success, 2 wrong usage, others in README.md. PHONOGRAD_DEBUG=1 shows tracebacks.
+    """
+
+
+def main() -> None:
+    """Entry point of the `phonograd` command."""
+    from phonograd.console import run  # noqa: PLC0415  # after click: keeps `--help` quick
+
+    sys.exit(run(phonograd))

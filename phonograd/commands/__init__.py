@@ -1,0 +1,1 @@
+"""One module per family of subcommands: options in, a library call, a table or JSON out."""

@@ -1,0 +1,126 @@
+"""`phonograd export` and `phonograd inspect`: the artifacts folder."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from device_runtime.manifest import Loss, LossReduction, TrainingConfig, open_artifacts
+from export.presets import PRESETS
+from phonograd.console import Console, output_options
+
+PATH = click.Path(path_type=Path)
+DEFAULTS = TrainingConfig()
+
+
+@click.command()
+@click.option("--preset", type=click.Choice(list(PRESETS)), required=True, help="The model's shape.")
+@click.option("--vocab", type=PATH, required=True, help="vocab.txt; its length replaces the preset's vocabulary size.")
+@click.option(
+    "--weights", type=PATH, help="Trained weights: a torch state dict or our own, in safetensors, f32 or f16."
+)
+@click.option("--seed", type=click.IntRange(0), help="Random weights from this seed, instead of --weights.")
+@click.option(
+    "--loss", type=click.Choice(get_args(Loss)), default=DEFAULTS.loss, show_default=True, help="lwf: paper P."
+)
+@click.option(
+    "--user-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    help=f"λ of --loss lwf.  [default: {DEFAULTS.user_share}]",
+)
+@click.option(
+    "--loss-reduction",
+    type=click.Choice(get_args(LossReduction)),
+    default=DEFAULTS.loss_reduction,
+    show_default=True,
+    help="sum_over_time: what learning rate 0.75 and clip norm 5 apply to.",
+)
+@click.option(
+    "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
+)
+@click.option(
+    "--clip-norm", type=click.FloatRange(0), default=DEFAULTS.clip_norm, show_default=True, help="0: no clipping."
+)
+@click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
+@click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
+@click.option("--bptt", type=click.IntRange(1), default=DEFAULTS.bptt, show_default=True, help="Time steps a window.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing folder.")
+@click.option("--out", type=PATH, required=True, help="The artifacts folder to write.")
+@output_options
+def export(
+    console: Console,
+    preset: str,
+    vocab: Path,
+    weights: Path | None,
+    seed: int | None,
+    loss: Loss,
+    user_share: float | None,
+    clip_norm: float,
+    overwrite: bool,
+    out: Path,
+    **training: Any,
+) -> None:
+    """Write the artifacts folder that phones train from."""
+    from device_runtime.vocabulary import Vocabulary
+    from export.artifacts import export_artifacts
+    from export.inspection import describe
+    from export.torch_layout import load_weights, seeded_weights
+
+    if (weights is None) == (seed is None):
+        raise click.UsageError("give --weights FILE, or --seed N for random weights: one of the two")
+    if user_share is not None and loss != "lwf":
+        raise click.UsageError("--user-share belongs to --loss lwf; for rehearsal it is an option of phonograd train")
+    share = DEFAULTS.user_share if user_share is None else user_share
+    settings = TrainingConfig(loss=loss, user_share=share, clip_norm=clip_norm or None, **training)
+    words = Vocabulary.load(vocab)
+    config = dataclasses.replace(PRESETS[preset].model, vocabulary=len(words))
+    tensors = load_weights(weights, config, words) if weights else seeded_weights(config, seed or 0)
+    written = export_artifacts(
+        out,
+        config,
+        settings,
+        tensors,
+        words,
+        progress=lambda stage: console.say(f"export: {stage}"),
+        overwrite=overwrite,
+    )
+    document = describe(written)
+    console.result(document, *_summary(document))
+
+
+@click.command()
+@click.argument("artifacts", type=PATH)
+@output_options
+def inspect(console: Console, artifacts: Path) -> None:
+    """Show what an artifacts folder holds, after checking every hash."""
+    from export.inspection import describe
+
+    document = describe(open_artifacts(artifacts))
+    tensors = [
+        {
+            "tensor": tensor["name"],
+            "shape": list(tensor["shape"]),
+            "dtype": tensor["dtype"],
+            "sha256": tensor["sha256"][:12],
+        }
+        for tensor in document["tensors"]
+    ]
+    graphs = document["operators"]
+    if graphs is None:
+        console.say("operators are not listed: that needs onnx, of pip install 'phonograd[export]'")
+    counts = [
+        {"graph": graph, "operators": ", ".join(f"{name} {count}" for name, count in used.items())}
+        for graph, used in (graphs or {}).items()
+    ]
+    files = [
+        {"file": name, "bytes": entry["bytes"], "sha256": entry["sha256"][:12]}
+        for name, entry in document["files"].items()
+    ]
+    console.result(document, *_summary(document), ("Tensors", tensors), ("Files", files), ("Graphs", counts))
+
+
+def _summary(document: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    keys = ("parameters", "weights_bytes", "folder_bytes", "weights_sha256")
+    facts = {key: document[key] for key in keys} | document["model"] | document["training"]
+    return [(document["folder"], [{"figure": key, "value": value} for key, value in facts.items()])]

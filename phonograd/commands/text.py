@@ -1,0 +1,51 @@
+"""`phonograd corpus fetch` and `phonograd vocab build`: text before there is a model."""
+
+from pathlib import Path
+
+import click
+
+from phonograd.console import Console, output_options
+
+PATH = click.Path(path_type=Path)
+
+
+@click.group()
+def corpus() -> None:
+    """Text to try phonograd with."""
+
+
+@corpus.command()
+@click.option("--out", type=PATH, required=True, help="Folder for the texts.")
+@output_options
+def fetch(console: Console, out: Path) -> None:
+    """Fetch tweets, editorials and reviews (MIT licence) and split them into users and general text."""
+    from bench.corpus import fetch_corpus
+    from device_runtime.text import read_messages
+
+    console.say("fetching the source distribution of vaderSentiment 3.3.2 through pip")
+    texts = fetch_corpus(out)
+    paths = [texts.general_train, texts.general_test, texts.users_test, texts.words, *texts.users]
+    rows = [{"text": str(path), "messages": len(read_messages(path)), "bytes": path.stat().st_size} for path in paths]
+    console.result(rows, ("Corpus", rows))
+
+
+@click.group()
+def vocab() -> None:
+    """Vocabularies."""
+
+
+@vocab.command()
+@click.argument("texts", type=PATH, nargs=-1, required=True)
+@click.option(
+    "--size", type=click.IntRange(3), default=30_000, show_default=True, help="Words, <unk> and <eos> included."
+)
+@click.option("--reserve", is_flag=True, help="Fill up with <reserved-N> words when the texts hold fewer.")
+@click.option("--out", type=PATH, required=True, help="Where vocab.txt goes; counts go beside it.")
+@output_options
+def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, out: Path) -> None:
+    """Keep the most frequent words of TEXTS."""
+    from export.vocabulary_builder import build_vocabulary
+
+    build_vocabulary(list(texts), size, out, reserve)
+    document = {"vocabulary": str(out), "words": size}
+    console.result(document, ("Vocabulary", [document]))

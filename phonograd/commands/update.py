@@ -1,0 +1,80 @@
+"""`phonograd update encode|decode|show`: the file a phone sends."""
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from device_runtime.codecs import CODECS, DEFAULT_CODEC
+from phonograd.console import Console, output_options
+
+PATH = click.Path(path_type=Path)
+base_option = click.option(
+    "--base", type=PATH, required=True, help="The model the phone started from: ARTIFACTS/weights.safetensors."
+)
+
+
+@click.group()
+def update() -> None:
+    """Encode, decode and show updates."""
+
+
+@update.command()
+@click.argument("weights", type=PATH)
+@base_option
+@click.option("--tokens", type=click.IntRange(1), required=True, help="Tokens the weights were trained on.")
+@click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True)
+@click.option(
+    "--round", "round_number", type=click.IntRange(1), default=1, show_default=True, help="The server's round."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--out", type=PATH, required=True, help="Where the update goes.")
+@output_options
+def encode(
+    console: Console, weights: Path, base: Path, tokens: int, codec: str, round_number: int, seed: int, out: Path
+) -> None:
+    """Encode trained WEIGHTS against their base model."""
+    from device_runtime.files import sha256_of_file
+    from device_runtime.tensor_file import TensorFile, load_tensors
+    from device_runtime.update_file import UpdateInfo, write_update
+
+    with TensorFile(base) as base_file:
+        info = UpdateInfo(sha256_of_file(base), round_number, tokens, codec, seed)
+        written = write_update(out, base_file, load_tensors(weights), info)
+    document = {"update": str(out), "codec": codec, **dataclasses.asdict(written)}
+    console.result(document, ("Update", [document]))
+
+
+@update.command()
+@click.argument("update_file", type=PATH)
+@base_option
+@click.option("--out", type=PATH, required=True, help="Where the trained weights go.")
+@output_options
+def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
+    """Decode UPDATE_FILE into the trained weights, checking it whole."""
+    from device_runtime.files import sha256_of_file
+    from device_runtime.tensor_file import TensorFile, save_tensors
+    from device_runtime.update_file import UpdateFile
+
+    with TensorFile(base) as base_file, UpdateFile(update_file) as encoded:
+        encoded.check(base_file, sha256_of_file(base))
+        written = save_tensors(out, encoded.weights(base_file))
+    document = {"weights": str(out), **dataclasses.asdict(written)}
+    console.result(document, ("Weights", [document]))
+
+
+@update.command()
+@click.argument("update_file", type=PATH)
+@output_options
+def show(console: Console, update_file: Path) -> None:
+    """What UPDATE_FILE says of itself, and its parts."""
+    from device_runtime.update_file import UpdateFile
+
+    with UpdateFile(update_file) as encoded:
+        parts = [
+            {"part": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.nbytes}
+            for spec in encoded.tensors.specs.values()
+        ]
+        document = {**dataclasses.asdict(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
+    facts = [{"figure": key, "value": value} for key, value in document.items() if key != "parts"]
+    console.result(document, (str(update_file), facts), ("Parts", parts))

@@ -1,0 +1,122 @@
+"""How commands speak: tables and progress for people, JSON for programs, one line on stderr for errors."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from device_runtime.errors import PhonogradError
+
+Rows = Sequence[Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class Console:
+    """Where a command's output goes: stdout carries the result alone (a table or JSON), stderr all else."""
+
+    as_json: bool
+    quiet: bool
+
+    def result(self, document: Any, *tables: tuple[str, Rows]) -> None:
+        """Print the result: `document` as JSON, or the titled tables."""
+        if self.as_json:
+            click.echo(json.dumps(document, indent=2, allow_nan=False, default=str))
+            return
+        for title, rows in tables:
+            print_table(title, rows)
+
+    def say(self, line: str) -> None:
+        """A line for people, on stderr; nothing when quiet."""
+        if not self.quiet:
+            click.echo(line, err=True)
+
+    @contextlib.contextmanager
+    def progress(self, title: str) -> Iterator[Callable[[int, int, str], None]]:
+        """A progress bar on stderr: call it with (done, in all, note). Silent when quiet or not on a terminal."""
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda done, total, note="": None
+            return
+        from rich.console import Console as Screen
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        bar_columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*bar_columns, console=Screen(stderr=True), transient=True) as bar:
+            task = bar.add_task(title, note="")
+            yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
+
+
+def print_table(title: str, rows: Rows) -> None:
+    """A table on stdout; columns are the keys of the first row, numbers are set right."""
+    from rich.console import Console as Screen
+    from rich.table import Table
+
+    if not rows:
+        click.echo(f"{title}: none")
+        return
+    table = Table(title=title, title_justify="left")
+    for key, value in rows[0].items():
+        table.add_column(key, justify="right" if isinstance(value, int | float) else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(shown(value) for value in row.values()))
+    # Off a terminal the width is unknown: never cut a row that a script or a log may read.
+    Screen(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def shown(value: object) -> str:
+    """A value as a table shows it: numbers grouped in thousands, floats to 4 significant digits or 2 decimals."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 10 or value == 0 else f"{value:.4g}"
+    return str(value)
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --json and --quiet; the command receives a Console as `console`."""
+
+    def wrapped(*args: Any, as_json: bool, quiet: bool, **options: Any) -> None:
+        command(*args, console=Console(as_json, quiet), **options)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__dict__.update(command.__dict__)  # click keeps the parameters declared so far there
+    wrapped = click.option("--quiet", is_flag=True, help="No progress bars or remarks on stderr.")(wrapped)
+    return click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")(wrapped)
+
+
+def run(group: click.Command) -> int:
+    """Run the command line and return its exit code; an error becomes one line on stderr."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        code = group.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("phonograd: interrupted", err=True)
+        return 130
+    except PhonogradError as error:
+        click.echo(f"phonograd: {error}", err=True)
+        return error.exit_code
+    except Exception as error:
+        if os.environ.get("PHONOGRAD_DEBUG"):
+            raise
+        kind = type(error).__name__
+        click.echo(f"phonograd: a bug: {kind}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)", err=True)
+        return 1
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,78 @@
+"""Errors as application/problem+json (RFC 9457): one line for the phone, one line in the log, never a traceback."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ExceptionHandler
+
+from device_runtime.errors import PhonogradError, StorageError
+from server_agg.refusals import (
+    DuplicatePhoneError,
+    InvalidUpdateError,
+    MalformedUpdateError,
+    RequestError,
+    StaleUpdateError,
+)
+
+log = logging.getLogger(__name__)
+
+# status and title by class; the first that fits
+PROBLEMS: Mapping[type[PhonogradError], tuple[int, str]] = {
+    MalformedUpdateError: (400, "Not an update"),
+    StaleUpdateError: (409, "Another round or base model"),
+    DuplicatePhoneError: (409, "The phone took part already"),
+    InvalidUpdateError: (422, "The update does not fit the model"),
+}
+
+
+class Problem(JSONResponse):
+    """A problem document: type, title, status, detail."""
+
+    media_type = "application/problem+json"
+
+    def __init__(self, status: int, title: str, detail: str, headers: Mapping[str, str] | None = None):
+        document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+        super().__init__(document, status, headers)
+
+
+def problem_of(error: PhonogradError) -> Problem:
+    """The problem document of an error of ours; a class without a status of its own is the server's fault: 500."""
+    if isinstance(error, RequestError):
+        return Problem(error.status, HTTPStatus(error.status).phrase, str(error))
+    if isinstance(error, StorageError):  # its message names our folders, and the log has it
+        return Problem(507, "The server cannot store it", "its disk refuses; send again later")
+    for kind, (status, title) in PROBLEMS.items():
+        if isinstance(error, kind):
+            return Problem(status, title, str(error))
+    return Problem(500, "The server failed", "see the server's log")
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, PhonogradError)
+    problem = problem_of(error)
+    log.warning("%s %r: %d: %s", request.method, request.url.path, problem.status_code, error)
+    return problem
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    log.warning("%s %r: %d", request.method, request.url.path, status)
+    known = "see GET /v1/round, /v1/model, /v1/models/{sha256}, /v1/report, POST /v1/updates"
+    return Problem(status, HTTPStatus(status).phrase, f"{request.method} {request.url.path}: {known}", error.headers)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    del request, error  # starlette raises it again after answering, and uvicorn logs it with its traceback
+    return Problem(500, "The server failed", "see the server's log")
+
+
+HANDLERS: Mapping[type[Exception], ExceptionHandler] = {
+    PhonogradError: _ours,
+    HTTPException: _http,
+    Exception: _bug,
+}

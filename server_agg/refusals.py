@@ -1,0 +1,31 @@
+"""Why the server refuses an update. Each class has one HTTP status, see problems.py."""
+
+from device_runtime.errors import PhonogradError, UpdateError
+
+
+class MalformedUpdateError(UpdateError):
+    """The file is not an update: truncated, not a tensor file, no metadata, unknown codec."""
+
+
+class StaleUpdateError(UpdateError):
+    """A sound update of another round or another base model."""
+
+
+class DuplicatePhoneError(UpdateError):
+    """The phone already has another update in this round; a phone takes part once."""
+
+
+class InvalidUpdateError(UpdateError):
+    """An update of this round whose tensors, values or claims do not fit the model."""
+
+
+class RequestError(PhonogradError):
+    """A request refused before its body is looked at, or while it arrives; `status` is the HTTP status."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+class UploadBrokenError(PhonogradError):
+    """The phone went away before the whole body had arrived."""

@@ -1,0 +1,91 @@
+"""Running the application: bind, say where, serve until a signal or `stop`."""
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import uvicorn
+
+from device_runtime.errors import PhonogradError
+from server_agg.app import create_app
+from server_agg.rounds import RoundKeeper
+from server_agg.settings import ServerSettings
+
+# Uploads under way when the server is told to stop get this long; a phone sends again what was cut off.
+STOP_SECONDS = 5
+
+
+class ServerAddressError(PhonogradError):
+    """The server cannot listen at the address it was given."""
+
+    exit_code = 13
+
+
+class AggregationServer:
+    """A server that listens from here on and serves while `run` runs. Raises ServerAddressError."""
+
+    def __init__(self, keeper: RoundKeeper, settings: ServerSettings):
+        self._socket = _listen(settings.host, settings.port)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.url = f"http://{host}:{self._socket.getsockname()[1]}"
+        config = uvicorn.Config(
+            create_app(keeper, settings),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Serve until `stop`, SIGINT or SIGTERM (signals: in the main thread only), then return."""
+        try:
+            with _quiet_signals():
+                self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Make `run` return soon; from any thread."""
+        self._server.should_exit = True
+
+
+def serve(keeper: RoundKeeper, settings: ServerSettings, on_ready: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGINT or SIGTERM. `on_ready` gets the URL once connections are taken. Raises ServerAddressError."""
+    server = AggregationServer(keeper, settings)
+    if on_ready is not None:
+        on_ready(server.url)
+    server.run()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ServerAddressError(
+            f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another --port or --host"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet_signals() -> Iterator[None]:
+    """uvicorn raises the signal that stopped it once more afterwards; here it has done its work by then."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        del number, frame
+
+    before = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,130 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_runtime.backends.base import Floats
+from device_runtime.errors import TrainingError
+from device_runtime.evaluation import evaluate
+from device_runtime.kss import PrefixIndex, character_starts
+from device_runtime.vocabulary import Ids, Vocabulary
+
+#                         0         1         2      3       4       5      6
+VOCABULARY = Vocabulary((b"<unk>", b"<eos>", b"the", b"them", b"they", b"to", b"a"))
+
+
+class FixedScores:
+    """A model that gives every position the same probabilities."""
+
+    def __init__(self, probabilities: list[float]):
+        self._scores = np.log(np.array(probabilities)).astype(np.float32)
+        self.resets = 0
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def logits(self, tokens: Ids) -> Floats:
+        return np.tile(self._scores, (tokens.size, 1))
+
+
+MODEL = [0.05, 0.05, 0.4, 0.1, 0.05, 0.3, 0.05]
+
+
+def test_perplexity_by_hand() -> None:
+    # "the to zzz <eos>": probabilities 0.4, 0.3, 0.05 (unknown), 0.05
+    result = evaluate(FixedScores(MODEL), VOCABULARY, [b"the to zzz"], 1, 3)
+    assert result.tokens == 4
+    assert result.unknown_tokens == 1
+    assert result.perplexity == pytest.approx((0.4 * 0.3 * 0.05) ** (-1 / 3), rel=1e-5)
+    assert result.perplexity_with_unknown == pytest.approx((0.4 * 0.3 * 0.05 * 0.05) ** (-1 / 4), rel=1e-5)
+    assert result.kss is None
+
+
+def test_logits_need_no_normalising() -> None:
+    class Shifted(FixedScores):
+        def logits(self, tokens: Ids) -> Floats:
+            return super().logits(tokens) + np.float32(50)
+
+    plain, shifted = (evaluate(kind(MODEL), VOCABULARY, [b"the to a"], 1, 3) for kind in (FixedScores, Shifted))
+    assert shifted.perplexity == pytest.approx(plain.perplexity, rel=1e-5)
+
+
+def test_top1_counts_words_and_unknown_ones_as_misses() -> None:
+    # the model always says "the": 2 hits of 5 words; <eos> is no word
+    result = evaluate(FixedScores(MODEL), VOCABULARY, [b"the to the", b"zzz a"], 1, 4)
+    assert result.top1 == pytest.approx(2 / 5)
+
+
+def test_an_unknown_word_is_a_miss_even_where_the_model_says_unknown() -> None:
+    result = evaluate(FixedScores([0.9, 0.05, 0.01, 0.01, 0.01, 0.01, 0.01]), VOCABULARY, [b"zzz"], 1, 4)
+    assert result.top1 == 0.0
+
+
+def test_kss_by_hand() -> None:
+    """Ranks with no prefix: the, to, them; they comes after "the" only where they, them, the are among three.
+
+    the: suggested at once, 0 of 3. to: 0 of 2. them: third, 0 of 4. they: ties with "a" behind three, so one character
+    "t" is typed: the, to, them are before it; "th": the, them before it, third: 2 of 4. a: 4 greater words; with "a"
+    it is alone, but one character is all of it: 1 of 1. zzz is unknown: 3 of 3.
+    """
+    result = evaluate(FixedScores(MODEL), VOCABULARY, [b"the to them they a zzz"], 1, 4, kss=True)
+    typed, total = 0 + 0 + 0 + 2 + 1 + 3, 3 + 2 + 4 + 4 + 1 + 3
+    assert result.kss == pytest.approx((total - typed) / total)
+
+
+def test_suggestions_leave_out_unknown_and_end_of_message() -> None:
+    # <unk> and <eos> score highest, yet "a" is the third suggestion
+    result = evaluate(FixedScores([0.4, 0.3, 0.1, 0.02, 0.02, 0.1, 0.06]), VOCABULARY, [b"a"], 1, 1, kss=True)
+    assert result.kss == 1.0
+
+
+def test_characters_of_utf8_and_of_broken_utf8() -> None:
+    assert len(character_starts("héé".encode())) == 3
+    assert len(character_starts("\U0001f600".encode())) == 1
+    assert len(character_starts(b"\x80\x80a")) == 2  # stray continuation bytes begin no character but the first
+
+
+def brute_force_typed(vocabulary: Vocabulary, word: int, scores: list[float]) -> int:
+    spelling = vocabulary.words[word].decode()
+    for count in range(len(spelling)):
+        rivals = [
+            other
+            for other, w in enumerate(vocabulary.words)
+            if other > 1 and w.decode().startswith(spelling[:count]) and scores[other] > scores[word]
+        ]
+        if len(rivals) < 3:
+            return count
+    return len(spelling)
+
+
+@given(
+    words=st.lists(st.text("abé", min_size=1, max_size=4), min_size=1, max_size=25, unique=True),
+    data=st.data(),
+)
+def test_ranks_in_prefix_ranges_equal_a_search_over_all_words(words: list[str], data: st.DataObject) -> None:
+    vocabulary = Vocabulary((b"<unk>", b"<eos>", *(word.encode() for word in words)))
+    size = len(vocabulary)
+    scores = data.draw(st.lists(st.integers(0, 9).map(float), min_size=size, max_size=size))
+    index = PrefixIndex.of(vocabulary)
+    for word in range(2, size):
+        found = index.typed(word, np.array(scores, np.float32)[index.order])
+        assert found == brute_force_typed(vocabulary, word, scores)
+
+
+def test_layout_does_not_change_the_measure_of_a_model_without_memory() -> None:
+    text = [b"the to them zzz", b"a they"] * 60
+    results = [evaluate(FixedScores(MODEL), VOCABULARY, text, b, t, kss=True) for b, t in ((1, 1), (3, 7), (50, 20))]
+    for result in results[1:]:
+        assert result.perplexity == pytest.approx(results[0].perplexity)
+        assert (result.tokens, result.top1, result.kss) == (results[0].tokens, results[0].top1, results[0].kss)
+
+
+def test_a_broken_model_is_an_error_not_a_number() -> None:
+    class Broken(FixedScores):
+        def logits(self, tokens: Ids) -> Floats:
+            return super().logits(tokens) * np.float32(math.nan)
+
+    with pytest.raises(TrainingError, match="scores are not finite"):
+        evaluate(Broken(MODEL), VOCABULARY, [b"the"], 1, 2)

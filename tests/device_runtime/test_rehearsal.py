@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_runtime.errors import TextError
+from device_runtime.rehearsal import SplitMix64, mix
+from device_runtime.vocabulary import EOS, Vocabulary
+
+VOCABULARY = Vocabulary((b"<unk>", b"<eos>", b"mine", *(b"g%d" % n for n in range(40))))
+GENERAL = [b" ".join(b"g%d" % (n + k) for k in range(1 + n % 4)) for n in range(30)]
+
+
+def test_splitmix64_gives_its_published_numbers() -> None:
+    random = SplitMix64(1234567)
+    # from the reference implementation in C
+    assert [random.next() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+@given(share=st.floats(0.3, 0.95), messages=st.integers(1, 12), seed=st.integers(0, 2**64 - 1))
+def test_the_users_share_of_tokens_is_lambda(share: float, messages: int, seed: int) -> None:
+    text = mix([b"mine mine"] * messages, GENERAL, share, VOCABULARY, seed)
+    assert text.user_tokens == 3 * messages
+    assert text.general_tokens == round(text.user_tokens * (1 - share) / share)
+    assert len(text.stream) == text.user_tokens + text.general_tokens
+    assert np.count_nonzero(text.stream == 2) == 2 * messages
+    assert text.stream[-1] == EOS
+
+
+def test_a_seed_fixes_the_draw_and_another_changes_it() -> None:
+    draws = [mix([b"mine"] * 10, GENERAL, 0.5, VOCABULARY, seed).stream.tolist() for seed in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_general_messages_are_drawn_without_repetition() -> None:
+    general = [b"g%d" % n for n in range(10)]
+    text = mix([b"mine"] * 10, general, 0.5, VOCABULARY, 3)  # 20 tokens: all ten messages of two
+    ids, counts = np.unique(text.stream[text.stream > 2], return_counts=True)
+    assert len(ids) == 10
+    assert set(counts) == {1}
+
+
+def test_the_users_messages_stand_among_the_general_ones() -> None:
+    text = mix([b"mine"] * 10, GENERAL, 0.5, VOCABULARY, 5)
+    places = np.flatnonzero(text.stream == 2)
+    assert places[-1] > 10 + places[0]
+    assert places.tolist() != sorted(range(0, 20, 2))
+
+
+def test_a_share_of_one_keeps_the_users_order() -> None:
+    text = mix([b"g1", b"g2", b"g3"], [], 1.0, VOCABULARY, 0)
+    assert text.stream.tolist() == [4, 1, 5, 1, 6, 1]
+    assert (text.general_tokens, text.user_share) == (0, 1.0)
+
+
+def test_too_little_general_text_is_refused_not_stretched() -> None:
+    with pytest.raises(TextError, match="60 tokens needed, found 4"):
+        mix([b"mine"] * 30, [b"g1", b"g2"], 0.5, VOCABULARY, 0)
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
+def test_an_impossible_share_is_refused(share: float) -> None:
+    with pytest.raises(TextError, match="expected a number in"):
+        mix([b"mine"], GENERAL, share, VOCABULARY, 0)

@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_runtime.errors import TextError, VocabularyError
+from device_runtime.text import read_messages, split_messages, tokenize
+from device_runtime.vocabulary import Vocabulary
+
+EXAMPLES = {
+    b"Ok no prob": [b"ok", b"no", b"prob"],
+    b"don't STOP...": [b"don't", b"stop", b".", b".", b"."],
+    "I\u2019m \u201chere\u201d\u2026".encode(): [b"i'm", b'"', b"here", b'"', b".", b".", b"."],
+    "a\u2013b\u2014c\u00a0d".encode(): [b"a", b"-", b"b", b"-", b"c", b"d"],
+    "go \U0001f600\U0001f600!".encode(): [b"go", "\U0001f600\U0001f600".encode(), b"!"],
+    "שלום world".encode(): ["שלום".encode(), b"world"],
+    "ÀB".encode(): ["Àb".encode()],  # only ASCII is folded
+    b"broken \xff\xc3 utf8": [b"broken", b"\xff\xc3", b"utf8"],
+    b"'tis o'clock' ''": [b"'", b"tis", b"o'clock", b"'", b"'", b"'"],
+    b"<unk> 3.5 a_b": [b"<", b"unk", b">", b"3", b".", b"5", b"a", b"_", b"b"],
+    b"\t \x0b\x0c\r": [],
+}
+
+
+@pytest.mark.parametrize("message", EXAMPLES)
+def test_tokens_follow_the_rule(message: bytes) -> None:
+    assert tokenize(message) == EXAMPLES[message]
+
+
+@given(st.binary(max_size=300))
+def test_tokens_hold_every_byte_that_is_not_space_in_order(message: bytes) -> None:
+    tokens = tokenize(message)
+    assert all(tokens)
+    joined = b"".join(tokens)
+    assert tokenize(b" ".join(tokens)) == tokens  # tokens are stable
+    assert not any(space in joined for space in b" \t\n\r\x0b\x0c")
+
+
+def test_a_line_of_100_kb_is_one_message() -> None:
+    assert len(tokenize(b"word " * 20_000)) == 20_000
+
+
+def test_blank_lines_are_no_messages() -> None:
+    assert split_messages(b"one\n\n  \r\ntwo") == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n\t\n"])
+def test_an_empty_text_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "user.txt"
+    path.write_bytes(content)
+    with pytest.raises(TextError, match=f"user.txt: no words found in {len(content)} bytes"):
+        read_messages(path)
+
+
+def test_a_missing_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TextError, match="No such file"):
+        read_messages(tmp_path / "none.txt")
+
+
+def test_encoding_ends_each_message_and_marks_unknown_words() -> None:
+    vocabulary = Vocabulary((b"<unk>", b"<eos>", b"hello", b"you"))
+    assert vocabulary.encode([b"Hello there", b"you"]).tolist() == [2, 0, 1, 3, 1]
+
+
+def load(tmp_path: Path, content: bytes) -> Vocabulary:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    return Vocabulary.load(path)
+
+
+def test_a_vocabulary_survives_the_disk(tmp_path: Path) -> None:
+    vocabulary = Vocabulary((b"<unk>", b"<eos>", b"\xff", b"a"))
+    assert load(tmp_path, vocabulary.to_bytes()).words == vocabulary.words
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<unk>\n<eos>\na\nb\na\n", "'a' stands on lines 3 and 5"),
+        (b"<unk>\n<eos>\na\n\nb\n", "line 4 is empty"),
+        (b"a\nb\n", "must be <unk> and <eos>, found 'a' and 'b'"),
+        (b"", "must be <unk> and <eos>"),
+        (b"<unk>\n", "must be <unk> and <eos>"),
+    ],
+)
+def test_a_broken_vocabulary_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(VocabularyError, match=message):
+        load(tmp_path, content)
+
+
+def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"<unk>\n<eos>\na\n")
+    with pytest.raises(VocabularyError, match="4 words expected by the model, found 3"):
+        Vocabulary.load(path, 4)

@@ -1,0 +1,80 @@
+"""ONNX Runtime, running our artifacts, against PyTorch's autograd: 10 steps, loss and every weight."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_runtime.backends import load_backend
+from device_runtime.backends.base import Backend
+from device_runtime.tensor_file import Array, load_tensors
+from device_runtime.vocabulary import Vocabulary
+from device_runtime.windows import Window
+from export.artifacts import export_artifacts
+from tests.golden.cases import CASES, LEARNING_RATE, STEPS, Case
+from tests.golden.make_golden import FOLDER, golden
+
+TOLERANCE = 1e-5  # relative Frobenius error
+
+
+def relative_error(found: Array, expected: Array) -> float:
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def words(count: int) -> Vocabulary:
+    return Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(count - 2))))
+
+
+def part(file: dict[str, Array], prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in file.items() if name.startswith(prefix)}
+
+
+def load_case(folder: Path, case: Case, file: dict[str, Array]) -> Backend:
+    weights = part(file, "first.")
+    vocabulary = words(case.model.vocabulary)
+    return load_backend("ort", export_artifacts(folder / "artifacts", case.model, case.training, weights, vocabulary))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ten_steps_agree_with_torch(tmp_path: Path, name: str) -> None:
+    file = load_tensors(FOLDER / f"{name}.safetensors")
+    backend = load_case(tmp_path, CASES[name], file)
+    windows = [Window(*pair) for pair in zip(file["tokens"], file["targets"], strict=True)]
+    losses = [backend.step(window, LEARNING_RATE) for window in windows]
+    assert len(losses) == STEPS
+    np.testing.assert_allclose(losses, file["losses"], rtol=TOLERANCE)
+    for tensor, expected in part(file, "last.").items():
+        assert relative_error(backend.weights()[tensor], expected) <= TOLERANCE, tensor
+        assert relative_error(file[f"first.{tensor}"], expected) > 100 * TOLERANCE, f"{tensor} was not trained"
+    backend.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_files_are_what_the_script_makes(name: str) -> None:
+    file, made = load_tensors(FOLDER / f"{name}.safetensors"), golden(CASES[name])
+    assert set(file) == set(made)
+    for tensor, array in made.items():
+        np.testing.assert_allclose(array, file[tensor], rtol=1e-5, atol=1e-7, err_msg=tensor)
+
+
+def test_evaluation_scores_agree_with_torch(tmp_path: Path) -> None:
+    import torch
+
+    from export.torch_model import LanguageModel
+
+    case = CASES["gru-tied"]
+    file = load_tensors(FOLDER / "gru-tied.safetensors")
+    backend = load_case(tmp_path, case, file)
+    model = LanguageModel(case.model)
+    model.load(part(file, "first."))
+    state = model.zero_state(4)
+    for tokens in np.random.default_rng(0).integers(0, 40, (3, 6, 4)):
+        with torch.no_grad():
+            expected, state = model(torch.from_numpy(tokens), state)
+        np.testing.assert_allclose(backend.logits(tokens), expected.reshape(24, -1).numpy(), rtol=1e-4, atol=1e-6)
+    backend.reset()
+    first = np.zeros((6, 4), np.int64)
+    again = backend.logits(first)
+    backend.reset()
+    np.testing.assert_array_equal(backend.logits(first), again)
+    backend.close()

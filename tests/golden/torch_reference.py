@@ -1,0 +1,59 @@
+"""One step of each case by PyTorch's own automatic differentiation: what the golden files are made with."""
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from device_runtime.tensor_file import Array
+from device_runtime.windows import IGNORED, Window
+from export.torch_model import LanguageModel
+from tests.golden.cases import Case
+
+
+def windows_of(case: Case, steps: int, seed: int = 0) -> list[Window]:
+    """Random windows, the last one partly padding."""
+    random = np.random.default_rng(seed)
+    shape = (case.training.bptt, case.training.minibatch)
+    made = [Window(*(random.integers(0, case.model.vocabulary, shape) for _ in range(2))) for _ in range(steps)]
+    made[-1].targets[2:, 1:] = IGNORED
+    return made
+
+
+class TorchTrainer:
+    """Trains one case in float32 on the CPU, states carried from window to window."""
+
+    def __init__(self, case: Case, weights: dict[str, Array]):
+        self._training = case.training
+        self.model, self._teacher = LanguageModel(case.model), LanguageModel(case.model)
+        for model in (self.model, self._teacher):
+            model.load(weights)
+        self._state = self._teacher_state = self.model.zero_state(case.training.minibatch)
+
+    def step(self, window: Window, learning_rate: float) -> float:
+        """The loss before the update."""
+        tokens, targets = (torch.from_numpy(ids) for ids in (window.tokens, window.targets.reshape(-1)))
+        self.model.zero_grad()
+        logits, state = self.model(tokens, self._state)
+        self._state = tuple(part.detach() for part in state)
+        loss = self._loss(tokens, logits.reshape(len(targets), -1), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._training.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._training.clip_norm)
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter -= learning_rate * parameter.grad
+        return float(loss.detach())
+
+    def _loss(self, tokens: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        hard = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+        counted = targets != IGNORED
+        total = hard
+        if self._training.loss == "lwf":
+            with torch.no_grad():
+                scores, self._teacher_state = self._teacher(tokens, self._teacher_state)
+            teacher = F.softmax(scores.reshape(logits.shape), dim=1)[counted]
+            soft = -(teacher * F.log_softmax(logits, dim=1)[counted]).sum()
+            total = self._training.user_share * hard + (1 - self._training.user_share) * soft
+        summed = self._training.loss_reduction == "sum_over_time"
+        return total / (self._training.minibatch if summed else counted.sum())
