@@ -70,7 +70,7 @@ def mix(
 
 
 def _draw(general: Sequence[bytes], wanted: int, vocabulary: Vocabulary, random: SplitMix64) -> list[Ids]:
-    """Messages at random without repetition until they hold `wanted` tokens; the last is cut to fit, ending in <eos>."""
+    """Random messages without repetition, `wanted` tokens in all; the last is cut to fit, ending in <eos>."""
     order = list(range(len(general)))
     drawn: list[Ids] = []
     missing = wanted

@@ -13,7 +13,7 @@ IGNORED = -1
 
 @dataclass(frozen=True)
 class Window:
-    """One step's input: tokens and their successors, both [T, B] int64; targets are IGNORED where the text has ended."""
+    """One step's tokens and their successors, both [T, B] int64; targets are IGNORED where the text has ended."""
 
     tokens: Ids
     targets: Ids

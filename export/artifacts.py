@@ -79,7 +79,7 @@ def export_artifacts(
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
     try:
-        _fill(partial, config, training, weights, vocabulary, progress or (lambda stage: None))
+        _fill(partial, config, training, weights, vocabulary, progress or (lambda _: None))
         with storage_errors(folder):
             _put_in_place(partial, folder)
     finally:

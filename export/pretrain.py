@@ -86,10 +86,7 @@ def pretrain(
         identity = run_identity(model, vocabulary, corpus, config)
         if state_folder is not None:
             restore_state(state_folder, state, identity, out)
-        optimizer = torch.optim.SGD(network.parameters(), config.learning_rate, fused=True)
-        run = _Run(
-            config, columns, corpus.validation, state, optimizer, identity, out, state_folder, progress, check_interrupt
-        )
+        run = _Run(config, columns, corpus.validation, state, identity, out, state_folder, progress, check_interrupt)
         return run.run()
 
 
@@ -101,7 +98,6 @@ class _Run:
     columns: Columns
     validation: Ids
     state: PretrainState
-    optimizer: torch.optim.SGD
     identity: Mapping[str, str]
     out: Path
     state_folder: Path | None
@@ -134,20 +130,20 @@ class _Run:
             if self.steps_done % self.config.checkpoint_steps == 0:
                 self.save()
             self.between_steps(PretrainProgress(epoch, self.config.epochs, state.step, steps, rate, loss, speed))
-        report = PretrainProgress(epoch, self.config.epochs, state.step, steps, rate, None, None, self.validate())
-        if state.step == steps:
+        perplexity = self.validate()
+        report = PretrainProgress(epoch, self.config.epochs, state.step, steps, rate, validation_perplexity=perplexity)
+        if state.step >= steps:
             state.epoch, state.step = epoch, 0
             state.recurrent = state.model.zero_state(self.config.minibatch)
         self.save()
         self.between_steps(report)
-        assert report.validation_perplexity is not None
-        return report.validation_perplexity
+        return perplexity
 
     def train_window(self, learning_rate: float) -> tuple[float, float]:
         started = time.perf_counter()
         state, window = self.state, self.columns.window(self.state.step)
         loss, state.recurrent = train_step(
-            state.model, self.optimizer, window, state.recurrent,
+            state.model, window, state.recurrent,
             config=self.config, step=self.steps_done, learning_rate=learning_rate,
         )  # fmt: skip
         state.step += 1
@@ -157,7 +153,7 @@ class _Run:
         perplexity = evaluate(self.state.model, self.validation, self.config.minibatch, self.config.bptt)
         if perplexity < self.state.best_perplexity:
             self.state.best_perplexity = perplexity
-            save_best(self.out, self.state, self.identity)
+            save_best(self.out, self.state, self.identity, self.steps_done)
         return perplexity
 
     def between_steps(self, report: PretrainProgress) -> None:

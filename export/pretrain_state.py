@@ -88,17 +88,16 @@ def restore_state(folder: Path, state: PretrainState, identity: Mapping[str, str
     return True
 
 
-def save_best(path: Path, state: PretrainState, identity: Mapping[str, str]) -> WrittenFile:
+def save_best(path: Path, state: PretrainState, identity: Mapping[str, str], steps: int) -> WrittenFile:
     """Write the model's weights, float32 in PyTorch's layout, with their perplexity and the run's settings.
 
-    Raises StorageError when the disk refuses.
+    `steps`: how many they were trained for. Raises StorageError when the disk refuses.
     """
     metadata = {
         **identity,
         "gate_order": "ifgo (torch)" if state.model.config.cell == "lstm" else "rzn (torch)",
         "validation_perplexity": repr(state.best_perplexity),
-        "epochs_finished": str(state.epoch),
-        "steps_in_epoch": str(state.step),
+        "steps": str(steps),
     }
     return save_tensors(path, state.model.torch_weights(), metadata)
 

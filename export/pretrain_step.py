@@ -37,7 +37,7 @@ def trains_bf16(device: torch.device) -> bool:
 
 
 def train_step(
-    model: LanguageModel, optimizer: torch.optim.SGD, window: tuple[Ids, Ids], state: RecurrentState, *,
+    model: LanguageModel, window: tuple[Ids, Ids], state: RecurrentState, *,
     config: PretrainConfig, step: int, learning_rate: float,
 ) -> tuple[float, RecurrentState]:  # fmt: skip
     """Train on a window of inputs and targets [T, B]; returns the loss, nats per token, and the state to carry on.
@@ -49,23 +49,24 @@ def train_step(
     device = model.embedding.weight.device
     inputs, targets = (to_tensor(ids, device) for ids in window)
     torch.manual_seed(int(np.random.SeedSequence((config.seed, step)).generate_state(1)[0]))
-    optimizer.zero_grad(set_to_none=True)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
         logits, after = model(inputs, state)
         # Summed over the T steps, averaged over the minibatch: what the learning rate and the clip norm are meant for.
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / config.minibatch
-    torch.autograd.backward(loss)
-    bound = math.inf if config.clip_norm is None else config.clip_norm
-    norm = nn.utils.clip_grad_norm_(model.parameters(), bound).item()
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(loss, parameters)
+    norm = nn.utils.get_total_norm(gradients).item()
     mean = loss.item() / len(inputs)
     if not (math.isfinite(mean) and math.isfinite(norm)):
         raise TrainingError(
             f"pre-training: step {step + 1}: loss {mean:g} and gradient norm {norm:g}, expected finite numbers; "
             f"the learning rate is {learning_rate:g}, clip norm {config.clip_norm}: choose a lower learning rate"
         )
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    optimizer.step()
+    # Clipping only scales the step: no pass over the gradients of its own, and plain SGD needs no optimizer object.
+    clipped = 1.0 if config.clip_norm is None else config.clip_norm / max(norm, config.clip_norm)
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.add_(gradient, alpha=-learning_rate * clipped)
     return mean, tuple(tensor.detach().float() for tensor in after)
 
 

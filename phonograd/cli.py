@@ -57,6 +57,6 @@ def phonograd() -> None:
 
 def main() -> None:
     """Entry point of the `phonograd` command."""
-    from phonograd.console import run  # noqa: PLC0415  # after click: keeps `--help` quick
+    from phonograd.console import run  # after click: keeps `--help` quick
 
     sys.exit(run(phonograd))

@@ -13,6 +13,8 @@ import click
 
 from device_runtime.errors import PhonogradError
 
+# Called with (done, in all, note).
+Progress = Callable[[int, int, str], None]
 Rows = Sequence[Mapping[str, object]]
 
 
@@ -37,28 +39,36 @@ class Console:
             click.echo(line, err=True)
 
     @contextlib.contextmanager
-    def progress(self, title: str) -> Iterator[Callable[[int, int, str], None]]:
-        """A progress bar on stderr: call it with (done, in all, note). Silent when quiet or not on a terminal."""
+    def progress(self, title: str) -> Iterator[Progress]:
+        """A progress bar on stderr. Silent when quiet or not on a terminal."""
         if self.quiet or not sys.stderr.isatty():
-            yield lambda done, total, note="": None
+            yield _no_progress
             return
+        from rich import progress as bars
         from rich.console import Console as Screen
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         bar_columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TimeRemainingColumn(),
+            bars.TextColumn("{task.fields[note]}"),
         )
-        with Progress(*bar_columns, console=Screen(stderr=True), transient=True) as bar:
+        with bars.Progress(*bar_columns, console=Screen(stderr=True), transient=True) as bar:
             task = bar.add_task(title, note="")
-            yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
+
+            def show(done: int, total: int, note: str) -> None:
+                bar.update(task, completed=done, total=total, note=note)
+
+            yield show
+
+
+def _no_progress(done: int, total: int, note: str) -> None:
+    """Nobody is looking."""
 
 
 def print_table(title: str, rows: Rows) -> None:
-    """A table on stdout; columns are the keys of the first row, numbers are set right."""
+    """A table on stdout; columns are the keys of the rows as they appear, numbers are set right."""
     from rich.console import Console as Screen
     from rich.table import Table
 
@@ -66,10 +76,12 @@ def print_table(title: str, rows: Rows) -> None:
         click.echo(f"{title}: none")
         return
     table = Table(title=title, title_justify="left")
-    for key, value in rows[0].items():
-        table.add_column(key, justify="right" if isinstance(value, int | float) else "left", overflow="fold")
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    for key in keys:
+        numbers = all(isinstance(row.get(key, 0), int | float) for row in rows)
+        table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(shown(value) for value in row.values()))
+        table.add_row(*(shown(row.get(key)) for key in keys))
     # Off a terminal the width is unknown: never cut a row that a script or a log may read.
     Screen(width=None if sys.stdout.isatty() else 200).print(table)
 
@@ -99,11 +111,11 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     return click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")(wrapped)
 
 
-def run(group: click.Command) -> int:
-    """Run the command line and return its exit code; an error becomes one line on stderr."""
+def run(group: click.Command, arguments: list[str] | None = None) -> int:
+    """Run the command line (None: the process's own) and return its exit code; an error becomes one line on stderr."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        code = group.main(standalone_mode=False)
+        code = group.main(arguments, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from device_runtime.errors import PhonogradError
 from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME
 from server_agg.downloads import CountedFile, matches
-from server_agg.problems import HANDLERS, problem_of
+from server_agg.problems import HANDLERS, one_line, problem_of
 from server_agg.receiving import Receiving, UploadHeaders
 from server_agg.refusals import RequestError
 from server_agg.report import report_csv, report_of
@@ -98,9 +98,9 @@ class _Api:
         phone = _phone(request)
         transfer = receiving.transfer
         problem = problem_of(error)
-        log.warning("update of %s refused after %d bytes: %s", phone or "a phone", transfer.body_bytes, error)
+        log.warning("update of %s refused after %d bytes: %s", phone or "a phone", transfer.body_bytes, one_line(error))
         try:
-            await run_in_threadpool(self._keeper.refuse, transfer, phone, str(error))
+            await run_in_threadpool(self._keeper.refuse, transfer, phone, one_line(error))
         except PhonogradError as ledger_error:
             log.error("the refusal could not be written down: %s", ledger_error)
         return problem

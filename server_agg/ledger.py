@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, Engine, create_engine, event, func, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, select, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
@@ -203,8 +203,14 @@ def _connect(path: Path) -> Engine:
     def configure(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
         del entry
         assert isinstance(connection, sqlite3.Connection)
-        # A cursor of our own would stay open; execute() on the connection closes with its result.
+        connection.isolation_level = (
+            None  # else sqlite3 begins transactions at the first write, and reads see no snapshot
+        )
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
 
     return engine

@@ -39,22 +39,27 @@ class Problem(JSONResponse):
         super().__init__(document, status, headers)
 
 
+def one_line(error: Exception) -> str:
+    """An error's message as one printable line of at most 1000 characters: parts of it may come from a hostile file."""
+    return "".join(character if character.isprintable() else "?" for character in str(error))[:1000]
+
+
 def problem_of(error: PhonogradError) -> Problem:
     """The problem document of an error of ours; a class without a status of its own is the server's fault: 500."""
     if isinstance(error, RequestError):
-        return Problem(error.status, HTTPStatus(error.status).phrase, str(error))
+        return Problem(error.status, HTTPStatus(error.status).phrase, one_line(error))
     if isinstance(error, StorageError):  # its message names our folders, and the log has it
         return Problem(507, "The server cannot store it", "its disk refuses; send again later")
     for kind, (status, title) in PROBLEMS.items():
         if isinstance(error, kind):
-            return Problem(status, title, str(error))
+            return Problem(status, title, one_line(error))
     return Problem(500, "The server failed", "see the server's log")
 
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, PhonogradError)
     problem = problem_of(error)
-    log.warning("%s %r: %d: %s", request.method, request.url.path, problem.status_code, error)
+    log.warning("%s %r: %d: %s", request.method, request.url.path, problem.status_code, one_line(error))
     return problem
 
 

@@ -117,7 +117,7 @@ class RoundKeeper:
 
     def refuse(self, transfer: Transfer, phone: str | None, reason: str) -> None:
         """Write down an upload that came to nothing, with the bytes that arrived."""
-        self.ledger.add_upload(self.current.round, "rejected", transfer, phone=phone, reason=reason[:500])
+        self.ledger.add_upload(self.current.round, "rejected", transfer, phone=phone, reason=reason)
 
     def sent(self, sha256: str, phone: str | None, nbytes: int) -> None:
         """Write down that `nbytes` of a model were sent."""

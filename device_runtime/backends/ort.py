@@ -33,14 +33,14 @@ class OrtBackend:
         onnxruntime.set_seed(options.seed)
         self._manifest = artifacts.manifest
         self._checkpoint = api.CheckpointState.load_checkpoint(str(artifacts.path(CHECKPOINT)))
-        if weights is not None:
-            self._replace_weights(weights)
         session = onnxruntime.SessionOptions()
         session.intra_op_num_threads = options.threads
         session.log_severity_level = LOG_ERRORS_ONLY
         self._module = api.Module(
             artifacts.path(TRAINING_MODEL), self._checkpoint, artifacts.path(EVAL_MODEL), session_options=session
         )
+        if weights is not None:
+            self._replace_weights(weights)  # after the module is made: copying uses its session, and crashes without
         self._optimizer = api.Optimizer(artifacts.path(OPTIMIZER_MODEL), self._module)
         self._states: tuple[Array, ...] = ()
         self.reset()

@@ -19,12 +19,13 @@ def corpus() -> None:
 @output_options
 def fetch(console: Console, out: Path) -> None:
     """Fetch tweets, editorials and reviews (MIT licence) and split them into users and general text."""
-    from bench.corpus import fetch_corpus
+    from bench.demo_corpus import fetch_corpus
     from device_runtime.text import read_messages
 
     console.say("fetching the source distribution of vaderSentiment 3.3.2 through pip")
     texts = fetch_corpus(out)
-    paths = [texts.general_train, texts.general_test, texts.users_test, texts.words, *texts.users]
+    general = [texts.general_train, texts.general_valid, texts.general_test]
+    paths = [*general, texts.users_test, texts.words, *texts.users]
     rows = [{"text": str(path), "messages": len(read_messages(path)), "bytes": path.stat().st_size} for path in paths]
     console.result(rows, ("Corpus", rows))
 
@@ -46,6 +47,7 @@ def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, o
     """Keep the most frequent words of TEXTS."""
     from export.vocabulary_builder import build_vocabulary
 
-    build_vocabulary(list(texts), size, out, reserve)
-    document = {"vocabulary": str(out), "words": size}
+    counted = build_vocabulary(texts, size, reserve)
+    counted.write(out)
+    document = {"vocabulary": str(out), "words": size, "coverage": counted.coverage}
     console.result(document, ("Vocabulary", [document]))

@@ -48,7 +48,7 @@ weights_option = click.option(
     "--round", "round_number", type=click.IntRange(1), default=1, show_default=True, help="The server's round."
 )
 @output_options
-def train(  # noqa: PLR0917  # click passes options by name
+def train(  # click passes options by name
     console: Console,
     artifacts: Path,
     user: Path,

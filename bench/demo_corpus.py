@@ -24,7 +24,8 @@ STUDY = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
 LEXICON = "vaderSentiment-3.3.2/vaderSentiment/vader_lexicon.txt"
 GENERAL = ("nytEditorialSnippets", "movieReviewSnippets", "amazonReviewSnippets")
 SOURCE_NOTE = f"""Text of {PACKAGE} (MIT licence, copyright C.J. Hutto): C.J. Hutto and E. Gilbert, VADER, ICWSM 2014.
-general-*.txt: newspaper editorials, film and product reviews. users/*.txt, users-test.txt: tweets. words.txt: its lexicon.
+general-*.txt: newspaper editorials, film and product reviews. users/*.txt, users-test.txt: tweets.
+words.txt: its lexicon.
 """
 
 
@@ -34,8 +35,9 @@ class CorpusConfig:
 
     users: int = 10
     bytes_per_user: int = 10_000
-    user_test_messages: int = 400
-    general_test_messages: int = 400
+    user_test_messages: int = 250
+    general_test_messages: int = 200
+    general_valid_messages: int = 100
     seed: int = 1
 
 
@@ -54,6 +56,11 @@ class Corpus:
     def general_test(self) -> Path:
         """General English held out."""
         return self.folder / "general-test.txt"
+
+    @property
+    def general_valid(self) -> Path:
+        """General English to choose the pre-trained weights by."""
+        return self.folder / "general-valid.txt"
 
     @property
     def users_test(self) -> Path:
@@ -140,8 +147,10 @@ def _write(folder: Path, texts: dict[str, list[bytes]], config: CorpusConfig) ->
     general = _shuffled(texts["general"], config.seed)
     tweets = _shuffled(texts["tweets"], config.seed)
     held_out, tweets = tweets[: config.user_test_messages], tweets[config.user_test_messages :]
-    _write_lines(corpus.general_test, general[: config.general_test_messages])
-    _write_lines(corpus.general_train, general[config.general_test_messages :])
+    test, valid = config.general_test_messages, config.general_valid_messages
+    _write_lines(corpus.general_test, general[:test])
+    _write_lines(corpus.general_valid, general[test : test + valid])
+    _write_lines(corpus.general_train, general[test + valid :])
     _write_lines(corpus.users_test, held_out)
     _write_lines(corpus.words, texts["words"])
     write_bytes(folder / "SOURCE.txt", SOURCE_NOTE.encode())

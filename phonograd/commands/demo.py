@@ -1,0 +1,44 @@
+"""`phonograd demo`: the main job, end to end."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.demo import DemoConfig, demo_table, run_demo
+from phonograd.console import Console, output_options
+
+PATH = click.Path(path_type=Path)
+DEFAULTS = DemoConfig()
+
+
+@click.command()
+@click.option("--out", type=PATH, default=Path("demo-out"), show_default=True, help="Folder to work in, made anew.")
+@click.option(
+    "--report", type=PATH, default=Path("demo-report.html"), show_default=True, help="The page with the plots."
+)
+@click.option("--corpus", type=PATH, help="A folder of `phonograd corpus fetch`, instead of fetching.")
+@click.option("--preset", default=DEFAULTS.preset, show_default=True, help="The model's shape.")
+@click.option("--vocabulary", type=click.IntRange(3), default=DEFAULTS.vocabulary, show_default=True)
+@click.option("--pretrain-steps", type=click.IntRange(1), default=DEFAULTS.pretrain_steps, show_default=True)
+@click.option("--phones", type=click.IntRange(1), default=DEFAULTS.phones, show_default=True)
+@click.option("--phones-at-once", type=click.IntRange(1), default=DEFAULTS.phones_at_once, show_default=True)
+@click.option("--threads-per-phone", type=click.IntRange(1), default=DEFAULTS.threads_per_phone, show_default=True)
+@output_options
+def demo(console: Console, out: Path, report: Path, corpus: Path | None, **sizes: Any) -> None:
+    """One federated round at full size on real text, beside the paper's figures (about 6 minutes on 2 cores)."""
+    from bench.demo_corpus import Corpus
+    from bench.demo_report import write_report
+    from device_runtime.errors import StorageError
+    from device_runtime.files import storage_errors
+
+    if out.exists() and any(out.iterdir()):
+        raise StorageError(f"{out}: not empty; remove it or choose another --out")
+    with storage_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    config = DemoConfig(**sizes)
+    document = run_demo(out, config, Corpus(corpus) if corpus else None, console.say)
+    write_report(report, document)
+    console.result({**dataclasses.asdict(config), **document}, ("One round", demo_table(document)))
+    console.say(f"plots: {report}")

@@ -1,0 +1,82 @@
+"""`phonograd pretrain`: a general model to send to phones."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from export.presets import PRESETS
+from export.pretrain_config import Device, Precision, PretrainConfig
+from phonograd.console import Console, output_options
+
+PATH = click.Path(path_type=Path)
+DEFAULTS = PretrainConfig()
+
+
+@click.command()
+@click.option("--preset", type=click.Choice(list(PRESETS)), required=True, help="The model's shape.")
+@click.option("--vocab", type=PATH, required=True, help="vocab.txt; its length replaces the preset's vocabulary size.")
+@click.option("--text", "texts", type=PATH, required=True, multiple=True, help="General text; may be repeated.")
+@click.option("--valid", type=PATH, help="Validation text.  [default: the last 5 % of the messages]")
+@click.option("--epochs", type=click.IntRange(1), default=DEFAULTS.epochs, show_default=True)
+@click.option("--max-steps", type=click.IntRange(1), help="Stop after so many steps in all.")
+@click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
+@click.option("--bptt", type=click.IntRange(1), default=DEFAULTS.bptt, show_default=True, help="Time steps a window.")
+@click.option(
+    "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
+)
+@click.option("--decay", type=click.FloatRange(1), default=DEFAULTS.decay, show_default=True)
+@click.option("--decay-after", type=click.IntRange(0), default=DEFAULTS.decay_after, show_default=True, help="Epochs.")
+@click.option(
+    "--clip-norm", type=click.FloatRange(0), default=DEFAULTS.clip_norm, show_default=True, help="0: no clipping."
+)
+@click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=DEFAULTS.seed, show_default=True)
+@click.option("--device", type=click.Choice(get_args(Device)), default=DEFAULTS.device, show_default=True)
+@click.option("--precision", type=click.Choice(get_args(Precision)), default=DEFAULTS.precision, show_default=True)
+@click.option("--state", type=PATH, help="Folder to keep the run's state in; the same command resumes from it.")
+@click.option("--out", type=PATH, required=True, help="Where the best weights go (safetensors, torch layout).")
+@output_options
+def pretrain(
+    console: Console,
+    preset: str,
+    vocab: Path,
+    texts: tuple[Path, ...],
+    valid: Path | None,
+    clip_norm: float,
+    state: Path | None,
+    out: Path,
+    **settings: Any,
+) -> None:
+    """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does)."""
+    from device_runtime.errors import MissingExtraError
+    from device_runtime.vocabulary import Vocabulary
+    from export.corpus import load_corpus
+
+    try:
+        from export.pretrain import PretrainProgress
+        from export.pretrain import pretrain as run_pretraining
+    except ImportError as error:
+        raise MissingExtraError(
+            f"pretrain needs torch ({error}); install it with: pip install 'phonograd[export]'"
+        ) from error
+
+    config = PretrainConfig(clip_norm=clip_norm or None, **settings)
+    vocabulary = Vocabulary.load(vocab)
+    model = dataclasses.replace(PRESETS[preset].model, vocabulary=len(vocabulary))
+    corpus = load_corpus(texts, vocabulary, valid)
+    with console.progress("pre-training") as show:
+
+        def report(seen: PretrainProgress) -> None:
+            if seen.validation_perplexity is not None:
+                console.say(f"epoch {seen.epoch}: validation perplexity {seen.validation_perplexity:.1f}")
+            else:
+                done, total = (seen.epoch - 1) * seen.steps + seen.step, seen.epochs * seen.steps
+                if config.max_steps is not None:
+                    total = min(total, config.max_steps)
+                show(done, total, f"{seen.loss:.3f} nats/token")
+
+        result = run_pretraining(model, vocabulary, corpus, config, out, state_folder=state, progress=report)
+    document = {**dataclasses.asdict(result), "parameters": model.parameters, "training_tokens": len(corpus.training)}
+    console.result(document, ("Pre-training", [{"figure": key, "value": value} for key, value in document.items()]))

@@ -1,0 +1,261 @@
+"""What bad input gets: one line on stderr naming file, expected and found, and the documented exit code."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_runtime.tensor_file import load_tensors, save_tensors
+from tests.e2e.conftest import Outcome, Run, Workplace, text_of
+
+
+def refused(outcome: Outcome, code: int, *parts: object) -> None:
+    assert outcome.code == code, outcome.err
+    assert outcome.out == ""
+    lines = [line for line in outcome.err.splitlines() if line.startswith("phonograd: ")]
+    assert len(lines) == 1, outcome.err
+    assert "Traceback" not in outcome.err
+    assert "a bug" not in outcome.err
+    for part in parts:
+        assert str(part) in lines[0]
+
+
+def test_an_empty_text(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    text = tmp_path / "user.txt"
+    text.write_bytes(b"\n \n")
+    refused(phono("train", workplace.artifacts, "--user", text), 3, text, "no words found")
+    refused(phono("eval", workplace.artifacts, "--text", text), 3, text, "no words found")
+
+
+def test_a_text_shorter_than_one_window(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    text = tmp_path / "user.txt"
+    text.write_bytes(b"the cat sat\n")
+    refused(phono("train", workplace.artifacts, "--user", text), 3, "200 tokens expected", "found 4")
+
+
+def test_too_little_rehearsal_text(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    general = tmp_path / "general.txt"
+    general.write_bytes(b"the cat\n")
+    outcome = phono("train", workplace.artifacts, "--user", workplace.user, "--rehearsal", general)
+    refused(outcome, 3, "rehearsal text", "found 3")
+
+
+def test_a_vocabulary_with_duplicates(phono: Run, tmp_path: Path) -> None:
+    words = tmp_path / "vocab.txt"
+    words.write_bytes(b"<unk>\n<eos>\ncat\ndog\ncat\n")
+    outcome = phono("export", "--preset", "tiny", "--vocab", words, "--seed", 1, "--out", tmp_path / "a")
+    refused(outcome, 4, words, "'cat' stands on lines 3 and 5")
+    assert not (tmp_path / "a").exists()
+
+
+def test_too_few_words_for_a_vocabulary(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    outcome = phono("vocab", "build", workplace.general, "--size", 50, "--out", tmp_path / "v")
+    refused(outcome, 4, "48 distinct words expected", "found 15")
+
+
+def copy_of(workplace: Workplace, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(workplace.artifacts, tmp_path / "copy"))
+
+
+def test_artifacts_half_written(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    folder = copy_of(workplace, tmp_path)
+    (folder / "manifest.json").unlink()
+    refused(phono("inspect", folder), 5, folder / "manifest.json", "not found", "did not finish")
+    refused(phono("inspect", tmp_path / "nowhere"), 5, "no such folder")
+
+
+def test_a_manifest_of_another_version(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    folder = copy_of(workplace, tmp_path)
+    document = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(document | {"schema_version": 99}))
+    refused(phono("train", folder, "--user", workplace.user), 5, "schema_version 1 expected, found 99")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": {"cell": "lstm"}}, "model: fields missing or unknown"),
+        ({"training": 3}, "training is int, expected an object"),
+        ({"surprise": 1}, "surprise"),
+        ({"files": {}}, "files: missing or unknown"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense(
+    phono: Run, workplace: Workplace, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    folder = copy_of(workplace, tmp_path)
+    document = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(document | change))
+    refused(phono("inspect", folder), 5, folder / "manifest.json", message)
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"null", b"[1]", b"\xff\xff"])
+def test_a_manifest_that_is_no_object(phono: Run, workplace: Workplace, tmp_path: Path, content: bytes) -> None:
+    folder = copy_of(workplace, tmp_path)
+    (folder / "manifest.json").write_bytes(content)
+    refused(phono("inspect", folder), 5, folder / "manifest.json")
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "training_model.onnx", "checkpoint", "vocab.txt"])
+def test_a_file_whose_hash_disagrees(phono: Run, workplace: Workplace, tmp_path: Path, name: str) -> None:
+    folder = copy_of(workplace, tmp_path)
+    data = bytearray((folder / name).read_bytes())
+    data[-1] ^= 1
+    (folder / name).write_bytes(data)
+    refused(phono("inspect", folder), 5, folder / name, "SHA-256", "expected, found")
+
+
+def test_a_truncated_or_missing_file(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    folder = copy_of(workplace, tmp_path)
+    data = (folder / "checkpoint").read_bytes()
+    (folder / "checkpoint").write_bytes(data[:-10])
+    refused(phono("train", folder, "--user", workplace.user), 5, f"{len(data)} bytes expected, found {len(data) - 10}")
+    (folder / "checkpoint").unlink()
+    refused(phono("train", folder, "--user", workplace.user), 5, folder / "checkpoint", "not found")
+
+
+def changed_weights(workplace: Workplace, path: Path, name: str, value: object) -> Path:
+    tensors = load_tensors(workplace.artifacts / "weights.safetensors")
+    if value is None:
+        del tensors[name]
+    elif isinstance(value, np.ndarray):
+        tensors[name] = value
+    else:
+        tensors[name].reshape(-1)[7] = value
+    save_tensors(path, tensors)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "tensor decoder.bias: element 7 is nan"),
+        (np.inf, "tensor decoder.bias: element 7 is inf"),
+        (np.zeros(5, np.float32), "tensor decoder.bias F32[17] expected, found decoder.bias F32[5]"),
+        (None, "tensor decoder.bias F32[17] expected, not found"),
+    ],
+)
+def test_broken_weights(phono: Run, workplace: Workplace, tmp_path: Path, value: object, message: str) -> None:
+    weights = changed_weights(workplace, tmp_path / "w", "decoder.bias", value)
+    for arguments in (("train", workplace.artifacts, "--user"), ("eval", workplace.artifacts, "--text")):
+        refused(phono(*arguments, workplace.user, "--weights", weights), 6, weights, message)
+    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary)
+    refused(phono("export", *preset, "--weights", weights, "--out", tmp_path / "a"), 6, "decoder.bias")
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_update_that_is_none(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    weights = workplace.artifacts / "weights.safetensors"
+    refused(phono("update", "show", weights), 7, weights, "not an update")
+    refused(phono("upload", weights, "--server", "http://127.0.0.1:9"), 7, "not an update")
+    cut = tmp_path / "cut"
+    cut.write_bytes(weights.read_bytes()[:-8])
+    refused(phono("update", "show", cut), 6, cut, "truncated")
+
+
+def test_an_update_for_another_model(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    base, update = workplace.artifacts / "weights.safetensors", tmp_path / "u"
+    assert phono("update", "encode", base, "--base", base, "--tokens", 5, "--out", update).code == 0
+    other = changed_weights(workplace, tmp_path / "other", "decoder.bias", 1.5)
+    outcome = phono("update", "decode", update, "--base", other, "--out", tmp_path / "w")
+    refused(outcome, 7, update, "made from model", "expected")
+
+
+def test_a_server_that_is_not_there(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    base, update = workplace.artifacts / "weights.safetensors", tmp_path / "u"
+    assert phono("update", "encode", base, "--base", base, "--tokens", 5, "--out", update).code == 0
+    refused(phono("upload", update, "--server", "http://127.0.0.1:9"), 9, "http://127.0.0.1:9", "phonograd serve")
+    refused(phono("rounds", "--server", "http://127.0.0.1:9"), 9, "cannot be reached")
+
+
+def test_a_place_that_cannot_be_written(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    out = tmp_path / "no" / "such" / "folder"
+    refused(phono("train", workplace.artifacts, "--user", workplace.user, "--out", out), 11, out, "cannot write")
+    refused(phono("rounds", "--state", tmp_path), 11, tmp_path)
+
+
+def test_an_existing_folder_is_kept(phono: Run, workplace: Workplace) -> None:
+    before = (workplace.artifacts / "manifest.json").read_bytes()
+    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
+    refused(phono("export", *preset, "--out", workplace.artifacts), 5, "already there", "--overwrite")
+    assert (workplace.artifacts / "manifest.json").read_bytes() == before
+
+
+def test_overwriting_replaces_the_whole_folder(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    folder = copy_of(workplace, tmp_path)
+    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
+    assert phono("export", *preset, "--overwrite", "--out", folder).code == 0
+    assert phono("inspect", folder).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_an_export_that_fails_leaves_nothing(
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("export.artifacts._write_training_artifacts", full)
+    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
+    refused(phono("export", *preset, "--out", tmp_path / "a"), 11, tmp_path / "a", "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train",),
+        ("nonsense",),
+        ("train", "x", "--user", "y", "--user-share", "0.5"),
+        ("train", "x", "--user", "y", "--threads", "0"),
+        ("export", "--preset", "tiny", "--vocab", "v", "--out", "o"),
+        ("export", "--preset", "none", "--vocab", "v", "--seed", "1", "--out", "o"),
+        ("rounds",),
+    ],
+)
+def test_wrong_usage(phono: Run, arguments: tuple[str, ...]) -> None:
+    outcome = phono(*arguments)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert "Error: " in outcome.err
+
+
+def test_an_interrupt_has_its_own_code(phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("device_runtime.trainer.train_epoch", interrupted)
+    outcome = phono("train", workplace.artifacts, "--user", workplace.user)
+    assert (outcome.code, outcome.err.strip()) == (130, "phonograd: interrupted")
+
+
+def test_a_bug_is_called_one(phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("device_runtime.trainer.train_epoch", broken)
+    outcome = phono("train", workplace.artifacts, "--user", workplace.user)
+    assert outcome.code == 1
+    assert "phonograd: a bug: ZeroDivisionError: oops" in outcome.err
+
+
+def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['torch'] = sys.modules['onnx'] = sys.modules['onnxruntime'] = None\n"
+    script = hidden + "from phonograd.cli import main; main()"
+    user = tmp_path / "user.txt"
+    user.write_bytes(text_of(1, 60))
+    calls = {
+        "train": [workplace.artifacts, "--user", user],
+        "export": ["--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", "1", "--out", tmp_path / "a"],
+        "pretrain": ["--preset", "tiny", "--vocab", workplace.vocabulary, "--text", user, "--out", tmp_path / "b"],
+    }
+    for command, arguments in calls.items():
+        line = [sys.executable, "-c", script, command, *map(str, arguments)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert done.returncode == 10, done.stderr
+        assert "pip install 'phonograd[export]'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,168 @@
+"""The commands in the order a user meets them, on a tiny model."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_runtime.files import sha256_of_file
+from device_runtime.tensor_file import load_tensors
+from tests.e2e.conftest import Run, Workplace, text_of
+
+
+def test_artifacts_are_described(phono: Run, workplace: Workplace) -> None:
+    document = phono("inspect", workplace.artifacts, "--json").document
+    assert document["parameters"] == 17 * 16 * 2 + 17 + 2 * (4 * 16 * (16 + 16) + 8 * 16)
+    graph = document["operators"]["training_model.onnx"]
+    assert graph["LSTMTraining"] == graph["LSTMGrad"] == 2
+    assert not {"Slice", "Concat", "Split"} & set(graph)
+    assert document["training"]["loss_reduction"] == "sum_over_time"
+    assert document["weights_sha256"] == sha256_of_file(workplace.artifacts / "weights.safetensors")
+
+
+def test_tables_are_for_people(phono: Run, workplace: Workplace) -> None:
+    outcome = phono("inspect", workplace.artifacts)
+    assert outcome.code == 0
+    for expected in ("parameters", "embedding.weight", "LSTMGrad 2", "sum_over_time"):
+        assert expected in outcome.out
+
+
+@pytest.fixture(scope="module")
+def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    state = tmp_path_factory.mktemp("server") / "state"
+    line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", state]
+    options = ["--clients-per-round", "2", "--port", "0", "--json"]
+    with subprocess.Popen(
+        [*map(str, line), *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield str(state) + " " + json.loads(process.stdout.readline())["url"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+
+
+def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: str, tmp_path: Path) -> None:
+    state, url = server.split(" ")
+    before = phono("eval", workplace.artifacts, "--text", workplace.user, "--kss", "--json").document[0]
+    updates = []
+    for phone in (1, 2):
+        user, update = tmp_path / f"user-{phone}.txt", tmp_path / f"{phone}.update"
+        user.write_bytes(text_of(phone, 60))
+        trained = phono(
+            "train", workplace.artifacts, "--user", user, "--rehearsal", workplace.general, "--seed", phone,
+            "--update", update, "--out", tmp_path / f"{phone}.safetensors", "--json",
+        ).document  # fmt: skip
+        assert trained["user_share"] == pytest.approx(0.5, abs=0.01)
+        assert trained["loss_last"] < trained["loss_first"]
+        assert len(trained["losses"]) == trained["steps"]
+        receipt = phono("upload", update, "--server", url, "--phone", f"p{phone}", "--json").document
+        assert receipt["accepted"] == phone
+        updates.append((trained["tokens"], load_tensors(tmp_path / f"{phone}.safetensors"), update.stat().st_size))
+    assert receipt["round_closed"]
+
+    report = phono("rounds", "--server", url, "--json").document
+    assert report == phono("rounds", "--state", state, "--json").document
+    first = report["rounds"][0]
+    assert first["accepted_bytes"] == sum(size for _, _, size in updates)
+    assert first["codecs"] == {"rows-f32": {"updates": 2, "bytes": first["accepted_bytes"]}}
+    assert "rows-f32 x2" in phono("rounds", "--server", url).out
+
+    model = Path(state) / "models" / f"{receipt['model_sha256']}.safetensors"
+    assert sha256_of_file(model) == receipt["model_sha256"]
+    averaged = load_tensors(model)
+    total = sum(tokens for tokens, _, _ in updates)
+    for name, array in averaged.items():
+        expected = sum(tokens * weights[name].astype(np.float64) for tokens, weights, _ in updates) / total
+        np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-9)
+    after = phono("eval", workplace.artifacts, "--weights", model, "--text", workplace.user, "--kss", "--json")
+    assert after.document[0]["perplexity"] < before["perplexity"]
+
+    late = phono("upload", tmp_path / "1.update", "--server", url, "--phone", "p1")
+    assert late.code == 8
+    assert "409" in late.err
+    again = phono(
+        "train", workplace.artifacts, "--weights", model, "--user", workplace.user, "--round", "2",
+        "--update", tmp_path / "next.update", "--json",
+    )  # fmt: skip
+    assert again.code == 0
+    assert phono("upload", tmp_path / "next.update", "--server", url, "--phone", "p1", "--json").document["round"] == 2
+
+
+def test_training_is_a_function_of_text_and_seed(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    def trained(name: str, seed: int) -> bytes:
+        out = tmp_path / name
+        arguments = ("--user", workplace.user, "--rehearsal", workplace.general, "--seed", seed, "--out", out)
+        assert phono("train", workplace.artifacts, *arguments).code == 0
+        return out.read_bytes()
+
+    assert trained("a", 1) == trained("b", 1)
+    assert trained("c", 2) != trained("a", 1)
+
+
+@pytest.mark.parametrize("codec", ["full-f32", "rows-f32"])
+def test_update_encode_show_decode(phono: Run, workplace: Workplace, tmp_path: Path, codec: str) -> None:
+    weights, update, back = tmp_path / "w", tmp_path / "u", tmp_path / "back"
+    base = workplace.artifacts / "weights.safetensors"
+    assert phono("train", workplace.artifacts, "--user", workplace.user, "--out", weights).code == 0
+    encoded = phono("update", "encode", weights, "--base", base, "--tokens", "400", "--codec", codec, "--out", update)
+    assert encoded.code == 0
+    shown = phono("update", "show", update, "--json").document
+    assert (shown["codec"], shown["tokens"], shown["bytes"]) == (codec, 400, update.stat().st_size)
+    assert phono("update", "decode", update, "--base", base, "--out", back).code == 0
+    assert back.read_bytes() == weights.read_bytes()
+
+
+def test_pretrain_then_export(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    base = tmp_path / "base.safetensors"
+    options = ("--preset", "tiny", "--vocab", workplace.vocabulary)
+    sizes = ("--epochs", "2", "--minibatch", "4", "--bptt", "8", "--dropout", "0")
+    result = phono("pretrain", *options, "--text", workplace.general, *sizes, "--out", base, "--json").document
+    assert result["best_perplexity"] < 17
+    assert phono("export", *options, "--weights", base, "--out", tmp_path / "made").code == 0
+    scores = phono("eval", tmp_path / "made", "--text", workplace.general, "--json").document
+    assert scores[0]["perplexity"] < 17
+
+
+@pytest.mark.parametrize(
+    "options", [("--loss", "lwf", "--user-share", "0.3"), ("--dropout", "0.3"), ("--clip-norm", "0")]
+)
+def test_artifact_variants_train(phono: Run, workplace: Workplace, tmp_path: Path, options: tuple[str, ...]) -> None:
+    made = tmp_path / "made"
+    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", "1")
+    document = phono("export", *preset, *options, "--out", made, "--json").document
+    assert ("LogSoftmaxGrad_13" in document["operators"]["training_model.onnx"]) == ("lwf" in options)
+    assert ("DropoutGrad" in document["operators"]["training_model.onnx"]) == ("--dropout" in options)
+    clips = "InplaceClipGradNorm" in document["operators"]["optimizer_model.onnx"]
+    assert clips == ("--clip-norm" not in options)
+    trained = phono("train", made, "--user", workplace.user, "--json").document
+    assert trained["loss_last"] < trained["loss_first"]
+
+
+def test_the_demo_at_tiny_size(phono: Run, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    (corpus / "users").mkdir(parents=True)
+    for name, seed in (
+        ("general-train", 1),
+        ("general-valid", 2),
+        ("general-test", 3),
+        ("users-test", 4),
+        ("words", 5),
+    ):
+        (corpus / f"{name}.txt").write_bytes(text_of(seed, 150))
+    for user in (1, 2):
+        (corpus / "users" / f"user-{user:02}.txt").write_bytes(text_of(user + 5, 60))
+    sizes = ("--preset", "tiny", "--vocabulary", "17", "--pretrain-steps", "2", "--phones", "2")
+    report = tmp_path / "report.html"
+    outcome = phono("demo", "--corpus", corpus, "--out", tmp_path / "out", "--report", report, *sizes, "--json")
+    document = outcome.document
+    assert [row["codec"] for row in document["codecs"]] == ["full-f32", "rows-f32"]
+    assert document["report"]["rounds"][0]["accepted"] == 2
+    assert report.read_text().count("<svg") == 4
+    assert phono("demo", "--out", tmp_path / "out").code == 11  # the folder is not empty

@@ -1,0 +1,46 @@
+import dataclasses
+
+import pytest
+
+from device_runtime.errors import ArtifactsError
+from export.presets import PRESETS, preset_named
+from export.torch_model import LanguageModel
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("popov-2x650", 45_800_400),
+        ("mcmahan-10k", 1_347_072),
+        ("ptb-2x1500-tied", 10_000 * 1500 + 2 * (8 * 1500 * 1500 + 8 * 1500) + 10_000),
+        ("fedatt-gru-300", 2 * 10_000 * 300 + 6 * 300 * 300 + 6 * 300 + 10_000),
+        ("fedatt-gru-1500-tied", 10_000 * 1500 + 6 * 1500 * 1500 + 6 * 1500 + 10_000),
+    ],
+)
+def test_parameter_counts_are_the_papers(name: str, parameters: int) -> None:
+    assert PRESETS[name].model.parameters == parameters
+
+
+def test_popov_takes_the_papers_174_mib() -> None:
+    assert round(preset_named("popov-2x650").model.parameters * 4 / 2**20, 1) == 174.7  # the paper: 174.43, less biases
+
+
+def test_ji_has_three_sizes_tied_and_untied() -> None:
+    models = [preset.model for name, preset in PRESETS.items() if name.startswith("fedatt-")]
+    assert {(model.hidden, model.tied) for model in models} == {(n, t) for n in (300, 650, 1500) for t in (True, False)}
+    assert {(model.cell, model.layers) for model in models} == {("gru", 1)}
+
+
+@pytest.mark.parametrize("name", ["tiny", "mcmahan-10k", "fedatt-gru-300-tied"])
+def test_the_torch_model_has_just_the_presets_parameters(name: str) -> None:
+    config = dataclasses.replace(PRESETS[name].model, vocabulary=50)
+    assert sum(parameter.numel() for parameter in LanguageModel(config).parameters()) == config.parameters
+
+
+def test_every_preset_has_a_one_line_description() -> None:
+    assert all(preset.description and "\n" not in preset.description for preset in PRESETS.values())
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ArtifactsError, match=r"'popov' is unknown; expected one of: popov-2x650, .*tiny"):
+        preset_named("popov")

@@ -1,0 +1,216 @@
+"""The conversion is held to ONNX's own equations, written out here, not to another use of the same permutation."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from device_runtime.errors import WeightsError
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.tensor_file import Array, TensorSpec, save_tensors, write_tensor_file
+from device_runtime.vocabulary import Vocabulary
+from export.torch_layout import (
+    VOCABULARY_SHA256,
+    load_weights,
+    seeded_weights,
+    to_canonical,
+    to_torch,
+    torch_specs,
+    vocabulary_sha256,
+)
+from export.torch_model import LanguageModel
+
+LSTM = LanguageModelConfig("lstm", vocabulary=11, embedding=5, hidden=4, layers=2)
+GRU = dataclasses.replace(LSTM, cell="gru")
+TIED = LanguageModelConfig("lstm", vocabulary=11, embedding=5, hidden=4, layers=1, tied=True, output_bias=False)
+TIED_GRU = LanguageModelConfig("gru", vocabulary=11, embedding=4, hidden=4, layers=2, tied=True)
+FIRST_OF_SEED_1 = [-0.002681136131286621, 0.0011821568477898836, 0.025516748428344727]
+CONFIGS = pytest.mark.parametrize("config", [LSTM, GRU, TIED, TIED_GRU], ids=["lstm", "gru", "tied", "tied-gru"])
+
+
+def weights_of(config: LanguageModelConfig) -> dict[str, Array]:
+    """Weights without a zero, biases included, so that no exchange of two of them goes unseen."""
+    generator = np.random.default_rng(7)
+    return {spec.name: generator.normal(0, 0.6, spec.shape).astype(np.float32) for spec in config.tensor_specs()}
+
+
+def sigmoid(x: Array) -> Array:
+    result: Array = 1 / (1 + np.exp(-x))
+    return result
+
+
+def onnx_lstm(x: Array, h: Array, c: Array, *, W: Array, R: Array, B: Array) -> tuple[Array, Array]:
+    """One step of ONNX's LSTM, default activations, as the operator's specification has it; gates i, o, f, c."""
+    Wi, Wo, Wf, Wc = np.split(W[0], 4)
+    Ri, Ro, Rf, Rc = np.split(R[0], 4)
+    Wbi, Wbo, Wbf, Wbc, Rbi, Rbo, Rbf, Rbc = np.split(B[0], 8)
+    i = sigmoid(x @ Wi.T + h @ Ri.T + Wbi + Rbi)
+    f = sigmoid(x @ Wf.T + h @ Rf.T + Wbf + Rbf)
+    o = sigmoid(x @ Wo.T + h @ Ro.T + Wbo + Rbo)
+    c = f * c + i * np.tanh(x @ Wc.T + h @ Rc.T + Wbc + Rbc)
+    return o * np.tanh(c), c
+
+
+def onnx_gru(x: Array, h: Array, *, W: Array, R: Array, B: Array) -> Array:
+    """One step of ONNX's GRU with linear_before_reset = 1; gates z, r, h."""
+    Wz, Wr, Wh = np.split(W[0], 3)
+    Rz, Rr, Rh = np.split(R[0], 3)
+    Wbz, Wbr, Wbh, Rbz, Rbr, Rbh = np.split(B[0], 6)
+    z = sigmoid(x @ Wz.T + h @ Rz.T + Wbz + Rbz)
+    r = sigmoid(x @ Wr.T + h @ Rr.T + Wbr + Rbr)
+    new = np.tanh(x @ Wh.T + r * (h @ Rh.T + Rbh) + Wbh)
+    result: Array = (1 - z) * new + z * h
+    return result
+
+
+def onnx_forward(config: LanguageModelConfig, weights: dict[str, Array], tokens: Array) -> Array:
+    """Logits [T, B, V] in float64 by ONNX's equations, from a zero state."""
+    tensors = {name: array.astype(np.float64) for name, array in weights.items()}
+    states = [np.zeros((2, tokens.shape[1], config.hidden)) for _ in range(config.layers)]
+    logits = []
+    for row in tokens:
+        x = tensors["embedding.weight"][row]
+        for layer, state in enumerate(states):
+            layer_weights = {part: tensors[f"{config.cell}.{layer}.{part}"] for part in "WRB"}
+            if config.cell == "lstm":
+                state[0], state[1] = onnx_lstm(x, state[0], state[1], **layer_weights)
+            else:
+                state[0] = onnx_gru(x, state[0], **layer_weights)
+            x = state[0].copy()
+        if config.projected:
+            x = x @ tensors["projection.weight"].T
+        output = tensors["embedding.weight" if config.tied else "decoder.weight"]
+        logits.append(x @ output.T + tensors.get("decoder.bias", np.zeros(config.vocabulary)))
+    return np.stack(logits)
+
+
+@CONFIGS
+def test_torch_computes_onnxs_equations_with_the_converted_weights(config: LanguageModelConfig) -> None:
+    weights, tokens = weights_of(config), np.random.default_rng(3).integers(0, config.vocabulary, (3, 2))
+    model = LanguageModel(config)
+    model.load(weights)
+    logits, state = model(torch.from_numpy(tokens), model.zero_state(2))
+    assert logits.shape == (3, 2, config.vocabulary)
+    assert [tuple(tensor.shape) for tensor in state] == [(config.layers, 2, config.hidden)] * len(config.states)
+    np.testing.assert_allclose(logits.detach().numpy(), onnx_forward(config, weights, tokens), rtol=1e-5, atol=1e-5)
+
+
+@CONFIGS
+def test_the_carried_state_goes_on_where_the_window_ended(config: LanguageModelConfig) -> None:
+    model = LanguageModel(config)
+    tokens = torch.from_numpy(np.random.default_rng(3).integers(0, config.vocabulary, (6, 2)))
+    whole, _ = model(tokens, model.zero_state(2))
+    _, state = model(tokens[:4], model.zero_state(2))
+    rest, _ = model(tokens[4:], state)
+    torch.testing.assert_close(rest, whole[4:])
+
+
+@CONFIGS
+def test_conversion_both_ways_gives_the_weights_back(config: LanguageModelConfig) -> None:
+    weights = weights_of(config)
+    state = to_torch(weights, config)
+    assert [(name, array.shape) for name, array in state.items()] == [(s.name, s.shape) for s in torch_specs(config)]
+    back = to_canonical(state, config)
+    assert list(back) == [spec.name for spec in config.tensor_specs()]
+    for name, array in weights.items():
+        np.testing.assert_array_equal(back[name], array)
+        assert back[name].flags.c_contiguous
+        assert back[name].dtype == np.float32
+
+
+@CONFIGS
+def test_a_state_dict_of_torch_itself_is_accepted(config: LanguageModelConfig) -> None:
+    model = LanguageModel(config, seed=5)
+    state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}  # repeats a tied decoder.weight
+    for name, array in seeded_weights(config, 5).items():
+        np.testing.assert_array_equal(to_canonical(state, config)[name], array)
+        np.testing.assert_array_equal(model.weights()[name], array)
+
+
+def test_a_tied_decoder_that_differs_from_the_embedding_is_refused() -> None:
+    state = to_torch(weights_of(TIED), TIED)
+    state["decoder.weight"] = state["embedding.weight"].copy()
+    state["decoder.weight"][[3, 6], 0] += 1
+    with pytest.raises(WeightsError, match=r"must equal embedding\.weight; 2 rows differ, the first is 3"):
+        to_canonical(state, TIED)
+
+
+@pytest.mark.parametrize("layout", ["torch", "canonical"])
+@CONFIGS
+def test_files_of_either_layout_are_read(tmp_path: Path, config: LanguageModelConfig, layout: str) -> None:
+    weights, path = weights_of(config), tmp_path / "w.safetensors"
+    tensors = to_torch(weights, config) if layout == "torch" else weights
+    save_tensors(path, dict(reversed(tensors.items())))
+    loaded = load_weights(path, config)
+    assert list(loaded) == list(weights)
+    for name, array in weights.items():
+        np.testing.assert_array_equal(loaded[name], array)
+
+
+def test_half_precision_is_widened_exactly(tmp_path: Path) -> None:
+    half = {name: array.astype(np.float16) for name, array in to_torch(weights_of(LSTM), LSTM).items()}
+    save_tensors(tmp_path / "half.safetensors", half)
+    wide = to_canonical({name: array.astype(np.float32) for name, array in half.items()}, LSTM)
+    for name, array in load_weights(tmp_path / "half.safetensors", LSTM).items():
+        np.testing.assert_array_equal(array, wide[name])
+        assert array.dtype == np.float32
+
+
+def test_bfloat16_is_widened_as_torch_widens_it(tmp_path: Path) -> None:
+    weights = weights_of(GRU)
+    brief = {name: torch.from_numpy(array).bfloat16() for name, array in weights.items()}
+    specs = [TensorSpec(name, "BF16", array.shape) for name, array in weights.items()]
+    bits = [tensor.view(torch.uint16).numpy() for tensor in brief.values()]
+    write_tensor_file(tmp_path / "brief.safetensors", specs, bits, {})
+    for name, array in load_weights(tmp_path / "brief.safetensors", GRU).items():
+        np.testing.assert_array_equal(array, brief[name].float().numpy())
+
+
+def test_what_does_not_fit_the_model_is_refused_by_name(tmp_path: Path) -> None:
+    path, state = tmp_path / "w.safetensors", to_torch(weights_of(LSTM), LSTM)
+
+    def refused(tensors: dict[str, Array], message: str) -> None:
+        save_tensors(path, tensors)
+        with pytest.raises(WeightsError, match=message):
+            load_weights(path, LSTM)
+
+    refused(
+        state | {"lstm.weight_hh_l1": np.zeros((16, 5), np.float32)},
+        r"lstm\.weight_hh_l1 F32\[16, 4\] expected, found lstm\.weight_hh_l1 F32\[16, 5\]",
+    )
+    refused(
+        {n: a for n, a in state.items() if n != "lstm.bias_hh_l0"}, r"lstm\.bias_hh_l0 F32\[16\] expected, not found"
+    )
+    refused(state | {"lstm.weight_ih_l2": state["lstm.weight_ih_l1"]}, r"lstm\.weight_ih_l2 is not part of the model")
+    refused(
+        state | {"decoder.bias": np.zeros(11, np.float64)}, r"decoder\.bias F64\[11\]: dtype F32, F16, BF16 expected"
+    )
+    refused(state | {"decoder.bias": np.array([0.0] * 10 + [np.nan], np.float32)}, r"decoder\.bias: element 10 is nan")
+    refused(to_torch(weights_of(GRU), GRU), r"lstm\.weight_ih_l0 .* expected, not found")
+
+
+def test_weights_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+    ours, other = Vocabulary((b"<unk>", b"<eos>", b"a")), Vocabulary((b"<unk>", b"<eos>", b"b"), "other.txt")
+    path = tmp_path / "w.safetensors"
+    save_tensors(path, weights_of(LSTM), {VOCABULARY_SHA256: vocabulary_sha256(ours)})
+    load_weights(path, LSTM, ours)
+    with pytest.raises(WeightsError, match=r"trained with the vocabulary of SHA-256 .*found other\.txt with"):
+        load_weights(path, LSTM, other)
+
+
+def test_seeded_weights_are_uniform_and_a_function_of_the_seed() -> None:
+    config = dataclasses.replace(LSTM, vocabulary=2000)
+    weights = seeded_weights(config, 1)
+    matrix = weights["embedding.weight"]
+    assert np.abs(matrix).max() <= 0.05
+    assert abs(float(matrix.std()) - 0.1 / 12**0.5) < 1e-3
+    assert not weights["lstm.0.B"].any()
+    assert not weights["decoder.bias"].any()
+    np.testing.assert_array_equal(matrix, seeded_weights(config, 1)["embedding.weight"])
+    assert (matrix != seeded_weights(config, 2)["embedding.weight"]).any()
+    # PCG64's stream is fixed by NumPy: a seed must mean the same model on another machine, years later.
+    np.testing.assert_array_equal(matrix[0, :3], np.array(FIRST_OF_SEED_1, np.float32))
+    with pytest.raises(WeightsError, match="seed is -1, expected 0 or more"):
+        seeded_weights(config, -1)

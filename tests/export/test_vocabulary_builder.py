@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+
+from device_runtime.errors import StorageError, TextError, VocabularyError
+from device_runtime.text import tokenize
+from device_runtime.vocabulary import Vocabulary
+from export.vocabulary_builder import build_vocabulary, counts_path
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"the cat the dog\nThe bee, a cat\n\nzebra apple\n")
+    return path
+
+
+def test_words_come_by_count_then_by_bytes(text: Path) -> None:
+    built = build_vocabulary([text], 7)
+    assert built.vocabulary.words == (b"<unk>", b"<eos>", b"the", b"cat", b",", b"a", b"apple")
+    assert built.counts == (3, 3, 3, 2, 1, 1, 1)  # left out: bee, dog, zebra; three messages, the empty line is none
+    assert built.coverage == 8 / 11
+
+
+def test_texts_are_counted_together_in_whatever_order(tmp_path: Path, text: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_bytes(b"bee bee bee\n")
+    built = build_vocabulary([text, other], 4)
+    assert built.vocabulary.words[2:] == (b"bee", b"the")
+    assert built == build_vocabulary([other, text], 4)
+
+
+def test_the_written_files_read_back(tmp_path: Path, text: Path) -> None:
+    built, path = build_vocabulary([text], 4), tmp_path / "vocab.txt"
+    built.write(path)
+    assert Vocabulary.load(path, 4).words == built.vocabulary.words
+    assert counts_path(path).read_bytes() == b"<unk>\t6\n<eos>\t3\nthe\t3\ncat\t2\n"
+
+
+def test_too_few_words_are_refused_with_their_number(text: Path) -> None:
+    with pytest.raises(VocabularyError, match=r"9 distinct words expected in the texts, found 8; .* ask for 10 words"):
+        build_vocabulary([text], 11)
+    assert len(build_vocabulary([text], 10).vocabulary) == 10
+
+
+def test_reserved_words_fill_up_and_no_text_yields_them(text: Path) -> None:
+    built = build_vocabulary([text], 12, reserve=True)
+    assert built.vocabulary.words[-2:] == (b"<reserved-0>", b"<reserved-1>")
+    assert built.counts[-2:] == (0, 0)
+    assert all(tokenize(word) != [word] for word in built.vocabulary.words[-2:])
+
+
+def test_a_literal_unk_of_the_text_is_three_words(tmp_path: Path) -> None:
+    path = tmp_path / "wikitext.txt"
+    path.write_bytes(b"a <unk> b\n")
+    assert set(build_vocabulary([path], 7).vocabulary.words[2:]) == {b"a", b"<", b"unk", b">", b"b"}
+
+
+@pytest.mark.parametrize("size", [-1, 0, 2])
+def test_a_size_without_room_for_a_word_is_refused(text: Path, size: int) -> None:
+    with pytest.raises(VocabularyError, match=f"size {size}, expected at least 3"):
+        build_vocabulary([text], size)
+
+
+def test_empty_and_missing_texts_are_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_bytes(b" \n\n")
+    for texts in ([], [empty], [tmp_path / "missing.txt"]):
+        with pytest.raises(TextError):
+            build_vocabulary(texts, 5)
+
+
+def test_an_unwritable_place_leaves_no_vocabulary(tmp_path: Path, text: Path) -> None:
+    path = tmp_path / "no-such-folder" / "vocab.txt"
+    with pytest.raises(StorageError, match="no-such-folder"):
+        build_vocabulary([text], 4).write(path)
+    assert not path.parent.exists()

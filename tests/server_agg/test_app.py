@@ -1,0 +1,383 @@
+import base64
+import contextlib
+import csv
+import hashlib
+import io
+import logging
+import socket
+import sqlite3
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from device_runtime.errors import StorageError
+from device_runtime.tensor_file import load_tensors, save_tensors
+from server_agg.receiving import WRITE_BYTES
+from server_agg.report import PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE, read_report, report_rows
+from tests.server_agg.workshop import RunningServer, Workshop
+
+StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
+
+
+@pytest.fixture
+def http(server: RunningServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        yield client
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
+
+
+def headers_of(data: bytes, phone: str = "phone1") -> dict[str, str]:
+    return {"Phonograd-Phone": phone, "Content-Digest": digest_of(data)}
+
+
+def post(http: httpx.Client, update: Path, phone: str) -> httpx.Response:
+    data = update.read_bytes()
+    return http.post("/v1/updates", content=data, headers=headers_of(data, phone))
+
+
+def check_problem(response: httpx.Response, status: int, detail: str) -> None:
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["status"] == status
+    assert detail in problem["detail"]
+    assert problem["title"]
+    assert "Traceback" not in response.text
+
+
+def uploads(server: RunningServer) -> list[tuple[Any, ...]]:
+    with contextlib.closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger:
+        return ledger.execute("SELECT state, phone, body_bytes, header_bytes, reason FROM uploads").fetchall()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """What the server does after a connection is gone has no answer to wait for."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
+    assert http.get("/healthz").json() == {"status": "ok"}
+    first = http.get("/v1/round").json()
+    assert first == {
+        "round": 1,
+        "base_sha256": workshop.base_sha256,
+        "model_bytes": workshop.base_path.stat().st_size,
+        "model_url": f"/v1/models/{workshop.base_sha256}",
+        "clients_per_round": 2,
+        "weighting": "tokens",
+        "accepted": 0,
+        "codecs": ["full-f32", "rows-f32"],
+    }
+    model = http.get(first["model_url"])
+    assert model.content == workshop.base_path.read_bytes()
+    assert model.headers["etag"] == f'"{workshop.base_sha256}"'
+
+    update = workshop.update(1)
+    one = post(http, update, "phone1")
+    assert one.status_code == 201
+    assert one.json() == {
+        "round": 1,
+        "phone": "phone1",
+        "accepted": 1,
+        "clients_per_round": 2,
+        "round_closed": False,
+        "model_sha256": None,
+        "bytes": update.stat().st_size,
+    }
+    two = post(http, workshop.update(2), "phone2").json()
+    assert two["round_closed"]
+
+    second = http.get("/v1/round").json()
+    assert (second["round"], second["base_sha256"], second["accepted"]) == (2, two["model_sha256"], 0)
+    content = http.get("/v1/model").content
+    assert hashlib.sha256(content).hexdigest() == two["model_sha256"]
+    averaged = load_tensors(server.keeper.folder.model(two["model_sha256"]))
+    for name, found in averaged.items():
+        assert np.allclose(found, (workshop.trained(1)[name] + workshop.trained(2)[name]) / 2, rtol=0, atol=1e-6)
+
+
+def test_a_model_that_is_known_is_not_sent_again(server: RunningServer, http: httpx.Client) -> None:
+    etag = http.get("/v1/model").headers["etag"]
+    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        for url in ("/v1/model", f"/v1/models/{server.workshop.base_sha256}"):
+            answer = http.get(url, headers={"If-None-Match": known})
+            assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", etag)
+    assert http.get("/v1/model", headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_a_download_can_be_resumed(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
+    part = http.get("/v1/model", headers={"Range": "bytes=1000-", "If-Range": f'"{workshop.base_sha256}"'})
+    assert part.status_code == 206
+    assert part.content == workshop.base_path.read_bytes()[1000:]
+
+
+def test_unknown_urls_and_methods(http: httpx.Client) -> None:
+    for method, url, status in (
+        ("GET", "/nothing", 404),
+        ("GET", "/v1/models/" + "0" * 64, 404),
+        ("GET", "/v1/models/..%2f..%2fledger", 404),
+        ("GET", "/v1/updates", 405),
+        ("POST", "/v1/round", 405),
+    ):
+        check_problem(http.request(method, url), status, "")
+
+
+def test_malformed_headers(workshop: Workshop, http: httpx.Client) -> None:
+    data = workshop.update(1).read_bytes()
+    for name, value, detail in (
+        ("Phonograd-Phone", "", "Phonograd-Phone: 1 to 64 of A-Z a-z 0-9 . _ - expected, found ''"),
+        ("Phonograd-Phone", "../etc", "found '../etc'"),
+        ("Phonograd-Phone", "x" * 65, "1 to 64"),
+        ("Content-Digest", "", "Content-Digest: sha-256=:BASE64: of 32 bytes (RFC 9530) expected, found ''"),
+        ("Content-Digest", "sha-256=:AAAA:", "Content-Digest"),
+        ("Content-Digest", "sha-256=:A=A:", "Content-Digest"),
+        ("Content-Digest", "md5=:AAAA:", "Content-Digest"),
+        ("Content-Digest", digest_of(b"something else"), "they changed on their way, send again"),
+    ):
+        answer = http.post("/v1/updates", content=data, headers=headers_of(data) | {name: value})
+        check_problem(answer, 400, detail)
+    assert http.get("/v1/round").json()["accepted"] == 0
+
+
+def test_other_digests_may_stand_beside_ours(workshop: Workshop, http: httpx.Client) -> None:
+    data = workshop.update(1).read_bytes()
+    both = headers_of(data) | {"Content-Digest": f"sha-512=:AAAA:, {digest_of(data)}"}
+    assert http.post("/v1/updates", content=data, headers=both).status_code == 201
+
+
+def test_an_upload_without_length(workshop: Workshop, http: httpx.Client) -> None:
+    data = workshop.update(1).read_bytes()
+    check_problem(http.post("/v1/updates", content=iter([data]), headers=headers_of(data)), 411, "send the update not")
+
+
+def test_an_upload_that_is_too_large(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
+    limit = 2 * workshop.base_path.stat().st_size + (1 << 20)
+    fits, exceeds = b"\0" * limit, b"\0" * (limit + 1)
+    check_problem(http.post("/v1/updates", content=fits, headers=headers_of(fits)), 400, "the update: ")
+    detail = f"at most {limit} bytes expected, found {limit + 1}"
+    check_problem(http.post("/v1/updates", content=exceeds, headers=headers_of(exceeds)), 413, detail)
+
+
+def test_what_is_no_update(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
+    for data in (b"", b"\0" * 100, workshop.update(1).read_bytes()[:-1], workshop.base_path.read_bytes()):
+        answer = http.post("/v1/updates", content=data, headers=headers_of(data))
+        check_problem(answer, 400, "the update: ")
+        assert str(server.state) not in answer.text
+
+
+def test_stale_updates_and_second_ones(
+    workshop: Workshop, make_workshop: Callable[..., Workshop], http: httpx.Client
+) -> None:
+    check_problem(post(http, workshop.update(1, round=9), "a"), 409, "is of round 9")
+    check_problem(post(http, make_workshop(seed=4, name="other").update(1), "a"), 409, "fetch the current model")
+    assert post(http, workshop.update(1), "a").status_code == 201
+    assert post(http, workshop.update(1), "a").status_code == 201
+    check_problem(post(http, workshop.update(2), "a"), 409, "one update a round accepted")
+    assert http.get("/v1/round").json()["accepted"] == 1
+
+
+def test_updates_that_do_not_fit(workshop: Workshop, http: httpx.Client, tmp_path: Path) -> None:
+    data = bytearray(workshop.update(1).read_bytes())
+    data[-4:] = np.float32(np.nan).tobytes()
+    evil = tmp_path / "evil"
+    evil.write_bytes(data)
+    check_problem(post(http, evil, "a"), 422, "tensor decoder.bias: element 49 is nan, expected a finite number")
+    check_problem(post(http, workshop.update(1, tokens=10**9), "a"), 422, "claims 1000000000 tokens")
+
+
+def test_a_full_disk(
+    server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("/secret/folder: cannot write: No space left on device")
+
+    for owner, method in ((server.keeper.folder, "check_space"), (server.keeper.folder, "move_in")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, method, full)
+            answer = post(http, workshop.update(1), "phone1")
+        check_problem(answer, 507, "its disk refuses; send again later")
+        assert "secret" not in answer.text
+    assert post(http, workshop.update(1), "phone1").json()["accepted"] == 1
+
+
+def test_a_bug_is_answered_without_its_traceback(
+    server: RunningServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bug(_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("server_agg.app.report_of", bug)
+    answer = http.get("/v1/report")
+    check_problem(answer, 500, "see the server's log")
+    assert "a bug" not in answer.text
+    eventually(lambda: "RuntimeError: a bug" in caplog.text)  # written after the answer
+
+
+def test_a_cut_upload_leaves_the_round_as_it_was(
+    start_server: StartServer, workshop: Workshop, caplog: pytest.LogCaptureFixture
+) -> None:
+    half, whole = WRITE_BYTES, bytes(2 * WRITE_BYTES)
+    head = (
+        f"POST /v1/updates HTTP/1.1\r\nHost: phone\r\nContent-Length: {len(whole)}\r\n"
+        f"Phonograd-Phone: phone1\r\nContent-Digest: {digest_of(whole)}\r\n\r\n"
+    ).encode()
+    with start_server(max_upload_bytes=len(whole)) as server:
+        incoming = server.keeper.folder.incoming
+        before = server.keeper.current
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(head + whole[:half])
+            # Hang up once the half is on the server's disk.
+            eventually(lambda: [path.stat().st_size for path in incoming.iterdir()] == [half])
+        eventually(lambda: len(uploads(server)) == 1)
+        reason = f"the connection broke off after {half} of {len(whole)} bytes"
+        assert uploads(server) == [("rejected", "phone1", half, len(head), reason)]
+        assert f"update of phone1 refused after {half} bytes: {reason}" in caplog.text
+        assert list(incoming.iterdir()) == []
+        assert server.keeper.current == before
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            assert post(http, workshop.update(1), "phone1").json()["accepted"] == 1
+
+
+def test_a_silent_upload_is_given_up(start_server: StartServer, workshop: Workshop) -> None:
+    data = workshop.update(1).read_bytes()
+    with start_server(idle_seconds=0.1) as server, socket.create_connection(("127.0.0.1", server.port)) as connection:
+        head = f"POST /v1/updates HTTP/1.1\r\nHost: phone\r\nContent-Length: {len(data)}\r\nPhonograd-Phone: slow\r\n"
+        connection.sendall(f"{head}Content-Digest: {digest_of(data)}\r\n\r\n".encode() + data[:100])
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+        assert uploads(server)[0][:3] == ("rejected", "slow", 100)
+
+
+def test_refusals_are_logged_in_one_line(
+    workshop: Workshop, http: httpx.Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hostile = tmp_path / "hostile"
+    metadata = {"format": "phonograd-update", "version": "2\n\x1b[31mforged line \ud800" + 5000 * "x"}
+    save_tensors(hostile, {"bias": np.zeros(3, np.float32)}, metadata)
+    with caplog.at_level(logging.WARNING, logger="server_agg"):
+        check_problem(post(http, workshop.update(1, round=2), "phone1"), 409, "round 2")
+        check_problem(post(http, hostile, "phone1"), 400, "update version 1 expected, found 2??[31mforged line ?xxx")
+        check_problem(http.get("/v1/models/no%0amodel"), 404, "model no?model is not here")
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("server_agg")]
+    assert len(messages) == 3
+    assert messages[0].startswith("update of phone1 refused after ")
+    assert "404" in messages[2]
+    assert all(message.isprintable() and len(message) < 1200 for message in messages)
+
+
+def test_phones_that_send_at_once_are_all_counted(start_server: StartServer, workshop: Workshop) -> None:
+    updates = {f"phone{seed}": workshop.update(seed) for seed in range(2)}
+    answers: list[int] = []
+    with start_server() as server:
+
+        def send(phone: str) -> None:
+            with httpx.Client(base_url=server.url, trust_env=False) as http:
+                answers.append(post(http, updates[phone], phone).status_code)
+
+        threads = [threading.Thread(target=send, args=(phone,)) for phone in updates]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers == [201, 201]
+        assert server.keeper.current.round == 2
+
+
+def test_a_body_is_never_held_in_memory(start_server: StartServer) -> None:
+    size, piece = 48 << 20, b"\0" * (1 << 16)
+    body = hashlib.sha256()
+    for _ in range(size // len(piece)):
+        body.update(piece)
+    headers = {
+        "Phonograd-Phone": "large",
+        "Content-Length": str(size),
+        "Content-Digest": f"sha-256=:{base64.b64encode(body.digest()).decode()}:",
+    }
+    with start_server(max_upload_bytes=size) as server, httpx.Client(trust_env=False) as http:
+        tracemalloc.start()
+        pieces = (piece for _ in range(size // len(piece)))
+        answer = http.post(f"{server.url}/v1/updates", content=pieces, headers=headers, timeout=60)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        check_problem(answer, 400, "not valid JSON")
+        assert uploads(server)[0][2] == size
+    assert peak < 8 << 20
+
+
+def test_the_report_holds_the_bytes_that_really_went(
+    server: RunningServer, workshop: Workshop, http: httpx.Client
+) -> None:
+    bodies, heads = [], []
+
+    def note(response: httpx.Response) -> httpx.Response:
+        request = response.request
+        line = f"{request.method} {request.url.raw_path.decode()} HTTP/1.1\r\n"
+        heads.append(len(line) + sum(len(k) + len(v) + 4 for k, v in request.headers.raw) + 2)
+        bodies.append(len(request.content))
+        return response
+
+    full, rows = workshop.update(1), workshop.update(2, codec="rows-f32")
+    down = len(http.get("/v1/model", headers={"Phonograd-Phone": "phone1"}).content)
+    down += len(http.get("/v1/model", headers={"Range": "bytes=0-99"}).content)
+    http.get("/v1/model", headers={"If-None-Match": f'"{workshop.base_sha256}"'})
+    http.head("/v1/model")
+    note(post(http, workshop.update(3, round=7), "phone3"))
+    note(post(http, full, "phone1"))
+    note(post(http, full, "phone1"))
+    last = note(post(http, rows, "phone2")).json()
+
+    eventually(lambda: http.get("/v1/report").json()["totals"]["down_bytes"] == down)
+    report = http.get("/v1/report").json()
+    closed, open_ = report["rounds"]
+    assert (closed["accepted"], closed["repeated"], closed["rejected"], closed["downloads"]) == (2, 1, 1, 2)
+    assert (closed["up_body_bytes"], closed["up_header_bytes"]) == (sum(bodies), sum(heads))
+    taken = full.stat().st_size + rows.stat().st_size
+    assert closed["accepted_bytes"] == taken
+    assert closed["codecs"] == {
+        "full-f32": {"updates": 1, "bytes": full.stat().st_size},
+        "rows-f32": {"updates": 1, "bytes": rows.stat().st_size},
+    }
+    assert closed["mean_bytes_per_phone"] == taken / 2
+    assert closed["phone_ratio"] == pytest.approx(PAPER_MIB_PER_PHONE * 2**20 / (taken / 2))
+    assert closed["round_ratio"] == pytest.approx(PAPER_GIB_PER_ROUND * 2**30 / taken)
+    assert closed["model_sha256"] == last["model_sha256"] == open_["base_sha256"]
+    assert 0 < closed["seconds_to_model"] <= closed["closed_at"] - closed["opened_at"]
+    assert (open_["accepted"], open_["closed_at"], open_["phone_ratio"]) == (0, None, None)
+    assert report["totals"]["up_body_bytes"] == sum(bodies)
+    assert report["totals"]["rounds_closed"] == 1
+    assert report["paper"] == {"mib_per_phone": 174.43, "gib_per_round": 1.70}
+    assert read_report(server.state) == report
+
+
+def test_the_report_as_csv_and_as_rows(workshop: Workshop, http: httpx.Client) -> None:
+    update = workshop.update(1)
+    size = update.stat().st_size
+    post(http, update, "phone1")
+    answer = http.get("/v1/report.csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    (line,) = csv.DictReader(io.StringIO(answer.text))
+    assert (line["round"], line["accepted"], line["accepted_bytes"]) == ("1", "1", str(size))
+    assert line["codecs"] == f"full-f32:1:{size}"
+    (row,) = report_rows(http.get("/v1/report").json())
+    assert row["updates"] == "1/2"
+    assert row["model"] == "open"
+    assert row["codecs"] == "full-f32 x1"
+    assert row["seconds"] == ""
+
+
+def test_no_report_where_there_is_no_ledger(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"ledger.sqlite: no ledger here; expected a state folder"):
+        read_report(tmp_path)
+    assert list(tmp_path.iterdir()) == []

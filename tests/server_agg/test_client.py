@@ -1,0 +1,242 @@
+import http.server
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from device_runtime import server_client as client
+from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
+from device_runtime.files import sha256_of_file
+from server_agg.report import read_report
+from server_agg.rounds import RoundKeeper
+from server_agg.server import AggregationServer, ServerAddressError
+from server_agg.settings import ServerSettings
+from tests.server_agg.workshop import RunningServer, Workshop
+
+
+def test_a_whole_round(server: RunningServer, workshop: Workshop, tmp_path: Path) -> None:
+    current = client.current_round(server.url)
+    assert (current.round, current.accepted, current.clients_per_round) == (1, 0, 2)
+    assert current.base_sha256 == workshop.base_sha256
+    assert current.codecs == ("full-f32", "rows-f32")
+
+    path = tmp_path / "model.safetensors"
+    model = client.download_model(server.url, path, phone="phone1")
+    assert (model.sha256, model.nbytes, model.changed) == (workshop.base_sha256, path.stat().st_size, True)
+    assert sha256_of_file(path) == workshop.base_sha256
+
+    update = workshop.update(1)
+    steps: list[tuple[int, int]] = []
+    receipt = client.upload_update(server.url, update, "phone1", lambda sent, total: steps.append((sent, total)))
+    assert (receipt.accepted, receipt.round_closed, receipt.bytes) == (1, False, update.stat().st_size)
+    assert steps[-1] == (update.stat().st_size, update.stat().st_size)
+    assert client.upload_update(server.url, update, "phone1") == receipt
+
+    last = client.upload_update(server.url, workshop.update(2), "phone2")
+    assert (last.round_closed, last.model_sha256) == (True, client.current_round(server.url).base_sha256)
+    new = client.download_model(server.url, path, known_sha256=model.sha256)
+    assert (new.sha256, new.changed) == (last.model_sha256, True)
+    old = client.download_model(server.url, path, sha256=model.sha256)
+    assert old.sha256 == sha256_of_file(path) == model.sha256
+    assert client.report(server.url) == read_report(server.state)
+
+
+def test_a_known_model_is_not_fetched(server: RunningServer, workshop: Workshop, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    model = client.download_model(server.url, path, known_sha256=workshop.base_sha256)
+    assert (model.sha256, model.nbytes, model.changed) == (workshop.base_sha256, 0, False)
+    assert not path.exists()
+
+
+def test_says_why_it_was_refused(server: RunningServer, workshop: Workshop, tmp_path: Path) -> None:
+    stale = r"refused \(409 Another round or base model\): the update is of round 5 and model .*fetch the current model"
+    with pytest.raises(ServerRefusedError, match=stale):
+        client.upload_update(server.url, workshop.update(1, round=5), "phone1")
+    with pytest.raises(ServerRefusedError, match=r"refused \(404 Not Found\): model 0000.* is not here"):
+        client.download_model(server.url, tmp_path / "model", sha256="0" * 64)
+    assert not (tmp_path / "model").exists()
+
+
+def test_refuses_a_phone_name_and_a_file_before_asking(server: RunningServer, tmp_path: Path) -> None:
+    with pytest.raises(UpdateError, match=r"phone name 'naïve\\n': 1 to 64 of A-Z a-z 0-9 . _ - expected"):
+        client.upload_update(server.url, tmp_path / "update", "naïve\n")
+    with pytest.raises(UpdateError, match="update: cannot be read: No such file"):
+        client.upload_update(server.url, tmp_path / "update", "phone1")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("server_url", ["phones.example", "ftp://127.0.0.1", "http://", "http://[::1", ""])
+def test_says_what_a_server_url_looks_like(server_url: str) -> None:
+    with pytest.raises(ServerUnreachableError, match="expected"):
+        client.current_round(server_url)
+
+
+def test_says_that_nobody_listens(workshop: Workshop, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: client.current_round(url),
+        lambda: client.report(url),
+        lambda: client.download_model(url, tmp_path / "model"),
+        lambda: client.upload_update(url, workshop.update(1), "phone1"),
+    )
+    for call in calls:
+        with pytest.raises(ServerUnreachableError, match=f"{url}: cannot be reached: .*refused; check the URL"):
+            call()
+
+
+def test_proxies_do_not_come_between_loopback(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    assert client.current_round(server.url).round == 1
+
+
+class Impostor(http.server.BaseHTTPRequestHandler):
+    """Answers everything with what the test has put into `answer`: status, headers, body, bytes really sent."""
+
+    answer: tuple[int, dict[str, str], bytes]
+
+    def do_GET(self) -> None:
+        status, headers, body = self.answer
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def impostor() -> Iterator[str]:
+    with http.server.HTTPServer(("127.0.0.1", 0), Impostor) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_model_with_another_hash_is_not_kept(impostor: str, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(b"the model of before")
+    Impostor.answer = (200, {"ETag": '"' + "a" * 64 + '"'}, b"altered")
+    with pytest.raises(
+        WeightsError, match=r"SHA-256 aaaaaaaaaaaa… expected, the 7 bytes received have .*fetch it again"
+    ):
+        client.download_model(impostor, path)
+    assert path.read_bytes() == b"the model of before"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_download_that_breaks_off_is_not_kept(impostor: str, tmp_path: Path) -> None:
+    Impostor.answer = (200, {"ETag": '"' + "a" * 64 + '"', "Content-Length": "1000"}, b"half")
+    with pytest.raises(ServerUnreachableError, match="cannot be reached: .*; check the URL"):
+        client.download_model(impostor, tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((200, {}, b"<html>"), "a JSON object expected, found something else; is it phonograd serve"),
+        ((200, {}, b"[]"), "a JSON object expected"),
+        ((200, {}, b"{}"), "lacks a field or holds a wrong one"),
+        ((200, {}, json.dumps({"round": "one"}).encode()), "lacks a field or holds a wrong one"),
+        ((500, {}, b"\xff\xfe"), r"refused \(500 Internal Server Error\): no explanation given"),
+        ((302, {"Location": "/elsewhere"}, b""), r"refused \(302 Found\)"),
+    ],
+)
+def test_another_server_than_ours(impostor: str, answer: tuple[int, dict[str, str], bytes], message: str) -> None:
+    Impostor.answer = answer
+    with pytest.raises(ServerRefusedError, match=message):
+        client.current_round(impostor)
+
+
+def test_a_model_without_its_hash(impostor: str, tmp_path: Path) -> None:
+    Impostor.answer = (200, {"ETag": '"v1"'}, b"bytes")
+    with pytest.raises(ServerRefusedError, match="a model's hash expected as ETag"):
+        client.download_model(impostor, tmp_path / "model")
+
+
+def test_a_port_that_is_taken(workshop: Workshop, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = ServerSettings(port=taken.getsockname()[1])
+        keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
+        try:
+            with pytest.raises(ServerAddressError, match=r"127.0.0.1:\d+: cannot listen there: Address already in use"):
+                AggregationServer(keeper, settings)
+        finally:
+            keeper.close()
+
+
+SERVE = """
+import sys
+from pathlib import Path
+from device_runtime.manifest import open_artifacts
+from server_agg.rounds import RoundKeeper
+from server_agg.server import serve
+from server_agg.settings import ServerSettings
+settings = ServerSettings(port=0, clients_per_round=2)
+keeper = RoundKeeper(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
+serve(keeper, settings, lambda url: print(url, flush=True))
+keeper.close()
+print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_serves_until_a_signal_and_stops_in_order(how: signal.Signals, workshop: Workshop, tmp_path: Path) -> None:
+    command: list[str | Path] = [sys.executable, "-c", SERVE, workshop.artifacts.folder, tmp_path / "state"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            assert re.match(r"http://127\.0\.0\.1:\d+\Z", url)
+            assert client.upload_update(url, workshop.update(1), "phone1").accepted == 1
+            process.send_signal(how)
+            out, err = process.communicate(timeout=20)
+            assert (process.returncode, out, err) == (0, "stopped\n", "")
+        finally:
+            process.kill()
+
+
+def test_a_killed_server_loses_nothing(workshop: Workshop, tmp_path: Path) -> None:
+    command: list[str | Path] = [sys.executable, "-c", SERVE, workshop.artifacts.folder, tmp_path / "state"]
+    models = []
+    for kill in (True, False):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                url = process.stdout.readline().strip()
+                if kill:
+                    client.upload_update(url, workshop.update(1), "phone1")
+                else:
+                    assert client.current_round(url).accepted == 1
+                    models.append(client.upload_update(url, workshop.update(2), "phone2").model_sha256)
+            finally:
+                process.kill()
+    keeper = RoundKeeper(workshop.artifacts, tmp_path / "calm", ServerSettings(clients_per_round=2))
+    try:
+        server = AggregationServer(keeper, ServerSettings(port=0))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        for seed in (2, 1):
+            last = client.upload_update(server.url, workshop.update(seed), f"phone{seed}")
+        server.stop()
+        thread.join()
+    finally:
+        keeper.close()
+    assert models == [last.model_sha256]

@@ -1,0 +1,429 @@
+import contextlib
+import dataclasses
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select
+
+from device_runtime.errors import ArtifactsError, StorageError, WeightsError
+from device_runtime.files import sha256_of_file
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.tensor_file import TensorFile, load_tensors
+from device_runtime.update_file import UpdateFile
+from server_agg.ledger import Ledger, Transfer
+from server_agg.refusals import DuplicatePhoneError, InvalidUpdateError, MalformedUpdateError, StaleUpdateError
+from server_agg.report import read_report
+from server_agg.rounds import Receipt, RoundKeeper
+from server_agg.settings import ServerSettings
+from server_agg.tables import Upload
+from tests.server_agg.workshop import Workshop, random_weights, write_artifacts
+
+THREE = ServerSettings(clients_per_round=3)
+
+
+@contextlib.contextmanager
+def opened(workshop: Workshop, state: Path, settings: ServerSettings = THREE) -> Iterator[RoundKeeper]:
+    keeper = RoundKeeper(workshop.artifacts, state, settings)
+    try:
+        yield keeper
+    finally:
+        keeper.close()
+
+
+def send(keeper: RoundKeeper, update: Path, phone: str) -> Receipt:
+    """What the application does once a body has arrived."""
+    path = keeper.folder.new_incoming()
+    shutil.copy(update, path)
+    try:
+        return keeper.accept(path, phone, sha256_of_file(path), Transfer(path.stat().st_size, 200, 0.5))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def undisturbed(workshop: Workshop, state: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> str:
+    """The hash of round 1's model when nothing goes wrong."""
+    with opened(workshop, state) as keeper:
+        for seed in seeds:
+            receipt = send(keeper, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
+    assert receipt.model_sha256 is not None
+    return receipt.model_sha256
+
+
+def test_opens_on_artifacts(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state") as keeper:
+        assert keeper.current.round == 1
+        assert keeper.current.base_sha256 == workshop.base_sha256
+        assert keeper.current.model_bytes == workshop.base_path.stat().st_size
+        assert (keeper.current.accepted, keeper.current.clients_per_round) == (0, 3)
+        assert sha256_of_file(keeper.folder.model(workshop.base_sha256)) == workshop.base_sha256
+
+
+def test_enough_updates_close_the_round(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state) as keeper:
+        receipts = [send(keeper, workshop.update(seed, tokens=seed), f"phone{seed}") for seed in (1, 2, 3)]
+        assert [receipt.accepted for receipt in receipts] == [1, 2, 3]
+        assert [receipt.round_closed for receipt in receipts] == [False, False, True]
+        model = receipts[-1].model_sha256
+        assert model is not None
+        assert (keeper.current.round, keeper.current.base_sha256, keeper.current.accepted) == (2, model, 0)
+        assert sha256_of_file(keeper.folder.model(model)) == model
+        assert files(state / "updates") == files(state / "incoming") == set()
+
+        averaged = load_tensors(keeper.folder.model(model))
+        trained = [workshop.trained(seed) for seed in (1, 2, 3)]
+        for name, found in averaged.items():
+            exact = sum(n * t[name].astype(np.float64) for n, t in zip((1, 2, 3), trained, strict=True)) / 6
+            assert np.linalg.norm(found - exact) <= 1e-6 * np.linalg.norm(exact)
+
+        base = keeper.folder.model(model)
+        assert send(keeper, workshop.update(1, round=2, base=base), "phone1").round == 2
+
+
+def test_equal_weighting_counts_each_phone_the_same(workshop: Workshop, tmp_path: Path) -> None:
+    settings = ServerSettings(clients_per_round=2, weighting="equal")
+    with opened(workshop, tmp_path / "state", settings) as keeper:
+        send(keeper, workshop.update(1, tokens=1), "a")
+        receipt = send(keeper, workshop.update(2, tokens=1000), "b")
+        averaged = load_tensors(keeper.folder.model(str(receipt.model_sha256)))
+    for name, found in averaged.items():
+        assert np.allclose(found, (workshop.trained(1)[name] + workshop.trained(2)[name]) / 2, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("order", [(3, 1, 2), (2, 3, 1)])
+def test_the_order_of_arrival_does_not_matter(order: tuple[int, ...], workshop: Workshop, tmp_path: Path) -> None:
+    assert undisturbed(workshop, tmp_path / "a") == undisturbed(workshop, tmp_path / "b", order)
+
+
+def test_a_restart_in_mid_round_changes_nothing(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "before") as keeper:
+        for seed in (1, 2):
+            send(keeper, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
+        (keeper.folder.incoming / "half").write_bytes(b"an upload the crash cut off")
+        (keeper.folder.updates / "stray").write_bytes(b"stored, but its ledger row was never written")
+        # What a power cut would leave: the folder as it is now, under a keeper that was never closed.
+        shutil.copytree(tmp_path / "before", tmp_path / "after")
+    with opened(workshop, tmp_path / "after") as keeper:
+        assert keeper.current.accepted == 2
+        assert files(keeper.folder.incoming) == set()
+        assert len(files(keeper.folder.updates)) == 2
+        receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
+    assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("moment", ["before the model is written", "before the ledger knows of it"])
+def test_a_restart_between_the_last_update_and_the_close(
+    moment: str, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    with monkeypatch.context() as patch, opened(workshop, state) as keeper:
+        if moment == "before the model is written":
+            patch.setattr("server_agg.rounds.write_tensor_file", refuse_to_write)
+        else:
+            patch.setattr(Ledger, "close_round", refuse_to_write)
+        receipts = [send(keeper, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
+        # The update is safe and gets its receipt, though the disk refused the model.
+        assert (receipts[-1].accepted, receipts[-1].round_closed, keeper.current.round) == (3, False, 1)
+    with opened(workshop, state) as keeper:
+        assert keeper.current.round == 2
+        assert keeper.current.base_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+        assert files(keeper.folder.updates) == files(keeper.folder.incoming) == set()
+
+
+def refuse_to_write(*_: object, **__: object) -> None:
+    raise StorageError("model: cannot write: No space left on device")
+
+
+def test_a_close_that_failed_is_tried_again_at_the_next_upload(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(workshop, tmp_path / "state") as keeper:
+        with monkeypatch.context() as patch:
+            patch.setattr("server_agg.rounds.write_tensor_file", refuse_to_write)
+            for seed in (1, 2, 3):
+                send(keeper, workshop.update(seed), f"phone{seed}")
+            with pytest.raises(StorageError, match="No space left"):
+                send(keeper, workshop.update(4), "phone4")
+        assert "round 1 is full and could not be closed, next upload tries again" in caplog.text
+        again = send(keeper, workshop.update(3), "phone3")
+        assert (again.round_closed, again.model_sha256) == (True, keeper.current.base_sha256)
+
+
+def test_an_update_that_cannot_be_stored_does_not_count(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(workshop, tmp_path / "state") as keeper:
+        send(keeper, workshop.update(1, tokens=100), "phone1")
+        for target in ("move_in", "add_upload"):
+            with monkeypatch.context() as patch:
+                owner = keeper.folder if target == "move_in" else keeper.ledger
+                patch.setattr(owner, target, refuse_to_write)
+                with pytest.raises(StorageError, match="No space left"):
+                    send(keeper, workshop.update(9, tokens=900), "phone9")
+        assert keeper.current.accepted == 1
+        send(keeper, workshop.update(2, tokens=200), "phone2")
+        receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
+    assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+
+
+def test_the_same_update_again_gets_its_receipt_and_counts_once(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state) as keeper:
+        first = send(keeper, workshop.update(1, tokens=100), "phone1")
+        assert send(keeper, workshop.update(1, tokens=100), "phone1") == first
+        assert keeper.current.accepted == 1
+        send(keeper, workshop.update(2, tokens=200), "phone2")
+        last = send(keeper, workshop.update(3, tokens=300), "phone3")
+        # The answer to the last update got lost; the round has closed since.
+        assert send(keeper, workshop.update(3, tokens=300), "phone3") == last
+        assert last.round_closed
+        assert keeper.current.round == 2
+        assert last.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+    entry = read_report(state)["rounds"][0]
+    size = workshop.update(1).stat().st_size
+    assert (entry["accepted"], entry["repeated"], entry["rejected"]) == (3, 2, 0)
+    assert (entry["accepted_bytes"], entry["up_body_bytes"]) == (3 * size, 5 * size)
+
+
+def test_two_phones_may_send_the_same_bytes(workshop: Workshop, tmp_path: Path) -> None:
+    update = workshop.update(1)
+    with opened(workshop, tmp_path / "state") as keeper:
+        send(keeper, update, "a")
+        send(keeper, update, "b")
+    with opened(workshop, tmp_path / "state") as keeper:
+        receipt = send(keeper, update, "c")
+        averaged = load_tensors(keeper.folder.model(str(receipt.model_sha256)))
+    for name, trained in workshop.trained(1).items():
+        assert np.allclose(averaged[name], trained, rtol=0, atol=1e-6)
+
+
+def refusal(keeper: RoundKeeper, update: Path, phone: str, kind: type[Exception]) -> str:
+    before = keeper.current, files(keeper.folder.updates)
+    with pytest.raises(kind) as caught:
+        send(keeper, update, phone)
+    assert (keeper.current, files(keeper.folder.updates)) == before
+    assert str(keeper.folder.root) not in str(caught.value)
+    return str(caught.value)
+
+
+def test_refuses_a_second_update_of_a_phone(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state") as keeper:
+        send(keeper, workshop.update(1), "phone1")
+        message = refusal(keeper, workshop.update(2), "phone1", DuplicatePhoneError)
+    assert message == ("phone phone1: one update a round accepted, found another in round 1; wait for the next round")
+
+
+def test_refuses_updates_of_another_round_or_model(
+    workshop: Workshop, make_workshop: Callable[..., Workshop], tmp_path: Path
+) -> None:
+    other = make_workshop(seed=7, name="other")
+    with opened(workshop, tmp_path / "state") as keeper:
+        assert "is of round 2 and model" in refusal(keeper, workshop.update(1, round=2), "a", StaleUpdateError)
+        message = refusal(keeper, other.update(1), "a", StaleUpdateError)
+    assert f"model {other.base_sha256[:12]}…, expected round 1 and model {workshop.base_sha256[:12]}…" in message
+
+
+def test_refuses_what_is_no_update(workshop: Workshop, tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage"
+    garbage.write_bytes(b"\x00" * 100)
+    cut = tmp_path / "cut"
+    cut.write_bytes(workshop.update(1).read_bytes()[:-100])
+    with opened(workshop, tmp_path / "state") as keeper:
+        assert "the update: header is not valid JSON" in refusal(keeper, garbage, "a", MalformedUpdateError)
+        assert "the file is truncated" in refusal(keeper, cut, "a", MalformedUpdateError)
+        assert "not an update: metadata has no format" in refusal(keeper, workshop.base_path, "a", MalformedUpdateError)
+
+
+def test_refuses_nan_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
+    evil = workshop.update(9, tokens=900)
+    data = bytearray(evil.read_bytes())
+    data[-4:] = np.float32(np.nan).tobytes()
+    evil.write_bytes(data)
+    with opened(workshop, tmp_path / "state") as keeper:
+        send(keeper, workshop.update(1, tokens=100), "phone1")
+        message = refusal(keeper, evil, "phone9", InvalidUpdateError)
+        assert message == "the update: tensor decoder.bias: element 49 is nan, expected a finite number"
+        send(keeper, workshop.update(2, tokens=200), "phone2")
+        receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
+    assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+
+
+def test_refuses_what_would_overflow_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
+    far = {name: array + np.float32(2.0**29) for name, array in workshop.trained(9).items()}
+    with opened(workshop, tmp_path / "state") as keeper:
+        send(keeper, workshop.update(1, tokens=100), "phone1")
+        message = refusal(keeper, workshop.update(9, trained=far), "phone9", InvalidUpdateError)
+        assert "an update is far from the base model" in message
+        send(keeper, workshop.update(2, tokens=200), "phone2")
+        receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
+    assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+
+
+def test_refuses_a_claim_of_too_many_tokens(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state", ServerSettings(max_tokens=1000)) as keeper:
+        message = refusal(keeper, workshop.update(1, tokens=1001), "a", InvalidUpdateError)
+    assert "claims 1001 tokens, at most 1000 accepted" in message
+
+
+def test_refuses_a_state_of_other_artifacts(
+    workshop: Workshop, make_workshop: Callable[..., Workshop], tmp_path: Path
+) -> None:
+    with opened(workshop, tmp_path / "state"):
+        pass
+    other_shape = make_workshop(LanguageModelConfig("lstm", 51, 8, 8, 1), name="shape")
+    with pytest.raises(ArtifactsError, match=r"embedding.weight F32\[51, 8\] expected, .*belongs to other artifacts"):
+        RoundKeeper(other_shape.artifacts, tmp_path / "state", THREE)
+    other_weights = make_workshop(seed=8, name="weights")
+    with pytest.raises(ArtifactsError, match="which it never sent; choose another --state"):
+        RoundKeeper(other_weights.artifacts, tmp_path / "state", THREE)
+    with opened(workshop, tmp_path / "state") as keeper:
+        assert keeper.current.round == 1
+
+
+def test_refuses_a_model_that_is_not_finite(workshop: Workshop, tmp_path: Path) -> None:
+    weights = random_weights(workshop.config, 0)
+    weights["decoder.bias"][3] = np.inf
+    artifacts = write_artifacts(tmp_path / "broken", workshop.config, weights)
+    with pytest.raises(WeightsError, match="tensor decoder.bias: element 3 is inf"):
+        RoundKeeper(artifacts, tmp_path / "state", THREE)
+
+
+def test_refuses_a_second_server_on_the_same_state(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state), pytest.raises(StorageError, match="another server uses this state folder"):
+        RoundKeeper(workshop.artifacts, state, THREE)
+
+
+def test_says_which_stored_update_is_damaged(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state) as keeper:
+        send(keeper, workshop.update(1), "phone1")
+        (stored,) = keeper.folder.updates.iterdir()
+    data = bytearray(stored.read_bytes())
+    data[-1] ^= 1
+    stored.write_bytes(data)
+    with pytest.raises(StorageError, match=f"{stored.name}: altered, its SHA-256 is .*; restore the state folder"):
+        RoundKeeper(workshop.artifacts, state, THREE)
+    stored.unlink()
+    with pytest.raises(StorageError, match=f"{stored.name}: an accepted update cannot be read"):
+        RoundKeeper(workshop.artifacts, state, THREE)
+
+
+def test_refuses_a_damaged_ledger(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "ledger.sqlite").write_bytes(b"this is not SQLite" * 100)
+    with pytest.raises(StorageError, match=r"ledger.sqlite: the ledger refused: file is not a database"):
+        RoundKeeper(workshop.artifacts, state, THREE)
+
+
+def test_refuses_uploads_when_the_disk_is_full(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(workshop, tmp_path / "state") as keeper:
+        usage = shutil.disk_usage(tmp_path)._replace(free=999)
+        monkeypatch.setattr("server_agg.state_folder.shutil.disk_usage", lambda _: usage)
+        keeper.folder.check_space(999)
+        with pytest.raises(StorageError, match="1000 bytes needed, 999 free; free space and send again"):
+            keeper.folder.check_space(1000)
+
+
+def test_new_settings_apply_to_an_empty_round_only(
+    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state):
+        pass
+    with opened(workshop, state, ServerSettings(clients_per_round=2, weighting="equal")) as keeper:
+        assert (keeper.current.clients_per_round, keeper.current.weighting) == (2, "equal")
+        send(keeper, workshop.update(1), "phone1")
+    with caplog.at_level(logging.WARNING), opened(workshop, state) as keeper:
+        assert (keeper.current.clients_per_round, keeper.current.weighting) == (2, "equal")
+        assert send(keeper, workshop.update(2), "phone2").round_closed
+        assert (keeper.current.clients_per_round, keeper.current.weighting) == (3, "tokens")
+    assert "keeps clients_per_round 2 and weighting equal until it closes" in caplog.text
+
+
+def test_keeps_the_newest_models_only(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state, ServerSettings(clients_per_round=1, models_kept=2)) as keeper:
+        made = [workshop.base_sha256]
+        for number in (1, 2, 3):
+            base = keeper.folder.model(keeper.current.base_sha256)
+            made.append(str(send(keeper, workshop.update(number, round=number, base=base), "a").model_sha256))
+        assert files(state / "models") == {f"{sha256}.safetensors" for sha256 in made[-2:]}
+        assert [model.sha256 for model in keeper.ledger.models()] == made
+        assert [model.parent_sha256 for model in keeper.ledger.models()] == [None, *made[:-1]]
+    with opened(workshop, state, ServerSettings(clients_per_round=1, models_kept=2)) as keeper:
+        assert keeper.current.round == 4
+
+
+def test_the_model_says_where_it_comes_from(workshop: Workshop, tmp_path: Path) -> None:
+    model = undisturbed(workshop, tmp_path / "state")
+    with TensorFile(tmp_path / "state" / "models" / f"{model}.safetensors") as file:
+        assert file.metadata == {"round": "1", "parent_sha256": workshop.base_sha256}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("port", 70000, "port is 70000, expected 0 to 65535"),
+        ("clients_per_round", 0, "clients_per_round is 0, expected at least 1"),
+        ("weighting", "size", "weighting is 'size', expected one of tokens, equal"),
+        ("strategy", "median", "strategy is 'median', expected fedavg"),
+        ("max_tokens", 0, "max_tokens is 0"),
+        ("max_upload_bytes", 0, "max_upload_bytes is 0"),
+        ("idle_seconds", 0.0, "idle_seconds is 0.0"),
+        ("models_kept", 0, "models_kept is 0"),
+    ],
+)
+def test_settings_out_of_range(field: str, value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(ServerSettings(), **{field: value})
+
+
+def test_stored_updates_are_the_bytes_that_came(workshop: Workshop, tmp_path: Path) -> None:
+    update = workshop.update(1, codec="rows-f32")
+    with opened(workshop, tmp_path / "state") as keeper:
+        send(keeper, update, "phone1")
+        stored = keeper.folder.update(sha256_of_file(update))
+        assert stored.read_bytes() == update.read_bytes()
+        with UpdateFile(stored) as file:
+            assert file.info.codec == "rows-f32"
+
+
+def test_a_report_reads_one_snapshot(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    try:
+        ledger.start(ledger.new_model("a" * 64, 0, None, 1), ledger.new_round(1, "a" * 64, 3, "tokens"))
+        count = select(func.count()).select_from(Upload)
+        with ledger.reading() as session:
+            assert session.scalar(count) == 0
+            ledger.add_upload(1, "rejected", Transfer(10, 20, 0.5))
+            assert session.scalar(count) == 0
+        with ledger.reading() as session:
+            assert session.scalar(count) == 1
+    finally:
+        ledger.close()
+
+
+def test_the_ledger_itself_holds_that_a_phone_counts_once(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    try:
+        ledger.start(ledger.new_model("a" * 64, 0, None, 1), ledger.new_round(1, "a" * 64, 3, "tokens"))
+        ledger.add_upload(1, "accepted", Transfer(10, 20, 0.5), phone="a", sha256="b" * 64)
+        with pytest.raises(StorageError, match="UNIQUE constraint failed"):
+            ledger.add_upload(1, "accepted", Transfer(10, 20, 0.5), phone="a", sha256="c" * 64)
+        with pytest.raises(StorageError, match="FOREIGN KEY constraint failed"):
+            ledger.add_upload(2, "rejected", Transfer(10, 20, 0.5))
+    finally:
+        ledger.close()

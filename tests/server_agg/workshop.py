@@ -1,0 +1,123 @@
+"""A tiny model, its artifacts folder, updates made from it, and servers on loopback."""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from device_runtime.files import sha256_of_file
+from device_runtime.manifest import (
+    FILES,
+    WEIGHTS,
+    Artifacts,
+    FileEntry,
+    Manifest,
+    TensorEntry,
+    TrainingConfig,
+    open_artifacts,
+)
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.tensor_file import Array, TensorFile, save_tensors
+from device_runtime.update_file import UpdateInfo, write_update
+from server_agg.rounds import RoundKeeper
+from server_agg.server import AggregationServer
+from server_agg.settings import ServerSettings
+
+SMALL = LanguageModelConfig("lstm", vocabulary=50, embedding=8, hidden=8, layers=1)
+
+
+def random_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {spec.name: rng.standard_normal(spec.shape, np.float32) for spec in config.tensor_specs()}
+
+
+def write_artifacts(folder: Path, config: LanguageModelConfig, weights: Mapping[str, Array]) -> Artifacts:
+    """An artifacts folder as far as a server looks at it: real weights, placeholder bytes for the graphs."""
+    folder.mkdir()
+    for name in FILES:
+        (folder / name).write_bytes(name.encode())
+    save_tensors(folder / WEIGHTS, weights)
+    Manifest(
+        model=config,
+        training=TrainingConfig(),
+        states=(),
+        tensors=tuple(TensorEntry(spec.name, spec.shape, spec.dtype, "0" * 64) for spec in config.tensor_specs()),
+        files={name: FileEntry((folder / name).stat().st_size, sha256_of_file(folder / name)) for name in FILES},
+        tools={},
+    ).write(folder)
+    return open_artifacts(folder)
+
+
+@dataclass
+class Workshop:
+    """Makes artifacts of one model, and updates of it."""
+
+    folder: Path
+    config: LanguageModelConfig
+    artifacts: Artifacts
+
+    @property
+    def base_path(self) -> Path:
+        return self.artifacts.path(WEIGHTS)
+
+    @property
+    def base_sha256(self) -> str:
+        return self.artifacts.weights_sha256
+
+    def trained(self, seed: int, scale: float = 0.01, base: Path | None = None) -> dict[str, Array]:
+        """Weights that moved by `scale` times noise."""
+        noise = random_weights(self.config, 1000 + seed)
+        with TensorFile(base or self.base_path) as file:
+            return {name: file.read(name) + np.float32(scale) * noise[name] for name in file.specs}
+
+    def update(
+        self,
+        seed: int,
+        round: int = 1,
+        tokens: int = 100,
+        codec: str = "full-f32",
+        base: Path | None = None,
+        trained: Mapping[str, Array] | None = None,
+    ) -> Path:
+        """An update file of phone `seed`, made from `base` (the artifacts' weights if none is given)."""
+        base = base or self.base_path
+        path = self.folder / f"update-{round}-{seed}-{codec}-{tokens}.safetensors"
+        info = UpdateInfo(sha256_of_file(base), round, tokens, codec, seed)
+        with TensorFile(base) as file:
+            write_update(path, file, self.trained(seed, base=base) if trained is None else trained, info)
+        return path
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that runs in a thread of the test."""
+
+    url: str
+    keeper: RoundKeeper
+    state: Path
+    workshop: Workshop
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+
+@contextlib.contextmanager
+def run_server(workshop: Workshop, state: Path, **changes: object) -> Iterator[RunningServer]:
+    settings = ServerSettings(port=0, clients_per_round=2, **changes)  # type: ignore[arg-type]
+    keeper = RoundKeeper(workshop.artifacts, state, settings)
+    try:
+        server = AggregationServer(keeper, settings)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            yield RunningServer(server.url, keeper, state, workshop)
+        finally:
+            server.stop()
+            thread.join(timeout=20)
+            assert not thread.is_alive()
+    finally:
+        keeper.close()
