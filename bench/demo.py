@@ -55,6 +55,8 @@ class DemoConfig:
 class DemoError(PhonogradError):
     """A stage of the demo failed; the stage's own message is part of this one."""
 
+    exit_code = 14
+
 
 def run_demo(folder: Path, config: DemoConfig, corpus: Corpus | None, say: Say) -> dict[str, Any]:
     """Run all stages in `folder` (must be empty or new) and return the report's document.

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.errors import ArtifactsError, MissingExtraError, StorageError
+from device_runtime.errors import ArtifactsError, MissingExtraError
 from device_runtime.files import sha256_of_file, storage_errors, sync_folder, write_bytes
 from device_runtime.manifest import (
     EVAL_MODEL,
@@ -79,8 +80,8 @@ def export_artifacts(
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
     try:
-        _fill(partial, config, training, weights, vocabulary, progress or (lambda _: None))
         with storage_errors(folder):
+            _fill(partial, config, training, weights, vocabulary, progress or (lambda _: None))
             _put_in_place(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -106,12 +107,9 @@ def _fill(
 ) -> None:
     progress("gradient graph")
     graph = training_graph(config, training, weights)
-    try:
-        _write_training_artifacts(folder, graph, training)
-        progress("evaluation graph")
-        _write_evaluation_model(folder, evaluation_graph(config, weights), graph.frozen)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot write: {error.strerror}; free space or choose another place") from error
+    _write_training_artifacts(folder, graph, training)
+    progress("evaluation graph")
+    _write_evaluation_model(folder, evaluation_graph(config, weights), graph.frozen)
     progress("weights")
     save_tensors(folder / WEIGHTS, weights)
     write_bytes(folder / VOCABULARY, vocabulary.to_bytes())
@@ -146,10 +144,23 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(saved)
 
 
+@contextlib.contextmanager
+def _native_errors() -> Iterator[None]:
+    """ONNX Runtime reports a full disk as a RuntimeError that ends in the errno: make it the OSError it is."""
+    try:
+        yield
+    except RuntimeError as error:
+        refused = re.search(r"errno:(\d+)", str(error))
+        if refused is None:
+            raise
+        number = int(refused[1])
+        raise OSError(number, os.strerror(number)) from error
+
+
 def _write_training_artifacts(folder: Path, graph: Graph, training: TrainingConfig) -> None:
     clip = None if training.clip_norm is None else onnxblock.optim.ClipGradNorm(training.clip_norm)
     model = graph.model("training")
-    with _quiet_stderr():
+    with _quiet_stderr(), _native_errors():
         ort_artifacts.generate_artifacts(
             model,
             requires_grad=graph.trainable,

@@ -193,13 +193,16 @@ def test_overwriting_replaces_the_whole_folder(phono: Run, workplace: Workplace,
     assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("Failed to save checkpoint to file: x. errno:28\n")]
+)
 def test_an_export_that_fails_leaves_nothing(
-    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def full(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
+    def full(*arguments: object, **options: object) -> None:
+        raise error
 
-    monkeypatch.setattr("export.artifacts._write_training_artifacts", full)
+    monkeypatch.setattr("onnxruntime.training.artifacts.generate_artifacts", full)
     preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
     refused(phono("export", *preset, "--out", tmp_path / "a"), 11, tmp_path / "a", "No space left on device")
     assert list(tmp_path.iterdir()) == []

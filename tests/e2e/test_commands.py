@@ -84,7 +84,7 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: str, tm
     after = phono("eval", workplace.artifacts, "--weights", model, "--text", workplace.user, "--kss", "--json")
     assert after.document[0]["perplexity"] < before["perplexity"]
 
-    late = phono("upload", tmp_path / "1.update", "--server", url, "--phone", "p1")
+    late = phono("upload", tmp_path / "1.update", "--server", url, "--phone", "p9")
     assert late.code == 8
     assert "409" in late.err
     again = phono(

@@ -1,0 +1,43 @@
+# `make demo` and `make test` set up all they need in .venv; nothing is installed outside it.
+
+# The first Python of a version that onnxruntime-training-cpu has wheels for.
+SUITABLE := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 13))
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
+	$$p -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench wheel-test format clean
+
+demo: $(READY)
+	rm -rf demo-out
+	$(VENV)/bin/phonograd demo --out demo-out --report demo-report.html
+
+test: $(READY)
+	$(VENV)/bin/pytest
+
+# Builds the wheel, installs it without torch into a fresh environment, and runs a server's commands from it.
+wheel-test: $(READY)
+	$(VENV)/bin/pytest -m wheel
+
+check: $(READY)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+bench: $(READY)
+	$(VENV)/bin/phonograd bench epoch
+	$(VENV)/bin/phonograd bench aggregate
+
+format: $(READY)
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "phonograd needs Python 3.10, 3.11 or 3.12; set PYTHON=/path/to/it" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) demo-out demo-report.html dist build .mypy_cache .ruff_cache .hypothesis
