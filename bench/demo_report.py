@@ -27,7 +27,7 @@ PAGE = """<!doctype html>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1d2329; }}
 table {{ border-collapse: collapse; margin: 1rem 0; }}
 td, th {{ padding: .3rem .9rem; border-bottom: 1px solid #dde2e7; }}
-th {{ text-align: left; }} td + td {{ text-align: right; font-variant-numeric: tabular-nums; }}
+th {{ text-align: left; }} td + td, th + th {{ text-align: right; font-variant-numeric: tabular-nums; }}
 figure {{ margin: 1.5rem 0; }} svg {{ max-width: 100%; height: auto; }} .plots {{ display: grid; gap: 1rem;
 grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); }} .note {{ color: #5b6670; }}
 </style></head><body>
@@ -62,6 +62,7 @@ def write_report(path: Path, document: dict[str, Any]) -> None:
 def _svg(plot: Any, document: dict[str, Any]) -> str:
     figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
     axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(y=0.12)  # room for the figures above the bars
     plot(axes, document)
     out = io.StringIO()
     figure.savefig(out, format="svg")
