@@ -89,7 +89,7 @@ def fetch_corpus(folder: Path, config: CorpusConfig | None = None) -> Corpus:
     with tempfile.TemporaryDirectory() as place:
         sdist = _download(Path(place))
         study = _texts(sdist)
-    return _write(folder, study, config or CorpusConfig())
+    return write_corpus(folder, study, config or CorpusConfig())
 
 
 def _download(folder: Path) -> Path:
@@ -136,14 +136,16 @@ def _third_column(table: bytes) -> list[bytes]:
 
 
 def _shuffled(lines: Sequence[bytes], seed: int) -> list[bytes]:
-    order, random = list(lines), SplitMix64(seed)
-    for last in range(len(order) - 1, 0, -1):
-        other = random.below(last + 1)
-        order[last], order[other] = order[other], order[last]
+    order = list(lines)
+    SplitMix64(seed).shuffle(order)
     return order
 
 
-def _write(folder: Path, texts: dict[str, list[bytes]], config: CorpusConfig) -> Corpus:
+def write_corpus(folder: Path, texts: dict[str, list[bytes]], config: CorpusConfig) -> Corpus:
+    """Split texts (see `_texts`) into users, held-out and general parts under `folder`.
+
+    Raises TextError if there are too few tweets, StorageError when the folder can't be written.
+    """
     corpus = Corpus(folder)
     with storage_errors(folder):
         (folder / "users").mkdir(parents=True, exist_ok=True)

@@ -41,6 +41,16 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"{path}: cannot write: {reason}; free space or choose another place") from error
 
 
+def require_place(path: Path) -> None:
+    """Raise StorageError if a file can't be made at `path`; asked before long work, so that none is lost at its end."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise StorageError(f"{path}: cannot write: no folder {folder}; make it or choose another place")
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        reason = "it is a folder" if path.is_dir() else f"no permission in {folder}"
+        raise StorageError(f"{path}: cannot write: {reason}; choose another place")
+
+
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A binary file that appears at `path`, whole and on disk, when the block ends; on any error nothing appears.

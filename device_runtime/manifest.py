@@ -20,6 +20,8 @@ CHECKPOINT = "checkpoint"
 WEIGHTS = "weights.safetensors"
 VOCABULARY = "vocab.txt"
 FILES = (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL, CHECKPOINT, WEIGHTS, VOCABULARY)
+# The frozen copy of the model in an LwF graph: the same tensors under this prefix.
+TEACHER_PREFIX = "teacher."
 
 Loss = Literal["ce", "lwf"]
 LossReduction = Literal["sum_over_time", "mean"]
@@ -136,7 +138,10 @@ def open_artifacts(folder: Path, verify: bool = True) -> Artifacts:
         raise ArtifactsError(f"{path}: not found ({what}); write one with: phonograd export") from error
     except (OSError, ValueError) as error:
         raise ArtifactsError(f"{path}: cannot be read as JSON: {error}") from error
-    artifacts = Artifacts(folder, _parse(path, document))
+    try:
+        artifacts = Artifacts(folder, _parse(path, document))
+    except (TypeError, AttributeError) as error:
+        raise ArtifactsError(f"{path}: a value is of the wrong type ({error}); export again") from error
     for name, entry in artifacts.manifest.files.items():
         _check_file(folder / name, entry, verify)
     return artifacts
@@ -165,10 +170,7 @@ def _fields(path: Path, what: str, kind: type[Settings], document: object) -> Se
         odd = ", ".join(sorted(set(document) ^ names))
         raise ArtifactsError(f"{path}: {what}: fields missing or unknown: {odd}; export again with this version")
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ArtifactsError(f"{path}: {what}: a value is of the wrong type ({error})") from error
+    return kind(**values)
 
 
 def _parse(path: Path, document: Any) -> Manifest:

@@ -30,8 +30,9 @@ class LanguageModelConfig:
         if self.cell not in get_args(Cell):
             raise ArtifactsError(f"model: cell {self.cell!r}, expected one of {', '.join(get_args(Cell))}")
         for name in ("vocabulary", "embedding", "hidden", "layers"):
-            if getattr(self, name) < 1:
-                raise ArtifactsError(f"model: {name} is {getattr(self, name)}, expected at least 1")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ArtifactsError(f"model: {name} is {value!r}, expected a whole number of at least 1")
 
     @property
     def projected(self) -> bool:

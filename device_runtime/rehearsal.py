@@ -5,6 +5,7 @@ The draw is spelt out down to the random generator, so that Python and the phone
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from device_runtime.errors import TextError
 from device_runtime.vocabulary import EOS, Ids, Vocabulary
 
 _MASK = (1 << 64) - 1
+
+Item = TypeVar("Item")
 
 
 class SplitMix64:
@@ -31,6 +34,12 @@ class SplitMix64:
     def below(self, bound: int) -> int:
         """A number in [0, bound): the high word of next() · bound."""
         return (self.next() * bound) >> 64
+
+    def shuffle(self, items: list[Item]) -> None:
+        """Fisher and Yates's shuffle, in place, from the last place down."""
+        for last in range(len(items) - 1, 0, -1):
+            other = self.below(last + 1)
+            items[last], items[other] = items[other], items[last]
 
 
 @dataclass(frozen=True)
@@ -63,9 +72,7 @@ def mix(
         return TrainingText(np.concatenate(messages), user_tokens, 0)
     random = SplitMix64(seed)
     messages += _draw(general, wanted, vocabulary, random)
-    for last in range(len(messages) - 1, 0, -1):
-        other = random.below(last + 1)
-        messages[last], messages[other] = messages[other], messages[last]
+    random.shuffle(messages)
     return TrainingText(np.concatenate(messages), user_tokens, wanted)
 
 

@@ -18,6 +18,7 @@ from device_runtime.files import sha256_of_file, storage_errors, sync_folder, wr
 from device_runtime.manifest import (
     EVAL_MODEL,
     FILES,
+    TEACHER_PREFIX,
     VOCABULARY,
     WEIGHTS,
     Artifacts,
@@ -36,7 +37,7 @@ try:
     from onnxruntime.training import artifacts as ort_artifacts
     from onnxruntime.training import onnxblock
 
-    from export.onnx_graph import LOSS, TEACHER_PREFIX, Graph, evaluation_graph, training_graph
+    from export.onnx_graph import LOSS, Graph, evaluation_graph, training_graph
 except ImportError as error:
     raise MissingExtraError(
         f"export needs onnx and onnxruntime-training-cpu ({error}); install them with: pip install 'phonograd[export]'"

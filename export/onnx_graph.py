@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from device_runtime.manifest import StateTensor, TrainingConfig
+from device_runtime.manifest import TEACHER_PREFIX, StateTensor, TrainingConfig
 from device_runtime.model_config import LanguageModelConfig
 from device_runtime.tensor_file import Array
 from device_runtime.windows import IGNORED
@@ -19,7 +19,6 @@ from device_runtime.windows import IGNORED
 # Opset 15 with IR version 8 is what onnxruntime-training 1.19.2 differentiates without conversion.
 OPSET = 15
 IR_VERSION = 8
-TEACHER_PREFIX = "teacher."
 LOSS = "loss"
 LOGITS = "logits"
 

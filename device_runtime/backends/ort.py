@@ -7,7 +7,7 @@ import numpy as np
 
 from device_runtime.backends.base import BackendOptions, Floats
 from device_runtime.errors import MissingExtraError
-from device_runtime.manifest import CHECKPOINT, EVAL_MODEL, OPTIMIZER_MODEL, TRAINING_MODEL, Artifacts
+from device_runtime.manifest import CHECKPOINT, EVAL_MODEL, OPTIMIZER_MODEL, TEACHER_PREFIX, TRAINING_MODEL, Artifacts
 from device_runtime.tensor_file import Array, TensorFile, check_finite, check_specs
 from device_runtime.vocabulary import Ids
 from device_runtime.windows import Window
@@ -21,8 +21,6 @@ except ImportError as error:
     ) from error
 
 LOG_ERRORS_ONLY = 3
-# The frozen copy of the model in an LwF graph: the same tensors under this prefix.
-TEACHER_PREFIX = "teacher."
 
 
 class OrtBackend:

@@ -51,6 +51,7 @@ def pretrain(
 ) -> None:
     """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does)."""
     from device_runtime.errors import MissingExtraError
+    from device_runtime.files import require_place
     from device_runtime.vocabulary import Vocabulary
     from export.corpus import load_corpus
 
@@ -62,6 +63,7 @@ def pretrain(
             f"pretrain needs torch ({error}); install it with: pip install 'phonograd[export]'"
         ) from error
 
+    require_place(out)
     config = PretrainConfig(clip_norm=clip_norm or None, **settings)
     vocabulary = Vocabulary.load(vocab)
     model = dataclasses.replace(PRESETS[preset].model, vocabulary=len(vocabulary))

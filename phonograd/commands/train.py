@@ -69,7 +69,7 @@ def train(  # click passes options by name
     With --rehearsal, general messages are mixed in at random until the user's share of the tokens is λ (paper P).
     """
     from device_runtime.backends import load_backend
-    from device_runtime.files import sha256_of_file
+    from device_runtime.files import require_place, sha256_of_file
     from device_runtime.rehearsal import mix
     from device_runtime.tensor_file import TensorFile, check_finite, save_tensors
     from device_runtime.text import read_messages
@@ -79,6 +79,8 @@ def train(  # click passes options by name
 
     if user_share is not None and rehearsal is None:
         raise click.UsageError("--user-share needs --rehearsal, the general text to mix in")
+    for path in filter(None, (out, update_path)):
+        require_place(path)
     share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
     folder = open_artifacts(artifacts)
     vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)

@@ -82,6 +82,10 @@ def test_a_manifest_of_another_version(phono: Run, workplace: Workplace, tmp_pat
         ({"training": 3}, "training is int, expected an object"),
         ({"surprise": 1}, "surprise"),
         ({"files": {}}, "files: missing or unknown"),
+        ({"files": 3}, "wrong type"),
+        ({"tensors": 3}, "wrong type"),
+        ({"tools": [1]}, "wrong type"),
+        ({"states": [3]}, "states is int, expected an object"),
     ],
 )
 def test_a_manifest_that_makes_no_sense(
