@@ -1,11 +1,13 @@
 """The commands in the order a user meets them, on a tiny model."""
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,9 +34,9 @@ def test_tables_are_for_people(phono: Run, workplace: Workplace) -> None:
         assert expected in outcome.out
 
 
-@pytest.fixture(scope="module")
-def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    state = tmp_path_factory.mktemp("server") / "state"
+@contextlib.contextmanager
+def serving(workplace: Workplace, state: Path, end: signal.Signals = signal.SIGTERM) -> Iterator[str]:
+    """The URL of `phonograd serve` in a process of its own, which `end` ends."""
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", state]
     options = ["--clients-per-round", "2", "--port", "0", "--json"]
     with subprocess.Popen(
@@ -42,14 +44,43 @@ def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> It
     ) as process:
         try:
             assert process.stdout is not None
-            yield str(state) + " " + json.loads(process.stdout.readline())["url"]
+            yield json.loads(process.stdout.readline())["url"]
         finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            process.send_signal(end)
+            assert process.wait(20) == (0 if end == signal.SIGTERM else -end)
 
 
-def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: str, tmp_path: Path) -> None:
-    state, url = server.split(" ")
+def test_a_killed_server_goes_on_where_it_was(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    updates = [tmp_path / "1.update", tmp_path / "2.update"]
+    for seed, update in enumerate(updates):
+        arguments = ("--user", workplace.user, "--rehearsal", workplace.general, "--seed", seed, "--update", update)
+        assert phono("train", workplace.artifacts, *arguments).code == 0
+
+    def upload(number: int, url: str) -> dict[str, Any]:
+        sent = phono("upload", updates[number], "--server", url, "--phone", f"p{number}", "--json")
+        return dict(sent.document)
+
+    with serving(workplace, tmp_path / "killed", signal.SIGKILL) as url:
+        assert upload(0, url)["accepted"] == 1
+    with serving(workplace, tmp_path / "killed") as url:
+        assert upload(0, url)["accepted"] == 1  # sent again, counted once
+        after_crash = upload(1, url)
+    with serving(workplace, tmp_path / "undisturbed") as url:
+        upload(1, url)
+        undisturbed = upload(0, url)
+    assert after_crash["round_closed"]
+    assert after_crash["model_sha256"] == undisturbed["model_sha256"]
+
+
+@pytest.fixture(scope="module")
+def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    state = tmp_path_factory.mktemp("server") / "state"
+    with serving(workplace, state) as url:
+        yield state, url
+
+
+def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[Path, str], tmp_path: Path) -> None:
+    state, url = server
     before = phono("eval", workplace.artifacts, "--text", workplace.user, "--kss", "--json").document[0]
     updates = []
     for phone in (1, 2):
@@ -74,7 +105,7 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: str, tm
     assert first["codecs"] == {"rows-f32": {"updates": 2, "bytes": first["accepted_bytes"]}}
     assert "rows-f32 x2" in phono("rounds", "--server", url).out
 
-    model = Path(state) / "models" / f"{receipt['model_sha256']}.safetensors"
+    model = state / "models" / f"{receipt['model_sha256']}.safetensors"
     assert sha256_of_file(model) == receipt["model_sha256"]
     averaged = load_tensors(model)
     total = sum(tokens for tokens, _, _ in updates)
