@@ -36,7 +36,7 @@ format: $(READY)
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "phonograd needs Python 3.10, 3.11 or 3.12; set PYTHON=/path/to/it" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	touch $(READY)
 
 clean:
