@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -167,28 +167,38 @@ def _train_phones(
     if len(users) < config.phones:
         raise DemoError(f"demo: {config.phones} users expected in {corpus.folder}, found {len(users)}")
 
-    def phone(number: int) -> dict[str, Any]:
-        trained = _phone(folder, config, corpus, artifacts, url, number)
-        epoch = trained["epoch"]
-        sent = f"{trained['bytes'] / MIB:.1f} MiB sent"
-        stage(f"{trained['phone']}: {epoch['steps']} steps in {epoch['seconds']:.1f} s, {sent}")
-        return trained
+    # A phone's upload goes on while the next one trains.
+    with ThreadPoolExecutor(config.phones_at_once) as training, ThreadPoolExecutor(1) as uploading:
 
-    with ThreadPoolExecutor(config.phones_at_once) as pool:
-        return list(pool.map(phone, range(config.phones)))
+        def phone(number: int) -> Future[dict[str, Any]]:
+            name, codec = f"phone-{number + 1:02}", list(CODECS)[number % len(CODECS)]  # codecs take turns
+            update = folder / f"{name}.update"
+            epoch = _train(config, corpus, artifacts, number, update, codec)
+            stage(
+                f"{name}: {epoch['steps']} steps in {epoch['seconds']:.1f} s, {epoch['update']['nbytes'] / MIB:.1f} MiB"
+            )
+            return uploading.submit(
+                lambda: {"phone": name, "codec": codec, "epoch": epoch, **_upload(update, url, name)}
+            )
+
+        return [sent.result() for sent in training.map(phone, range(config.phones))]
 
 
-def _phone(folder: Path, config: DemoConfig, corpus: Corpus, artifacts: Path, url: str, number: int) -> dict[str, Any]:
-    """One phone: an epoch over its user's text and as much rehearsal, then the upload. Codecs take turns."""
-    name, codec = f"phone-{number + 1:02}", list(CODECS)[number % len(CODECS)]
-    update = folder / f"{name}.update"
-    epoch = command(
+def _train(
+    config: DemoConfig, corpus: Corpus, artifacts: Path, number: int, update: Path, codec: str
+) -> dict[str, Any]:
+    """One epoch over a user's text and as much rehearsal."""
+    epoch: dict[str, Any] = command(
         "train", artifacts, "--user", corpus.users[number], "--rehearsal", corpus.general_train, "--user-share", "0.5",
         "--seed", str(number), "--threads", str(config.threads_per_phone), "--update", update, "--codec", codec,
     )  # fmt: skip
-    receipt = command("upload", update, "--server", url, "--phone", name)
+    return epoch
+
+
+def _upload(update: Path, url: str, phone: str) -> dict[str, Any]:
+    receipt = command("upload", update, "--server", url, "--phone", phone)
     update.unlink()
-    return {"phone": name, "codec": codec, "epoch": epoch, "bytes": receipt["bytes"], "receipt": receipt}
+    return {"bytes": receipt["bytes"], "receipt": receipt}
 
 
 def _codec_bytes(phones: Sequence[dict[str, Any]], config: DemoConfig) -> list[dict[str, Any]]:
