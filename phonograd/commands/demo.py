@@ -27,7 +27,7 @@ DEFAULTS = DemoConfig()
 @click.option("--threads-per-phone", type=click.IntRange(1), default=DEFAULTS.threads_per_phone, show_default=True)
 @output_options
 def demo(console: Console, out: Path, report: Path, corpus: Path | None, **sizes: Any) -> None:
-    """One federated round at full size on real text, beside the paper's figures (about 6 minutes on 2 cores)."""
+    """One federated round at full size on real text, beside the paper's figures (5 to 7 minutes on 2 cores)."""
     from bench.demo_corpus import Corpus
     from bench.demo_report import write_report
     from device_runtime.errors import StorageError
