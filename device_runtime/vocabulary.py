@@ -13,6 +13,8 @@ from device_runtime.text import tokenize
 UNK, EOS = 0, 1
 UNK_WORD, EOS_WORD = b"<unk>", b"<eos>"
 
+SHOWN_BYTES = 40  # of a word in an error: a file that is no vocabulary may have lines of megabytes
+
 Ids = npt.NDArray[np.int64]
 
 
@@ -40,9 +42,8 @@ class Vocabulary:
         object.__setattr__(self, "_ids", ids)
 
     def _shown(self, *numbers: int) -> str:
-        return (
-            " and ".join(repr(w.decode("utf-8", "replace")) for n in numbers for w in self.words[n : n + 1]) or "none"
-        )
+        words = [self.words[number][:SHOWN_BYTES] for number in numbers if number < len(self.words)]
+        return " and ".join(repr(word.decode("utf-8", "replace")) for word in words) or "none"
 
     @classmethod
     def load(cls, path: Path, size: int | None = None) -> "Vocabulary":

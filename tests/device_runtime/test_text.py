@@ -82,6 +82,7 @@ def test_a_vocabulary_survives_the_disk(tmp_path: Path) -> None:
         (b"a\nb\n", "must be <unk> and <eos>, found 'a' and 'b'"),
         (b"", "must be <unk> and <eos>"),
         (b"<unk>\n", "must be <unk> and <eos>"),
+        (b"\x7fELF" * 10_000, r"found '(\\x7fELF){10}'$"),
     ],
 )
 def test_a_broken_vocabulary_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
