@@ -223,8 +223,11 @@ def _check_entry(path: Path, name: str, entry: object) -> tuple[TensorSpec, int]
 
 
 def encode_header(specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> bytes:
-    """Length prefix and JSON header of a file that holds `specs` in that order, padded to 8 bytes."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    """Length prefix and JSON header of a file that holds `specs` in that order, padded to 8 bytes.
+
+    Metadata stand in the order of their keys: what a file says decides its bytes, in every implementation.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     end = 0
     for spec in specs:
         header[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [end, end + spec.nbytes]}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from device_runtime.errors import TextError
 
+_NO_BREAK_SPACE = b"\xc2\xa0"  # U+00A0
 _FOLDS = (
     (b"\xe2\x80\x98", b"'"),  # U+2018
     (b"\xe2\x80\x99", b"'"),  # U+2019
@@ -13,7 +14,7 @@ _FOLDS = (
     (b"\xe2\x80\xa6", b"..."),  # U+2026
     (b"\xe2\x80\x93", b"-"),  # U+2013
     (b"\xe2\x80\x94", b"-"),  # U+2014
-    (b"\xc2\xa0", b" "),  # U+00A0
+    (_NO_BREAK_SPACE, b" "),
 )
 _TOKEN = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
 
@@ -28,7 +29,7 @@ def tokenize(message: bytes) -> list[bytes]:
 
 def split_messages(data: bytes) -> list[bytes]:
     """The messages of a text: its lines, ended by a line feed, less those that hold no token."""
-    return [line for line in data.split(b"\n") if _TOKEN.search(line.lower())]
+    return [line for line in data.split(b"\n") if line.replace(_NO_BREAK_SPACE, b" ").strip()]
 
 
 def read_messages(path: Path) -> list[bytes]:

@@ -42,7 +42,12 @@ def test_a_line_of_100_kb_is_one_message() -> None:
 
 
 def test_blank_lines_are_no_messages() -> None:
-    assert split_messages(b"one\n\n  \r\ntwo") == [b"one", b"two"]
+    assert split_messages(b"one\n\n  \r\n\xc2\xa0 \xc2\xa0\ntwo") == [b"one", b"two"]
+
+
+@given(st.lists(st.sampled_from([b"a", b"'", b" ", b"\n", b"\r", b"\x0b", b"\xc2", b"\xa0", b"\x00"])).map(b"".join))
+def test_the_lines_that_hold_a_token_are_the_messages(data: bytes) -> None:
+    assert split_messages(data) == [line for line in data.split(b"\n") if tokenize(line)]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n\t\n"])
