@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.demo_corpus import Corpus
+from bench.measuring import MALLOC_SETTINGS
 from device_runtime.codecs import CODECS
 from device_runtime.errors import PhonogradError
 from device_runtime.server_client import download_model
@@ -32,12 +33,6 @@ PAPER_USER = {"before": (336.0, 49.7), "after": (233.8, 51.9)}
 STOP_SECONDS = 20
 # In half a minute, many small windows teach more than few of Zaremba's 20 x 35.
 BRIEF_PRETRAINING = ("--minibatch", "5", "--bptt", "20")
-# glibc gives the logits' 24 MB back to the system at each step and faults them in again; these keep them.
-MALLOC_SETTINGS = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "8000000000",
-    "MALLOC_TOP_PAD_": "268435456",
-}
 
 Say = Callable[[str], None]
 

@@ -1,88 +1,211 @@
-"""Seconds and memory of training steps at full size, beside the machine's own sgemm rate."""
+"""Seconds and memory of training steps, runtimes taking turns on the same windows, beside the machine's sgemm rate."""
 
+import contextlib
 import statistics
-import time
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bench.measuring import in_fresh_process, peak_rss_bytes
-from device_runtime.backends import load_backend
-from device_runtime.backends.base import BackendOptions
-from device_runtime.manifest import open_artifacts
-from device_runtime.windows import Window
+from bench.contestants import BenchError, Entry, Turn, Worker
+from bench.environment import Environment, this_environment
+from bench.flops import ceiling_flop, ceiling_shape, step_flop
+from bench.worker import Job
+from device_runtime.files import sha256_of_file
+from device_runtime.manifest import MANIFEST, Manifest, open_artifacts
+from device_runtime.model_config import LanguageModelConfig
+
+SCHEMA_VERSION = 1
+CEILING = Entry("sgemm", "bench.peers.sgemm")
+PAPER_EPOCH_STEPS = 20  # about 20 KB of text: 4,000 tokens in windows of 200
+
+Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
 class EpochBenchConfig:
-    """Steps measured after those that warm up, and CPU threads."""
+    """Rounds measured after those that warm up, CPU threads, and how far float32 losses may lie apart (relative)."""
 
     steps: int = 10
     warm_up: int = 2
     threads: int = 2
-    paper_epoch_steps: int = 20  # about 20 KB of text: 4,000 tokens in windows of 200
+    tolerance: float = 1e-3
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One contestant's figures.
+
+    gflops: arithmetic of a step over its median seconds; fraction_of_sgemm: median over rounds of its rate by the
+    ceiling's in the same round; ratio, ratio_least: seconds by those of the first contestant in the same round, median
+    and least over rounds; own_rss_bytes: peak memory less the interpreter's before loading; last_loss: that of the last
+    step, as the manifest defines it.
+    """
+
+    name: str
+    step_seconds: tuple[float, ...]
+    median_seconds: float
+    p10_seconds: float
+    p90_seconds: float
+    epoch_seconds: float
+    tokens_per_second: float
+    gflops: float
+    fraction_of_sgemm: float
+    ratio: float
+    ratio_least: float
+    peak_rss_bytes: int
+    own_rss_bytes: int
+    load_seconds: float
+    last_loss: float
+    about: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class EpochBench:
-    """Seconds a step (of B·T tokens); seconds of an epoch of 20 such steps; peak memory of the process.
+    """The whole benchmark. `disagreements`: a line for each float32 contestant whose last loss is not the first's."""
 
-    sgemm_gflops: what NumPy reaches on the output layer's product [B·T, H] x [H, V], measured between the steps;
-    step_gflops: the multiply-adds of a step, counted twice, per second; its ratio to the former is the fraction of the
-    machine's ceiling that is used.
-    """
-
-    backend: str
+    kind: str
+    schema_version: int
+    environment: Environment
     threads: int
-    step_seconds: tuple[float, ...]
-    median_seconds: float
-    epoch_seconds: float
-    tokens_per_second: float
-    peak_rss_bytes: int
+    manifest_sha256: str
+    weights_sha256: str
+    model: LanguageModelConfig
+    minibatch: int
+    bptt: int
+    clip_norm: float | None
+    step_gflop: float
+    weight_bytes: int
+    sgemm_shape: tuple[int, int, int]
     sgemm_gflops: float
-    step_gflops: float
+    warm_up: int
+    contestants: tuple[Measured, ...]
+    left_out: Mapping[str, str]
+    disagreements: tuple[str, ...]
 
 
-def bench_epoch(artifacts: Path, backend: str, config: EpochBenchConfig) -> EpochBench:
-    """Measure a backend on random windows, in a process of its own. Raises what loading the artifacts raises."""
-    return in_fresh_process(_measure, artifacts, backend, config)
+def bench_epoch(folder: Path, entries: Sequence[Entry], config: EpochBenchConfig, say: Say = str) -> EpochBench:
+    """Load all contestants, then let them take turns, a step each per round.
 
-
-def _measure(folder: Path, backend: str, config: EpochBenchConfig) -> EpochBench:
+    Raises BenchError when a contestant fails or none can run here, and what opening the artifacts raises.
+    """
     artifacts = open_artifacts(folder)
-    model, training = artifacts.manifest.model, artifacts.manifest.training
-    engine = load_backend(backend, artifacts, None, BackendOptions(config.threads))
-    random = np.random.default_rng(0)
-    shape = (training.bptt, training.minibatch)
-    tokens = training.bptt * training.minibatch
-    seconds, sgemm = [], []
-    for step in range(config.warm_up + config.steps):
-        window = Window(*(random.integers(0, model.vocabulary, shape) for _ in range(2)))
-        began = time.perf_counter()
-        engine.step(window, training.learning_rate)
-        took = time.perf_counter() - began
-        if step >= config.warm_up:
-            seconds.append(took)
-    peak = peak_rss_bytes()
-    hidden = random.normal(size=(tokens, model.hidden)).astype(np.float32)
-    decoder = random.normal(size=(model.hidden, model.vocabulary)).astype(np.float32)
-    for _ in range(config.warm_up + config.steps):
-        began = time.perf_counter()
-        hidden @ decoder
-        sgemm.append(2 * tokens * decoder.size / (time.perf_counter() - began) / 1e9)
-    engine.close()
-    median = statistics.median(seconds)
-    # Every weight but the embedding's takes part in one multiply-add per token, three times with both gradients.
-    weights = model.parameters - model.vocabulary * model.embedding * (not model.tied)
+    manifest = artifacts.manifest
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        np.save(place / "windows.npy", _windows(manifest, config))
+        left_out, workers = {}, []
+        for entry in (CEILING, *entries):
+            say(f"loading {entry.name}")
+            job = Job(entry.peer, str(folder.resolve()), str(place / "windows.npy"), config.threads, entry.variant)
+            worker = stack.enter_context(Worker(entry, job))
+            worker.wait_until_loaded()
+            if worker.left_out is None:
+                workers.append(worker)
+            else:
+                left_out[entry.name] = worker.left_out
+        if len(workers) < 2:
+            raise BenchError(f"bench: no contestant can run here: {'; '.join(left_out.values()) or 'none was named'}")
+        turns = _take_turns(workers, config, say)
+    ceiling, *others = [turns[worker.entry.name] for worker in workers]
+    ceiling_rates = [ceiling_flop(manifest) / turn.seconds / 1e9 for turn in ceiling]
+    measured = tuple(
+        _measured(worker, own, others[0], ceiling_rates, manifest)
+        for worker, own in zip(workers[1:], others, strict=True)
+    )
     return EpochBench(
-        backend=backend,
+        kind="epoch",
+        schema_version=SCHEMA_VERSION,
+        environment=this_environment(),
         threads=config.threads,
+        manifest_sha256=sha256_of_file(folder / MANIFEST),
+        weights_sha256=artifacts.weights_sha256,
+        model=manifest.model,
+        minibatch=manifest.training.minibatch,
+        bptt=manifest.training.bptt,
+        clip_norm=manifest.training.clip_norm,
+        step_gflop=step_flop(manifest) / 1e9,
+        weight_bytes=4 * manifest.model.parameters,
+        sgemm_shape=ceiling_shape(manifest),
+        sgemm_gflops=statistics.median(ceiling_rates),
+        warm_up=config.warm_up,
+        contestants=measured,
+        left_out=left_out,
+        disagreements=disagreements(
+            {one.name: one.last_loss for one, w in zip(measured, workers[1:], strict=True) if not w.entry.reduced},
+            config.tolerance,
+        )
+        # Every runtime draws its own dropout masks.
+        if manifest.training.dropout == 0
+        else (),
+    )
+
+
+def _windows(manifest: Manifest, config: EpochBenchConfig) -> Any:
+    training = manifest.training
+    shape = (config.warm_up + config.steps, 2, training.bptt, training.minibatch)
+    return np.random.default_rng(0).integers(0, manifest.model.vocabulary, shape)
+
+
+def _take_turns(workers: Sequence[Worker], config: EpochBenchConfig, say: Say) -> dict[str, list[Turn]]:
+    """All turns but those that warm up, by contestant. Each round begins with another contestant."""
+    turns: dict[str, list[Turn]] = {worker.entry.name: [] for worker in workers}
+    for window in range(config.warm_up + config.steps):
+        say(f"round {window + 1} of {config.warm_up + config.steps}")
+        first = window % len(workers)
+        for worker in (*workers[first:], *workers[:first]):
+            turn = worker.turn(window)
+            if window >= config.warm_up:
+                turns[worker.entry.name].append(turn)
+    return turns
+
+
+def _measured(
+    worker: Worker, turns: Sequence[Turn], first: Sequence[Turn], ceiling_rates: Sequence[float], manifest: Manifest
+) -> Measured:
+    seconds = [turn.seconds for turn in turns]
+    median = statistics.median(seconds)
+    work = step_flop(manifest) / 1e9
+    ratios = [own / other.seconds for own, other in zip(seconds, first, strict=True)]
+    p10, p90 = np.percentile(seconds, (10, 90))
+    loss = turns[-1].loss
+    if loss is None:
+        raise BenchError(f"bench: {worker.entry.name} gave no loss; a contestant must")
+    return Measured(
+        name=worker.entry.name,
         step_seconds=tuple(seconds),
         median_seconds=median,
-        epoch_seconds=median * config.paper_epoch_steps,
-        tokens_per_second=tokens / median,
-        peak_rss_bytes=peak,
-        sgemm_gflops=statistics.median(sgemm[config.warm_up :]),
-        step_gflops=6 * tokens * weights / median / 1e9,
+        p10_seconds=float(p10),
+        p90_seconds=float(p90),
+        epoch_seconds=median * PAPER_EPOCH_STEPS,
+        tokens_per_second=manifest.training.minibatch * manifest.training.bptt / median,
+        gflops=work / median,
+        fraction_of_sgemm=statistics.median(work / s / rate for s, rate in zip(seconds, ceiling_rates, strict=True)),
+        ratio=statistics.median(ratios),
+        ratio_least=min(ratios),
+        peak_rss_bytes=turns[-1].peak_rss_bytes,
+        own_rss_bytes=turns[-1].peak_rss_bytes - worker.loaded["baseline_rss_bytes"],
+        load_seconds=worker.loaded["load_seconds"],
+        last_loss=loss,
+        about=worker.loaded["about"],
     )
+
+
+def disagreements(losses: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
+    """A line for each loss that differs from the first by more than `tolerance`, relative; a NaN always does."""
+    if not losses:
+        return ()
+    (first, expected), *others = losses.items()
+    return tuple(
+        f"the last loss of {name} is {loss:.6g}, of {first} {expected:.6g}"
+        for name, loss in others
+        if not abs(loss - expected) <= tolerance * abs(expected)
+    )
+
+
+def as_document(bench: EpochBench) -> dict[str, Any]:
+    """For JSON."""
+    return asdict(bench)

@@ -1,19 +1,77 @@
 """`phonograd bench`: what training and aggregation cost on this machine."""
 
+import contextlib
 import dataclasses
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from bench.contestants import PEERS, PRECISIONS, TORCH_VARIANTS, BenchError, entries_of
 from bench.epoch import EpochBenchConfig
-from device_runtime.backends import BACKENDS, DEFAULT_BACKEND
 from device_runtime.codecs import CODECS
 from phonograd.console import Console, output_options
+
+if TYPE_CHECKING:
+    from bench.epoch import EpochBench
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = EpochBenchConfig()
 PRESET = "popov-2x650"
+MB = 1e6
+Names = tuple[str, ...]
+UNREPEATED = ("--save", "--json", "--quiet")  # what they change is not the result
+
+
+def _list_of(allowed: Names) -> Callable[[click.Context, click.Parameter, str], Names]:
+    """A callback that reads "a,b" and refuses what is not allowed or said twice."""
+
+    def read(_context: click.Context, _parameter: click.Parameter, text: str) -> Names:
+        names = tuple(name.strip() for name in text.split(","))
+        for name in names:
+            if name not in allowed or names.count(name) > 1:
+                raise click.BadParameter(f"{name!r}: expected each of {', '.join(allowed)} at most once, by commas")
+        return names
+
+    return read
+
+
+def _names_option(
+    name: str, allowed: Names, default: str, text: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        name,
+        metavar="NAMES",
+        callback=_list_of(allowed),
+        default=default,
+        show_default=True,
+        help=f"{text}: of {', '.join(allowed)}.",
+    )
+
+
+def repeated() -> str:
+    """The running command as it can be typed again on another machine: no paths but the names of them."""
+    context = click.get_current_context()
+    words = ["phonograd", "bench", str(context.command.name)]
+    for parameter in context.command.params:
+        value, name = context.params[str(parameter.name)], parameter.opts[0]
+        said = context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+        if not said or name in UNREPEATED:
+            continue
+        if isinstance(parameter, click.Option) and parameter.is_flag:
+            words.append(name)
+        elif isinstance(value, Path) or name.endswith("-python"):
+            words += [name, name.lstrip("-").upper()]
+        else:
+            words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return " ".join(words)
+
+
+save_option = click.option(
+    "--save", type=PATH, help="Write the result, rounded, here: `bench results` makes tables of it."
+)
 
 
 @click.group()
@@ -23,28 +81,85 @@ def bench() -> None:
 
 @bench.command()
 @click.option("--artifacts", type=PATH, help="The folder to measure.  [default: popov-2x650 with random weights]")
-@click.option("--backend", type=click.Choice(BACKENDS), default=DEFAULT_BACKEND, show_default=True)
+@_names_option("--backends", PEERS, "native,ort,torch", "Who takes part; ratios are to the first")
+@_names_option("--variants", TORCH_VARIANTS, "eager,sparse", "Ways to write the step in torch")
+@click.option("--all-variants", is_flag=True, help="All of --variants; compiling takes a minute.")
+@_names_option("--precision", PRECISIONS, "fp32", "Precisions of the native backend")
+@click.option("--executorch-python", metavar="PYTHON", help="An interpreter with executorch and torch: a peer more.")
 @click.option("--steps", type=click.IntRange(1), default=DEFAULTS.steps, show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@save_option
 @output_options
-def epoch(console: Console, artifacts: Path | None, backend: str, steps: int, threads: int) -> None:
-    """Training steps at full size, beside the machine's sgemm rate."""
-    from bench.epoch import bench_epoch
+def epoch(
+    console: Console,
+    artifacts: Path | None,
+    backends: Names,
+    variants: Names,
+    all_variants: bool,
+    precision: Names,
+    executorch_python: str | None,
+    steps: int,
+    threads: int,
+    save: Path | None,
+) -> None:
+    """Training steps of several runtimes, taking turns on the same windows, beside the machine's sgemm rate.
 
+    Each runs in a process of its own, with the same malloc settings and threads, and is stopped while others run.
+    A peer that can't run here is named and left out. Exit code 16 if the losses differ.
+    """
+    from bench.epoch import as_document, bench_epoch
+    from bench.results import save_result
+
+    if executorch_python and "executorch" not in backends:
+        backends = (*backends, "executorch")
+    entries = entries_of(backends, TORCH_VARIANTS if all_variants else variants, precision, executorch_python)
     config = dataclasses.replace(DEFAULTS, steps=steps, threads=threads)
-    with tempfile.TemporaryDirectory() as place:
-        result = dataclasses.asdict(bench_epoch(artifacts or _random_artifacts(console, Path(place)), backend, config))
-    result["fraction_of_sgemm"] = result["step_gflops"] / result["sgemm_gflops"]
-    rows = [{"figure": key, "value": value} for key, value in result.items() if key != "step_seconds"]
-    console.result(result, ("Epoch", rows))
+    with _artifacts(console, artifacts) as folder:
+        result = bench_epoch(folder, entries, config, console.say)
+    document = as_document(result)
+    if save is not None:
+        save_result(save, document, repeated())
+    console.result(document, (_title(result), [*_rows(result)]))
+    if result.disagreements:
+        raise BenchError(f"bench: the contestants do not compute the same: {'; '.join(result.disagreements)}")
 
 
-def _random_artifacts(console: Console, folder: Path) -> Path:
+def _title(result: "EpochBench") -> str:
+    return f"One step of {result.minibatch * result.bptt} tokens, {result.threads} threads, {result.environment.cpu}"
+
+
+def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
+    for one in result.contestants:
+        yield {
+            "contestant": one.name,
+            "ratio": one.ratio,
+            "least": one.ratio_least,
+            "seconds": one.median_seconds,
+            "p10": one.p10_seconds,
+            "p90": one.p90_seconds,
+            "GFLOP/s": one.gflops,
+            "of sgemm": f"{one.fraction_of_sgemm:.0%}",
+            "peak MB": round(one.peak_rss_bytes / MB),
+            "own MB": round(one.own_rss_bytes / MB),
+            "last loss": one.last_loss,
+        }
+    yield {"contestant": "sgemm " + "x".join(map(str, result.sgemm_shape)), "GFLOP/s": result.sgemm_gflops}
+    for name, reason in result.left_out.items():
+        yield {"contestant": f"{name}: left out, {reason}"}
+
+
+@contextlib.contextmanager
+def _artifacts(console: Console, folder: Path | None) -> Iterator[Path]:
+    """That folder, or for as long as the block lasts the paper's model with random weights."""
+    if folder is not None:
+        yield folder
+        return
     from bench.measuring import in_fresh_process
 
     console.say(f"exporting {PRESET} with random weights")
-    in_fresh_process(_export, folder)
-    return folder / "artifacts"
+    with tempfile.TemporaryDirectory() as place:
+        in_fresh_process(_export, Path(place))
+        yield Path(place) / "artifacts"
 
 
 def _export(folder: Path) -> None:
@@ -69,3 +184,19 @@ def aggregate(console: Console, preset: str, updates: tuple[int, ...]) -> None:
 
     rows = [dataclasses.asdict(result) for result in bench_aggregate(preset, updates, tuple(CODECS))]
     console.result(rows, ("Aggregation", rows))
+
+
+@bench.command()
+@click.option("--results", "folder", type=PATH, help="A folder of saved results.  [default: the repository's own]")
+@click.option("--out", type=PATH, help="The page.  [default: RESULTS.md beside that folder]")
+@output_options
+def results(console: Console, folder: Path | None, out: Path | None) -> None:
+    """Write the Markdown page of saved results (`--save` of the other benchmarks)."""
+    from bench.results import FOLDER, load_results, render
+    from device_runtime.files import write_bytes
+
+    source = folder or FOLDER
+    page = out or source.parent / "RESULTS.md"
+    documents = load_results(source)
+    write_bytes(page, render(documents).encode())
+    console.result({"page": page, "results": list(documents)}, (str(page), [{"result": name} for name in documents]))

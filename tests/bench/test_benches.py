@@ -4,26 +4,7 @@ import pytest
 
 from bench.aggregate import bench_aggregate
 from bench.demo_corpus import Corpus, CorpusConfig, fetch_corpus, write_corpus
-from bench.epoch import EpochBenchConfig, bench_epoch
 from device_runtime.errors import TextError
-from device_runtime.manifest import TrainingConfig
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
-from export.presets import preset_named
-from export.torch_layout import seeded_weights
-
-
-def test_an_epoch_is_measured_step_by_step(tmp_path: Path) -> None:
-    model = preset_named("tiny").model
-    words = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(98))))
-    export_artifacts(tmp_path / "a", model, TrainingConfig(), seeded_weights(model, 0), words)
-    result = bench_epoch(tmp_path / "a", "ort", EpochBenchConfig(steps=3, warm_up=1, threads=1))
-    assert len(result.step_seconds) == 3
-    assert result.median_seconds == sorted(result.step_seconds)[1]
-    assert result.epoch_seconds == pytest.approx(20 * result.median_seconds)
-    work = 6 * 200 * (model.parameters - 100 * 16)
-    assert result.step_gflops == pytest.approx(work / result.median_seconds / 1e9)
-    assert result.peak_rss_bytes > 10e6
 
 
 def test_aggregation_is_measured_for_each_codec_and_count() -> None:

@@ -1,0 +1,154 @@
+"""The processes of `bench epoch`, from the side that starts them, gives them turns and holds them still between."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bench.measuring import MALLOC_SETTINGS
+from bench.worker import Job
+from device_runtime.errors import PhonogradError
+
+ROOT = Path(__file__).parent.parent
+
+
+PEERS = ("native", "ort", "torch", "executorch")
+TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
+PRECISIONS = ("fp32", "bf16", "bf16-emulated")
+
+
+class BenchError(PhonogradError):
+    """A contestant of a benchmark failed, or what the contestants computed differs."""
+
+    exit_code = 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Who takes part: a name for the table, the peer's module, its variant, and the interpreter that runs it."""
+
+    name: str
+    peer: str
+    variant: str = ""
+    python: str = sys.executable
+
+    @property
+    def reduced(self) -> bool:
+        """Whether it computes in less than float32, so that its loss is expected to differ."""
+        return "bf16" in self.variant
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One step's seconds, its loss (None: has none), and the process's peak memory after it."""
+
+    seconds: float
+    loss: float | None
+    peak_rss_bytes: int
+
+
+def entries_of(
+    backends: Sequence[str], variants: Sequence[str], precisions: Sequence[str], executorch_python: str | None
+) -> list[Entry]:
+    """Who takes part, in the order of `backends`: torch once for each variant, native once for each precision."""
+    entries = []
+    for backend in backends:
+        if backend == "torch":
+            entries += [Entry(f"torch {variant}", "bench.peers.pytorch", variant) for variant in variants]
+        elif backend == "native":
+            entries += [
+                Entry(name, "bench.peers.backend", name)
+                for name in ("native" if precision == "fp32" else f"native {precision}" for precision in precisions)
+            ]
+        elif backend == "executorch":
+            entries.append(Entry(backend, "bench.peers.executorch", python=executorch_python or sys.executable))
+        else:
+            entries.append(Entry(backend, "bench.peers.backend", backend))
+    return entries
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """The same for every contestant: memory kept as DESIGN asks, every runtime on `threads` threads."""
+    counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    fixed = {**MALLOC_SETTINGS, **dict.fromkeys(counts, str(threads)), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    # The peer's Python may be another one: this project is found by its path there.
+    return {**os.environ, **fixed, "PYTHONPATH": str(ROOT)}
+
+
+class Worker:
+    """A contestant's process. Between its turns it is stopped (SIGSTOP): its waiting threads can't spin.
+
+    Raises BenchError when the process fails. `left_out` says why the contestant can't run here, or is None.
+    """
+
+    def __init__(self, entry: Entry, job: Job):
+        self.entry = entry
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
+        self._process = subprocess.Popen(
+            [entry.python, "-c", "import bench.worker as w; w.main()", json.dumps(dataclasses.asdict(job))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=worker_environment(job.threads),
+        )
+        self.left_out: str | None = None
+        self.loaded: Mapping[str, Any] = {}
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    def wait_until_loaded(self) -> None:
+        """Afterwards `loaded` holds what the worker said of itself, or `left_out` is set."""
+        self.loaded = self._answer()
+        self.left_out = self.loaded.get("left_out")
+        if "failed" in self.loaded:
+            raise BenchError(f"bench: {self.entry.name} cannot load the artifacts: {self.loaded['failed']}")
+        if self.left_out is None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def turn(self, window: int) -> Turn:
+        """One step on that window, all others standing still."""
+        assert self._process.stdin is not None
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.stdin.write(f"{window}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died: the missing answer tells
+        turn = Turn(**self._answer())
+        self._process.send_signal(signal.SIGSTOP)
+        return turn
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            self._log.seek(0)
+            last = (self._log.read().strip().splitlines() or ["it said nothing"])[-1]
+            raise BenchError(f"bench: {self.entry.name} left with code {code}: {last}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer

@@ -1,0 +1,51 @@
+"""What a benchmark ran on: processor, its features, versions of what took part."""
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+# The features that decide which kernels a runtime picks; /proc/cpuinfo names a hundred more.
+FEATURES = (
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+    "amx_bf16", "amx_int8", "asimd", "fphp", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The machine of a benchmark. `cores`: those this process may use."""
+
+    cpu: str
+    features: tuple[str, ...]
+    cores: int
+    system: str
+    python: str
+
+
+def this_environment(cpuinfo: Path = Path("/proc/cpuinfo")) -> Environment:
+    """Read from the system; a processor that has no name there is called by its architecture."""
+    fields: dict[str, str] = {}
+    for line in cpuinfo.read_text("utf-8").splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    flags = set((fields.get("flags") or fields.get("Features") or "").split())
+    return Environment(
+        cpu=fields.get("model name") or platform.machine(),
+        features=tuple(name for name in FEATURES if name in flags),
+        cores=len(os.sched_getaffinity(0)),
+        system=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
+        python=platform.python_version(),
+    )
+
+
+def version_of(*distributions: str) -> dict[str, str]:
+    """Versions of those distributions that are installed."""
+    found = {}
+    for name in distributions:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,30 @@
+"""Arithmetic of a training step: multiply-adds counted twice."""
+
+from device_runtime.manifest import Manifest
+
+PRODUCTS = 4  # of the ceiling's shape in one of its turns: about the arithmetic of a full-size step
+
+
+def step_flop(manifest: Manifest) -> int:
+    """FLOP of one step of T·B tokens; 31.5e9 for the paper's model.
+
+    Every weight but the embedding's takes part in one multiply-add per token forward and two backward; LwF's teacher
+    adds its forward pass.
+    """
+    model, training = manifest.model, manifest.training
+    weights = model.parameters - model.vocabulary * model.embedding * (not model.tied)
+    passes = 4 if training.loss == "lwf" else 3
+    return 2 * passes * training.minibatch * training.bptt * weights
+
+
+def ceiling_shape(manifest: Manifest) -> tuple[int, int, int]:
+    """The dominating product [M, K] x [K, N]: the output layer's, tokens by its input by the vocabulary."""
+    model, training = manifest.model, manifest.training
+    width = model.embedding if model.tied else model.hidden
+    return training.minibatch * training.bptt, width, model.vocabulary
+
+
+def ceiling_flop(manifest: Manifest) -> int:
+    """FLOP of one turn of the ceiling."""
+    M, K, N = ceiling_shape(manifest)
+    return 2 * M * K * N * PRODUCTS

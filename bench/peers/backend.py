@@ -1,0 +1,44 @@
+"""Our backends: `native` and `ort`, by the interface that `phonograd train` uses."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.environment import version_of
+from bench.worker import Ids, Job
+from device_runtime.backends import load_backend
+from device_runtime.backends.base import BackendOptions
+from device_runtime.files import sha256_of_file
+from device_runtime.manifest import open_artifacts
+from device_runtime.windows import Window
+
+
+class BackendContestant:
+    """A Backend at the artifacts' own learning rate. The job's variant: "<backend>" or "<backend> <precision>"."""
+
+    def __init__(self, job: Job):
+        name, _, precision = job.variant.partition(" ")
+        artifacts = open_artifacts(Path(job.artifacts), verify=False)
+        chosen: dict[str, Any] = {"precision": precision} if precision else {}
+        self._backend = load_backend(name, artifacts, None, BackendOptions(threads=job.threads, **chosen))
+        self._learning_rate = artifacts.manifest.training.learning_rate
+        self.about: Mapping[str, Any] = {
+            "versions": version_of("numpy", "onnxruntime-training-cpu") if name == "ort" else version_of("phonograd"),
+            "libraries": {path.name: sha256_of_file(path) for path in _own_libraries()},
+        }
+
+    def step(self, tokens: Ids, targets: Ids) -> float:
+        """See Contestant."""
+        return self._backend.step(Window(tokens, targets), self._learning_rate)
+
+
+def _own_libraries() -> list[Path]:
+    """Our shared libraries in this process, whoever found and loaded them."""
+    maps = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text("utf-8").splitlines())
+    mapped = {Path(fields[5]) for fields in maps if len(fields) == 6}
+    return sorted(path for path in mapped if "phonograd" in path.name and ".so" in path.suffixes and path.is_file())
+
+
+def load(job: Job) -> BackendContestant:
+    """See bench.peers."""
+    return BackendContestant(job)

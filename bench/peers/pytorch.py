@@ -1,0 +1,99 @@
+"""PyTorch, as a user would write the step and as fast as it goes.
+
+Variants: `eager`, the plain way; `sparse`, a sparse embedding gradient, fused SGD, and clipping as a smaller learning
+rate (no pass over the gradients of its own); `compiled`, torch.compile and fused SGD; `bf16`, `sparse` under autocast.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench.environment import this_environment, version_of
+from bench.worker import Ids, Job, NotHereError
+from device_runtime.manifest import WEIGHTS, open_artifacts
+from device_runtime.tensor_file import load_tensors
+from device_runtime.windows import IGNORED
+from export.torch_model import LanguageModel, RecurrentState
+
+TINY = 1e-6  # torch.nn.utils.clip_grad_norm_ divides by the norm plus this
+
+
+class TorchContestant:
+    """The language model of the artifacts, trained as their manifest says. Raises NotHereError for LwF and no bf16."""
+
+    def __init__(self, job: Job):
+        torch.set_num_threads(job.threads)
+        artifacts = open_artifacts(Path(job.artifacts), verify=False)
+        self._training = artifacts.manifest.training
+        self._variant = job.variant
+        if self._training.loss != "ce":
+            raise NotHereError(f"the loss is {self._training.loss}; this peer trains with ce only")
+        if job.variant == "bf16" and "avx512_bf16" not in this_environment().features:
+            raise NotHereError("this processor has no AVX512-BF16")
+        config = artifacts.manifest.model
+        # On the meta device first: the seeded weights that nobody needs would count in the peak memory.
+        with torch.device("meta"):
+            model = LanguageModel(config, self._training.dropout)
+        self._model = model.to_empty(device="cpu").train()
+        self._model.load(load_tensors(artifacts.path(WEIGHTS)))
+        self._model.embedding.sparse = job.variant in ("sparse", "bf16") and not config.tied
+        self._state = self._model.zero_state(self._training.minibatch)
+        embedding = self._model.embedding.weight
+        dense = [p for p in self._model.parameters() if not (self._model.embedding.sparse and p is embedding)]
+        self._optimizer = torch.optim.SGD(
+            dense, self._training.learning_rate, fused=None if job.variant == "eager" else True
+        )
+        self._loss = torch.compile(self._loss_of) if job.variant == "compiled" else self._loss_of
+        self.about: Mapping[str, Any] = {"versions": version_of("torch")}
+
+    def step(self, tokens: Ids, targets: Ids) -> float:
+        """See Contestant."""
+        self._model.zero_grad()
+        precise = contextlib.nullcontext()
+        with torch.autocast("cpu", torch.bfloat16) if self._variant == "bf16" else precise:
+            loss, self._state = self._loss(torch.from_numpy(tokens), torch.from_numpy(targets), self._state)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._variant == "eager":
+            self._plain_update()
+        else:
+            self._lean_update()
+        return loss.item()
+
+    def _loss_of(
+        self, tokens: torch.Tensor, targets: torch.Tensor, state: RecurrentState
+    ) -> tuple[torch.Tensor, RecurrentState]:
+        logits, after = self._model(tokens, state)
+        summed = self._training.loss_reduction == "sum_over_time"
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum" if summed else "mean"
+        )
+        return loss / self._training.minibatch if summed else loss, tuple(part.detach().float() for part in after)
+
+    def _plain_update(self) -> None:
+        if self._training.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.clip_norm)
+        self._optimizer.step()
+
+    def _lean_update(self) -> None:
+        gradients = [p.grad for p in self._optimizer.param_groups[0]["params"]]
+        embedding = self._model.embedding.weight
+        rows = embedding.grad.coalesce() if self._model.embedding.sparse and embedding.grad is not None else None
+        rate = self._training.learning_rate
+        if self._training.clip_norm is not None:
+            norms = torch._foreach_norm(gradients if rows is None else [*gradients, rows.values()])
+            norm = torch.linalg.vector_norm(torch.stack(norms)).item()
+            rate *= min(1.0, self._training.clip_norm / (norm + TINY))
+        self._optimizer.param_groups[0]["lr"] = rate
+        self._optimizer.step()
+        if rows is not None:
+            with torch.no_grad():
+                embedding.index_add_(0, rows.indices()[0], rows.values(), alpha=-rate)
+
+
+def load(job: Job) -> TorchContestant:
+    """See bench.peers."""
+    return TorchContestant(job)

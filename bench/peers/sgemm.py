@@ -1,0 +1,34 @@
+"""The machine's ceiling: the output layer's product by NumPy's OpenBLAS, again and again."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.environment import version_of
+from bench.flops import PRODUCTS, ceiling_shape
+from bench.worker import Ids, Job
+from device_runtime.manifest import open_artifacts
+
+
+class Sgemm:
+    """PRODUCTS products [T·B, H] x [H, V] a step, into memory that stays."""
+
+    def __init__(self, job: Job):
+        M, K, N = ceiling_shape(open_artifacts(Path(job.artifacts), verify=False).manifest)
+        random = np.random.default_rng(0)
+        self._hidden = random.standard_normal((M, K), np.float32)
+        self._decoder = random.standard_normal((K, N), np.float32)
+        self._logits = np.empty((M, N), np.float32)
+        self.about: Mapping[str, Any] = {"versions": version_of("numpy"), "shape": [M, K, N]}
+
+    def step(self, _tokens: Ids, _targets: Ids) -> None:
+        """See Contestant."""
+        for _ in range(PRODUCTS):
+            np.matmul(self._hidden, self._decoder, out=self._logits)
+
+
+def load(job: Job) -> Sgemm:
+    """See bench.peers."""
+    return Sgemm(job)

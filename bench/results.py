@@ -1,0 +1,181 @@
+"""Kept results: a folder of JSON documents, one benchmark each, and the Markdown page made of them."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from device_runtime.errors import ArtifactsError
+from device_runtime.files import write_bytes
+
+FOLDER = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent / "RESULTS.md"
+MB = 1e6
+DIGITS, LIST_DIGITS = 5, 3  # significant digits kept of a figure, and of each step's
+
+HEAD = """# Results
+
+Made by `make results` from `bench/results/*.json`; do not edit. Seconds are those of one machine on one day: the ratios
+and the fractions of the machine's own sgemm rate, measured in the same rounds, are the figures.
+"""
+
+
+def save_result(path: Path, document: Mapping[str, Any], command: str) -> None:
+    """Write a benchmark's document, rounded, with the command that repeats it. Raises StorageError."""
+    write_bytes(path, (json.dumps(rounded({"command": command, **document}), indent=1) + "\n").encode())
+
+
+def rounded(value: Any) -> Any:
+    """The same document with floats cut to DIGITS significant digits, in lists of floats to LIST_DIGITS."""
+    if isinstance(value, float):
+        return _cut(value, DIGITS)
+    if isinstance(value, Mapping):
+        return {key: rounded(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        floats = len(value) > 0 and all(isinstance(part, float) for part in value)
+        return [_cut(part, LIST_DIGITS) if floats else rounded(part) for part in value]
+    return value
+
+
+def _cut(value: float, digits: int) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"a result is {value}, expected a finite number")
+    return float(f"{value:.{digits}g}")
+
+
+def load_results(folder: Path) -> dict[str, Any]:
+    """Documents by file name, in the order of the page: by kind, then by name. Raises ArtifactsError."""
+    documents = {path.name: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
+    for name, document in documents.items():
+        if document.get("kind") not in SECTIONS:
+            raise ArtifactsError(
+                f"{folder / name}: kind {', '.join(SECTIONS)} expected, found {document.get('kind')!r}; measure again"
+            )
+    kinds = list(SECTIONS)
+    return dict(sorted(documents.items(), key=lambda item: (kinds.index(item[1]["kind"]), item[0])))
+
+
+def render(documents: Mapping[str, Any]) -> str:
+    """The whole page, from the documents alone."""
+    parts = [HEAD]
+    for name, document in documents.items():
+        lines = SECTIONS[document["kind"]](document)
+        parts.append("\n".join([*lines, "", f"Repeat: `{document['command']}` (`results/{name}`)."]) + "\n")
+    return "\n".join(parts)
+
+
+def table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A Markdown table. columns: heading to alignment, "l" or "r"."""
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'|'.join('---' if side == 'l' else '---:' for side in columns.values())}|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def machine(document: Mapping[str, Any]) -> str:
+    """The environment line of a section."""
+    found = document["environment"]
+    return (
+        f"{found['cpu']} ({', '.join(found['features'])}), {found['cores']} cores, {found['system']}, "
+        f"Python {found['python']}; {document['threads']} threads."
+    )
+
+
+def _epoch(document: Mapping[str, Any]) -> list[str]:
+    model, contestants = document["model"], document["contestants"]
+    first = contestants[0]["name"]
+    clip = "no clipping" if document["clip_norm"] is None else f"clip norm {document['clip_norm']:g}"
+    weights = document["weight_bytes"]
+    columns = {
+        "contestant": "l", f"time by {first}'s": "r", "least": "r", "seconds a step": "r", "p10 - p90": "r",
+        "GFLOP/s": "r", "of sgemm": "r", "peak memory, MB": "r", "by the weights'": "r", "less the interpreter": "r",
+    }  # fmt: skip
+    rows = [
+        [
+            _name(one), f"{one['ratio']:.2f}", f"{one['ratio_least']:.2f}", f"{one['median_seconds']:.3f}",
+            f"{one['p10_seconds']:.3f} - {one['p90_seconds']:.3f}", f"{one['gflops']:.0f}",
+            f"{one['fraction_of_sgemm']:.0%}", f"{one['peak_rss_bytes'] / MB:.0f}",
+            f"{one['peak_rss_bytes'] / weights:.1f}", f"{one['own_rss_bytes'] / MB:.0f}",
+        ]
+        for one in contestants
+    ]  # fmt: skip
+    rounds = len(contestants[0]["step_seconds"])
+    lines = [
+        f"## A step: {model['cell'].upper()} {model['layers']}x{model['hidden']}, {model['vocabulary']:,} words",
+        "",
+        machine(document),
+        "",
+        f"{document['step_gflop']:.3g} GFLOP a step of {document['bptt']} x {document['minibatch']} tokens, {clip}; "
+        f"{rounds} rounds after {document['warm_up']} that warm up, a step of each contestant per round, each in a "
+        "process of its own that is stopped while others run. Time by the first's: median and least over rounds.",
+        "",
+        *table(columns, rows),
+        "",
+        f"sgemm {'x'.join(map(str, document['sgemm_shape']))} by NumPy's OpenBLAS: {document['sgemm_gflops']:.0f} "
+        "GFLOP/s.",
+    ]
+    lines += [f"Left out: {name} ({reason})." for name, reason in document["left_out"].items()]
+    lines += [f"They disagree: {line}." for line in document["disagreements"]]
+    return lines
+
+
+def _name(contestant: Mapping[str, Any]) -> str:
+    versions = contestant["about"].get("versions", {})
+    own = [f"{name} {version}" for name, version in versions.items() if name != "numpy"]
+    return f"{contestant['name']} ({', '.join(own)})" if own else str(contestant["name"])
+
+
+def _kernels(document: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [
+            one["kernel"], one["set"], one["shape"], f"{one['median_seconds'] * 1e3:.3g}", f"{one['rate']:.3g}",
+            one["unit"], "-" if one["fraction_of_sgemm"] is None else f"{one['fraction_of_sgemm']:.0%}",
+        ]
+        for one in document["kernels"]
+    ]  # fmt: skip
+    columns = {"kernel": "l", "set": "l", "shape": "l", "ms": "r", "rate": "r", "unit": "l", "of sgemm": "r"}
+    return ["## Kernels", "", machine(document), "", *table(columns, rows)]
+
+
+def _phone(document: Mapping[str, Any]) -> list[str]:
+    counts = [
+        [one["model"], one["cpu"], f"{one['tokens']:,}", f"{one['instructions_per_token']:,.0f}"]
+        for one in document["counts"]
+    ]
+    loops = [
+        [
+            one["cpu"], one["function"], str(one["fmla"]), f"{one['instructions']}", f"{one['cycles']:.1f}",
+            f"{one['flop_per_cycle']:.2f}", f"{one['projected_epoch_seconds']:.0f}",
+        ]
+        for one in document["loops"]
+    ]  # fmt: skip
+    phone = document["phone"]
+    return [
+        "## The phone binary, without a phone",
+        "",
+        f"`phonograd-phone` for aarch64, {document['binary_bytes']:,} bytes, one thread, under qemu-aarch64 "
+        f"{document['qemu']}: instructions per trained token, loading taken off.",
+        "",
+        *table({"model": "l", "cpu": "l", "tokens": "r", "instructions a token": "r"}, counts),
+        "",
+        "The innermost loop of the matrix product with most multiply-adds, by llvm-mca, and what follows if a whole "
+        f"epoch ran as that loop does: **a projection, not a measurement**, for {phone['cores']} cores at "
+        f"{phone['ghz']} GHz, {document['epoch_gflop']:.0f} GFLOP an epoch, all cores always busy and memory never "
+        f"waited for. Popov et al. measured {phone['measured_epoch_seconds']:.0f} s on such a phone.",
+        "",
+        *table(
+            {
+                "core": "l", "function": "l", "fmla": "r", "instructions": "r", "cycles": "r", "FLOP a cycle": "r",
+                "projected epoch, s": "r",
+            },
+            loops,
+        ),
+    ]  # fmt: skip
+
+
+SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "epoch": _epoch,
+    "kernels": _kernels,
+    "phone": _phone,
+}

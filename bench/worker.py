@@ -1,0 +1,87 @@
+"""One contestant of `bench epoch`, in a process of its own: loads once, then makes one step for each line it is sent.
+
+stdin: the number of a window, a line each; its end: leave. stdout: JSON lines, first what loading gave or why it
+failed, then seconds, loss and peak memory of each step. Only NumPy and the peer's own packages are needed, so that a
+peer can run in another Python environment.
+"""
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.measuring import peak_rss_bytes
+
+Ids = npt.NDArray[np.int64]
+PR_SET_PDEATHSIG = 1
+MISSING = 10  # exit code of the errors that say that a package or a processor's feature is not here
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a peer (a module) is told. `windows`: a .npy of int64 [rounds, 2, T, B], tokens and targets."""
+
+    peer: str
+    artifacts: str
+    windows: str
+    threads: int
+    variant: str = ""
+
+
+class NotHereError(Exception):
+    """This contestant can't run here (not installed, no such instructions): it is left out, by name."""
+
+
+class Contestant(Protocol):
+    """What `load(job)` of a peer's module returns."""
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """Versions, and what else identifies what is measured."""
+        ...
+
+    def step(self, tokens: Ids, targets: Ids, /) -> float | None:
+        """Train on one window [T, B]; the loss before the update, None where there is none."""
+        ...
+
+
+def serve(job: Job, commands: IO[str], answers: IO[str]) -> None:
+    """Load the job's peer and step until `commands` ends."""
+
+    def answer(**fields: object) -> None:
+        print(json.dumps(fields), file=answers, flush=True)
+
+    baseline = peak_rss_bytes()
+    windows = np.load(job.windows)
+    began = time.perf_counter()
+    try:
+        contestant: Contestant = importlib.import_module(job.peer).load(job)
+    except Exception as error:
+        not_here = isinstance(error, ImportError | NotHereError) or getattr(error, "exit_code", None) == MISSING
+        answer(**{"left_out" if not_here else "failed": f"{error}" or type(error).__name__})
+        return
+    answer(baseline_rss_bytes=baseline, load_seconds=time.perf_counter() - began, about=dict(contestant.about))
+    for line in commands:
+        tokens, targets = windows[int(line)]
+        began = time.perf_counter()
+        loss = contestant.step(tokens, targets)
+        seconds = time.perf_counter() - began
+        answer(seconds=seconds, loss=loss, peak_rss_bytes=peak_rss_bytes())
+
+
+def main() -> None:
+    """Entry point: the job as JSON in the first argument."""
+    # A worker is stopped between its turns: were its parent killed, nothing would ever wake it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # libraries print where they like; stdout is kept for the answers
+    serve(Job(**json.loads(sys.argv[1])), sys.stdin, answers)

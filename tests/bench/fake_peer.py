@@ -1,0 +1,27 @@
+"""A contestant for tests: its variant says what it does."""
+
+import sys
+
+from bench.worker import NotHereError
+
+
+class FakePeer:
+    def __init__(self, variant):
+        self.about = {"versions": {"fake": "1"}}
+        self.loss, self.steps = float(variant or 1), 0
+
+    def step(self, tokens, targets):
+        sys.stdout.write("noise of a library\n")
+        self.steps += 1
+        if self.loss < 0 and self.steps > 1:
+            sys.exit("fell over")
+        # The same for all that saw the same windows.
+        return self.loss * float((tokens * targets).sum())
+
+
+def load(job):
+    if job.variant == "absent":
+        raise NotHereError("no such chip")
+    if job.variant == "broken":
+        raise ValueError("cannot read it")
+    return FakePeer(job.variant)

@@ -1,0 +1,85 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.results import FOLDER, PAGE, load_results, render, rounded, save_result
+from device_runtime.errors import ArtifactsError
+from phonograd.cli import phonograd
+from phonograd.console import run
+
+ENVIRONMENT = {"cpu": "Some CPU", "features": ["avx2", "fma"], "cores": 2, "system": "Linux", "python": "3.11.7"}
+
+EPOCH = {
+    "kind": "epoch", "environment": ENVIRONMENT, "threads": 2, "command": "phonograd bench epoch",
+    "model": {"cell": "lstm", "layers": 2, "hidden": 650, "vocabulary": 30000},
+    "minibatch": 10, "bptt": 20, "clip_norm": 5.0, "step_gflop": 31.5, "weight_bytes": 183200000,
+    "sgemm_shape": [200, 650, 30000], "sgemm_gflops": 220.4, "warm_up": 2,
+    "left_out": {"torch bf16": "no AVX512-BF16"}, "disagreements": [],
+    "contestants": [
+        {
+            "name": "native", "step_seconds": [0.15, 0.16], "median_seconds": 0.155, "p10_seconds": 0.151,
+            "p90_seconds": 0.159, "gflops": 203.2, "fraction_of_sgemm": 0.921, "ratio": 1.0, "ratio_least": 1.0,
+            "peak_rss_bytes": 260000000, "own_rss_bytes": 230000000, "about": {"versions": {"phonograd": "0.1.0"}},
+        },
+    ],
+}  # fmt: skip
+
+
+def test_the_committed_page_is_what_the_committed_results_give() -> None:
+    assert PAGE.read_text("utf-8") == render(load_results(FOLDER))
+
+
+def test_a_page_of_an_epoch() -> None:
+    page = render({"epoch.json": EPOCH})
+    assert "## A step: LSTM 2x650, 30,000 words" in page
+    assert "Some CPU (avx2, fma), 2 cores, Linux, Python 3.11.7; 2 threads." in page
+    assert "| native (phonograd 0.1.0) | 1.00 | 1.00 | 0.155 | 0.151 - 0.159 | 203 | 92% | 260 | 1.4 | 230 |" in page
+    assert "Left out: torch bf16 (no AVX512-BF16)." in page
+    assert page.endswith("Repeat: `phonograd bench epoch` (`results/epoch.json`).\n")
+
+
+def test_figures_are_kept_short() -> None:
+    assert rounded({"a": 0.123456789, "b": [0.123456789, 2.0], "c": ["x", 7], "d": [], "e": 1 << 40}) == {
+        "a": 0.12346, "b": [0.123, 2.0], "c": ["x", 7], "d": [], "e": 1 << 40,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="finite"):
+        rounded({"a": float("nan")})
+
+
+def test_results_are_saved_and_made_a_page_by_kind_then_name(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name in ("z.json", "a.json"):
+        save_result(folder / name, EPOCH, "phonograd bench epoch")
+    save_result(folder / "kernels.json", KERNELS, "make bench-kernels")
+    assert list(load_results(folder)) == ["a.json", "z.json", "kernels.json"]
+    assert run(phonograd, ["bench", "results", "--results", str(folder), "--json"]) == 0
+    assert (tmp_path / "RESULTS.md").read_text("utf-8") == render(load_results(folder))
+
+
+def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({"kind": "poem"}))
+    with pytest.raises(ArtifactsError, match="kind epoch, kernels, phone expected, found 'poem'"):
+        load_results(tmp_path)
+
+
+KERNELS = {
+    "kind": "kernels", "environment": ENVIRONMENT, "threads": 1,
+    "kernels": [
+        {
+            "kernel": "gemm_nn", "set": "avx2", "shape": "200x650x30000", "median_seconds": 0.1, "rate": 78.0,
+            "unit": "GFLOP/s", "fraction_of_sgemm": 0.88,
+        },
+        {
+            "kernel": "exp", "set": "avx2", "shape": "100000", "median_seconds": 1e-4, "rate": 1.0,
+            "unit": "Gelem/s", "fraction_of_sgemm": None,
+        },
+    ],
+}  # fmt: skip
+
+
+def test_a_page_of_kernels() -> None:
+    page = render({"kernels.json": {**KERNELS, "command": "make bench-kernels"}})
+    assert "| gemm_nn | avx2 | 200x650x30000 | 100 | 78 | GFLOP/s | 88% |" in page
+    assert "| exp | avx2 | 100000 | 0.1 | 1 | Gelem/s | - |" in page
