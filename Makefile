@@ -7,7 +7,9 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench wheel-test format clean
+CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
+
+.PHONY: demo test check bench native wheel-test format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -24,6 +26,13 @@ check: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
+
+# The native engine's library, in the cache where Python finds it, and the command for phones.
+native: $(READY)
+	$(VENV)/bin/python -c 'from device_runtime.native_library import find_library; print(find_library())'
+	mkdir -p dist
+	$(VENV)/bin/phonograd build-phone --out dist/phonograd-phone
 
 bench: $(READY)
 	$(VENV)/bin/phonograd bench epoch
@@ -32,6 +41,7 @@ bench: $(READY)
 format: $(READY)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "phonograd needs Python 3.10, 3.11 or 3.12; set PYTHON=/path/to/it" >&2; exit 1; }

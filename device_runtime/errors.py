@@ -1,8 +1,8 @@
 """Every error a user of phonograd can meet, and the exit code of each.
 
 A message names the thing, what was expected, what was found and the next step. The command line prints it as one
-line on stderr and leaves with `exit_code`; the server turns it into problem+json. Code 1 is kept for bugs, 2 for
-wrong usage of a command (click's), 130 for an interrupt.
+line on stderr and leaves with `exit_code`; the server turns it into problem+json. Code 1 is kept for bugs, 2 is
+also click's, for wrong usage of a command, 130 an interrupt's.
 """
 
 
@@ -10,6 +10,12 @@ class PhonogradError(Exception):
     """Base of all errors that are a user's to mend. `exit_code` is documented in README.md."""
 
     exit_code = 1
+
+
+class UsageError(PhonogradError):
+    """Settings that can't be, or that do not go together."""
+
+    exit_code = 2
 
 
 class TextError(PhonogradError):
@@ -54,10 +60,14 @@ class ServerUnreachableError(PhonogradError):
     exit_code = 9
 
 
-class MissingExtraError(PhonogradError):
-    """A command needs an optional dependency that is not installed."""
+class UnsupportedError(PhonogradError):
+    """What was asked for is not to be had here: the CPU lacks it, or an optional dependency is not installed."""
 
     exit_code = 10
+
+
+class MissingExtraError(UnsupportedError):
+    """A command needs an optional dependency that is not installed."""
 
 
 class StorageError(PhonogradError):
@@ -70,3 +80,9 @@ class TrainingError(PhonogradError):
     """Training left the finite numbers: the loss or a weight is NaN or infinite."""
 
     exit_code = 12
+
+
+class BuildError(PhonogradError):
+    """The native engine does not compile, or what was built is not what it must be."""
+
+    exit_code = 15

@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "train": ("phonograd.commands.train", "train", "Train one epoch on a user's text, as a phone does."),
     "eval": ("phonograd.commands.train", "evaluate", "Perplexity, top-1 accuracy and keystroke savings on a text."),
     "update": ("phonograd.commands.update", "update", "Encode, decode and show updates."),
+    "build-phone": ("phonograd.commands.native", "build_phone", "The binary that phones run, checked."),
     "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),
     "upload": ("phonograd.commands.server", "upload", "Send an update to a server."),
     "rounds": ("phonograd.commands.server", "rounds", "Report rounds and the bytes each one cost."),

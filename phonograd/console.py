@@ -33,6 +33,13 @@ class Console:
         for title, rows in tables:
             print_table(title, rows)
 
+    def text(self, document: Any, text: str) -> None:
+        """Print a result that is prose: `document` as JSON, or the text."""
+        if self.as_json:
+            self.result(document)
+        else:
+            click.echo(text.rstrip("\n"))
+
     def say(self, line: str) -> None:
         """A line for people, on stderr; nothing when quiet."""
         if not self.quiet:

@@ -5,7 +5,7 @@ from pathlib import Path
 from device_runtime.backends.base import Backend, BackendOptions
 from device_runtime.manifest import Artifacts
 
-BACKENDS = ("ort",)
+BACKENDS = ("native", "ort")
 DEFAULT_BACKEND = "ort"
 
 __all__ = ["BACKENDS", "DEFAULT_BACKEND", "Backend", "BackendOptions", "load_backend"]
@@ -15,8 +15,13 @@ def load_backend(
     name: str, artifacts: Artifacts, weights: Path | None = None, options: BackendOptions | None = None
 ) -> Backend:
     """Load artifacts into the backend of that name. Raises what `Backend.load` raises."""
-    if name != "ort":
-        raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}")
-    from device_runtime.backends.ort import OrtBackend
+    chosen = options or BackendOptions()
+    if name == "native":
+        from device_runtime.backends.native import NativeBackend
 
-    return OrtBackend.load(artifacts, weights, options or BackendOptions())
+        return NativeBackend.load(artifacts, weights, chosen)
+    if name == "ort":
+        from device_runtime.backends.ort import OrtBackend
+
+        return OrtBackend.load(artifacts, weights, chosen)
+    raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,24 @@ from device_runtime.vocabulary import Ids
 from device_runtime.windows import Window
 
 Floats = npt.NDArray[np.float32]
+Precision = Literal["fp32", "bf16", "bf16-emulated"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How a backend runs: CPU threads, and the seed of its dropout masks."""
+    """How a backend runs: CPU threads, and the seed of its dropout masks.
+
+    The rest is of backend native: pin_threads keeps each thread on one CPU; precision bf16 multiplies in bfloat16 and
+    sums in float32 where the CPU can, bf16-emulated rounds the same way anywhere; kernels: None is the best set of
+    kernels that this CPU runs, else one by name.
+    """
 
     threads: int = 2
     seed: int = 0
+    pin_threads: bool = False
+    precision: Precision = "fp32"
+    kernels: str | None = None
 
 
 class Backend(Protocol):
@@ -33,7 +43,8 @@ class Backend(Protocol):
     def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "Backend":
         """Start from the folder's weights, or from a tensor file of the same shapes (canonical names, float32).
 
-        Raises WeightsError for weights that do not fit, MissingExtraError when the runtime is not installed.
+        Raises WeightsError for weights that do not fit, MissingExtraError when the runtime is not installed, UsageError
+        or UnsupportedError for options that it or this CPU has not.
         """
         ...
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from device_runtime.backends.base import BackendOptions, Floats
-from device_runtime.errors import MissingExtraError
+from device_runtime.errors import MissingExtraError, UsageError
 from device_runtime.manifest import CHECKPOINT, EVAL_MODEL, OPTIMIZER_MODEL, TEACHER_PREFIX, TRAINING_MODEL, Artifacts
 from device_runtime.tensor_file import Array, TensorFile, check_finite, check_specs
 from device_runtime.vocabulary import Ids
@@ -27,6 +27,7 @@ class OrtBackend:
     """One training and one evaluation session over shared weights; see Backend."""
 
     def __init__(self, artifacts: Artifacts, weights: Path | None, options: BackendOptions):
+        _refuse_what_it_has_not(options)
         onnxruntime.set_default_logger_severity(LOG_ERRORS_ONLY)
         onnxruntime.set_seed(options.seed)
         self._manifest = artifacts.manifest
@@ -96,3 +97,11 @@ class OrtBackend:
     def close(self) -> None:
         """See Backend.close."""
         del self._optimizer, self._module, self._checkpoint
+
+
+def _refuse_what_it_has_not(options: BackendOptions) -> None:
+    plain = BackendOptions(options.threads, options.seed)
+    for name in ("precision", "pin_threads", "kernels"):
+        expected, found = getattr(plain, name), getattr(options, name)
+        if found != expected:
+            raise UsageError(f"backend ort: {name} {expected} expected, found {found}; choose backend native for that")

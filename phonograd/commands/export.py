@@ -6,9 +6,11 @@ from typing import Any, get_args
 
 import click
 
-from device_runtime.manifest import Loss, LossReduction, TrainingConfig, open_artifacts
+from device_runtime.backends.base import BackendOptions
+from device_runtime.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
 from export.presets import PRESETS
 from phonograd.console import Console, output_options
+from phonograd.native_engine import build_on_first_use
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = TrainingConfig()
@@ -91,12 +93,18 @@ def export(
 
 @click.command()
 @click.argument("artifacts", type=PATH)
+@click.option("--plan", is_flag=True, help="Instead: what the native engine runs, in order, and its memory.")
 @output_options
-def inspect(console: Console, artifacts: Path) -> None:
+def inspect(console: Console, artifacts: Path, plan: bool) -> None:
     """Show what an artifacts folder holds, after checking every hash."""
     from export.inspection import describe
 
-    document = describe(open_artifacts(artifacts))
+    folder = open_artifacts(artifacts)
+    if plan:
+        text = _plan(console, folder)
+        console.text({"plan": text}, text)
+        return
+    document = describe(folder)
     tensors = [
         {
             "tensor": tensor["name"],
@@ -118,6 +126,17 @@ def inspect(console: Console, artifacts: Path) -> None:
         for name, entry in document["files"].items()
     ]
     console.result(document, *_summary(document), ("Tensors", tensors), ("Files", files), ("Graphs", counts))
+
+
+def _plan(console: Console, folder: Artifacts) -> str:
+    from device_runtime.backends.native import NativeBackend
+
+    build_on_first_use(console)
+    engine = NativeBackend.load(folder, None, BackendOptions())
+    try:
+        return engine.plan()
+    finally:
+        engine.close()
 
 
 def _summary(document: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from device_runtime.backends import BACKENDS, DEFAULT_BACKEND, Backend
-from device_runtime.backends.base import BackendOptions
+from device_runtime.backends.base import PRECISIONS, BackendOptions, Precision
 from device_runtime.codecs import CODECS, DEFAULT_CODEC
 from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
 from phonograd.console import Console, output_options
+from phonograd.native_engine import build_on_first_use
 
 PATH = click.Path(path_type=Path)
 backend_option = click.option(
@@ -37,6 +38,16 @@ weights_option = click.option(
 @weights_option
 @backend_option
 @threads_option
+@click.option(
+    "--pin-threads", is_flag=True, default=BackendOptions.pin_threads, help="Keep each thread on one CPU (native)."
+)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default=BackendOptions.precision,
+    show_default=True,
+    help="Of the products (native): bf16 where the CPU has it, bf16-emulated anywhere, slowly.",
+)
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
 @click.option(
     "--seed", type=click.IntRange(0), default=BackendOptions.seed, show_default=True, help="Of the rehearsal draw."
@@ -57,6 +68,8 @@ def train(  # click passes options by name
     weights: Path | None,
     backend: str,
     threads: int,
+    pin_threads: bool,
+    precision: Precision,
     lr: float | None,
     seed: int,
     out: Path | None,
@@ -68,7 +81,6 @@ def train(  # click passes options by name
 
     With --rehearsal, general messages are mixed in at random until the user's share of the tokens is λ (paper P).
     """
-    from device_runtime.backends import load_backend
     from device_runtime.files import require_place, sha256_of_file
     from device_runtime.rehearsal import mix
     from device_runtime.tensor_file import TensorFile, check_finite, save_tensors
@@ -85,7 +97,7 @@ def train(  # click passes options by name
     folder = open_artifacts(artifacts)
     vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
     text = mix(read_messages(user), read_messages(rehearsal) if rehearsal else [], share, vocabulary, seed)
-    engine = load_backend(backend, folder, weights, BackendOptions(threads, seed))
+    engine = _start(console, backend, folder, weights, BackendOptions(threads, seed, pin_threads, precision))
     with console.progress("training") as show:
         report = train_epoch(
             engine,
@@ -97,6 +109,7 @@ def train(  # click passes options by name
     document = {
         "backend": backend,
         "threads": threads,
+        "precision": precision,
         **dataclasses.asdict(report),
         "seconds_per_step_median": statistics.median(report.step_seconds),
         "loss_first": report.losses[0],
@@ -140,15 +153,22 @@ def evaluate(
     threads: int,
 ) -> None:
     """Perplexity, top-1 accuracy and keystroke savings of a model on texts."""
-    from device_runtime.backends import load_backend
     from device_runtime.text import read_messages
 
     folder = open_artifacts(artifacts)
     messages = {path: read_messages(path) for path in texts}
-    engine = load_backend(backend, folder, weights, BackendOptions(threads))
+    engine = _start(console, backend, folder, weights, BackendOptions(threads))
     rows = [{"text": str(path), **_evaluation(console, folder, engine, lines, kss)} for path, lines in messages.items()]
     engine.close()
     console.result(rows, ("Evaluation", rows))
+
+
+def _start(console: Console, name: str, folder: Artifacts, weights: Path | None, options: BackendOptions) -> Backend:
+    from device_runtime.backends import load_backend
+
+    if name == "native":
+        build_on_first_use(console)
+    return load_backend(name, folder, weights, options)
 
 
 def _evaluation(

@@ -1,0 +1,114 @@
+"""The one place that knows how the native engine's C++ is compiled, for this host and for phones."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from device_runtime.files import atomic_file
+from device_runtime.native_build.checks import (
+    HostLibrary,
+    PhoneBinary,
+    check_host_library,
+    check_phone_binary,
+)
+from device_runtime.native_build.compiler import Build, Built, Progress
+from device_runtime.native_build.targets import HOST, NATIVE, PHONE, Target, command_sources, engine_sources
+
+__all__ = [
+    "HOST",
+    "NATIVE",
+    "PACKAGED_LIBRARY",
+    "PACKAGED_PHONE_BINARY",
+    "PHONE",
+    "Built",
+    "HostLibrary",
+    "PhoneBinary",
+    "PhoneDelivery",
+    "Progress",
+    "Target",
+    "build_host_command",
+    "build_host_library",
+    "build_phone_binary",
+    "build_program",
+    "check_host_library",
+    "check_phone_binary",
+    "command_sources",
+    "deliver_phone_binary",
+    "engine_sources",
+]
+
+LIBRARY, COMMAND = "libphonograd.so", "phonograd-phone"
+# Where a wheel has what a source checkout builds when it is needed.
+PACKAGED_LIBRARY = NATIVE / "lib" / LIBRARY
+PACKAGED_PHONE_BINARY = NATIVE / "lib" / COMMAND
+
+Origin = Literal["prebuilt", "cached", "built"]
+
+
+def build_host_library(
+    out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
+) -> Built:
+    """The shared library that Python loads, at `out` or (None) in the cache. Raises what `Build.run` raises."""
+    return _placed(Build(LIBRARY, HOST, root, engine_sources(root), shared=True).run(fresh, progress), out)
+
+
+def build_phone_binary(
+    out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
+) -> Built:
+    """The command for any arm64 Android phone, checked; at `out` or (None) in the cache. Raises as `Build.run`."""
+    built = Build(f"{COMMAND}-aarch64", PHONE, root, command_sources(root)).run(fresh, progress)
+    check_phone_binary(built.path)
+    return _placed(built, out)
+
+
+def build_host_command(
+    out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
+) -> Built:
+    """The phone's command for this host, to test and time. Raises what `Build.run` raises."""
+    return _placed(Build(f"{COMMAND}-x86_64", HOST, root, command_sources(root)).run(fresh, progress), out)
+
+
+def build_program(name: str, sources: Sequence[Path], target: Target = HOST, root: Path = NATIVE) -> Path:
+    """A program of exactly these C++ files, in the cache: the tools of tests. Raises what `Build.run` raises.
+
+    A file from outside the tree may include the headers beside it.
+    """
+    return Build(name, target, root, tuple(sources)).run().path
+
+
+@dataclass(frozen=True)
+class PhoneDelivery:
+    """A phone binary as it was delivered, and whether it came with the wheel, lay in the cache, or was built now."""
+
+    binary: PhoneBinary
+    origin: Origin
+
+
+def deliver_phone_binary(out: Path, force: bool = False, progress: Progress | None = None) -> PhoneDelivery:
+    """Put the phone binary at `out`: the wheel's if there is one, else built; `force` builds it in any case.
+
+    Raises BuildError, MissingExtraError without ziglang, StorageError.
+    """
+    origin: Origin = "prebuilt"
+    if PACKAGED_PHONE_BINARY.is_file() and not force:
+        check_phone_binary(PACKAGED_PHONE_BINARY)
+        _copy(PACKAGED_PHONE_BINARY, out)
+    else:
+        origin = "cached" if build_phone_binary(out, force, progress).cached else "built"
+    return PhoneDelivery(check_phone_binary(out), origin)
+
+
+def _placed(built: Built, out: Path | None) -> Built:
+    if out is None:
+        return built
+    _copy(built.path, out)
+    return Built(out, built.cached)
+
+
+def _copy(source: Path, out: Path) -> None:
+    with source.open("rb") as original, atomic_file(out) as file:
+        shutil.copyfileobj(original, file)
+        os.fchmod(file.fileno(), 0o755)

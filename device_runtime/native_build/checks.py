@@ -1,0 +1,116 @@
+"""What was built is looked at before anyone gets it: will a phone's kernel start it, will the host's glibc load it?"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from device_runtime.errors import BuildError
+from device_runtime.files import sha256_of_file
+from device_runtime.native_build import elf
+
+# Android 15 and later run on pages of 16 KiB, and refuse segments aligned to less.
+PHONE_PAGE_BYTES = 16384
+PHONE_MOST_BYTES = 1_500_000
+# What the wheel's tag, manylinux_2_17_x86_64, promises: PEP 600 and the libraries every such machine has.
+GLIBC = (2, 17)
+HOST_LIBRARIES = frozenset(
+    {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+)
+EXPORT_PREFIX = "pg_"
+
+
+@dataclass(frozen=True)
+class PhoneBinary:
+    """A phone binary that was checked. page_bytes: the largest pages a phone may have to run it."""
+
+    path: str
+    bytes: int
+    sha256: str
+    machine: str
+    page_bytes: int
+    load_segments: int
+
+
+@dataclass(frozen=True)
+class HostLibrary:
+    """A host library that was checked. glibc: the oldest release it loads with."""
+
+    path: str
+    bytes: int
+    sha256: str
+    glibc: str
+    exports: tuple[str, ...]
+
+
+def check_phone_binary(path: Path) -> PhoneBinary:
+    """Hold a file to what any arm64 Android phone can start; raises BuildError naming what is wrong.
+
+    A static position-independent aarch64 program (no interpreter, no library), segments aligned to 16 KiB pages, no
+    text relocations, no memory both writable and executable, at most 1.5 MB.
+    """
+    file = elf.read_elf(path)
+    _require(path, file.type == elf.ET_DYN, "position-independent (ET_DYN)", f"e_type {file.type}")
+    _require(path, file.machine == elf.EM_AARCH64, f"machine {elf.EM_AARCH64} (aarch64)", str(file.machine))
+    _require(path, not file.segments_of(elf.PT_INTERP), "a static program", "an interpreter (PT_INTERP)")
+    _require(path, not file.needed, "a static program", f"it needs {', '.join(file.needed)} (DT_NEEDED)")
+    _check_memory(path, file)
+    loads = file.segments_of(elf.PT_LOAD)
+    _require(path, bool(loads), "a LOAD segment", "none")
+    for number, load in enumerate(loads):
+        aligned = load.align >= PHONE_PAGE_BYTES and load.align & (load.align - 1) == 0
+        _require(
+            path, aligned, f"LOAD segment {number}: alignment {PHONE_PAGE_BYTES} or a multiple", f"{load.align} bytes"
+        )
+        _require(
+            path,
+            load.offset % load.align == load.address % load.align,
+            f"LOAD segment {number}: offset and address alike modulo {load.align}",
+            f"{load.offset:#x} and {load.address:#x}",
+        )
+    _require(path, file.bytes <= PHONE_MOST_BYTES, f"at most {PHONE_MOST_BYTES:,} bytes", f"{file.bytes:,}")
+    page_bytes = min(load.align for load in loads)
+    return PhoneBinary(str(path), file.bytes, sha256_of_file(path), "aarch64", page_bytes, len(loads))
+
+
+def check_host_library(path: Path) -> HostLibrary:
+    """Hold a shared library to the wheel's platform tag; raises BuildError naming what is wrong.
+
+    x86-64, no library but glibc's, no symbol of a glibc after 2.17, nothing exported but the C ABI.
+    """
+    file = elf.read_elf(path)
+    _require(path, file.type == elf.ET_DYN, "a shared library (ET_DYN)", f"e_type {file.type}")
+    _require(path, file.machine == elf.EM_X86_64, f"machine {elf.EM_X86_64} (x86-64)", str(file.machine))
+    odd = sorted(set(file.needed) - HOST_LIBRARIES)
+    _require(path, not odd, "no library but glibc's", f"it needs {', '.join(odd)} (DT_NEEDED)")
+    _check_memory(path, file)
+    newest = (0, 0)
+    for version in (name for names in file.versions.values() for name in names):
+        number = _glibc_version(version)
+        _require(path, number is not None and number <= GLIBC, "symbols of glibc 2.17 or before", version)
+        newest = max(newest, number or newest)
+    strangers = [name for name in file.exports if not name.startswith(EXPORT_PREFIX)]
+    _require(path, bool(file.exports) and not strangers, "exported names pg_*", ", ".join(strangers[:3]) or "none")
+    return HostLibrary(str(path), file.bytes, sha256_of_file(path), "{}.{}".format(*newest), file.exports)
+
+
+def _check_memory(path: Path, file: elf.ElfFile) -> None:
+    _require(path, not file.text_relocations, "code that is never written to", "text relocations (DT_TEXTREL)")
+    stacks = file.segments_of(elf.PT_GNU_STACK)
+    safe = bool(stacks) and not any(stack.flags & elf.PF_X for stack in stacks)
+    _require(path, safe, "a stack that is not executable", "PT_GNU_STACK " + ("executable" if stacks else "missing"))
+    both = elf.PF_W | elf.PF_X
+    mixed = any(load.flags & both == both for load in file.segments_of(elf.PT_LOAD))
+    _require(path, not mixed, "no memory both writable and executable", "a LOAD segment that is both")
+
+
+def _glibc_version(name: str) -> tuple[int, int] | None:
+    """(2, 14) of "GLIBC_2.14" or "GLIBC_2.2.5"; None for what is no glibc release."""
+    prefix, _, number = name.partition("_")
+    parts = number.split(".")
+    if prefix != "GLIBC" or len(parts) < 2 or not all(part.isdigit() for part in parts):
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+def _require(path: Path, good: bool, expected: str, found: str) -> None:
+    if not good:
+        raise BuildError(f"{path}: {expected} expected, found {found}; build it again")

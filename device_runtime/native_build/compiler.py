@@ -1,0 +1,178 @@
+"""Compiling and linking by ziglang's clang, each result kept in a cache under the hash of all that went into it."""
+
+import hashlib
+import importlib.metadata
+import os
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from device_runtime.errors import BuildError, MissingExtraError
+from device_runtime.files import storage_errors
+from device_runtime.native_build.targets import EXPORTS, ZIG_VERSION, Target, headers
+
+JOBS = 2
+KEPT_SECONDS = 7 * 24 * 3600  # what no build asked for in a week is removed from the cache
+ERRORS_SHOWN = 3
+# Each adds folders to the compiler's search behind our back.
+IGNORED_VARIABLES = frozenset({"CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"})
+
+# Called with (files done, in all, the file).
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A library or program; cached: it was there already, nothing was compiled or linked."""
+
+    path: Path
+    cached: bool
+
+
+def cache_folder() -> Path:
+    """$PHONOGRAD_CACHE, else phonograd/ in the user's cache folder (XDG)."""
+    if chosen := os.environ.get("PHONOGRAD_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "phonograd"
+
+
+def find_zig() -> Path:
+    """The compiler. Raises MissingExtraError if ziglang is not installed, BuildError if it is another version."""
+    try:
+        package = importlib.metadata.distribution("ziglang")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise MissingExtraError(
+            "compiling the native engine needs ziglang; install it with: pip install 'phonograd[build]'"
+        ) from error
+    if package.version != ZIG_VERSION:
+        raise BuildError(
+            f"ziglang: version {ZIG_VERSION} expected, found {package.version}; "
+            f"install it with: pip install ziglang=={ZIG_VERSION}"
+        )
+    return Path(str(package.locate_file("ziglang/zig")))
+
+
+@dataclass(frozen=True)
+class Build:
+    """One library or program: its name, its sources, the tree they include from, and where it is to run."""
+
+    name: str
+    target: Target
+    root: Path
+    sources: tuple[Path, ...]
+    shared: bool = False
+
+    def run(self, fresh: bool = False, progress: Progress | None = None) -> Built:
+        """Compile what changed, link, and return what lies in the cache; `fresh` takes nothing from there.
+
+        Safe beside other builds, of other processes too: a file appears whole, under a name that says what is in it.
+        Raises BuildError with the compiler's first errors, MissingExtraError without ziglang, StorageError.
+        """
+        folder = cache_folder() / "native"
+        with storage_errors(folder):
+            (folder / "objects").mkdir(parents=True, exist_ok=True)
+        objects = [folder / "objects" / f"{key}.o" for key in self._object_keys()]
+        flags = self.target.library_flags if self.shared else self.target.program_flags
+        product = folder / f"{self.name}-{_hash([*flags, EXPORTS, *(path.name for path in objects)])}"
+        if not fresh and _touched(product):
+            return Built(product, cached=True)
+        zig = find_zig()
+
+        def compiled(source: Path, place: Path) -> Path:
+            if fresh or not _touched(place):
+                arguments = (*self.target.compile_flags, "-c", str(self._relative(source)))
+                self._zig(zig, arguments, place, f"{source}: does not compile for {self.target.triple}")
+            return source
+
+        with ThreadPoolExecutor(JOBS) as pool:
+            for done, source in enumerate(pool.map(compiled, self.sources, objects)):
+                if progress is not None:
+                    progress(done + 1, len(objects) + 1, source.name)
+        self._link(zig, flags, objects, product)
+        if progress is not None:
+            progress(len(objects) + 1, len(objects) + 1, self.name)
+        _prune(folder)
+        return Built(product, cached=False)
+
+    def _relative(self, source: Path) -> Path:
+        # The compiler runs in `root`, so that no path of this machine gets into what it writes.
+        return source.relative_to(self.root) if source.is_relative_to(self.root) else source
+
+    def _object_keys(self) -> list[str]:
+        shared = [ZIG_VERSION, *self.target.compile_flags]
+        for header in headers(self.root, self.sources):
+            shared += [str(self._relative(header)), _content(header)]
+        common = _hash(shared)
+        return [_hash([common, str(self._relative(source)), _content(source)]) for source in self.sources]
+
+    def _link(self, zig: Path, flags: Sequence[str], objects: Sequence[Path], product: Path) -> None:
+        script = product.with_name(f"{product.name}.{secrets.token_hex(4)}.exports")
+        arguments = [*flags, *map(str, objects)]
+        try:
+            if self.shared:
+                with storage_errors(script):
+                    script.write_text(EXPORTS)
+                arguments.append(f"-Wl,--version-script={script}")
+            self._zig(zig, arguments, product, f"{self.name}: does not link for {self.target.triple}")
+        finally:
+            script.unlink(missing_ok=True)
+
+    def _zig(self, zig: Path, arguments: Sequence[str], out: Path, failure: str) -> None:
+        """Run the compiler so that `out` appears when it is whole."""
+        partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
+        environment = {name: value for name, value in os.environ.items() if name not in IGNORED_VARIABLES}
+        try:
+            done = subprocess.run(
+                [str(zig), "c++", *arguments, "-o", str(partial)],
+                cwd=self.root,
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+            if done.returncode != 0:
+                raise BuildError("\n  ".join([failure, *_first_errors(done.stderr)]))
+            with storage_errors(out):
+                partial.replace(out)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _first_errors(output: str) -> list[str]:
+    """The first lines that say what is wrong, or the last lines there are."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line]
+    return errors[:ERRORS_SHOWN] or lines[-ERRORS_SHOWN:]
+
+
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _hash(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def _touched(path: Path) -> bool:
+    """Whether the cache has it; if so it counts as used now."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _prune(folder: Path) -> None:
+    oldest = time.time() - KEPT_SECONDS
+    for path in (*folder.iterdir(), *(folder / "objects").iterdir()):
+        try:
+            if path.is_file() and path.stat().st_mtime < oldest:
+                path.unlink()
+        except FileNotFoundError:
+            continue  # another build was quicker
