@@ -1,0 +1,126 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <system_error>
+
+namespace phonograd {
+namespace {
+
+// Closes on every way out of a function.
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0) close(number);
+  }
+};
+
+int open_retrying(const char* path, int flags, mode_t mode = 0) {
+  int descriptor;
+  do {
+    descriptor = open(path, flags | O_CLOEXEC, mode);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+// 0 or errno.
+int sync_retrying(int descriptor) {
+  while (fsync(descriptor) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+// Eight digits that differ between calls, threads and processes; O_EXCL turns the rest into an error.
+std::string unlikely_digits() {
+  static std::atomic<uint32_t> calls{0};
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const uint32_t mixed = (static_cast<uint32_t>(now.tv_nsec) ^ static_cast<uint32_t>(now.tv_sec) << 20) * 2654435761u ^
+                         static_cast<uint32_t>(getpid()) * 40503u ^ calls++ << 24;
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(mixed));
+  return text;
+}
+
+}  // namespace
+
+std::string reason_of(int error) {
+  return std::generic_category().message(error);
+}
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+  const size_t slash = path.rfind('/');
+  folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (name.empty()) fail(EISDIR);
+  partial_ = (slash == std::string::npos ? "." : folder_ + ".") + name + "." + unlikely_digits() + ".partial";
+  descriptor_ = open_retrying(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+  if (descriptor_ < 0) fail(errno);  // and no destructor runs, which might remove what is not ours
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!partial_.empty()) unlink(partial_.c_str());
+}
+
+void AtomicFile::fail(int error) const {
+  throw Error(Status::storage, path_ + ": cannot write: " + reason_of(error) + "; free space or choose another place");
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::write(descriptor_, next, bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail(count < 0 ? errno : ENOSPC);
+    next += count;
+    bytes -= static_cast<size_t>(count);
+  }
+}
+
+void AtomicFile::commit() {
+  if (const int error = sync_retrying(descriptor_)) fail(error);
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  // Linux gives the descriptor back whatever close returns; EINTR says nothing about the data, which is on disk.
+  if (close(descriptor) != 0 && errno != EINTR) fail(errno);
+  if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+  partial_.clear();
+  const Descriptor folder{open_retrying(folder_.c_str(), O_RDONLY | O_DIRECTORY)};
+  if (folder.number < 0) fail(errno);
+  if (const int error = sync_retrying(folder.number)) fail(error);
+}
+
+void write_file(const std::string& path, const void* data, size_t bytes) {
+  AtomicFile file(path);
+  file.write(data, bytes);
+  file.commit();
+}
+
+std::string read_file(const std::string& path, size_t cap, Status status) {
+  const Descriptor file{open_retrying(path.c_str(), O_RDONLY)};
+  if (file.number < 0) throw Error(status, path + ": cannot be opened: " + reason_of(errno));
+  std::string content;
+  char chunk[1 << 14];
+  for (;;) {
+    const ssize_t count = read(file.number, chunk, std::min(sizeof chunk, cap - content.size() + 1));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw Error(status, path + ": cannot be read: " + reason_of(errno));
+    if (count == 0) return content;
+    content.append(chunk, static_cast<size_t>(count));
+    if (content.size() > cap) {
+      throw Error(status,
+                  path + ": more than the " + std::to_string(cap) + " bytes accepted; it is not a file of ours");
+    }
+  }
+}
+
+}  // namespace phonograd

@@ -1,0 +1,295 @@
+#include "formats/tensor_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "base/files.h"
+#include "formats/json.h"
+
+namespace phonograd {
+namespace {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor files are mapped, not converted");
+
+// The largest header of ours is about 4 KB; 1 MiB leaves room for models of a thousand tensors.
+constexpr uint64_t kHeaderCapBytes = 1 << 20;
+constexpr size_t kMaxDimensions = 8;
+constexpr size_t kMaxNameBytes = 200;
+constexpr int64_t kSizeLimit = int64_t{1} << 62;
+
+constexpr std::pair<std::string_view, uint64_t> kDtypes[] = {
+    {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"U16", 2}, {"I16", 2}, {"F16", 2}, {"BF16", 2},
+    {"U32", 4},  {"I32", 4}, {"F32", 4}, {"U64", 8}, {"I64", 8}, {"F64", 8},
+};
+
+// Bytes of an element; 0 for a dtype the format lacks.
+uint64_t element_bytes(std::string_view dtype) {
+  for (const auto& [name, bytes] : kDtypes) {
+    if (name == dtype) return bytes;
+  }
+  return 0;
+}
+
+// Product of shape times `unit`; false if it passes 2^63 (a size of 0 makes it 0, whatever the others are).
+bool multiply(const std::vector<int64_t>& shape, uint64_t unit, uint64_t* product) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) unit = 0;
+  for (const int64_t size : shape) {
+    if (unit != 0 && __builtin_mul_overflow(unit, static_cast<uint64_t>(size), &unit)) return false;
+  }
+  *product = unit;
+  return unit < uint64_t{1} << 63;
+}
+
+bool is_name(std::string_view name) {
+  if (name.empty() || name.size() > kMaxNameBytes || name[0] == '.' || name[0] == '-') return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+  });
+}
+
+std::string described(const TensorSpec& spec) {
+  std::string sizes;
+  for (const int64_t size : spec.shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  return spec.name + " " + spec.dtype + "[" + sizes + "]";
+}
+
+// All sizes of a JSON list into `sizes`; false if it is no list of whole numbers in [0, 2^62).
+bool read_sizes(const json::Value& value, size_t most, std::vector<int64_t>* sizes) {
+  const auto* list = value.as<json::Array>();
+  if (list == nullptr || list->size() > most) return false;
+  for (const json::Value& element : *list) {
+    const auto* size = element.as<int64_t>();
+    if (size == nullptr || *size < 0 || *size >= kSizeLimit) return false;
+    sizes->push_back(*size);
+  }
+  return true;
+}
+
+// Reads the JSON header of one file.
+class Header {
+ public:
+  Header(const std::string& path, Status status) : path_(path), status_(status) {}
+
+  // `raw`: the header's text; the data after it has `data_bytes`. Offsets come out relative to the data.
+  void read(std::string_view raw, uint64_t data_bytes) {
+    const json::Value header = json::parse(raw, status_, path_ + ": header");
+    const auto* entries = header.as<json::Object>();
+    if (entries == nullptr) fail("header is " + header.text() + ", expected an object");
+    for (const json::Member& entry : *entries) {
+      if (entry.key == "__metadata__") {
+        read_metadata(entry.value);
+      } else {
+        read_entry(entry.key, entry.value);
+      }
+    }
+    check_layout(data_bytes);
+  }
+
+  std::map<std::string, std::string> metadata;
+  std::vector<TensorSpec> specs;
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw Error(status_, path_ + ": " + what); }
+
+  void read_metadata(const json::Value& value) {
+    const char* expected = "__metadata__ must map names to strings";
+    const auto* pairs = value.as<json::Object>();
+    if (pairs == nullptr) fail(expected);
+    for (const json::Member& pair : *pairs) {
+      const auto* text = pair.value.as<std::string>();
+      if (text == nullptr) fail(expected);
+      metadata[pair.key] = *text;
+    }
+  }
+
+  void read_entry(const std::string& name, const json::Value& entry) {
+    if (!is_name(name)) {
+      fail("tensor name " + json::quote(name.substr(0, 80)) + " is not letters, digits, '_', '.', '-' (200 at most)");
+    }
+    const json::Value* dtype = entry.find("dtype");
+    const json::Value* shape = entry.find("shape");
+    const json::Value* offsets = entry.find("data_offsets");
+    if (dtype == nullptr || shape == nullptr || offsets == nullptr || entry.as<json::Object>()->size() != 3) {
+      fail("tensor " + name + ": expected dtype, shape and data_offsets");
+    }
+    TensorSpec spec;
+    spec.name = name;
+    const auto* dtype_name = dtype->as<std::string>();
+    if (dtype_name == nullptr || element_bytes(*dtype_name) == 0) {
+      fail("tensor " + name + ": unknown dtype " + dtype->text());
+    }
+    spec.dtype = *dtype_name;
+    if (!read_sizes(*shape, kMaxDimensions, &spec.shape)) {
+      fail("tensor " + name + ": shape " + shape->text() + " is not a list of up to " + std::to_string(kMaxDimensions) +
+           " sizes");
+    }
+    std::vector<int64_t> range;
+    if (!read_sizes(*offsets, 2, &range) || range.size() != 2) {
+      fail("tensor " + name + ": data_offsets " + offsets->text() + " is not a pair of sizes");
+    }
+    uint64_t bytes = 0;
+    const bool representable = multiply(spec.shape, element_bytes(spec.dtype), &bytes);
+    if (!representable || range[1] - range[0] != static_cast<int64_t>(bytes)) {
+      fail("tensor " + described(spec) + ": " + (representable ? std::to_string(bytes) : "more than 2^63") +
+           " bytes expected, data_offsets hold " + std::to_string(range[1] - range[0]));
+    }
+    spec.offset = static_cast<size_t>(range[0]);
+    spec.bytes = static_cast<size_t>(bytes);
+    specs.push_back(std::move(spec));
+  }
+
+  void check_layout(uint64_t data_bytes) {
+    std::stable_sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
+      return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+    });
+    uint64_t end = 0;
+    for (const TensorSpec& spec : specs) {
+      if (spec.offset != end) {
+        fail("tensor " + spec.name + " starts at " + std::to_string(spec.offset) + ", expected " + std::to_string(end) +
+             " (a gap or an overlap)");
+      }
+      end += spec.bytes;  // below 2^63: an offset, which is below 2^62, and bytes, which end below 2^62
+    }
+    if (end != data_bytes) {
+      fail(std::to_string(data_bytes) + " bytes of data, the header describes " + std::to_string(end) +
+           "; the file is " + (end > data_bytes ? "truncated" : "followed by bytes that belong to no tensor"));
+    }
+  }
+
+  const std::string& path_;
+  Status status_;
+};
+
+}  // namespace
+
+size_t TensorSpec::elements() const {
+  uint64_t product = 0;
+  multiply(shape, 1, &product);  // fits: the constructor of TensorFile held shape against bytes
+  return static_cast<size_t>(product);
+}
+
+TensorFile::TensorFile(const std::string& path, Status status) : path_(path), status_(status) {
+  const auto fail = [&](const std::string& what) -> void { throw Error(status_, path_ + ": " + what); };
+  // O_NONBLOCK: a pipe is refused below, not waited for.
+  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail("cannot be opened: " + reason_of(errno));
+  try {
+    struct stat about{};
+    if (fstat(descriptor_, &about) != 0) fail("cannot be read: " + reason_of(errno));
+    if (!S_ISREG(about.st_mode)) fail(S_ISDIR(about.st_mode) ? "is a folder" : "is not a regular file");
+    size_ = static_cast<size_t>(about.st_size);
+    if (size_ < 8) {
+      fail(std::to_string(size_) + " bytes, a tensor file has at least 8; it is truncated or not a tensor file");
+    }
+    void* map = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0);
+    if (map == MAP_FAILED) fail("cannot be mapped: " + reason_of(errno));
+    map_ = static_cast<unsigned char*>(map);
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--) length = length << 8 | map_[i];
+    if (length > kHeaderCapBytes) {
+      fail("header of " + std::to_string(length) + " bytes, at most " + std::to_string(kHeaderCapBytes) +
+           " accepted; not a tensor file of ours");
+    }
+    if (8 + length > size_) {
+      fail("header of " + std::to_string(length) + " bytes in a file of " + std::to_string(size_) +
+           "; it is truncated, fetch it again");
+    }
+    const size_t data_start = static_cast<size_t>(8 + length);
+    Header header(path_, status_);
+    header.read(std::string_view(reinterpret_cast<const char*>(map_ + 8), static_cast<size_t>(length)),
+                size_ - data_start);
+    metadata_ = std::move(header.metadata);
+    specs_ = std::move(header.specs);
+    for (TensorSpec& spec : specs_) spec.offset += data_start;
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+TensorFile::~TensorFile() {
+  release();
+}
+
+void TensorFile::release() {
+  if (map_ != nullptr) munmap(map_, size_);
+  close(descriptor_);
+}
+
+const TensorSpec* TensorFile::find(const std::string& name) const {
+  for (const TensorSpec& spec : specs_) {
+    if (spec.name == name) return &spec;
+  }
+  return nullptr;
+}
+
+const TensorSpec& TensorFile::at(const std::string& name) const {
+  if (const TensorSpec* spec = find(name)) return *spec;
+  std::string found;
+  for (const TensorSpec& spec : specs_) {
+    found += (found.empty() ? "" : ", ") + spec.name;
+    if (found.size() > 400) {
+      found += ", ...";
+      break;
+    }
+  }
+  throw Error(status_, path_ + ": tensor " + name + " expected, found " + (found.empty() ? "none" : found));
+}
+
+unsigned char* TensorFile::map_copy_on_write() const {
+  void* map = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);
+  if (map == MAP_FAILED) throw Error(status_, path_ + ": cannot be mapped: " + reason_of(errno));
+  return static_cast<unsigned char*>(map);
+}
+
+size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  // Python's json.dumps with separators=(",", ":").
+  std::string header = "{";
+  if (!metadata.empty()) {
+    header += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      if (header.back() != '{') header += ',';
+      header += json::quote(key) + ":" + json::quote(value);
+    }
+    header += '}';
+  }
+  uint64_t end = 0;
+  std::vector<size_t> sizes;
+  for (const TensorOut& tensor : tensors) {
+    uint64_t bytes = 0;
+    const uint64_t unit = element_bytes(tensor.dtype);
+    const bool sized = std::all_of(tensor.shape.begin(), tensor.shape.end(), [](int64_t size) { return size >= 0; });
+    if (unit == 0 || !sized || !multiply(tensor.shape, unit, &bytes)) {
+      throw Error(Status::bug, path + ": tensor " + tensor.name + ": its dtype or shape has no place in a tensor file");
+    }
+    std::string shape;
+    for (const int64_t size : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
+    if (header.size() > 1) header += ',';
+    header += json::quote(tensor.name) + ":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[" + shape +
+              "],\"data_offsets\":[" + std::to_string(end) + "," + std::to_string(end + bytes) + "]}";
+    end += bytes;
+    sizes.push_back(static_cast<size_t>(bytes));
+  }
+  header += '}';
+  header.append((8 - header.size() % 8) % 8, ' ');
+  unsigned char length[8];
+  for (int i = 0; i < 8; i++) length[i] = static_cast<unsigned char>(uint64_t{header.size()} >> 8 * i);
+
+  AtomicFile file(path);
+  file.write(length, sizeof length);
+  file.write(header.data(), header.size());
+  for (size_t i = 0; i < tensors.size(); i++) file.write(tensors[i].data, sizes[i]);
+  file.commit();
+  return sizeof length + header.size() + static_cast<size_t>(end);
+}
+
+}  // namespace phonograd

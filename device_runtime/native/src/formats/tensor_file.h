@@ -1,0 +1,75 @@
+// safetensors files: mapped for reading, written atomically. The rules are FORMAT.md's, "Tensor files", the same as
+// device_runtime/tensor_file.py's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace phonograd {
+
+struct TensorSpec {
+  std::string name;
+  std::string dtype;  // "F32", "U32", "I64", ...
+  std::vector<int64_t> shape;
+  size_t offset = 0;  // of its first byte, from the beginning of the file
+  size_t bytes = 0;
+
+  size_t elements() const;  // product of shape; 1 for a scalar
+};
+
+// Read-only view of one file, mapped whole; pages load as they are touched. Not copyable. Const methods are thread-safe.
+class TensorFile {
+ public:
+  // Maps and checks the file. `status` is the status of the errors thrown (weights, update or bug: state), which name the
+  // file and what is wrong: unreadable, truncated, header above 1 MiB, hostile JSON, names, gaps, overlaps, trailing bytes.
+  explicit TensorFile(const std::string& path, Status status = Status::weights);
+  ~TensorFile();
+  TensorFile(const TensorFile&) = delete;
+  TensorFile& operator=(const TensorFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  size_t file_bytes() const { return size_; }
+  const std::vector<TensorSpec>& specs() const { return specs_; }  // in the order of the data
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const TensorSpec* find(const std::string& name) const;  // nullptr if it is not there
+  const TensorSpec& at(const std::string& name) const;    // throws Error(status) naming the tensor
+  // A tensor's bytes. They begin where the file has them: files of ours at a multiple of 4, others perhaps at any byte.
+  // (The file must not shrink while it is mapped: reading past its end raises SIGBUS.)
+  const unsigned char* data(const TensorSpec& spec) const { return map_ + spec.offset; }
+
+  // A second mapping of the file, private and writable: changed pages are copied, the file never changes. Owned by the
+  // caller, released with munmap(result, file_bytes()).
+  unsigned char* map_copy_on_write() const;
+
+ private:
+  void release();
+
+  std::string path_;
+  Status status_;
+  int descriptor_ = -1;  // for later mappings: the path may name another file by then
+  unsigned char* map_ = nullptr;
+  size_t size_ = 0;
+  std::vector<TensorSpec> specs_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// One tensor to be written; `data` stays the caller's and must hold product(shape) elements of dtype.
+struct TensorOut {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  const void* data = nullptr;
+};
+
+// Write a tensor file at `path`: temporary name beside it, fsync, rename, fsync of the folder. The bytes are those that
+// device_runtime/tensor_file.py's save_tensors writes for the same tensors and metadata. Returns the bytes written.
+// Throws Error(storage): the old file, if any, is untouched and no temporary file is left.
+size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
+                         const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace phonograd

@@ -1,0 +1,20 @@
+// UTF-8, as RFC 3629 has it: no overlong forms, no surrogates, nothing past U+10FFFF.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace phonograd {
+
+// Bytes of the character that `text` begins with; 0 if it begins with none (or is empty).
+size_t utf8_length(std::string_view text);
+
+// The code point of one character, which utf8_length found to be one.
+uint32_t utf8_point(std::string_view character);
+
+// Appends a code point, which must be no surrogate and at most U+10FFFF.
+void append_utf8(uint32_t point, std::string* out);
+
+}  // namespace phonograd
