@@ -1,0 +1,33 @@
+// Perplexity, top-1 accuracy and keystroke savings of a model on a text. FORMAT.md; the same as
+// device_runtime/evaluation.py's: counts to the bit, perplexities to the rounding of exp and log.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "text/scorer.h"
+#include "text/vocabulary.h"
+
+namespace phonograd {
+
+struct Evaluation {
+  int64_t tokens = 0;  // <eos> and unknown words included
+  int64_t unknown_tokens = 0;
+  double perplexity = 0;               // unknown words left out, as in paper P
+  double perplexity_with_unknown = 0;  // <unk> by its own probability
+  double top1 = 0;                     // paper M's AccuracyTop1, over words; unknown words are misses
+  bool has_kss = false;
+  double kss = 0;  // paper P's eq. 5; 0 unless asked for
+};
+
+// Hears (tokens done, tokens in all) after each window.
+using EvaluationProgress = std::function<void(int64_t, int64_t)>;
+
+// Score messages laid out in at most `minibatch` columns of windows of `bptt` steps, both at least 1; the scorer's V is
+// the vocabulary's size. Throws Error(training) if the scores are not finite.
+Evaluation evaluate(Scorer& scorer, const Vocabulary& vocabulary, const std::vector<std::string_view>& messages,
+                    int64_t minibatch, int64_t bptt, bool kss, const EvaluationProgress& progress = {});
+
+}  // namespace phonograd

@@ -1,0 +1,54 @@
+#include "text/kss.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace phonograd {
+namespace {
+
+bool begins_character(std::string_view word, size_t at) {
+  return at == 0 || (static_cast<unsigned char>(word[at]) & 0xC0) != 0x80;
+}
+
+}  // namespace
+
+int64_t characters(std::string_view word) {
+  int64_t count = 0;
+  for (size_t at = 0; at < word.size(); ++at) count += begins_character(word, at);
+  return count;
+}
+
+PrefixIndex::PrefixIndex(const Vocabulary& vocabulary)
+    : vocabulary_(vocabulary), order_(static_cast<size_t>(vocabulary.size() - 2)) {
+  static_assert(kUnk == 0 && kEos == 1, "ids from 2 on are the words that may be suggested");
+  std::iota(order_.begin(), order_.end(), int64_t{2});
+  std::sort(order_.begin(), order_.end(),
+            [&](int64_t one, int64_t other) { return vocabulary.word(one) < vocabulary.word(other); });
+}
+
+PrefixIndex::Range PrefixIndex::with_prefix(std::string_view prefix) const {
+  // By their first bytes alone, words below the prefix come first, then those that begin with it.
+  const auto beginning = [&](int64_t id) { return vocabulary_.word(id).substr(0, prefix.size()); };
+  const int64_t *first = order_.data(), *last = first + order_.size();
+  const int64_t* begin = std::partition_point(first, last, [&](int64_t id) { return beginning(id) < prefix; });
+  const int64_t* end = std::partition_point(begin, last, [&](int64_t id) { return beginning(id) == prefix; });
+  return {begin, end};
+}
+
+int64_t PrefixIndex::typed(int64_t word, const float* scores) const {
+  const std::string_view spelling = vocabulary_.word(word);
+  int64_t count = 0;
+  for (size_t at = 0; at < spelling.size(); ++at) {
+    if (!begins_character(spelling, at)) continue;
+    size_t greater = 0;
+    const Range range = with_prefix(spelling.substr(0, at));
+    for (const int64_t* id = range.begin; id != range.end && greater < kSuggestions; ++id) {
+      greater += scores[*id] > scores[word];
+    }
+    if (greater < kSuggestions) break;
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace phonograd

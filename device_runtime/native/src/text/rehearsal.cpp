@@ -1,0 +1,101 @@
+#include "text/rehearsal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <string>
+
+#include "base/error.h"
+
+namespace phonograd {
+namespace {
+
+// The ids of many messages, one after the other, and where each of them begins and ends.
+struct Messages {
+  struct Range {
+    size_t begin, end;
+  };
+  std::vector<int64_t> ids;
+  std::vector<Range> ranges;
+
+  // Append a message and <eos>; of more than `most` ids, the first most - 1 and <eos>. Returns the ids appended.
+  int64_t add(const Vocabulary& vocabulary, std::string_view message, int64_t most) {
+    const size_t begin = ids.size();
+    vocabulary.encode(message, ids);
+    ids.resize(std::min(ids.size(), begin + static_cast<size_t>(most - 1)));
+    ids.push_back(kEos);
+    ranges.push_back({begin, ids.size()});
+    return static_cast<int64_t>(ids.size() - begin);
+  }
+};
+
+constexpr int64_t kNoLimit = int64_t{1} << 62;  // more tokens than any text holds
+
+std::string text_of(const char* format, double number) {
+  char text[400];  // the largest double has 309 digits
+  std::snprintf(text, sizeof text, format, number);
+  return text;
+}
+
+// Random general messages without repetition, `wanted` tokens in all; the last is cut to fit, ending in <eos>.
+void draw(const std::vector<std::string_view>& general, double wanted, const Vocabulary& vocabulary, SplitMix64& random,
+          Messages& messages) {
+  std::vector<size_t> order(general.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  // A tiny share asks for more than fits an integer, and for more than there is in any case.
+  const int64_t limit = wanted < static_cast<double>(kNoLimit) ? static_cast<int64_t>(wanted) : kNoLimit;
+  int64_t missing = limit;
+  for (size_t place = 0; place < order.size(); ++place) {
+    std::swap(order[place], order[place + random.below(order.size() - place)]);
+    missing -= messages.add(vocabulary, general[order[place]], missing);
+    if (missing == 0) return;
+  }
+  throw Error(Status::text, "rehearsal text: " + text_of("%.0f", wanted) + " tokens needed, found " +
+                                std::to_string(limit - missing) + "; give a longer one or a larger --user-share");
+}
+
+}  // namespace
+
+uint64_t SplitMix64::next() {
+  state_ += 0x9E3779B97F4A7C15u;
+  uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+uint64_t SplitMix64::below(uint64_t bound) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
+}
+
+TrainingText mix(const std::vector<std::string_view>& user, const std::vector<std::string_view>& general,
+                 double user_share, const Vocabulary& vocabulary, uint64_t seed) {
+  if (!(user_share > 0 && user_share <= 1)) {
+    throw Error(Status::text, "user share " + text_of("%g", user_share) + ": expected a number in (0, 1]");
+  }
+  Messages messages;
+  for (const std::string_view message : user) messages.add(vocabulary, message, kNoLimit);
+  TrainingText text;
+  text.user_tokens = static_cast<int64_t>(messages.ids.size());
+  // nearbyint rounds halves to even, as the rule says, in the rounding mode that every program starts in.
+  const double wanted = std::nearbyint(static_cast<double>(text.user_tokens) * (1 - user_share) / user_share);
+  if (wanted == 0) {
+    text.stream = std::move(messages.ids);
+    return text;
+  }
+  SplitMix64 random(seed);
+  draw(general, wanted, vocabulary, random, messages);
+  text.general_tokens = static_cast<int64_t>(messages.ids.size()) - text.user_tokens;
+  random.shuffle(messages.ranges);
+  text.stream.reserve(messages.ids.size());
+  for (const auto& [begin, end] : messages.ranges) {
+    const auto ids = messages.ids.begin();
+    text.stream.insert(text.stream.end(), ids + static_cast<std::ptrdiff_t>(begin),
+                       ids + static_cast<std::ptrdiff_t>(end));
+  }
+  return text;
+}
+
+}  // namespace phonograd

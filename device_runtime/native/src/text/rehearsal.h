@@ -1,0 +1,51 @@
+// Random rehearsal (paper P): the user's messages mixed with general ones. FORMAT.md, "Rehearsal"; the same stream as
+// device_runtime/rehearsal.py's for the same seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/vocabulary.h"
+
+namespace phonograd {
+
+// Steele, Lea and Flood's generator: 64 bits of state, the same numbers in every language.
+class SplitMix64 {
+ public:
+  explicit SplitMix64(uint64_t seed) : state_(seed) {}
+
+  uint64_t next();
+  // A number in [0, bound): the high word of next() * bound.
+  uint64_t below(uint64_t bound);
+  // Fisher and Yates's shuffle, in place, from the last place down.
+  template <typename Item>
+  void shuffle(std::vector<Item>& items) {
+    for (size_t last = items.size(); last-- > 1;) std::swap(items[last], items[below(last + 1)]);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// What one epoch trains on: the stream of ids [N] and how many of its tokens are whose.
+struct TrainingText {
+  std::vector<int64_t> stream;
+  int64_t user_tokens = 0;
+  int64_t general_tokens = 0;
+
+  // The user's share of tokens as it came out.
+  double user_share() const {
+    return static_cast<double>(user_tokens) / static_cast<double>(user_tokens + general_tokens);
+  }
+};
+
+// The user's messages and as many general tokens as make the user's share `user_share`, shuffled. With a share of 1 the
+// user's order is kept and `general` unused. Throws Error(text) for a share outside (0, 1] and where `general` is too
+// short for it. Thread-safe.
+TrainingText mix(const std::vector<std::string_view>& user, const std::vector<std::string_view>& general,
+                 double user_share, const Vocabulary& vocabulary, uint64_t seed);
+
+}  // namespace phonograd

@@ -1,0 +1,105 @@
+#include "text/text.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace phonograd {
+namespace {
+
+bool is_space(char byte) {
+  return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+// The token class [a-z0-9\x80-\xff], of folded bytes.
+bool is_word(char byte) {
+  return (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') || static_cast<unsigned char>(byte) >= 0x80;
+}
+
+// A typographic mark in UTF-8 and what it is folded to. No mark's bytes overlap another's, and none holds ASCII, so one
+// pass from the left equals replacing one mark after the other.
+struct Mark {
+  std::string_view bytes, plain;
+};
+constexpr Mark kMarks[] = {
+    {"\xe2\x80\x98", "'"},    // U+2018
+    {"\xe2\x80\x99", "'"},    // U+2019
+    {"\xe2\x80\x9c", "\""},   // U+201C
+    {"\xe2\x80\x9d", "\""},   // U+201D
+    {"\xe2\x80\xa6", "..."},  // U+2026
+    {"\xe2\x80\x93", "-"},    // U+2013
+    {"\xe2\x80\x94", "-"},    // U+2014
+    {"\xc2\xa0", " "},        // U+00A0
+};
+
+const Mark* mark_at(std::string_view text, size_t at) {
+  if (text[at] != '\xe2' && text[at] != '\xc2') return nullptr;
+  for (const Mark& mark : kMarks) {
+    if (text.compare(at, mark.bytes.size(), mark.bytes) == 0) return &mark;
+  }
+  return nullptr;
+}
+
+// Every byte but space belongs to some token, so a line holds one if anything is left of it between spaces.
+bool holds_token(std::string_view line) {
+  for (size_t at = 0; at < line.size();) {
+    const Mark* mark = mark_at(line, at);
+    if (!is_space(mark ? mark->plain[0] : line[at])) return true;
+    at += mark ? mark->bytes.size() : 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string fold(std::string_view text) {
+  std::string folded;
+  folded.reserve(text.size());  // a mark is no shorter than what it stands for
+  for (size_t at = 0; at < text.size();) {
+    if (const Mark* mark = mark_at(text, at)) {
+      folded += mark->plain;
+      at += mark->bytes.size();
+    } else {
+      const char byte = text[at++];
+      folded += byte >= 'A' && byte <= 'Z' ? static_cast<char>(byte - 'A' + 'a') : byte;
+    }
+  }
+  return folded;
+}
+
+bool Tokens::next(std::string_view& token) {
+  while (at_ < folded_.size() && is_space(folded_[at_])) ++at_;
+  if (at_ == folded_.size()) return false;
+  const size_t begin = at_;
+  const auto word_at = [this](size_t at) { return at < folded_.size() && is_word(folded_[at]); };
+  if (!word_at(at_++)) {  // a punctuation mark, alone
+    token = std::string_view(folded_).substr(begin, 1);
+    return true;
+  }
+  // An apostrophe belongs to the word if the word goes on behind it.
+  while (word_at(at_) || (at_ < folded_.size() && folded_[at_] == '\'' && word_at(at_ + 1))) ++at_;
+  token = std::string_view(folded_).substr(begin, at_ - begin);
+  return true;
+}
+
+std::vector<std::string_view> split_messages(std::string_view data) {
+  std::vector<std::string_view> messages;
+  for (size_t begin = 0; begin < data.size();) {
+    const size_t end = std::min(data.find('\n', begin), data.size());
+    const std::string_view line = data.substr(begin, end - begin);
+    if (holds_token(line)) messages.push_back(line);
+    begin = end + 1;
+  }
+  return messages;
+}
+
+TextFile::TextFile(const std::string& path)
+    : data_(read_file(path, kMaxTextBytes, Status::text)), messages_(split_messages(data_)) {
+  if (messages_.empty()) {
+    throw Error(Status::text, path + ": no words found in " + std::to_string(data_.size()) +
+                                  " bytes; expected a text, one message a line");
+  }
+}
+
+}  // namespace phonograd

@@ -1,0 +1,50 @@
+// Messages and tokens of a text, on bytes, so that broken UTF-8 is no special case. FORMAT.md, "Text"; the same as
+// device_runtime/text.py's. Functions are thread-safe; views point into the caller's bytes.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace phonograd {
+
+// Larger files are refused: they are read whole.
+constexpr size_t kMaxTextBytes = size_t{256} << 20;
+
+// Step 1 of the rule: ASCII letters in lower case, typographic marks as the ASCII that they stand for.
+std::string fold(std::string_view text);
+
+// The tokens of one message, one by one. Owns the folded message that the tokens point into.
+class Tokens {
+ public:
+  explicit Tokens(std::string_view message) : folded_(fold(message)) {}
+  Tokens(const Tokens&) = delete;
+  Tokens& operator=(const Tokens&) = delete;
+
+  // The next token, valid as long as this object; false if there is none.
+  bool next(std::string_view& token);
+
+ private:
+  const std::string folded_;
+  size_t at_ = 0;
+};
+
+// The messages of a text: its lines, ended by a line feed, less those that hold no token.
+std::vector<std::string_view> split_messages(std::string_view data);
+
+// A text file and its messages, at least one. Throws Error(text) if it can't be read, is too large, or holds none.
+class TextFile {
+ public:
+  explicit TextFile(const std::string& path);
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+
+  const std::vector<std::string_view>& messages() const { return messages_; }
+
+ private:
+  const std::string data_;
+  const std::vector<std::string_view> messages_;  // views into data_
+};
+
+}  // namespace phonograd

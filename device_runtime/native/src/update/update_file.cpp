@@ -1,0 +1,91 @@
+#include "update/update_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "text/quoted.h"
+
+namespace phonograd {
+namespace {
+
+constexpr const Codec* kCodecs[] = {&kFullF32, &kRowsF32};
+
+template <typename Tensor>
+std::string shown(const Tensor& tensor) {
+  std::string text = tensor.name + " " + tensor.dtype + "[";
+  for (size_t i = 0; i < tensor.shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(tensor.shape[i]);
+  return text + "]";
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(Status::weights, "trained weights: tensor " + what);
+}
+
+// The trained tensor of each of the base's, in the base's order.
+std::vector<const float*> matched(const TensorFile& base, const std::vector<TensorOut>& trained) {
+  std::map<std::string, const TensorOut*> found;
+  for (const TensorOut& tensor : trained) found[tensor.name] = &tensor;
+  std::vector<const float*> data;
+  for (const TensorSpec& spec : base.specs()) {
+    const auto entry = found.find(spec.name);
+    if (entry == found.end()) fail(shown(spec) + " expected, not found");
+    const TensorOut& tensor = *entry->second;
+    if (tensor.dtype != spec.dtype || tensor.shape != spec.shape) {
+      fail(shown(spec) + " expected, found " + shown(tensor));
+    }
+    if (spec.dtype != "F32") fail(shown(spec) + ": an update holds F32 tensors only");
+    data.push_back(static_cast<const float*>(tensor.data));
+    found.erase(entry);
+  }
+  if (!found.empty()) {
+    fail(found.begin()->first + " is not part of the model (" + std::to_string(found.size()) + " unexpected)");
+  }
+  return data;
+}
+
+void check_finite(const std::string& name, const float* values, size_t count) {
+  const float* bad = std::find_if(values, values + count, [](float value) { return !std::isfinite(value); });
+  if (bad == values + count) return;
+  const char* found = std::isnan(*bad) ? "nan" : *bad > 0 ? "inf" : "-inf";
+  fail(name + ": element " + std::to_string(bad - values) + " is " + found + ", expected a finite number");
+}
+
+}  // namespace
+
+std::vector<std::string> codec_names() {
+  std::vector<std::string> names;
+  for (const Codec* codec : kCodecs) names.push_back(codec->name);
+  return names;
+}
+
+const Codec& codec_named(const std::string& name) {
+  std::string known;
+  for (const Codec* codec : kCodecs) {
+    if (name == codec->name) return *codec;
+    known += (known.empty() ? "" : ", ") + std::string(codec->name);
+  }
+  throw Error(Status::update, "codec " + quoted(name) + " is unknown; this version has " + known);
+}
+
+size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
+                    const UpdateInfo& info) {
+  const Codec& codec = codec_named(info.codec);
+  const std::vector<const float*> data = matched(base, trained);
+  EncodedParts parts;
+  for (size_t i = 0; i < data.size(); ++i) {
+    const TensorSpec& spec = base.specs()[i];
+    check_finite(spec.name, data[i], spec.elements());
+    codec.encode(base, spec, data[i], parts);
+  }
+  return write_tensor_file(path, parts.tensors,
+                           {{"format", "phonograd-update"},
+                            {"version", "1"},
+                            {"base_sha256", info.base_sha256},
+                            {"round", std::to_string(info.round)},
+                            {"tokens", std::to_string(info.tokens)},
+                            {"codec", info.codec},
+                            {"seed", std::to_string(info.seed)}});
+}
+
+}  // namespace phonograd

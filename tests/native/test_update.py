@@ -1,0 +1,138 @@
+"""Update files of the native engine: byte for byte those of Python."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from device_runtime.codecs import CODECS
+from device_runtime.errors import PhonogradError, StorageError
+from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors
+from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
+from tests.native.text_tool import NativeError, TextTool, running
+
+INFO = UpdateInfo(base_sha256="0" * 64, round=3, tokens=4000, codec="rows-f32", seed=7)
+# The second is larger than the piece of the base that is compared at a time, in rows that do not divide it.
+SHAPES = {
+    "embedding.weight": (40, 6),
+    "decoder.weight": (3001, 97),
+    "lstm.0.W": (1, 8, 6),
+    "lstm.0.B": (1, 64),
+    "decoder.bias": (40,),
+    "one": (1,),
+}
+
+
+@pytest.fixture(scope="module")
+def tool(build_tool: Callable[[str, Sequence[Path]], Path]) -> Iterator[TextTool]:
+    yield from running(build_tool)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("update")
+    random = np.random.default_rng(0)
+    tensors: dict[str, Array] = {name: random.normal(size=shape).astype("<f4") for name, shape in SHAPES.items()}
+    tensors["embedding.weight"][3] = 0.0
+    save_tensors(folder / "base", tensors)
+    return folder
+
+
+def request(folder: Path, info: UpdateInfo, out: str = "native") -> tuple[bytes | int, ...]:
+    paths = (str(folder / name).encode() for name in ("base", "trained", out))
+    return (*paths, info.base_sha256.encode(), info.round, info.tokens, info.codec.encode(), info.seed)
+
+
+def moved(folder: Path, rows: dict[str, list[int]]) -> dict[str, Array]:
+    """The base's tensors with one element changed in each of these rows."""
+    tensors = load_tensors(folder / "base")
+    for name, numbers in rows.items():
+        flat = tensors[name].reshape(-1, SHAPES[name][-1])
+        for row in numbers:
+            flat[row % len(flat), row % flat.shape[1]] += 1
+    return tensors
+
+
+def write_both(tool: TextTool, folder: Path, trained: dict[str, Array], info: UpdateInfo) -> bytes:
+    """Python's update and the engine's of the same weights: they must be equal. The bytes of both."""
+    save_tensors(folder / "trained", trained)
+    with TensorFile(folder / "base") as base:
+        written = write_update(folder / "python", base, trained, info)
+    assert tool.numbers("update", *request(folder, info)) == [written.nbytes]
+    expected = (folder / "python").read_bytes()
+    assert (folder / "native").read_bytes() == expected
+    return expected
+
+
+ROWS = st.lists(st.integers(0, 3000), max_size=60)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(st.dictionaries(st.sampled_from(list(SHAPES)), ROWS), st.integers(0, 2**63))
+@settings(max_examples=25, deadline=None)
+def test_updates_are_pythons(tool: TextTool, folder: Path, codec: str, rows: dict[str, list[int]], number: int) -> None:
+    info = replace(INFO, codec=codec, round=number // 3, tokens=number // 2, seed=number)
+    write_both(tool, folder, moved(folder, rows), info)
+
+
+def test_what_python_writes_is_an_update_without_loss(tool: TextTool, folder: Path) -> None:
+    trained = moved(folder, {"embedding.weight": [1, 5, 39], "decoder.bias": [0]})
+    trained["embedding.weight"][3] = -0.0  # as a number it did not move
+    write_both(tool, folder, trained, INFO)
+    with UpdateFile(folder / "native") as update, TensorFile(folder / "base") as base:
+        update.check(base, INFO.base_sha256)
+        assert update.tensors.read("embedding.weight.rows").tolist() == [1, 3, 5, 39]
+        assert update.weights(base)["embedding.weight"].tobytes() == trained["embedding.weight"].tobytes()
+
+
+@pytest.mark.parametrize("count", [33, 34, 35, 36])
+def test_rows_and_the_whole_change_places_at_the_same_number(tool: TextTool, folder: Path, count: int) -> None:
+    # 40 rows of 24 bytes are 960; a moved row takes 28: 34 rows 952, 35 rows 980.
+    write_both(tool, folder, moved(folder, {"embedding.weight": list(range(count))}), INFO)
+    with TensorFile(folder / "native") as written:
+        assert ("embedding.weight" in written.specs) == (count >= 35)
+
+
+def broken(folder: Path) -> dict[str, dict[str, Array]]:
+    base = load_tensors(folder / "base")
+    cases: dict[str, dict[str, Array]] = {
+        "missing": {name: values for name, values in base.items() if name != "decoder.bias"},
+        "additional": {**base, "zz.more": np.zeros(2, "<f4"), "aa.more": np.zeros(2, "<f4")},
+        "shape": {**base, "decoder.weight": np.zeros((97, 3001), "<f4")},
+        "dtype": {**base, "lstm.0.B": base["lstm.0.B"].astype("<f2")},
+    }
+    for value in (np.nan, np.inf, -np.inf):
+        changed = {name: values.copy() for name, values in base.items()}
+        changed["decoder.weight"].reshape(-1)[2000:] = value
+        cases[f"{value}"] = changed
+    return cases
+
+
+@pytest.mark.parametrize("case", ["missing", "additional", "shape", "dtype", "nan", "inf", "-inf"])
+def test_weights_are_refused_as_by_python(tool: TextTool, folder: Path, case: str) -> None:
+    trained = broken(folder)[case]
+    save_tensors(folder / "trained", trained)
+    with TensorFile(folder / "base") as base, pytest.raises(PhonogradError) as error:
+        write_update(folder / "refused", base, trained, INFO)
+    tool.fails_as(error.value, "update", *request(folder, INFO, "refused"))
+    assert not (folder / "refused").exists()
+
+
+def test_an_unknown_codec_is_refused_as_by_python(tool: TextTool, folder: Path) -> None:
+    trained = moved(folder, {})
+    save_tensors(folder / "trained", trained)
+    info = replace(INFO, codec="it's")
+    with TensorFile(folder / "base") as base, pytest.raises(PhonogradError) as error:
+        write_update(folder / "refused", base, trained, info)
+    tool.fails_as(error.value, "update", *request(folder, info, "refused"))
+
+
+def test_a_place_that_is_none_is_a_storage_error(tool: TextTool, folder: Path) -> None:
+    save_tensors(folder / "trained", moved(folder, {}))
+    with pytest.raises(NativeError, match="cannot write") as found:
+        tool.ask("update", *request(folder, INFO, "none/update"))
+    assert found.value.status == StorageError.exit_code
