@@ -1,0 +1,73 @@
+#include "phone/engine_options.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "phone/cores.h"
+
+namespace phonograd::phone {
+namespace {
+
+const std::vector<std::string> kPrecisions = {"fp32", "bf16", "bf16-emulated"};  // in the order of enum Precision
+
+}  // namespace
+
+std::vector<Option> engine_options(bool training) {
+  std::vector<Option> options = {
+      {"--weights", "FILE", "Start from this tensor file (a later round's model), not from the folder's weights."},
+      {"--threads", "N", "CPU threads; the result does not depend on them. [default: 2]"},
+      {"--pin", "", "Keep each thread on one core."},
+      {"--cores", "WHICH", "big, little, all, or a hexadecimal mask such as f0. [default: all]"},
+      {"--kernels", "NAME", "Not the best kernels of this CPU, but these (see info)."},
+  };
+  if (training) {
+    options.push_back({"--precision", "NAME", "fp32, bf16 (where the CPU has it), bf16-emulated. [default: fp32]"});
+  }
+  return options;
+}
+
+std::string precision_name(Precision precision) {
+  return kPrecisions[static_cast<size_t>(precision)];
+}
+
+void Running::describe(JsonLine& line) const {
+  line.text("kernels", engine->kernels_name());
+  line.text("precision", precision_name(options.precision));
+  line.whole("threads", options.threads);
+}
+
+Running start_engine(const Arguments& arguments, uint64_t seed) {
+  Running running;
+  EngineOptions& options = running.options;
+  options.threads = static_cast<int>(arguments.whole("--threads", kDefaultThreads, 1, kMaxThreads));
+  options.seed = seed;
+  options.pin_threads = arguments.has("--pin");
+  options.kernels = arguments.text("--kernels");
+  const std::string precision = arguments.choice("--precision", kPrecisions[0], kPrecisions);
+  const auto at = std::find(kPrecisions.begin(), kPrecisions.end(), precision) - kPrecisions.begin();
+  options.precision = static_cast<Precision>(at);
+  use_cores(arguments.text("--cores", "all"));
+  running.engine = std::make_unique<Engine>(arguments.positional(), arguments.text("--weights"), options);
+  return running;
+}
+
+int64_t peak_rss_bytes() {
+  std::FILE* file = std::fopen("/proc/self/status", "re");
+  if (file == nullptr) return 0;
+  char line[256];
+  long long kilobytes = 0;
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1) break;
+  }
+  std::fclose(file);
+  return kilobytes * 1024;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace phonograd::phone

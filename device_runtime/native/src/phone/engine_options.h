@@ -1,0 +1,56 @@
+// What the commands that run an engine have in common.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "phone/arguments.h"
+#include "phone/json_line.h"
+#include "text/scorer.h"
+
+namespace phonograd::phone {
+
+// Two, as Python's commands: what the slowest phones still have of fast cores.
+constexpr int64_t kDefaultThreads = 2;
+constexpr int64_t kMaxThreads = 256;
+
+// --weights, --threads, --pin, --cores, --kernels, --precision, for a command's syntax; `training` has all of them,
+// evaluation those without --precision.
+std::vector<Option> engine_options(bool training);
+
+// An engine and the options it was made with.
+struct Running {
+  EngineOptions options;
+  std::unique_ptr<Engine> engine;
+
+  // Adds kernels, precision and threads.
+  void describe(JsonLine& line) const;
+};
+
+// Move to the chosen cores and load the artifacts. Throws what Engine's constructor throws, and Error(usage,
+// unsupported) for options that can't be.
+Running start_engine(const Arguments& arguments, uint64_t seed);
+
+// The name of a precision, as --precision takes it.
+std::string precision_name(Precision precision);
+
+// An engine as evaluation and suggestions ask it. The engine must outlive this.
+class EngineScorer : public Scorer {
+ public:
+  explicit EngineScorer(Engine& engine) : engine_(engine) {}
+  void reset() override { engine_.reset(); }
+  const float* logits(const int64_t* tokens, int64_t T, int64_t B) override { return engine_.logits(tokens, T, B); }
+
+ private:
+  Engine& engine_;
+};
+
+// The most memory this process has held resident so far: VmHWM. 0 where /proc does not say.
+int64_t peak_rss_bytes();
+
+double median(std::vector<double> values);  // 0 of none
+
+}  // namespace phonograd::phone

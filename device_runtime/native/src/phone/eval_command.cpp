@@ -1,0 +1,52 @@
+// `phonograd-phone eval`: perplexity, top-1 and keystroke savings on texts.
+#include "phone/commands.h"
+#include "phone/engine_options.h"
+#include "text/evaluation.h"
+#include "text/text.h"
+
+namespace phonograd::phone {
+namespace {
+
+Syntax syntax() {
+  Syntax syntax{"eval", "ARTIFACTS", "Perplexity, top-1 accuracy and keystroke savings of a model on texts.", {}};
+  syntax.options = {
+      {"--text", "FILE", "Text to measure on; may be repeated.", true},
+      {"--kss", "", "Also keystroke savings."},
+  };
+  for (const Option& option : engine_options(false)) syntax.options.push_back(option);
+  return syntax;
+}
+
+int run(const Arguments& arguments) {
+  arguments.required("--text");
+  const Manifest manifest = read_manifest(arguments.positional());
+  const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
+  std::vector<std::unique_ptr<TextFile>> texts;  // all read first: a missing one is found before long work
+  for (const std::string& path : arguments.texts("--text")) texts.push_back(std::make_unique<TextFile>(path));
+  const Running running = start_engine(arguments, 0);
+  EngineScorer scorer(*running.engine);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Evaluation found =
+        evaluate(scorer, vocabulary, texts[i]->messages(), manifest.minibatch, manifest.bptt, arguments.has("--kss"));
+    JsonLine line("evaluation");
+    line.text("text", arguments.texts("--text")[i]).whole("tokens", found.tokens);
+    line.whole("unknown_tokens", found.unknown_tokens).real("perplexity", found.perplexity);
+    line.real("perplexity_with_unknown", found.perplexity_with_unknown).real("top1", found.top1);
+    if (found.has_kss) {
+      line.real("kss", found.kss);
+    } else {
+      line.raw("kss", "null");
+    }
+    running.describe(line);
+    line.whole("peak_rss_bytes", peak_rss_bytes()).print();
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command eval_command() {
+  return {syntax(), run};
+}
+
+}  // namespace phonograd::phone

@@ -1,0 +1,49 @@
+#include "phone/json_line.h"
+
+#include <cerrno>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "formats/json.h"
+
+namespace phonograd::phone {
+
+JsonLine& JsonLine::text(const char* name, std::string_view value) {
+  return raw(name, json::quote(value));
+}
+
+JsonLine& JsonLine::real(const char* name, double value) {
+  return raw(name, json::number(value));
+}
+
+JsonLine& JsonLine::whole(const char* name, int64_t value) {
+  return raw(name, std::to_string(value));
+}
+
+JsonLine& JsonLine::reals(const char* name, const std::vector<double>& values) {
+  std::string list;
+  for (const double value : values) list += (list.empty() ? "" : ",") + json::number(value);
+  return raw(name, "[" + list + "]");
+}
+
+JsonLine& JsonLine::list(const char* name, const std::vector<JsonLine>& values) {
+  std::string list;
+  for (const JsonLine& value : values) list += (list.empty() ? "" : ",") + value.str();
+  return raw(name, "[" + list + "]");
+}
+
+JsonLine& JsonLine::raw(const char* name, std::string_view json) {
+  if (!fields_.empty()) fields_ += ",";
+  fields_.append(json::quote(name)).append(":").append(json);
+  return *this;
+}
+
+void JsonLine::print() const {
+  const std::string line = str() + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0) {
+    throw Error(Status::storage, "stdout: cannot write: " + reason_of(errno) + "; free space or choose another place");
+  }
+}
+
+}  // namespace phonograd::phone

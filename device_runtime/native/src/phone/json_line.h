@@ -1,0 +1,33 @@
+// One JSON object on one line, built field by field: what the command says on stdout.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace phonograd::phone {
+
+class JsonLine {
+ public:
+  JsonLine() = default;
+  explicit JsonLine(const char* event) { text("event", event); }
+
+  JsonLine& text(const char* name, std::string_view value);
+  JsonLine& real(const char* name, double value);  // null for NaN and infinities
+  JsonLine& reals(const char* name, const std::vector<double>& values);
+  JsonLine& whole(const char* name, int64_t value);
+  JsonLine& object(const char* name, const JsonLine& value) { return raw(name, value.str()); }
+  JsonLine& list(const char* name, const std::vector<JsonLine>& values);
+  JsonLine& raw(const char* name, std::string_view json);  // `json` is valid JSON already
+
+  std::string str() const { return "{" + fields_ + "}"; }
+  // Write the line to stdout and flush it, so that a reader sees each event as it happens. Throws Error(storage) when
+  // stdout can't be written.
+  void print() const;
+
+ private:
+  std::string fields_;
+};
+
+}  // namespace phonograd::phone

@@ -1,0 +1,85 @@
+// phonograd-phone: the phone's side of a round as one static binary. README.md has its events and exit codes.
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "phone/commands.h"
+
+namespace phonograd::phone {
+namespace {
+
+std::string help(const std::vector<Command>& commands) {
+  std::string out =
+      "usage: phonograd-phone COMMAND [ARGUMENTS]\n\nTraining a keyboard's language model on the phone.\n\n";
+  for (const Command& command : commands) {
+    const std::string& name = command.syntax.command;
+    out += "  " + name + std::string(10 - name.size(), ' ') + command.syntax.summary + "\n";
+  }
+  return out + "\nphonograd-phone COMMAND --help: its options. phonograd-phone --version\n";
+}
+
+bool asks_help(const std::string& word) {
+  return word == "--help" || word == "-h";
+}
+
+void show(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+int dispatch(const std::vector<std::string>& words) {
+  const std::vector<Command> commands = {train_command(), eval_command(), predict_command(), bench_command(),
+                                         info_command()};
+  if (words.empty()) throw Error(Status::usage, "a command is needed (phonograd-phone --help)");
+  if (asks_help(words[0])) {
+    show(help(commands));
+    return 0;
+  }
+  if (words[0] == "--version") {
+    show(std::string("phonograd-phone ") + kVersion + "\n");
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : commands) {
+    if (command.syntax.command != words[0]) {
+      names.push_back(command.syntax.command);
+      continue;
+    }
+    const std::vector<std::string> rest(words.begin() + 1, words.end());
+    if (std::any_of(rest.begin(), rest.end(), asks_help)) {
+      show(command.syntax.help());
+      return 0;
+    }
+    return command.run(Arguments(command.syntax, rest));
+  }
+  const std::string meant = nearest(words[0], names);
+  throw Error(Status::usage, "no command " + words[0] + (meant.empty() ? "" : "; did you mean " + meant + "?") +
+                                 " (phonograd-phone --help)");
+}
+
+int run(const std::vector<std::string>& words) {
+  // A file size limit then is an error like a full disk, not a death.
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    return dispatch(words);
+  } catch (const Error& error) {
+    std::string line = error.what();
+    std::replace(line.begin(), line.end(), '\n', ' ');  // from a file's name
+    std::fprintf(stderr, "phonograd-phone: %s\n", line.c_str());
+    return static_cast<int>(error.status());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "phonograd-phone: out of memory; end other work or use a smaller model\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "phonograd-phone: a bug: %s (report it)\n", error.what());
+  }
+  return static_cast<int>(Status::bug);
+}
+
+}  // namespace
+}  // namespace phonograd::phone
+
+int main(int count, char** words) {
+  return phonograd::phone::run(std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count));
+}

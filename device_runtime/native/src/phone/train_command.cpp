@@ -1,0 +1,174 @@
+// `phonograd-phone train`: one epoch on a user's text, resumable, and the files that come of it.
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+#include "base/error.h"
+#include "phone/commands.h"
+#include "phone/engine_options.h"
+#include "phone/stop.h"
+#include "phone/training_input.h"
+#include "phone/training_outputs.h"
+#include "training/trainer.h"
+
+namespace phonograd::phone {
+namespace {
+
+constexpr int64_t kMaxSeed = INT64_MAX;
+constexpr int kSignalled = 128;  // a shell's exit code of a process that a signal ended, plus the signal's number
+
+Syntax syntax() {
+  Syntax syntax{"train", "ARTIFACTS", "Train one epoch on a user's text.", {}};
+  syntax.options = {
+      {"--user", "FILE", "The user's text, one message a line."},
+      {"--tokens", "FILE", "Instead of --user: the token stream itself, little-endian int32 ids."},
+      {"--rehearsal", "FILE", "General text to draw rehearsal messages from."},
+      {"--user-share", "L", "The user's share of the tokens, with --rehearsal. [default: 0.5]"},
+      {"--lr", "X", "Learning rate. [default: the artifacts']"},
+      {"--seed", "N", "Of the rehearsal draw and the dropout masks. [default: 0]"},
+      {"--out", "FILE", "Write the trained weights here."},
+      {"--update", "FILE", "Write the update for the server here."},
+      {"--codec", "NAME", "Of --update: rows-f32 or full-f32. [default: rows-f32]"},
+      {"--round", "N", "The server's round. [default: 1]"},
+      {"--state", "DIR", "Keep resumable state here, and go on from it."},
+      {"--save-every", "N", "Steps from one save to the next. [default: " + std::to_string(kSaveEvery) + "]"},
+      {"--restart", "", "Discard the state that is there."},
+  };
+  for (const Option& option : engine_options(true)) syntax.options.push_back(option);
+  return syntax;
+}
+
+void check_combination(const Arguments& arguments) {
+  arguments.exactly_one("--user", "--tokens");
+  arguments.needs("--rehearsal", "--user");
+  arguments.needs("--user-share", "--rehearsal");
+  arguments.needs("--save-every", "--state");
+  arguments.needs("--restart", "--state");
+}
+
+// The base replaced by the outputs of a run that is then killed would be another model's: the run could not be resumed.
+void check_base_kept(const std::string& base, const TrainingOutputs& outputs) {
+  struct stat about{}, other{};
+  for (const std::string& path : {outputs.weights, outputs.update}) {
+    if (path.empty() || stat(path.c_str(), &other) != 0 || stat(base.c_str(), &about) != 0) continue;
+    if (about.st_dev != other.st_dev || about.st_ino != other.st_ino) continue;
+    throw Error(Status::usage, path + ": these are the weights that training starts from; with --state they must stay");
+  }
+}
+
+JsonLine phases(const Engine& engine) {
+  JsonLine line;
+  for (const PhaseTime& phase : engine.phase_times()) line.real(phase.phase.c_str(), phase.seconds);
+  return line;
+}
+
+// Facts of the job that the first event and the report share; the names are those of `phonograd train --json`.
+void describe_job(const Running& running, const TrainingText& text, double learning_rate, int64_t steps,
+                  JsonLine& line) {
+  const Manifest& manifest = running.engine->manifest();
+  line.text("backend", "native");
+  running.describe(line);
+  line.whole("steps", steps).whole("tokens", static_cast<int64_t>(text.stream.size()));
+  line.whole("user_tokens", text.user_tokens).whole("general_tokens", text.general_tokens);
+  line.real("user_share", text.user_share()).real("learning_rate", learning_rate);
+  if (manifest.clipped) {
+    line.real("clip_norm", manifest.clip_norm);
+  } else {
+    line.raw("clip_norm", "null");
+  }
+  line.text("loss_reduction", manifest.loss_reduction);
+}
+
+EpochOptions epoch_options(const Running& running, const TrainingText& text, double learning_rate,
+                           std::chrono::steady_clock::time_point began) {
+  EpochOptions options;
+  const Engine& engine = *running.engine;
+  options.learning_rate = learning_rate;
+  options.stop = [] { return stop_signal() != 0; };
+  options.on_start = [&running, &text, learning_rate, began](int64_t done, int64_t steps) {
+    JsonLine line("start");
+    line.text("version", kVersion);
+    describe_job(running, text, learning_rate, steps, line);
+    line.whole("resumed_at", done);
+    line.real("load_seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count()).print();
+  };
+  options.on_step = [&engine](const StepReport& step) {
+    JsonLine line("step");
+    line.whole("step", step.step).whole("steps", step.steps).real("loss", step.loss).real("seconds", step.seconds);
+    line.real("tokens_per_s", static_cast<double>(step.tokens) / step.seconds).object("phases", phases(engine)).print();
+  };
+  options.on_save = [](int64_t step, size_t bytes, double seconds) {
+    JsonLine line("saved");
+    line.whole("step", step).whole("nbytes", static_cast<int64_t>(bytes)).real("seconds", seconds).print();
+  };
+  return options;
+}
+
+int interrupted(const EpochReport& epoch, bool saved) {
+  const int number = stop_signal();
+  const auto done = static_cast<int64_t>(epoch.progress.losses.size());
+  JsonLine line("interrupted");
+  line.whole("signal", number).whole("step", done).whole("steps", epoch.steps).raw("saved", saved ? "true" : "false");
+  line.print();
+  std::fprintf(stderr, "phonograd-phone: interrupted after step %lld of %lld; %s\n", static_cast<long long>(done),
+               static_cast<long long>(epoch.steps),
+               saved ? "the state is saved: the same command goes on from here" : "nothing is kept without --state");
+  return kSignalled + number;
+}
+
+int run(const Arguments& arguments) {
+  const auto began = std::chrono::steady_clock::now();
+  check_combination(arguments);
+  const int64_t seed = arguments.whole("--seed", 0, 0, kMaxSeed);
+  const int64_t save_every = arguments.whole("--save-every", kSaveEvery, 1, INT64_MAX);
+  const TrainingOutputs outputs = training_outputs(arguments);
+  note_stop_signals();
+  std::optional<StateFolder> folder;
+  if (arguments.has("--state")) folder.emplace(arguments.text("--state"));
+
+  const Manifest manifest = read_manifest(arguments.positional());
+  const double learning_rate = arguments.real("--lr", manifest.learning_rate, 0, 1e300);
+  const TrainingText text = training_text(arguments, manifest, static_cast<uint64_t>(seed));
+  require_window(manifest, static_cast<int64_t>(text.stream.size()));
+  const Running running = start_engine(arguments, static_cast<uint64_t>(seed));
+  Engine& engine = *running.engine;
+  // Opened before training: the file that stands at the path may be another one afterwards.
+  const TensorFile base(engine.weights_path());
+  const std::string identity = outputs.update.empty() ? "" : base_sha256(engine);
+  std::optional<TrainingState> state;
+  if (folder) {
+    if (arguments.has("--restart")) folder->discard();
+    check_base_kept(engine.weights_path(), outputs);
+    state.emplace(*folder, engine, running.options, text.stream, learning_rate);
+  }
+
+  EpochOptions options = epoch_options(running, text, learning_rate, began);
+  options.state = state ? &*state : nullptr;
+  options.save_every = save_every;
+  const EpochReport epoch = train_epoch(engine, text.stream, options);
+  if (!epoch.finished) return interrupted(epoch, state.has_value());
+
+  JsonLine report("report");
+  describe_job(running, text, learning_rate, epoch.steps, report);
+  const Progress& progress = epoch.progress;
+  report.whole("resumed_at", epoch.resumed_at).reals("losses", progress.losses);
+  report.reals("step_seconds", progress.step_seconds).real("seconds", epoch.seconds);
+  report.real("seconds_per_step_median", median(progress.step_seconds));
+  report.real("loss_first", progress.losses.front()).real("loss_last", progress.losses.back());
+  write_outputs(outputs, engine, base, identity, static_cast<int64_t>(text.stream.size()), static_cast<uint64_t>(seed),
+                report);
+  report.whole("peak_rss_bytes", peak_rss_bytes()).print();
+  // Last: a kill before this is a resume that ends in the same files.
+  if (folder) folder->discard();
+  return 0;
+}
+
+}  // namespace
+
+Command train_command() {
+  return {syntax(), run};
+}
+
+}  // namespace phonograd::phone

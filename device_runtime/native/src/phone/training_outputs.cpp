@@ -1,0 +1,83 @@
+#include "phone/training_outputs.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "formats/sha256.h"
+#include "update/update_file.h"
+
+namespace phonograd::phone {
+namespace {
+
+// Three times what a server's round number will ever be, and still a count in every language.
+constexpr int64_t kMaxRound = int64_t{1} << 53;
+
+void check_finite(const std::vector<TensorOut>& tensors) {
+  for (const TensorOut& tensor : tensors) {
+    size_t count = 1;
+    for (const int64_t size : tensor.shape) count *= static_cast<size_t>(size);
+    const auto* values = static_cast<const float*>(tensor.data);
+    for (size_t i = 0; i < count; ++i) {
+      if (std::isfinite(values[i])) continue;
+      throw Error(Status::training, "trained weights: tensor " + tensor.name + ": element " + std::to_string(i) +
+                                        " is not finite; lower the learning rate or clip (export --clip-norm)");
+    }
+  }
+}
+
+JsonLine described(const std::string& path, size_t bytes) {
+  JsonLine line;
+  line.text("path", path).whole("nbytes", static_cast<int64_t>(bytes));
+  line.text("sha256", sha256_of_file(path, Status::storage));
+  return line;
+}
+
+}  // namespace
+
+void require_place(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const auto refuse = [&](const std::string& reason) {
+    throw Error(Status::storage, path + ": cannot write: " + reason + "; choose another place");
+  };
+  struct stat about{};
+  if (stat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode)) refuse("no folder " + folder);
+  if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) refuse("it is a folder");
+  if (access(folder.c_str(), W_OK | X_OK) != 0) refuse("no permission in " + folder);
+}
+
+TrainingOutputs training_outputs(const Arguments& arguments) {
+  TrainingOutputs outputs;
+  outputs.weights = arguments.text("--out");
+  outputs.update = arguments.text("--update");
+  outputs.codec = arguments.choice("--codec", kRowsF32.name, codec_names());
+  outputs.round = static_cast<uint64_t>(arguments.whole("--round", 1, 1, kMaxRound));
+  for (const std::string& path : {outputs.weights, outputs.update}) {
+    if (!path.empty()) require_place(path);
+  }
+  return outputs;
+}
+
+void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const TensorFile& base,
+                   const std::string& sha256, int64_t tokens, uint64_t seed, JsonLine& report) {
+  if (!outputs.any()) return;
+  std::vector<TensorOut> trained;
+  for (const Parameter& parameter : engine.parameters()) {
+    trained.push_back({parameter.name, "F32", parameter.shape, parameter.data});
+  }
+  check_finite(trained);
+  if (!outputs.weights.empty()) {
+    report.object("weights", described(outputs.weights, write_tensor_file(outputs.weights, trained)));
+  }
+  if (!outputs.update.empty()) {
+    const UpdateInfo info{sha256, outputs.round, static_cast<uint64_t>(tokens), outputs.codec, seed};
+    const size_t bytes = write_update(outputs.update, base, trained, info);
+    report.object("update", described(outputs.update, bytes).text("codec", outputs.codec));
+  }
+}
+
+}  // namespace phonograd::phone

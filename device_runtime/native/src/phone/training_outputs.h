@@ -1,0 +1,37 @@
+// What `train` leaves: the trained weights and the update for the server.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/engine.h"
+#include "formats/tensor_file.h"
+#include "phone/arguments.h"
+#include "phone/json_line.h"
+
+namespace phonograd::phone {
+
+// Throws Error(storage) if a file can't be made at `path`; asked before long work, so that none is lost at its end.
+void require_place(const std::string& path);
+
+// Where the trained weights go.
+struct TrainingOutputs {
+  std::string weights;  // "": not written
+  std::string update;   // likewise
+  std::string codec;
+  uint64_t round = 1;
+
+  bool any() const { return !weights.empty() || !update.empty(); }
+};
+
+// The outputs that the options --out, --update, --codec and --round ask for, their places checked. Throws Error: usage,
+// storage.
+TrainingOutputs training_outputs(const Arguments& arguments);
+
+// Write them, durably, and add a field for each to the report. `base` holds the weights that training started from, and
+// `sha256` is their identity. Throws Error: training for weights that are not finite, and then nothing is written;
+// storage.
+void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const TensorFile& base,
+                   const std::string& sha256, int64_t tokens, uint64_t seed, JsonLine& report);
+
+}  // namespace phonograd::phone

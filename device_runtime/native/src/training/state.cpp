@@ -1,0 +1,136 @@
+#include "training/state.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "base/files.h"
+#include "formats/json.h"
+#include "formats/sha256.h"
+
+namespace phonograd {
+namespace {
+
+constexpr const char* kEmbedding = "embedding.weight";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error(Status::storage, path + ": " + what + "; free space or choose another place");
+}
+
+bool is_partial(const std::string& name) {
+  const std::string begin = ".state.safetensors.", end = ".partial";
+  return name.size() > begin.size() + end.size() && name.compare(0, begin.size(), begin) == 0 &&
+         name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+// A killed save leaves its temporary file, as large as the state. Under the lock no other save is under way.
+void clear_partials(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
+  if (entries == nullptr) refuse(folder, "cannot be read: " + reason_of(errno));
+  std::vector<std::string> stale;
+  while (const dirent* entry = readdir(entries.get())) {
+    if (is_partial(entry->d_name)) stale.emplace_back(entry->d_name);
+  }
+  for (const std::string& name : stale) unlink((folder + "/" + name).c_str());
+}
+
+// The same bytes as a token file's (FORMAT.md, "Token files").
+std::string stream_sha256(const std::vector<int64_t>& stream) {
+  Sha256 digest;
+  for (const int64_t id : stream) {
+    const auto word = static_cast<uint32_t>(id);
+    const unsigned char bytes[4] = {static_cast<unsigned char>(word), static_cast<unsigned char>(word >> 8),
+                                    static_cast<unsigned char>(word >> 16), static_cast<unsigned char>(word >> 24)};
+    digest.update(bytes, sizeof bytes);
+  }
+  return digest.hex();
+}
+
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      return "fp32";
+    case Precision::bf16:
+      return "bf16";
+    case Precision::bf16_emulated:
+      return "bf16-emulated";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+StateFolder::StateFolder(const std::string& path) : path_(path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) refuse(path, "cannot make the folder: " + reason_of(errno));
+  if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) refuse(path, "cannot be written: " + reason_of(errno));
+  descriptor_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) refuse(path, "cannot be opened as a folder: " + reason_of(errno));
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    const int reason = errno;
+    close(descriptor_);
+    if (reason != EWOULDBLOCK) refuse(path, "cannot be locked: " + reason_of(reason));
+    throw Error(Status::state, path + ": another process trains with this state; let it end, or choose another folder");
+  }
+  clear_partials(path);
+}
+
+StateFolder::~StateFolder() {
+  close(descriptor_);
+}
+
+bool StateFolder::holds_state() const {
+  return access(file().c_str(), F_OK) == 0;
+}
+
+void StateFolder::discard() {
+  if (unlink(file().c_str()) != 0 && errno != ENOENT) refuse(file(), "cannot be removed: " + reason_of(errno));
+  if (fsync(descriptor_) != 0) refuse(path_, "cannot be synced: " + reason_of(errno));
+}
+
+std::string base_sha256(const Engine& engine) {
+  const Manifest& manifest = engine.manifest();
+  const bool own = engine.weights_path() == manifest.path("weights.safetensors");
+  return own ? manifest.weights_sha256 : sha256_of_file(engine.weights_path(), Status::weights);
+}
+
+TrainingState::TrainingState(StateFolder& folder, Engine& engine, const EngineOptions& options,
+                             const std::vector<int64_t>& stream, double learning_rate)
+    : folder_(folder), engine_(engine), base_(engine.weights_path()) {
+  const Manifest& manifest = engine.manifest();
+  // The graphs' hashes stand for all that they compute: loss, clipping, dropout, window. Threads are not in it: they do
+  // not change the result.
+  job_ = {
+      {"base_sha256", base_sha256(engine)},
+      {"stream_sha256", stream_sha256(stream)},
+      {"training_model_sha256", sha256_of_file(manifest.path("training_model.onnx"), Status::artifacts)},
+      {"optimizer_model_sha256", sha256_of_file(manifest.path("optimizer_model.onnx"), Status::artifacts)},
+      {"learning_rate", json::number(learning_rate)},
+      {"seed", std::to_string(options.seed)},
+      {"precision", precision_name(options.precision)},
+      {"kernels", engine.kernels_name()},
+  };
+}
+
+StateTensors TrainingState::tensors() {
+  // Tied weights are changed as a whole by the output layer's gradient.
+  return {engine_.parameters(), engine_.training_states(), engine_.manifest().tied ? "" : kEmbedding};
+}
+
+Progress TrainingState::resume() {
+  if (!folder_.holds_state()) return {};
+  Progress progress = read_state_file(folder_.file(), job_, tensors());
+  engine_.set_steps_taken(progress.dropout_steps);
+  return progress;
+}
+
+size_t TrainingState::save(Progress progress) {
+  progress.dropout_steps = engine_.steps_taken();
+  return write_state_file(folder_.file(), job_, progress, tensors(), base_);
+}
+
+}  // namespace phonograd

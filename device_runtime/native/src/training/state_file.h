@@ -1,0 +1,42 @@
+// The file of a training state: a tensor file with what an epoch has changed so far, and what job it belongs to.
+// FORMAT.md, "Training state". Knows nothing of engines and folders; state.h does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "formats/tensor_file.h"
+
+namespace phonograd {
+
+// What must be the same for a state to be gone on with: (name, value), each a metadata entry of the file.
+using Job = std::vector<std::pair<std::string, std::string>>;
+
+// How far an epoch is.
+struct Progress {
+  std::vector<double> losses;        // nats a token, one of each step done
+  std::vector<double> step_seconds;  // likewise
+  uint64_t dropout_steps = 0;        // Engine::steps_taken()
+};
+
+// The engine's memory that a state saves and restores. `rows_of`: the parameter of which only the rows that differ from
+// `base` are stored (the input embedding: one epoch touches the rows of its words), or "".
+struct StateTensors {
+  const std::vector<Parameter>& parameters;
+  const std::vector<RecurrentState>& recurrent;
+  std::string rows_of;
+};
+
+// Write a state atomically and durably, straight from the engine's memory; `base` holds the weights that training
+// started from. Returns the bytes written. Throws Error(storage), and then the file that was there is as it was.
+size_t write_state_file(const std::string& path, const Job& job, const Progress& progress, const StateTensors& tensors,
+                        const TensorFile& base);
+
+// Read a state into the engine's memory, which must hold the base's values. Throws Error(state) before that memory is
+// touched: the file is damaged (its checksum does not fit), of another version, or of a job that differs.
+Progress read_state_file(const std::string& path, const Job& job, const StateTensors& tensors);
+
+}  // namespace phonograd

@@ -1,0 +1,87 @@
+#include "training/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <string>
+
+#include "formats/json.h"
+#include "text/windows.h"
+
+namespace phonograd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+}  // namespace
+
+void require_window(const Manifest& manifest, int64_t tokens) {
+  const int64_t window = manifest.minibatch * manifest.bptt;
+  if (tokens >= window) return;
+  throw Error(Status::text, "training text: " + std::to_string(window) + " tokens expected (one window: minibatch " +
+                                std::to_string(manifest.minibatch) + " x BPTT " + std::to_string(manifest.bptt) +
+                                "), found " + std::to_string(tokens) + "; give more text");
+}
+
+EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, const EpochOptions& options) {
+  const Manifest& manifest = engine.manifest();
+  require_window(manifest, static_cast<int64_t>(stream.size()));
+  const Windows windows(stream, manifest.minibatch, manifest.bptt);
+  const auto window_tokens = static_cast<size_t>(manifest.minibatch * manifest.bptt);
+  std::vector<int64_t> tokens(window_tokens), targets(window_tokens);  // [T,B]
+
+  EpochReport report;
+  report.steps = windows.count();
+  engine.reset();
+  Progress& progress = report.progress;
+  if (options.state != nullptr) progress = options.state->resume();
+  int64_t done = static_cast<int64_t>(progress.losses.size());
+  if (done > report.steps)
+    throw Error(Status::state, "training state: more steps done than the text has; use --restart");
+  report.resumed_at = done;
+  int64_t saved = done;
+  if (options.on_start) options.on_start(done, report.steps);
+
+  const Clock::time_point began = Clock::now();
+  const auto save = [&] {
+    const Clock::time_point save_began = Clock::now();
+    const size_t bytes = options.state->save(progress);
+    saved = done;
+    if (options.on_save) options.on_save(done, bytes, seconds_since(save_began));
+  };
+  while (done < report.steps) {
+    if (options.stop && options.stop()) {
+      if (options.state != nullptr && saved < done) save();
+      report.seconds = seconds_since(began);
+      return report;
+    }
+    const int64_t predictions = windows.fill(done, tokens.data(), targets.data());
+    const Clock::time_point step_began = Clock::now();
+    const float raw = engine.step(tokens.data(), targets.data(), static_cast<float>(options.learning_rate));
+    const double seconds = seconds_since(step_began);
+    double loss = static_cast<double>(raw);
+    if (manifest.loss_reduction == "sum_over_time") {
+      loss *= static_cast<double>(manifest.minibatch) / static_cast<double>(predictions);
+    }
+    ++done;
+    if (!std::isfinite(loss)) {
+      throw Error(Status::training, "step " + std::to_string(done) + ": loss is " + std::to_string(loss) +
+                                        "; lower the learning rate (" + json::number(options.learning_rate) +
+                                        ") or clip (export --clip-norm)");
+    }
+    progress.losses.push_back(loss);
+    progress.step_seconds.push_back(seconds);
+    if (options.on_step) options.on_step({done, report.steps, loss, seconds, predictions});
+    // Not after the last step: what it would save, the outputs hold a moment later; a kill in between costs a few
+    // steps.
+    if (options.state != nullptr && done < report.steps && done - saved >= options.save_every) save();
+  }
+  report.finished = true;
+  report.seconds = seconds_since(began);
+  return report;
+}
+
+}  // namespace phonograd
