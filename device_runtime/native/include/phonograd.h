@@ -1,0 +1,124 @@
+/*
+ * phonograd's C ABI: train and evaluate a keyboard language model on the phone's own CPU.
+ *
+ * Contract
+ *   - Handles are opaque; each is made by one function and freed by one other. NULL is refused, not dereferenced
+ *     (freeing NULL does nothing).
+ *   - Every function that can fail returns a pg_status: 0 or one of the codes below. No exception crosses this border.
+ *   - pg_last_error() is the message of the last failure on the calling thread: one line that names the thing, what was
+ *     expected, what was found and the next step. It stays valid until the next failure on that thread.
+ *   - A handle is used by one thread at a time; different handles are independent. The engine runs its own threads.
+ *   - Strings are UTF-8 paths or names, NUL-terminated. Buffers are little-endian, dense, row-major, and stay the
+ *     caller's; shapes are given in the letters V (vocabulary), E (embedding), H (hidden), T (steps), B (minibatch).
+ */
+#ifndef PHONOGRAD_H
+#define PHONOGRAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PG_API __attribute__((visibility("default")))
+#else
+#define PG_API
+#endif
+
+/* Raised with every change that an older caller could not live with. */
+#define PG_ABI_VERSION 1
+
+typedef int pg_status;
+enum {
+  PG_OK = 0,
+  PG_BUG = 1,
+  PG_USAGE = 2,
+  PG_TEXT = 3,
+  PG_VOCABULARY = 4,
+  PG_ARTIFACTS = 5,
+  PG_WEIGHTS = 6,
+  PG_UPDATE = 7,
+  PG_UNSUPPORTED = 10,
+  PG_STORAGE = 11,
+  PG_TRAINING = 12,
+  PG_STATE = 16
+};
+
+typedef struct pg_engine pg_engine;
+typedef struct pg_graph pg_graph;
+typedef struct pg_state pg_state;
+
+typedef struct pg_options {
+  int32_t threads;      /* at least 1 */
+  int32_t pin_threads;  /* 0 or 1: thread i stays on the i-th CPU this process may use */
+  int32_t fuse;         /* 1; 0 runs every node by itself, for tests */
+  int32_t precision;    /* 0 fp32, 1 bf16, 2 bf16 emulated in fp32 arithmetic */
+  uint64_t seed;        /* of the dropout masks */
+  const char* kernels;  /* NULL: the best this CPU has; else a name from pg_kernels() */
+} pg_options;
+
+PG_API int32_t pg_abi_version(void);
+PG_API const char* pg_last_error(void);
+/* JSON: {"features": [...], "cores": n, "kernels": [names this CPU can run, best first], "bf16": "name" or null}. */
+PG_API const char* pg_cpu_info(void);
+
+/* Load an artifacts folder. weights: NULL for the folder's own, else a tensor file of the same shapes. */
+PG_API pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine);
+PG_API void pg_engine_close(pg_engine* engine);
+/* Recurrent states to zero: a new text begins. */
+PG_API pg_status pg_engine_reset(pg_engine* engine);
+/* One step: tokens and targets int64 [T,B], T and B as exported; target -1 is not counted. *loss is that before the
+   update. A loss that is not finite is returned as it is, and the weights stay as they were. */
+PG_API pg_status pg_engine_step(pg_engine* engine, const int64_t* tokens, const int64_t* targets, float learning_rate,
+                                float* loss);
+/* Scores float32 [T*B,V] into `scores` after tokens int64 [T,B], any T and B; states of its own, zeroed by reset. */
+PG_API pg_status pg_engine_logits(pg_engine* engine, const int64_t* tokens, int64_t T, int64_t B, float* scores);
+/* The trainable tensors, in the order of the manifest: count, then name, element count and a pointer into the engine
+   (float32, read-only for the caller, valid until close, changed by step). */
+PG_API int32_t pg_engine_parameters(const pg_engine* engine);
+PG_API pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char** name, int64_t* elements,
+                                     const float** data);
+/* The plan, for people; and the seconds of the last step by phase, as JSON. Valid until the next call on this engine. */
+PG_API pg_status pg_engine_plan(pg_engine* engine, const char** text);
+PG_API pg_status pg_engine_phases(pg_engine* engine, const char** json);
+
+/*
+ * Resumable training: a folder that holds what an epoch has changed so far, so that a killed process goes on where it was,
+ * to the same bits. FORMAT.md, "Training state". The folder is locked from open to close; the engine must outlive both.
+ *
+ * options: those the engine was opened with. stream int64 [tokens]: what the epoch trains on. These, the engine's model
+ * and the learning rate are the job; a state of another one is refused. restart: 0, or 1 to discard what is there.
+ */
+PG_API pg_status pg_state_open(pg_engine* engine, const pg_options* options, const char* folder, const int64_t* stream,
+                               int64_t tokens, double learning_rate, int32_t restart, pg_state** state);
+PG_API void pg_state_close(pg_state* state);
+/* Bring the engine, just reset, to where the saved state is. losses and step_seconds have room for `capacity` numbers;
+   *steps is how many were written: the steps done, 0 if no state was saved. */
+PG_API pg_status pg_state_resume(pg_state* state, double* losses, double* step_seconds, int64_t capacity,
+                                 int64_t* steps);
+/* Save durably how far the epoch is. If it fails, what was saved before is as it was. */
+PG_API pg_status pg_state_save(pg_state* state, const double* losses, const double* step_seconds, int64_t steps);
+/* Remove the saved state: the epoch's outputs are on disk. */
+PG_API pg_status pg_state_discard(pg_state* state);
+
+/*
+ * Any graph of the operators the engine knows: values by name. For models that are no language model (the MLP of paper
+ * P) and for tests of single operators. optimizer: NULL, or optimizer_model.onnx, and then run() updates parameters.
+ * weights: NULL, or a tensor file whose tensors are bound to the graph's inputs of the same names as parameters.
+ * With fuse = 0 every output of the graph can be read after run().
+ */
+PG_API pg_status pg_graph_open(const char* model, const char* optimizer, const char* weights, const pg_options* options,
+                               pg_graph** graph);
+PG_API void pg_graph_close(pg_graph* graph);
+PG_API pg_status pg_graph_set(pg_graph* graph, const char* name, const void* data, size_t bytes);
+PG_API pg_status pg_graph_run(pg_graph* graph, float learning_rate);
+/* A pointer to an output's or a parameter's values, its bytes, and its shape (up to 8 dimensions). */
+PG_API pg_status pg_graph_get(pg_graph* graph, const char* name, const void** data, size_t* bytes, int64_t* shape,
+                              int32_t* rank);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

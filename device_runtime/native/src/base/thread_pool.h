@@ -1,0 +1,73 @@
+// Threads that live as long as the engine and work on one task at a time.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace phonograd {
+
+// `run` is called by one thread at a time, the caller being thread 0 of the task. No call but the constructor allocates.
+class ThreadPool {
+ public:
+  // threads >= 1 in all, the caller's included. pin: thread i stays on the i-th CPU this process may run on (the caller's
+  // own thread too). Throws Error(bug) if the system gives no thread.
+  ThreadPool(int threads, bool pin);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+
+  // task(thread) on every thread, thread in [0, threads()); returns when all are done. The task must not throw.
+  template <typename Task>
+  void run(Task&& task) {
+    run_raw([](void* context, int thread) { (*static_cast<std::remove_reference_t<Task>*>(context))(thread); }, &task);
+  }
+
+  // task(item, thread) for every item in [0, items), whichever thread is free taking the next: for work whose results do
+  // not depend on who does it.
+  template <typename Task>
+  void for_each(int64_t items, Task&& task) {
+    next_.store(0, std::memory_order_relaxed);
+    run([&](int thread) {
+      for (int64_t item; (item = next_.fetch_add(1, std::memory_order_relaxed)) < items;) task(item, thread);
+    });
+  }
+
+  // Inside a task: wait until every thread of it has come here. All threads must call it equally often.
+  void barrier();
+
+ private:
+  using RawTask = void (*)(void* context, int thread);
+  void run_raw(RawTask task, void* context);
+  void work(int thread);
+  void stop();
+  static void* start(void* argument);
+
+  struct Worker {
+    ThreadPool* pool;
+    int thread;
+    pthread_t handle;
+  };
+
+  int threads_;
+  std::vector<int> cpus_;  // empty unless pinned
+  std::vector<Worker> workers_;
+  RawTask task_ = nullptr;
+  void* context_ = nullptr;
+  std::atomic<uint32_t> generation_{0};  // of the task; workers wait for it to change
+  std::atomic<int> running_{0};          // workers that have not finished the task
+  std::atomic<bool> ending_{false};
+  std::atomic<int> arrived_{0};
+  std::atomic<uint32_t> barriers_passed_{0};
+  std::atomic<int64_t> next_{0};
+  std::atomic<int> asleep_{0};
+  pthread_mutex_t sleep_mutex_;
+  pthread_cond_t wake_;
+};
+
+}  // namespace phonograd

@@ -1,0 +1,151 @@
+// The C ABI: handles, statuses, and the border that no exception crosses.
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "capi/border.h"
+#include "capi/graph_handle.h"
+#include "engine/engine.h"
+#include "phonograd.h"
+
+using namespace phonograd;
+
+struct pg_engine {
+  Engine engine;
+  std::string text;  // the last plan or phases handed out
+};
+
+namespace {
+
+EngineOptions checked(const pg_options* options) {
+  border::require(options != nullptr, "options: NULL; expected a pg_options");
+  border::require(options->threads >= 1 && options->threads <= 1024,
+                  "threads: " + std::to_string(options->threads) + "; expected 1 to 1024");
+  border::require(options->precision >= 0 && options->precision <= 2,
+                  "precision: " + std::to_string(options->precision) + "; expected 0, 1 or 2");
+  EngineOptions result;
+  result.threads = options->threads;
+  result.pin_threads = options->pin_threads != 0;
+  result.fuse = options->fuse != 0;
+  result.precision = static_cast<Precision>(options->precision);
+  result.seed = options->seed;
+  if (options->kernels != nullptr) result.kernels = options->kernels;
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t pg_abi_version(void) { return PG_ABI_VERSION; }
+
+const char* pg_last_error(void) { return border::last_error().c_str(); }
+
+pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine) {
+  return border::guarded([&] {
+    border::require(folder != nullptr && engine != nullptr, "folder or engine: NULL");
+    *engine = nullptr;
+    *engine = new pg_engine{Engine(folder, weights == nullptr ? "" : weights, checked(options)), ""};
+  });
+}
+
+void pg_engine_close(pg_engine* engine) { delete engine; }
+
+pg_status pg_engine_reset(pg_engine* engine) {
+  return border::guarded([&] {
+    border::require(engine != nullptr, "engine: NULL");
+    engine->engine.reset();
+  });
+}
+
+pg_status pg_engine_step(pg_engine* engine, const int64_t* tokens, const int64_t* targets, float learning_rate, float* loss) {
+  return border::guarded([&] {
+    border::require(engine != nullptr && tokens != nullptr && targets != nullptr && loss != nullptr, "an argument is NULL");
+    *loss = engine->engine.step(tokens, targets, learning_rate);
+  });
+}
+
+pg_status pg_engine_logits(pg_engine* engine, const int64_t* tokens, int64_t T, int64_t B, float* scores) {
+  return border::guarded([&] {
+    border::require(engine != nullptr && tokens != nullptr && scores != nullptr, "an argument is NULL");
+    const float* found = engine->engine.logits(tokens, T, B);
+    std::memcpy(scores, found, static_cast<size_t>(T * B * engine->engine.manifest().vocabulary) * sizeof(float));
+  });
+}
+
+int32_t pg_engine_parameters(const pg_engine* engine) {
+  return engine == nullptr ? 0 : static_cast<int32_t>(engine->engine.parameters().size());
+}
+
+pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char** name, int64_t* elements,
+                              const float** data) {
+  return border::guarded([&] {
+    border::require(engine != nullptr && name != nullptr && elements != nullptr && data != nullptr, "an argument is NULL");
+    border::require(index >= 0 && index < pg_engine_parameters(engine), "parameter " + std::to_string(index) + ": none of that number");
+    const Parameter& parameter = engine->engine.parameters()[static_cast<size_t>(index)];
+    *name = parameter.name.c_str();
+    *data = parameter.data;
+    *elements = 1;
+    for (int64_t size : parameter.shape) *elements *= size;
+  });
+}
+
+pg_status pg_engine_plan(pg_engine* engine, const char** text) {
+  return border::guarded([&] {
+    border::require(engine != nullptr && text != nullptr, "an argument is NULL");
+    engine->text = engine->engine.plan_text();
+    *text = engine->text.c_str();
+  });
+}
+
+pg_status pg_engine_phases(pg_engine* engine, const char** json) {
+  return border::guarded([&] {
+    border::require(engine != nullptr && json != nullptr, "an argument is NULL");
+    engine->text = "{";
+    for (const PhaseTime& phase : engine->engine.phase_times()) {
+      engine->text += (engine->text.size() > 1 ? ", \"" : "\"") + phase.phase + "\": " + std::to_string(phase.seconds);
+    }
+    engine->text += "}";
+    *json = engine->text.c_str();
+  });
+}
+
+pg_status pg_graph_open(const char* model, const char* optimizer, const char* weights, const pg_options* options,
+                        pg_graph** graph) {
+  return border::guarded([&] {
+    border::require(model != nullptr && graph != nullptr, "model or graph: NULL");
+    *graph = nullptr;
+    *graph = new pg_graph(model, optimizer, weights, checked(options));
+  });
+}
+
+void pg_graph_close(pg_graph* graph) { delete graph; }
+
+pg_status pg_graph_set(pg_graph* graph, const char* name, const void* data, size_t bytes) {
+  return border::guarded([&] {
+    border::require(graph != nullptr && name != nullptr && data != nullptr, "an argument is NULL");
+    graph->set(name, data, bytes);
+  });
+}
+
+pg_status pg_graph_run(pg_graph* graph, float learning_rate) {
+  return border::guarded([&] {
+    border::require(graph != nullptr, "graph: NULL");
+    graph->run(learning_rate);
+  });
+}
+
+pg_status pg_graph_get(pg_graph* graph, const char* name, const void** data, size_t* bytes, int64_t* shape, int32_t* rank) {
+  return border::guarded([&] {
+    border::require(graph != nullptr && name != nullptr && data != nullptr && bytes != nullptr && shape != nullptr && rank != nullptr,
+                    "an argument is NULL");
+    const Tensor& tensor = graph->get(name);
+    border::require(tensor.shape.size() <= 8, "value '" + tensor.name + "': more than 8 dimensions");
+    *data = tensor.data;
+    *bytes = static_cast<size_t>(tensor.elements()) * size_of(tensor.type);
+    *rank = static_cast<int32_t>(tensor.shape.size());
+    for (size_t i = 0; i < tensor.shape.size(); ++i) shape[i] = tensor.shape[i];
+  });
+}
+
+}  // extern "C"

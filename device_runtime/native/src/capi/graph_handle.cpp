@@ -1,0 +1,63 @@
+#include "capi/graph_handle.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "capi/border.h"
+#include "engine/optimizer_model.h"
+#include "formats/onnx_reader.h"
+
+using namespace phonograd;
+
+pg_graph::pg_graph(const char* model, const char* optimizer, const char* weights, const EngineOptions& options)
+    : compute_(options.threads, options.pin_threads, kernel_set(options.kernels.c_str())), seed_(options.seed) {
+  if (options.precision != Precision::fp32) throw Error(Status::unsupported, "graphs run in fp32 only");
+  ProgramOptions how;
+  how.fuse = options.fuse;
+  how.updates = optimizer != nullptr;
+  if (how.updates) how.clip_norm = read_clip_norm(optimizer);
+  auto graph = std::make_unique<Graph>(onnx::read_model(model), FreeSizes{});
+  std::map<std::string, float*> memory;
+  if (weights != nullptr) {
+    file_ = std::make_unique<TensorFile>(weights);
+    for (const TensorSpec& spec : file_->specs()) {
+      const int value = graph->find(spec.name);
+      if (value < 0 || !graph->value(value).is_input || spec.dtype != "F32" || graph->value(value).shape != spec.shape) {
+        throw Error(Status::weights, file_->path() + ": tensor '" + spec.name + "' " + spec.dtype + " " +
+                                         to_text(spec.shape) + " is no input of " + model + " with that shape");
+      }
+    }
+    writable_ = file_->map_copy_on_write();
+    for (const TensorSpec& spec : file_->specs()) memory[spec.name] = reinterpret_cast<float*>(writable_ + spec.offset);
+  }
+  program_ = std::make_unique<Program>(std::move(graph), compute_, memory, how);
+}
+
+pg_graph::~pg_graph() {
+  if (writable_ != nullptr) munmap(writable_, file_->file_bytes());
+}
+
+void pg_graph::set(const char* name, const void* data, size_t bytes) {
+  Tensor* tensor = program_->find(name);
+  const int value = program_->graph().find(name);
+  border::require(tensor != nullptr && program_->graph().value(value).is_input,
+                  std::string("value '") + name + "': no input of that name, or nothing reads it");
+  const size_t expected = static_cast<size_t>(tensor->elements()) * size_of(tensor->type);
+  border::require(bytes == expected, std::string("input '") + name + "' " + to_text(tensor->shape) + ": " +
+                                         std::to_string(expected) + " bytes expected, found " + std::to_string(bytes));
+  std::memcpy(tensor->data, data, bytes);
+}
+
+void pg_graph::run(float learning_rate) {
+  Run run{compute_, learning_rate, seed_, steps_};
+  program_->run(run);
+  ++steps_;
+}
+
+const Tensor& pg_graph::get(const char* name) {
+  const Tensor* tensor = program_->find(name);
+  border::require(tensor != nullptr, std::string("value '") + name + "': none of that name has memory after a run" +
+                                         " (values between fused nodes have none)");
+  return *tensor;
+}

@@ -1,0 +1,29 @@
+// pg_graph: one graph of known operators with memory for its values, run by name.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/program.h"
+#include "formats/tensor_file.h"
+
+struct pg_graph {
+ public:
+  pg_graph(const char* model, const char* optimizer, const char* weights, const phonograd::EngineOptions& options);
+  ~pg_graph();
+  pg_graph(const pg_graph&) = delete;
+  pg_graph& operator=(const pg_graph&) = delete;
+
+  void set(const char* name, const void* data, size_t bytes);  // an input, all of it
+  void run(float learning_rate);
+  const phonograd::Tensor& get(const char* name);
+
+ private:
+  std::unique_ptr<phonograd::TensorFile> file_;
+  unsigned char* writable_ = nullptr;
+  phonograd::Compute compute_;
+  uint64_t seed_, steps_ = 0;
+  std::unique_ptr<phonograd::Program> program_;
+};

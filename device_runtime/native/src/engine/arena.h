@@ -1,0 +1,36 @@
+// Memory for the values of a step: each lives from its first use to its last, and values whose lives do not meet may
+// have the same place.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace phonograd {
+
+struct Lifetime {
+  size_t bytes = 0;
+  int first = 0, last = 0;  // numbers of the pieces of work that use it first and last
+  size_t offset = 0;        // where it was put
+};
+
+// Gives every lifetime its offset (a multiple of 64) and returns the bytes needed in all: largest first, each at the
+// lowest place that is free during its life.
+size_t lay_out(std::vector<Lifetime>& lifetimes);
+
+// Anonymous zeroed memory, 64-byte aligned, given back by the destructor. Pages cost nothing until touched.
+class Memory {
+ public:
+  explicit Memory(size_t bytes = 0);  // throws Error(bug) if the system has no more
+  ~Memory();
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&& other) noexcept;
+
+  unsigned char* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  unsigned char* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace phonograd

@@ -1,0 +1,216 @@
+#include "engine/engine.h"
+
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "engine/optimizer_model.h"
+#include "engine/program.h"
+#include "formats/onnx_reader.h"
+#include "formats/tensor_file.h"
+
+namespace phonograd {
+
+namespace {
+
+constexpr const char* kTeacherPrefix = "teacher.";
+
+Tensor& need(Program& program, const std::string& name, DataType type, const Shape& shape) {
+  Tensor* tensor = program.find(name);
+  if (tensor == nullptr || tensor->type != type || tensor->shape != shape) {
+    throw Error(Status::artifacts, program.graph().path() + ": value '" + name + "' " + to_text(shape) +
+                                       " expected, found " + (tensor == nullptr ? "none" : to_text(tensor->shape)) +
+                                       "; export the artifacts again");
+  }
+  return *tensor;
+}
+
+size_t bytes_of(const Tensor& tensor) { return static_cast<size_t>(tensor.elements()) * size_of(tensor.type); }
+
+// A recurrent state and the value it becomes.
+struct CarriedState {
+  Tensor *now, *next;
+  void carry() { std::memcpy(now->data, next->data, bytes_of(*now)); }
+  void clear() { std::memset(now->data, 0, bytes_of(*now)); }
+};
+
+}  // namespace
+
+struct Engine::Impl {
+  Manifest manifest;
+  EngineOptions options;
+  TensorFile file;
+  unsigned char* writable = nullptr;  // the weights, pages copied as they change
+  Compute compute;
+  std::map<std::string, float*> memory;  // of parameters by name, a teacher's included
+  std::vector<Parameter> parameters;
+  std::unique_ptr<Program> training, evaluation;
+  std::vector<CarriedState> states, evaluation_states;
+  std::vector<RecurrentState> training_states;
+  std::vector<PhaseTime> phases;
+  Tensor *tokens = nullptr, *targets = nullptr, *loss = nullptr;
+  int64_t evaluation_T = 0, evaluation_B = 0;
+  uint64_t steps = 0;
+
+  Impl(const std::string& folder, const std::string& weights, const EngineOptions& chosen);
+  ~Impl() {
+    if (writable != nullptr) munmap(writable, file.file_bytes());
+  }
+  void bind_weights();
+  void plan_training();
+  void plan_evaluation(int64_t T, int64_t B);
+};
+
+Engine::Impl::Impl(const std::string& folder, const std::string& weights, const EngineOptions& chosen)
+    : manifest(read_manifest(folder)), options(chosen),
+      file(weights.empty() ? manifest.path("weights.safetensors") : weights),
+      compute(chosen.threads, chosen.pin_threads, kernel_set(chosen.kernels.c_str())) {
+  if (chosen.precision != Precision::fp32) {
+    throw Error(Status::unsupported, "precision bf16: the engine has no bf16 kernels for this CPU yet; use --precision fp32");
+  }
+  bind_weights();
+  plan_training();
+}
+
+void Engine::Impl::bind_weights() {
+  if (file.specs().size() != manifest.tensors.size()) {
+    throw Error(Status::weights, file.path() + ": " + std::to_string(manifest.tensors.size()) + " tensors expected, found " +
+                                     std::to_string(file.specs().size()));
+  }
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    const TensorSpec& spec = file.at(tensor.name);
+    if (spec.dtype != "F32" || spec.shape != tensor.shape) {
+      throw Error(Status::weights, file.path() + ": tensor '" + tensor.name + "': F32 " + to_text(tensor.shape) +
+                                       " expected, found " + spec.dtype + " " + to_text(spec.shape));
+    }
+  }
+  // Every value is read once here anyway, to be checked; a NaN would spoil all others within a step.
+  std::vector<char> finite(file.specs().size(), 1);
+  compute.pool.for_each(static_cast<int64_t>(file.specs().size()), [&](int64_t i, int) {
+    const TensorSpec& spec = file.specs()[static_cast<size_t>(i)];
+    const auto* values = reinterpret_cast<const float*>(file.data(spec));
+    finite[static_cast<size_t>(i)] = std::isfinite(compute.kernels.sum_of_squares(spec.elements(), values));
+  });
+  file.release_pages();
+  for (size_t i = 0; i < finite.size(); ++i) {
+    if (!finite[i]) {
+      throw Error(Status::weights, file.path() + ": tensor '" + file.specs()[i].name +
+                                       "' holds NaN, infinite or huge values; expected finite weights");
+    }
+  }
+  writable = file.map_copy_on_write();
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    const TensorSpec& spec = file.at(tensor.name);
+    auto* values = reinterpret_cast<float*>(writable + spec.offset);
+    memory[tensor.name] = values;
+    // LwF's teacher is the model as it was sent (paper P, eq. 2): the same pages, never written to.
+    memory[kTeacherPrefix + tensor.name] = reinterpret_cast<float*>(const_cast<unsigned char*>(file.data(spec)));
+    parameters.push_back({tensor.name, tensor.shape, values});
+  }
+}
+
+void Engine::Impl::plan_training() {
+  ProgramOptions how;
+  how.fuse = options.fuse;
+  how.updates = true;
+  how.clip_norm = read_clip_norm(manifest.path("optimizer_model.onnx"));
+  auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("training_model.onnx")), FreeSizes{});
+  training = std::make_unique<Program>(std::move(graph), compute, memory, how);
+  const Shape window = {manifest.bptt, manifest.minibatch};
+  tokens = &need(*training, "tokens", DataType::int64, window);
+  targets = &need(*training, "targets", DataType::int64, window);
+  loss = &need(*training, "loss", DataType::float32, {});
+  for (const ManifestState& state : manifest.states) {
+    states.push_back({&need(*training, state.input, DataType::float32, state.shape),
+                      &need(*training, state.output, DataType::float32, state.shape)});
+    training_states.push_back({state.input, state.shape, states.back().now->floats()});
+  }
+  for (const PhaseSeconds& phase : training->phases()) phases.push_back({phase.phase, 0});
+}
+
+void Engine::Impl::plan_evaluation(int64_t T, int64_t B) {
+  constexpr int64_t kMostTokens = 1 << 20;
+  if (T < 1 || B < 1 || T > kMostTokens / B) {
+    throw Error(Status::usage, "evaluation window: " + std::to_string(T) + " steps of " + std::to_string(B) +
+                                   " columns; expected at least 1 of each and at most 2^20 tokens");
+  }
+  const bool same_columns = evaluation != nullptr && B == evaluation_B;
+  std::vector<std::vector<float>> carried;
+  if (same_columns) {
+    for (const CarriedState& state : evaluation_states) {
+      carried.emplace_back(state.now->floats(), state.now->floats() + state.now->elements());
+    }
+  }
+  evaluation_states.clear();
+  evaluation.reset();
+  auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("eval_model.onnx")), FreeSizes{{"T", T}, {"B", B}});
+  evaluation = std::make_unique<Program>(std::move(graph), compute, memory, ProgramOptions{options.fuse, false, 0});
+  evaluation_T = T;
+  evaluation_B = B;
+  need(*evaluation, "tokens", DataType::int64, {T, B});
+  need(*evaluation, "logits", DataType::float32, {T * B, manifest.vocabulary});
+  for (const ManifestState& state : manifest.states) {
+    if (state.input.rfind(kTeacherPrefix, 0) == 0) continue;
+    const Shape shape = {1, B, manifest.hidden};
+    evaluation_states.push_back({&need(*evaluation, state.input, DataType::float32, shape),
+                                 &need(*evaluation, state.output, DataType::float32, shape)});
+  }
+  for (size_t i = 0; i < carried.size(); ++i) {
+    std::memcpy(evaluation_states[i].now->data, carried[i].data(), carried[i].size() * sizeof(float));
+  }
+}
+
+Engine::Engine(const std::string& folder, const std::string& weights, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(folder, weights, options)) {}
+
+Engine::~Engine() = default;
+
+const Manifest& Engine::manifest() const { return impl_->manifest; }
+
+void Engine::reset() {
+  for (CarriedState& state : impl_->states) state.clear();
+  for (CarriedState& state : impl_->evaluation_states) state.clear();
+}
+
+float Engine::step(const int64_t* tokens, const int64_t* targets, float learning_rate) {
+  Impl& impl = *impl_;
+  std::memcpy(impl.tokens->data, tokens, bytes_of(*impl.tokens));
+  std::memcpy(impl.targets->data, targets, bytes_of(*impl.targets));
+  Run run{impl.compute, learning_rate, impl.options.seed, impl.steps};
+  impl.training->run(run);
+  for (size_t i = 0; i < impl.phases.size(); ++i) impl.phases[i].seconds = impl.training->phases()[i].seconds;
+  const float loss = *impl.loss->floats();
+  if (!std::isfinite(loss)) return loss;
+  for (CarriedState& state : impl.states) state.carry();
+  ++impl.steps;
+  return loss;
+}
+
+const float* Engine::logits(const int64_t* tokens, int64_t T, int64_t B) {
+  Impl& impl = *impl_;
+  if (impl.evaluation == nullptr || T != impl.evaluation_T || B != impl.evaluation_B) impl.plan_evaluation(T, B);
+  Tensor* input = impl.evaluation->find("tokens");
+  std::memcpy(input->data, tokens, bytes_of(*input));
+  Run run{impl.compute};
+  impl.evaluation->run(run);
+  for (CarriedState& state : impl.evaluation_states) state.carry();
+  return impl.evaluation->find("logits")->floats();
+}
+
+uint64_t Engine::steps_taken() const { return impl_->steps; }
+void Engine::set_steps_taken(uint64_t steps) { impl_->steps = steps; }
+std::vector<RecurrentState>& Engine::training_states() { return impl_->training_states; }
+const std::vector<Parameter>& Engine::parameters() const { return impl_->parameters; }
+const std::vector<PhaseTime>& Engine::phase_times() const { return impl_->phases; }
+std::string Engine::kernels_name() const { return impl_->compute.kernels.name; }
+const std::string& Engine::weights_path() const { return impl_->file.path(); }
+
+std::string Engine::plan_text() const {
+  return "kernels " + kernels_name() + ", " + std::to_string(impl_->compute.pool.threads()) + " threads\n" +
+         impl_->training->plan_text();
+}
+
+}  // namespace phonograd

@@ -1,0 +1,89 @@
+// The engine's C++ face: a language model from an artifacts folder, trained and evaluated window by window. The C ABI
+// (include/phonograd.h), and through it the phone command and Python, is a thin layer over this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/manifest.h"
+
+namespace phonograd {
+
+enum class Precision { fp32, bf16, bf16_emulated };
+
+struct EngineOptions {
+  int threads = 2;
+  uint64_t seed = 0;      // of the dropout masks
+  bool pin_threads = false;  // thread i to the i-th CPU this process may run on
+  bool fuse = true;       // false: every node by itself, for tests
+  Precision precision = Precision::fp32;
+  std::string kernels;    // "" : the best this CPU has; else a name that `kernel_sets()` lists
+};
+
+// Seconds of the last step by phase, in the order of the plan; the sum is the step.
+struct PhaseTime {
+  std::string phase;
+  double seconds = 0;
+};
+
+// Recurrent states of one text: the tensors named in the manifest, [1, B, H] each.
+struct RecurrentState {
+  std::string name;  // the graph's input
+  std::vector<int64_t> shape;
+  float* data = nullptr;  // owned by the engine, valid until it is destroyed
+};
+
+// One trainable tensor. `data` is the engine's own memory: float32, valid until the engine is destroyed, and changed by
+// step(). Untouched pages are still those of the weights file.
+struct Parameter {
+  std::string name;
+  std::vector<int64_t> shape;
+  float* data = nullptr;
+};
+
+// Not thread-safe: one caller at a time; it runs its own threads inside. No method but the constructor and the first
+// logits() of a shape allocates.
+class Engine {
+ public:
+  // Reads manifest, graphs and weights, plans, and allocates everything a step needs. `weights` "": the folder's own;
+  // else a tensor file of the same shapes, which an LwF teacher starts from too. Throws Error: artifacts, weights,
+  // unsupported.
+  Engine(const std::string& folder, const std::string& weights, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const Manifest& manifest() const;
+
+  // Recurrent states to zero: a new text begins.
+  void reset();
+
+  // Train on one window, tokens and targets [T,B] (target -1: not counted); the loss as the manifest defines it, before
+  // the update. Throws Error(training) for ids outside the vocabulary; a loss that is not finite is returned as it is,
+  // and then the weights are left as they were.
+  float step(const int64_t* tokens, const int64_t* targets, float learning_rate);
+
+  // Scores [T*B, V] after tokens [T,B], without dropout; carries recurrent states of its own, zeroed by reset() and by a
+  // change of B. The result is the engine's memory, valid until the next call.
+  const float* logits(const int64_t* tokens, int64_t T, int64_t B);
+
+  // The dropout masks' counter: steps taken since the engine was made. Saved and restored with a training state.
+  uint64_t steps_taken() const;
+  void set_steps_taken(uint64_t steps);
+
+  std::vector<RecurrentState>& training_states();
+  const std::vector<Parameter>& parameters() const;  // in the order of the manifest's tensor table
+  const std::vector<PhaseTime>& phase_times() const;
+  std::string plan_text() const;     // what runs, in order, and the arena: `phonograd inspect --plan`
+  std::string kernels_name() const;  // "avx2", "neon", ...
+  const std::string& weights_path() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace phonograd

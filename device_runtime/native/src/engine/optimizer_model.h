@@ -1,0 +1,11 @@
+// optimizer_model.onnx: gradient clipping, if any, and SGD.
+#pragma once
+
+#include <string>
+
+namespace phonograd {
+
+// The norm at which gradients are clipped, 0 for none. Throws Error(artifacts) for any other optimizer, naming the node.
+float read_clip_norm(const std::string& path);
+
+}  // namespace phonograd

@@ -1,0 +1,68 @@
+// The vector kernels of one instruction set: a table of functions, chosen once at start. All run on one thread, allocate
+// nothing, and are pure functions of their arguments, so they are safe to call from any thread.
+//
+// Results differ between sets by rounding only; within a set they depend on no thread count, because callers split the
+// work over outputs and never over a sum.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace phonograd {
+
+struct KernelSet {
+  const char* name;
+  int lanes;  // floats in a vector
+  int panel;  // columns of a packed panel of B: a whole number of vectors
+  int rows;   // rows of a micro-kernel's tile
+
+  // B [depth, columns], row stride ldb (ldb 1 and column stride ldc for a transposed B), as panels
+  // [ceil(columns / panel)][depth][panel], zero beyond `columns`. packed: ceil(columns / panel) * panel * depth floats.
+  void (*pack)(const float* B, ptrdiff_t row_stride, ptrdiff_t column_stride, int depth, int columns, float* packed);
+
+  // C[m, n] = alpha * sum_k A[m, k] B[k, n] + beta * C[m, n], m < M, n < N, k < depth. A's element (m, k) is
+  // A[m * a_row + k * a_column]; packed as pack() leaves it (N <= its columns); C's rows are ldc apart. beta is 0 or 1,
+  // and with 0 C is not read.
+  void (*multiply)(int M, int N, int depth, const float* A, ptrdiff_t a_row, ptrdiff_t a_column, const float* packed,
+                   float* C, ptrdiff_t ldc, float alpha, float beta);
+
+  // C[m, n] = beta * C[m, n] + sum_k A[m, k] X[n, k], both rows contiguous in k (rows a_row and x_row apart); for few
+  // columns N, as in one time step of B tokens, where packing X would cost as much as the product.
+  void (*multiply_rows)(int M, int N, int depth, const float* A, ptrdiff_t a_row, const float* X, ptrdiff_t x_row,
+                        float* C, ptrdiff_t ldc, float beta);
+
+  // Elementwise, in place allowed. Largest error over all floats, in units in the last place of the exact result, held by
+  // tests/native: exp 2, sigmoid 4, tanh 4 (exp: 0 below -87.3, infinity above 88.7; NaN stays NaN).
+  void (*exponential)(const float* x, float* y, size_t n);
+  void (*sigmoid)(const float* x, float* y, size_t n);
+  void (*hyperbolic_tangent)(const float* x, float* y, size_t n);
+
+  // One time step of an LSTM for one hidden unit's B columns. gates: rows i, o, f, c of [4, B] at stride gate_row, before
+  // the activation on entry, after it on return. c_before, c, h: [B].
+  void (*lstm_cell)(int B, float* gates, ptrdiff_t gate_row, const float* c_before, float* c, float* h);
+  // Its gradient. gates hold the activations on entry and the gradients of their inputs on return; dh: [B] of h; dc: [B]
+  // of c on entry, of c_before on return.
+  void (*lstm_cell_gradient)(int B, float* gates, ptrdiff_t gate_row, const float* c_before, const float* c,
+                             const float* dh, float* dc);
+
+  // Running maximum and sum of exponentials by column over rows of X [rows, columns]: on entry and return, per column,
+  // sum * exp(highest) is the sum of exp(X) over the rows seen. Start with highest = the lowest float, sum = 0.
+  void (*column_log_sum)(int rows, int columns, const float* X, ptrdiff_t ldx, float* highest, float* sum);
+  // The same state of two groups of rows, joined into the first.
+  void (*merge_log_sum)(int columns, float* highest, float* sum, const float* other_highest, const float* other_sum);
+  // X[r, n] = exp(X[r, n] - log_sum[n]) * scale[n], in place; row_sum[r] = the sum over n of the result.
+  void (*softmax_gradient)(int rows, int columns, float* X, ptrdiff_t ldx, const float* log_sum, const float* scale,
+                           float* row_sum);
+
+  // y += alpha * x
+  void (*add_scaled)(size_t n, float alpha, const float* x, float* y);
+  // Sum of squares, in double, in an order that depends on n only.
+  double (*sum_of_squares)(size_t n, const float* x);
+};
+
+// Sets that this CPU can run, best first; at least one. Names: "avx512", "avx2", "neon", "portable".
+const KernelSet* const* kernel_sets(size_t* count);
+// The best one, or the one of that name. Throws Error(unsupported) naming those there are.
+const KernelSet& kernel_set(const char* name = nullptr);
+
+}  // namespace phonograd

@@ -1,0 +1,14 @@
+// The kernels for whatever CPU the compiler's target is, without its extensions.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/kernel_set.h"
+
+#define PHONOGRAD_SET portable
+#define SET_NAME "portable"
+#define LANES 4
+#define ROWS 4
+#define VECTORS 2
+#define KERNEL_LAMBDA
+
+#include "kernels/kernels.inc"

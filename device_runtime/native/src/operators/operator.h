@@ -1,0 +1,135 @@
+// What an operator is to the engine: how a node of it is checked, and what runs it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "kernels/gemm.h"
+
+namespace phonograd {
+
+// Checks one node: arity, attributes, types and shapes of its inputs; gives its outputs theirs. Every refusal is an
+// Error(artifacts) that names file, node and operator.
+class NodeChecker {
+ public:
+  NodeChecker(Graph& graph, int node);
+  void check();
+
+  [[noreturn]] void refuse(const std::string& reason) const;
+  void require(bool good, const std::string& reason) const;
+
+  bool has_input(size_t index) const;
+  const Value& input(size_t index) const;  // refuses if it is left out
+  const Value& typed_input(size_t index, DataType type) const;
+  const Value& float_input(size_t index, size_t rank) const;
+  void require_shape(size_t index, const Shape& shape) const;
+  // The int64 values of an input that must be known while planning: an initializer, or the result of Shape.
+  const std::vector<int64_t>& integers(size_t index) const;
+
+  int64_t attribute(const char* name, int64_t otherwise) const;
+  float attribute_real(const char* name, float otherwise) const;
+  std::string attribute_text(const char* name, const char* otherwise) const;
+  std::vector<int64_t> attribute_integers(const char* name) const;  // empty if it is not there
+
+  bool has_output(size_t index) const;
+  void output(size_t index, DataType type, const Shape& shape);
+  void output_view(size_t index, size_t of_input, const Shape& shape);
+  void output_integers(size_t index, const std::vector<int64_t>& values);
+
+ private:
+  const onnx::Attribute* find(const char* name, onnx::Attribute::Kind kind) const;
+
+  Graph& graph_;
+  const Node& node_;
+};
+
+// A value's memory while the engine runs. `data` is set once, before the first run.
+struct Tensor {
+  std::string name;
+  DataType type = DataType::float32;
+  Shape shape;
+  void* data = nullptr;
+
+  int64_t elements() const { return element_count(shape); }
+  float* floats() const { return static_cast<float*>(data); }
+  int64_t* integers() const { return static_cast<int64_t*>(data); }
+  uint8_t* booleans() const { return static_cast<uint8_t*>(data); }
+};
+
+// What a run hands to every operator.
+struct Run {
+  Compute& compute;
+  float learning_rate = 0;
+  uint64_t seed = 0;
+  uint64_t step = 0;
+};
+
+// A parameter's gradient left as a product, sum over the N tokens of D[m, n] X[n, k]: the update adds it straight to the
+// parameter [M, K], so that it is never stored. Element (m, n) of D is d->floats()[m * d_row + n * d_column].
+struct Factors {
+  Tensor* d = nullptr;
+  ptrdiff_t d_row = 0, d_column = 0;
+  Tensor* x = nullptr;  // [N, K], row-major
+  int64_t M = 0, N = 0, K = 0;
+};
+
+// One planned piece of work. It holds the tensors it reads and writes; run() allocates nothing and does not throw,
+// except Error(training) for token ids that are out of range, before anything is changed.
+class Operator {
+ public:
+  virtual ~Operator() = default;
+  virtual void run(Run& run) = 0;
+  // For the plan: the phase it counts under, and what it does.
+  virtual const char* phase() const { return "other"; }
+  virtual std::string description() const = 0;
+  // The gradient that output `index` would hold, for an operator that was made without that output.
+  virtual Factors factors(size_t index) const;
+};
+
+// What an operator is made from: the node, its tensors, and scratch memory that lives while it runs.
+class NodeBuilder {
+ public:
+  virtual ~NodeBuilder() = default;
+  virtual Tensor* input(size_t index) = 0;   // nullptr if it is left out
+  virtual Tensor* output(size_t index) = 0;  // nullptr if it is left out, or nobody reads it
+  virtual Tensor* scratch(const std::string& name, int64_t floats) = 0;
+  virtual Tensor* kept(const std::string& name, int64_t floats) = 0;  // until the step has ended
+  virtual int number() const = 0;
+  virtual int64_t attribute(const char* name, int64_t otherwise) const = 0;
+  virtual float attribute_real(const char* name, float otherwise) const = 0;
+  virtual std::string attribute_text(const char* name, const char* otherwise) const = 0;
+  virtual const std::vector<int64_t>& integers(size_t index) const = 0;
+  virtual const Compute& compute() const = 0;
+};
+
+struct OperatorType {
+  const char* name;
+  const char* domain;
+  size_t fewest_inputs, most_inputs, most_outputs;
+  std::vector<const char*> attributes;
+  void (*check)(NodeChecker& node);
+  // nullptr for a view or a constant: nothing runs.
+  std::unique_ptr<Operator> (*make)(NodeBuilder& node);
+};
+
+// nullptr for an operator that the engine does not know.
+const OperatorType* find_operator(const std::string& name, const std::string& domain);
+
+// The tables that operators/*.cpp give, joined by find_operator.
+using OperatorTable = std::vector<OperatorType>;
+const OperatorTable& view_operators();
+const OperatorTable& elementwise_operators();
+const OperatorTable& reduction_operators();
+const OperatorTable& product_operators();
+const OperatorTable& loss_operators();
+const OperatorTable& embedding_operators();
+const OperatorTable& dropout_operators();
+const OperatorTable& lstm_operators();
+const OperatorTable& gru_operators();
+const OperatorTable& gradient_operators();
+
+}  // namespace phonograd

@@ -1,0 +1,76 @@
+#include "operators/recurrent.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace phonograd {
+
+RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bias, size_t first_state, size_t states) {
+  const Shape& x = node.float_input(0, 3).shape;
+  const Shape& r = node.float_input(2, 3).shape;
+  const RecurrentShape s{x[0], x[1], x[2], r[2]};
+  node.require_shape(1, {1, gates * s.H, s.E});
+  node.require_shape(2, {1, gates * s.H, s.H});
+  if (node.has_input(bias)) node.require_shape(bias, {1, 2 * gates * s.H});
+  for (size_t state = 0; state < states; ++state) {
+    node.float_input(first_state + state, 3);
+    node.require_shape(first_state + state, {1, s.B, s.H});
+  }
+  node.require(node.attribute("hidden_size", s.H) == s.H, "hidden_size does not fit R");
+  const std::string direction = node.attribute_text("direction", "forward");
+  node.require(direction == "forward", "direction '" + direction + "', expected forward");
+  return s;
+}
+
+void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor& x, const Tensor& w, const float* bias,
+                 float* G) {
+  const int64_t N = s.N(), rows = gates * s.H;
+  run.compute.pool.for_each((rows + 63) / 64, [&](int64_t item, int) {
+    for (int64_t m = item * 64; m < std::min(rows, (item + 1) * 64); ++m) {
+      std::fill_n(G + m * N, N, bias == nullptr ? 0.0f : bias[m]);
+    }
+  });
+  run.compute.gemm(rows, N, s.E, row_major(w.floats(), s.E), transposed(row_major(x.floats(), s.E)), G, N, 1, 1);
+}
+
+void states_before(const RecurrentShape& s, const float* h0, const float* y, float* before) {
+  const size_t step = static_cast<size_t>(s.B * s.H);
+  std::memcpy(before, h0, step * sizeof(float));
+  std::memcpy(before + step, y, step * static_cast<size_t>(s.T - 1) * sizeof(float));
+}
+
+void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const float* G, const Tensor& w, Tensor* dx) {
+  if (dx == nullptr) return;
+  run.compute.gemm(s.N(), s.E, gates * s.H, transposed(row_major(G, s.N())), row_major(w.floats(), s.E), dx->floats(), s.E);
+}
+
+void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw) {
+  if (dw != nullptr) run.compute.gemm(rows, columns, N, row_major(G, N), row_major(x, columns), dw->floats(), columns);
+}
+
+size_t packed_recurrent_size(const Compute& compute, int64_t rows, int64_t H) {
+  const int64_t panel = compute.kernels.panel;
+  return static_cast<size_t>((H + panel - 1) / panel * panel * rows);
+}
+
+void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* packed) {
+  const KernelSet& kernels = run.compute.kernels;
+  const int64_t panel = kernels.panel;
+  run.compute.pool.for_each((H + panel - 1) / panel, [&](int64_t item, int) {
+    kernels.pack(r + item * panel, H, 1, static_cast<int>(rows), static_cast<int>(std::min(panel, H - item * panel)),
+                 packed + item * panel * rows);
+  });
+}
+
+void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d, const float* packed,
+                     float* dh) {
+  const KernelSet& kernels = run.compute.kernels;
+  const int64_t panel = kernels.panel;
+  const Units panels = units_of((s.H + panel - 1) / panel, thread, run.compute.pool.threads());
+  const int64_t first = panels.first * panel, end = std::min(s.H, panels.end * panel);
+  if (first >= end) return;
+  kernels.multiply(static_cast<int>(s.B), static_cast<int>(end - first), static_cast<int>(rows), d, 1, s.B,
+                   packed + first * rows, dh + first, s.H, 1, 0);
+}
+
+}  // namespace phonograd

@@ -1,0 +1,46 @@
+// What the LSTM and GRU operators share. Inside an operator gates and cells lie unit by unit, tokens contiguous:
+// G [gates * H, N], C [H, N] with N = T * B and token t * B + b; hidden states lie as ONNX has them, Y [T, 1, B, H].
+#pragma once
+
+#include "operators/operator.h"
+
+namespace phonograd {
+
+struct RecurrentShape {
+  int64_t T, B, E, H;
+  int64_t N() const { return T * B; }
+};
+
+inline RecurrentShape recurrent_shape(const Tensor& x, const Tensor& r) {
+  return {x.shape[0], x.shape[1], x.shape[2], r.shape[2]};
+}
+
+// Checks X [T,B,E], W [1,gates*H,E], R [1,gates*H,H], B [1,2*gates*H] (at `bias`, may be left out), the initial states
+// [1,B,H] from input `first_state` on, and the attributes hidden_size, direction.
+RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bias, size_t first_state, size_t states);
+
+// A thread's share of H units, the same in every step, so that its rows of R stay in its own cache.
+struct Units {
+  int64_t first, end;
+};
+
+inline Units units_of(int64_t H, int thread, int threads) { return {H * thread / threads, H * (thread + 1) / threads}; }
+
+// G = W X^T + biases: the input side of all steps at once.
+void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor& x, const Tensor& w, const float* bias,
+                 float* G);
+
+// The hidden states before each token, [N, H]: h0, then Y without its last step.
+void states_before(const RecurrentShape& s, const float* h0, const float* y, float* before);
+
+// dX [N, E] = G^T W, and dense dW = G X, dR = G before where they are wanted.
+void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const float* G, const Tensor& w, Tensor* dx);
+void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw);
+
+// R [rows, H] packed in panels over its whole depth, and dh [B, H] = D^T R for one thread's panels, D [rows, B].
+size_t packed_recurrent_size(const Compute& compute, int64_t rows, int64_t H);
+void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* packed);
+void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d, const float* packed,
+                     float* dh);
+
+}  // namespace phonograd

@@ -1,0 +1,50 @@
+// The end of a step: clip the gradient of all parameters together, and take it from them (SGD).
+#pragma once
+
+#include <vector>
+
+#include "operators/operator.h"
+
+namespace phonograd {
+
+// A parameter and its gradient, in the form in which it was left.
+struct ParameterGradient {
+  enum class Form { dense, factored, rows };
+  Tensor* parameter = nullptr;
+  Form form = Form::dense;
+  Tensor* dense = nullptr;  // of the parameter's shape
+  Factors factors;
+  Tensor* ids = nullptr;   // rows: the N rows of the parameter [V, E] that
+  Tensor* rows = nullptr;  // these N gradients [N, E] belong to
+};
+
+class Update : public Operator {
+ public:
+  // loss: where the loss is, nullptr if the graph has none; if it is not finite nothing is changed. clip_norm: 0 for no
+  // clipping. scratch: scratch_floats(gradients).
+  Update(std::vector<ParameterGradient> gradients, Tensor* loss, float clip_norm, Tensor* scratch);
+
+  // Throws Error(training), before anything is changed, if the gradient's norm is not finite.
+  void run(Run& run) override;
+  const char* phase() const override { return "update"; }
+  std::string description() const override;
+
+  static int64_t scratch_floats(const std::vector<ParameterGradient>& gradients);
+
+ private:
+  double squared_norm(Run& run, const ParameterGradient& gradient);
+  double factored_squared_norm(Run& run, const Factors& factors);
+  void merge_rows(Run& run, ParameterGradient& gradient);
+  void apply(Run& run, const ParameterGradient& gradient, float rate);
+
+  std::vector<ParameterGradient> gradients_;
+  std::vector<std::vector<int64_t>> touched_;  // by gradient: its rows in rising order, each once, after merge_rows()
+  std::vector<size_t> touched_count_;
+  std::vector<std::vector<int64_t>> order_;
+  Tensor* loss_;
+  float clip_norm_;
+  Tensor* scratch_;
+  Tensor* gram_of_ = nullptr;  // whose D D^T the scratch memory holds
+};
+
+}  // namespace phonograd
