@@ -244,6 +244,8 @@ const TensorSpec& TensorFile::at(const std::string& name) const {
   throw Error(status_, path_ + ": tensor " + name + " expected, found " + (found.empty() ? "none" : found));
 }
 
+void TensorFile::release_pages() const { madvise(map_, size_, MADV_DONTNEED); }
+
 unsigned char* TensorFile::map_copy_on_write() const {
   void* map = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);
   if (map == MAP_FAILED) throw Error(status_, path_ + ": cannot be mapped: " + reason_of(errno));

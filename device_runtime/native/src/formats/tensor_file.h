@@ -42,6 +42,10 @@ class TensorFile {
   // (The file must not shrink while it is mapped: reading past its end raises SIGBUS.)
   const unsigned char* data(const TensorSpec& spec) const { return map_ + spec.offset; }
 
+  // Tell the system that the mapped pages are not needed for now: they leave this process's memory and come back from the
+  // file when they are read.
+  void release_pages() const;
+
   // A second mapping of the file, private and writable: changed pages are copied, the file never changes. Owned by the
   // caller, released with munmap(result, file_bytes()).
   unsigned char* map_copy_on_write() const;
