@@ -16,7 +16,7 @@ DT_NEEDED, DT_STRTAB, DT_STRSZ, DT_TEXTREL, DT_FLAGS = 1, 5, 10, 22, 30
 DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 DF_TEXTREL = 4
 SHT_DYNSYM, SHN_UNDEF, STB_LOCAL = 11, 0, 0
-MOST_ENTRIES = 1 << 16  # of any table: more is not a file of ours
+MOST_VERSIONS = 1000  # of one library: more is no file of ours
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class _Reader:
         self._data = data
 
     def _at(self, layout: str, offset: int) -> tuple[int, ...]:
-        if offset < 0:
-            raise ValueError(f"offset {offset}")
+        if not 0 <= offset <= len(self._data):
+            raise ValueError(f"a table points to byte {offset} of {len(self._data)}")
         return struct.unpack_from("<" + layout, self._data, offset)
 
     def read(self) -> ElfFile:
@@ -128,10 +128,10 @@ class _Reader:
         if DT_VERNEED not in dynamic:
             return versions
         at = self._offset(dynamic[DT_VERNEED][0])
-        for _ in range(min(dynamic[DT_VERNEEDNUM][0], MOST_ENTRIES)):
+        for _ in range(min(dynamic.get(DT_VERNEEDNUM, [0])[0], MOST_VERSIONS)):
             _, count, library, first, following = self._at("HHIII", at)
             names, entry = [], at + first
-            for _ in range(count):
+            for _ in range(min(count, MOST_VERSIONS)):
                 _, _, _, name, step = self._at("IHHII", entry)
                 names.append(self._text(strings + name))
                 entry += step

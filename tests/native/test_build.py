@@ -1,0 +1,219 @@
+"""The build on a small tree of sources, without the C++ library: quick, and independent of the engine."""
+
+import ctypes
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from device_runtime.errors import BuildError, MissingExtraError, StorageError
+from device_runtime.native_build import (
+    NATIVE,
+    build_host_command,
+    build_host_library,
+    build_phone_binary,
+    build_program,
+    check_host_library,
+    check_phone_binary,
+    command_sources,
+    engine_sources,
+)
+from device_runtime.native_build.compiler import KEPT_SECONDS, cache_folder
+from device_runtime.native_build.targets import ZIG_VERSION
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    "include/api.h": 'extern "C" __attribute__((visibility("default"))) int pg_answer(void);\n',
+    "src/base/number.h": "#pragma once\ninline int number() { return 41; }\nint helper(int x);\n",
+    "src/base/helper.cpp": '#include "base/number.h"\nint helper(int x) { return x + 1; }\n',
+    "src/capi.cpp": '#include "api.h"\n#include "base/number.h"\nint pg_answer(void) { return helper(number()); }\n',
+    "src/phone/main.cpp": '#include <stdio.h>\n#include "api.h"\nint main() { printf("%d\\n", pg_answer()); }\n',
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "native"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "tree"
+
+
+class Seen(list[str]):
+    """Hears the progress: the files that were compiled or taken, then the product."""
+
+    def __call__(self, done: int, total: int, file: str) -> None:
+        self.append(file)
+        assert done == len(self) <= total
+
+
+def answer(library: Path) -> int:
+    return int(ctypes.CDLL(str(library)).pg_answer())
+
+
+def objects(cache: Path) -> set[str]:
+    return {path.name for path in (cache / "objects").iterdir()}
+
+
+def test_a_library_exports_the_c_abi_and_is_built_once(tree: Path, cache: Path) -> None:
+    seen = Seen()
+    built = build_host_library(progress=seen, root=tree)
+    assert not built.cached
+    assert seen == ["helper.cpp", "capi.cpp", "libphonograd.so"]  # not phone/
+    assert answer(built.path) == 42
+    assert check_host_library(built.path).exports == ("pg_answer",)
+    again = build_host_library(progress=seen, root=tree)
+    assert (again.cached, again.path, len(seen)) == (True, built.path, 3)
+    assert built.path.is_relative_to(cache)
+
+
+def test_what_changed_is_compiled_again(tree: Path, cache: Path) -> None:
+    first = build_host_library(root=tree).path
+    before = objects(cache)
+    (tree / "src/base/helper.cpp").write_text('#include "base/number.h"\nint helper(int x) { return x + 2; }\n')
+    assert answer(build_host_library(root=tree).path) == 43
+    assert len(objects(cache) - before) == 1
+    (tree / "src/base/number.h").write_text(FILES["src/base/number.h"].replace("41", "50"))
+    assert answer(build_host_library(root=tree).path) == 52
+    assert len(objects(cache) - before) == 3
+    for name in ("src/base/helper.cpp", "src/base/number.h"):
+        (tree / name).write_text(FILES[name])
+    back = build_host_library(root=tree)
+    assert (back.cached, back.path) == (True, first)
+
+
+def test_builds_are_the_same_bytes_wherever_they_are_made(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [build(root=tree).path.read_bytes() for build in (build_host_library, build_phone_binary)]
+    elsewhere = Path(shutil.copytree(tree, tmp_path / "another" / "place"))
+    monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cold"))
+    monkeypatch.setenv("CPATH", str(tmp_path))
+    fresh = [build(fresh=True, root=elsewhere) for build in (build_host_library, build_phone_binary)]
+    assert [built.path.read_bytes() for built in fresh] == first
+    assert not any(built.cached for built in fresh)
+    assert not build_host_library(fresh=True, root=elsewhere).cached
+
+
+def test_a_phone_binary_is_what_every_phone_starts(tree: Path, tmp_path: Path) -> None:
+    built = build_phone_binary(tmp_path / "phone", root=tree)
+    assert built.path == tmp_path / "phone"
+    assert check_phone_binary(built.path).page_bytes == 16384
+    assert os.access(built.path, os.X_OK)
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+def test_the_phones_command_runs_on_the_host(tree: Path) -> None:
+    command = build_host_command(root=tree).path
+    assert subprocess.run([command], capture_output=True, check=True).stdout == b"42\n"
+
+
+def test_a_program_is_its_sources_and_the_headers_beside_them(tree: Path, tmp_path: Path) -> None:
+    tool = tmp_path / "tools" / "tool.cpp"
+    tool.parent.mkdir()
+    (tool.parent / "exit_code.h").write_text("#define EXIT_CODE 7\n")
+    tool.write_text('#include "base/number.h"\n#include "exit_code.h"\nint main() { return helper(EXIT_CODE); }\n')
+    sources = [tool, tree / "src/base/helper.cpp"]
+    assert subprocess.run([build_program("tool", sources, root=tree)], check=False).returncode == 8
+    (tool.parent / "exit_code.h").write_text("#define EXIT_CODE 9\n")
+    assert subprocess.run([build_program("tool", sources, root=tree)], check=False).returncode == 10
+
+
+def test_what_does_not_compile_is_named(tree: Path, cache: Path) -> None:
+    (tree / "src/capi.cpp").write_text("int f(int unused) { return 1; }\nint g() { return nowhere; }\n")
+    with pytest.raises(BuildError) as found:
+        build_host_library(root=tree)
+    first, *errors = str(found.value).splitlines()
+    assert first == f"{tree / 'src/capi.cpp'}: does not compile for x86_64-linux-gnu.2.17"
+    assert any("src/capi.cpp:1:" in line and "unused parameter" in line for line in errors)
+    assert any("src/capi.cpp:2:" in line and "'nowhere'" in line for line in errors)
+    assert not list(cache.rglob("*.partial"))
+    assert not list(cache.glob("libphonograd*"))
+
+
+def test_what_does_not_link_is_named(tree: Path, cache: Path) -> None:
+    (tree / "src/base/helper.cpp").write_text("")
+    with pytest.raises(BuildError, match=r"libphonograd.so: does not link(?s:.*)undefined symbol: helper\(int\)"):
+        build_host_library(root=tree)
+    assert sorted(path.name for path in cache.iterdir()) == ["objects"]
+
+
+def test_builds_at_once_do_not_disturb_each_other(tree: Path, cache: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        built = [future.result() for future in [pool.submit(build_host_library, root=tree) for _ in range(3)]]
+    assert len({result.path for result in built}) == 1
+    assert answer(built[0].path) == 42
+    assert not [path for path in cache.rglob("*") if path.suffix in {".partial", ".exports"}]
+
+
+def test_what_no_build_asked_for_in_a_week_is_removed(tree: Path, cache: Path) -> None:
+    kept = build_host_library(root=tree).path
+    stale, used = cache / "stale", cache / "objects" / "stale.o"
+    old = time.time() - KEPT_SECONDS - 60
+    for path in (stale, used, kept):
+        path.touch()
+        os.utime(path, (old, old))
+    assert build_host_library(root=tree).cached  # asked for: as good as new
+    build_host_command(root=tree)
+    assert kept.exists()
+    assert not stale.exists()
+    assert not used.exists()
+
+
+def test_another_compiler_is_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        version = "0.9.0"
+
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Other())
+    with pytest.raises(BuildError, match=rf"ziglang: version {ZIG_VERSION} expected, found 0.9.0; .*pip install"):
+        build_host_library(root=tree)
+
+    def missing(name: str) -> Sequence[object]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[build\]'"):
+        build_host_library(root=tree)
+
+
+def test_a_cache_that_cannot_be_made_is_named(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "file"))
+    with pytest.raises(StorageError, match=f"{tmp_path / 'file'}.*cannot write"):
+        build_host_library(root=tree)
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHONOGRAD_CACHE", "/somewhere")
+    assert cache_folder() == Path("/somewhere")
+    monkeypatch.delenv("PHONOGRAD_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert cache_folder() == Path("/xdg/phonograd")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache_folder() == Path("/home/someone/.cache/phonograd")
+
+
+def test_the_engine_is_all_but_the_command() -> None:
+    command = set(command_sources()) - set(engine_sources())
+    assert command
+    assert all(path.is_relative_to(NATIVE / "src/phone") for path in command)
+
+
+def test_one_version_of_the_compiler_everywhere() -> None:
+    pins = re.findall(r'"ziglang==([^"]+)"', (ROOT / "pyproject.toml").read_text())
+    assert pins == [ZIG_VERSION] * 2
