@@ -38,7 +38,8 @@ std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec,
       const size_t at = row * row_bytes;
       if (std::memcmp(old_bytes + at, new_bytes + at, row_bytes) != 0) moved.push_back(static_cast<uint32_t>(row));
     }
-    let_go(old_bytes + first * row_bytes, old_bytes + last * row_bytes);
+    // From the beginning: the kernel maps pages around the one that is read, so some of earlier pieces are back.
+    let_go(old_bytes, old_bytes + last * row_bytes);
   }
   return moved;
 }

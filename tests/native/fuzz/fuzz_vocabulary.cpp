@@ -1,0 +1,30 @@
+// libFuzzer target: any bytes as vocab.txt are refused with Error(vocabulary), or give words that find themselves.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "text/kss.h"
+#include "text/vocabulary.h"
+
+using namespace phonograd;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    const Vocabulary vocabulary(std::string(reinterpret_cast<const char*>(data), size), "fuzz");
+    const PrefixIndex index(vocabulary);
+    const std::vector<float> scores(static_cast<size_t>(vocabulary.size()));
+    size_t bytes = 0;
+    for (int64_t id = 0; id < vocabulary.size(); ++id) {
+      const std::string_view word = vocabulary.word(id);
+      if (vocabulary.id(word) != id) std::abort();
+      if (id > kEos && index.typed(id, scores.data()) != 0) std::abort();  // of equal scores none is greater
+      bytes += word.size() + 1;
+    }
+    if (bytes != size && bytes != size + 1) std::abort();
+  } catch (const Error& error) {
+    if (error.status() != Status::vocabulary) std::abort();
+  }
+  return 0;
+}
