@@ -34,8 +34,8 @@ def make_table(seed: int, whole: bool, hole: bool) -> Floats:
     """Scores [V,V] for TableScorer."""
     random = np.random.default_rng(seed)
     size = len(VOCABULARY)
-    table = random.integers(0, 4, (size, size)) if whole else random.normal(0, 3, (size, size))
-    table = table.astype(np.float32)
+    scores = random.integers(0, 4, (size, size)) if whole else random.normal(0, 3, (size, size))
+    table: Floats = scores.astype(np.float32)
     if hole:
         table[:, 5] = -np.inf  # "to", which the text then must not hold
     return table
