@@ -127,7 +127,7 @@ def bench_epoch(folder: Path, entries: Sequence[Entry], config: EpochBenchConfig
         minibatch=manifest.training.minibatch,
         bptt=manifest.training.bptt,
         clip_norm=manifest.training.clip_norm,
-        step_gflop=step_flop(manifest) / 1e9,
+        step_gflop=step_flop(manifest.model, manifest.training) / 1e9,
         weight_bytes=4 * manifest.model.parameters,
         sgemm_shape=ceiling_shape(manifest),
         sgemm_gflops=statistics.median(ceiling_rates),
@@ -168,7 +168,7 @@ def _measured(
 ) -> Measured:
     seconds = [turn.seconds for turn in turns]
     median = statistics.median(seconds)
-    work = step_flop(manifest) / 1e9
+    work = step_flop(manifest.model, manifest.training) / 1e9
     ratios = [own / other.seconds for own, other in zip(seconds, first, strict=True)]
     p10, p90 = np.percentile(seconds, (10, 90))
     loss = turns[-1].loss

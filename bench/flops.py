@@ -1,17 +1,17 @@
 """Arithmetic of a training step: multiply-adds counted twice."""
 
-from device_runtime.manifest import Manifest
+from device_runtime.manifest import Manifest, TrainingConfig
+from device_runtime.model_config import LanguageModelConfig
 
 PRODUCTS = 4  # of the ceiling's shape in one of its turns: about the arithmetic of a full-size step
 
 
-def step_flop(manifest: Manifest) -> int:
+def step_flop(model: LanguageModelConfig, training: TrainingConfig) -> int:
     """FLOP of one step of T·B tokens; 31.5e9 for the paper's model.
 
     Every weight but the embedding's takes part in one multiply-add per token forward and two backward; LwF's teacher
     adds its forward pass.
     """
-    model, training = manifest.model, manifest.training
     weights = model.parameters - model.vocabulary * model.embedding * (not model.tied)
     passes = 4 if training.loss == "lwf" else 3
     return 2 * passes * training.minibatch * training.bptt * weights

@@ -82,6 +82,20 @@ class TrainingError(PhonogradError):
     exit_code = 12
 
 
+class StateError(PhonogradError):
+    """A training state is damaged, in use by another process, or another job's."""
+
+    exit_code = 16
+
+
+class StoppedError(PhonogradError):
+    """A signal asked training to end; `exit_code` is a shell's for a process that it ended: 128 and its number."""
+
+    def __init__(self, message: str, signal_number: int):
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+
+
 class BuildError(PhonogradError):
     """The native engine does not compile, or what was built is not what it must be."""
 

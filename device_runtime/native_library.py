@@ -5,7 +5,7 @@ import functools
 import json
 import platform
 from collections.abc import Mapping
-from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from device_runtime.errors import (
     ArtifactsError,
     BuildError,
     PhonogradError,
+    StateError,
     StorageError,
     TextError,
     TrainingError,
@@ -38,6 +39,7 @@ ERRORS: Mapping[int, type[PhonogradError]] = {
         UnsupportedError,
         StorageError,
         TrainingError,
+        StateError,
     )
 }
 
@@ -84,6 +86,14 @@ PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "pg_engine_plan": (c_int, (c_void_p, POINTER(c_char_p))),
     "pg_engine_phases": (c_int, (c_void_p, POINTER(c_char_p))),
+    "pg_state_open": (
+        c_int,
+        (c_void_p, c_char_p, c_void_p, c_int64, c_double, c_int32, POINTER(c_void_p)),
+    ),
+    "pg_state_close": (None, (c_void_p,)),
+    "pg_state_resume": (c_int, (c_void_p, c_void_p, c_void_p, c_int64, POINTER(c_int64))),
+    "pg_state_save": (c_int, (c_void_p, c_void_p, c_void_p, c_int64)),
+    "pg_state_discard": (c_int, (c_void_p,)),
     "pg_graph_open": (c_int, (c_char_p, c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
     "pg_graph_close": (None, (c_void_p,)),
     "pg_graph_set": (c_int, (c_void_p, c_char_p, c_void_p, c_size_t)),

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from device_runtime.backends.base import Backend
-from device_runtime.errors import TextError, TrainingError
+from device_runtime.errors import StoppedError, TextError, TrainingError
 from device_runtime.manifest import TrainingConfig
 from device_runtime.rehearsal import TrainingText
+from device_runtime.training_state import SAVE_EVERY, Done, TrainingState
 from device_runtime.windows import windows
 
 
@@ -18,7 +19,8 @@ class EpochReport:
     """What one epoch did and cost.
 
     losses: nats a token, as they were before each step's update (LwF: of its own loss); step_seconds: wall time of each
-    step; peak_rss_bytes: of the whole process so far.
+    step; both of all steps, those before a resume included, and resumed_at is how many those are; seconds: of the
+    others, with the saving between them; peak_rss_bytes: of the whole process so far.
     """
 
     steps: int
@@ -33,6 +35,7 @@ class EpochReport:
     step_seconds: tuple[float, ...]
     seconds: float
     peak_rss_bytes: int
+    resumed_at: int = 0
 
 
 def train_epoch(
@@ -41,11 +44,16 @@ def train_epoch(
     text: TrainingText,
     learning_rate: float | None = None,
     progress: Callable[[int, int, float], None] | None = None,
+    state: TrainingState | None = None,
+    save_every: int = SAVE_EVERY,
+    stop: Callable[[], int] | None = None,
 ) -> EpochReport:
     """Train once over a text, from zero states. `progress` hears (steps done, steps in all, nats a token).
 
-    learning_rate None: the artifacts' own. Raises TextError if the text does not fill one window of B·T tokens,
-    TrainingError when a loss is not finite.
+    learning_rate None: the artifacts' own. `state` is resumed from, and saved to every `save_every` steps; `stop` is
+    asked between steps for the number of a signal that asks to end, 0 for none. Raises TextError if the text does not
+    fill one window of B·T tokens, TrainingError when a loss is not finite, StoppedError, with the state saved, when
+    `stop` says so, and what `TrainingState` raises.
     """
     rate = training.learning_rate if learning_rate is None else learning_rate
     window_tokens = training.minibatch * training.bptt
@@ -55,11 +63,19 @@ def train_epoch(
             f"{training.bptt}), found {len(text.stream)}; give more text"
         )
     layout = list(windows(text.stream, training.minibatch, training.bptt))
-    losses: list[float] = []
-    step_seconds: list[float] = []
     backend.reset()
+    done = state.resume(len(layout)) if state else Done()
+    losses, step_seconds = list(done.losses), list(done.step_seconds)
+    resumed_at = saved_at = len(losses)
     began = time.perf_counter()
-    for window in layout:
+    for window in layout[resumed_at:]:
+        number = stop() if stop else 0
+        if state and saved_at < len(losses) and (number or len(losses) - saved_at >= save_every):
+            state.save(losses, step_seconds)
+            saved_at = len(losses)
+        if number:
+            kept = "the state is saved: the same command goes on from here" if state else "nothing is kept"
+            raise StoppedError(f"interrupted after step {len(losses)} of {len(layout)}; {kept}", number)
         step_began = time.perf_counter()
         loss = backend.step(window, rate)
         step_seconds.append(time.perf_counter() - step_began)
@@ -85,4 +101,5 @@ def train_epoch(
         step_seconds=tuple(step_seconds),
         seconds=time.perf_counter() - began,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        resumed_at=resumed_at,
     )

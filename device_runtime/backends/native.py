@@ -41,6 +41,16 @@ class NativeBackend:
         )
         self._free = weakref.finalize(self, self._library.function("pg_engine_close"), self._handle.value)
 
+    @property
+    def library(self) -> NativeLibrary:
+        """The library that the engine is of."""
+        return self._library
+
+    @property
+    def handle(self) -> c_void_p:
+        """The engine's handle in that library."""
+        return self._handle
+
     @classmethod
     def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "NativeBackend":
         """See Backend.load."""

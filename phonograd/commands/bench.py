@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from phonograd.console import Console, output_options
 
 if TYPE_CHECKING:
     from bench.epoch import EpochBench
+    from device_runtime.model_config import LanguageModelConfig
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = EpochBenchConfig()
@@ -154,24 +156,29 @@ def _artifacts(console: Console, folder: Path | None) -> Iterator[Path]:
     if folder is not None:
         yield folder
         return
-    from bench.measuring import in_fresh_process
+    from export.presets import preset_named
 
     console.say(f"exporting {PRESET} with random weights")
     with tempfile.TemporaryDirectory() as place:
-        in_fresh_process(_export, Path(place))
-        yield Path(place) / "artifacts"
+        yield _random_artifacts(Path(place) / "artifacts", preset_named(PRESET).model)
 
 
-def _export(folder: Path) -> None:
+def _random_artifacts(folder: Path, model: "LanguageModelConfig") -> Path:
+    """A folder of random weights, written by another process: exporting takes memory that must not be counted."""
+    from bench.measuring import in_fresh_process
+
+    in_fresh_process(_export, folder, model)
+    return folder
+
+
+def _export(folder: Path, model: "LanguageModelConfig") -> None:
     from device_runtime.manifest import TrainingConfig
     from device_runtime.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
     from export.artifacts import export_artifacts
-    from export.presets import preset_named
     from export.torch_layout import seeded_weights
 
-    model = preset_named(PRESET).model
     words = Vocabulary((UNK_WORD, EOS_WORD, *(b"w%d" % number for number in range(model.vocabulary - 2))))
-    export_artifacts(folder / "artifacts", model, TrainingConfig(), seeded_weights(model, 0), words)
+    export_artifacts(folder, model, TrainingConfig(), seeded_weights(model, 0), words)
 
 
 @bench.command()
@@ -184,6 +191,41 @@ def aggregate(console: Console, preset: str, updates: tuple[int, ...]) -> None:
 
     rows = [dataclasses.asdict(result) for result in bench_aggregate(preset, updates, tuple(CODECS))]
     console.result(rows, ("Aggregation", rows))
+
+
+@bench.command("phone-cost")
+@click.option("--cpu", "cpus", multiple=True, default=("cortex-a53",), show_default=True, help="As qemu names it.")
+@click.option("--full-size", is_flag=True, help="Count the paper's model too, not only a small one: takes minutes.")
+@click.option(
+    "--against", type=PATH, help="A saved result: fail if a token takes over 2 % more instructions than there."
+)
+@save_option
+@output_options
+def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | None, save: Path | None) -> None:
+    """What training costs a phone, without one: instructions a token under qemu, cycles of the inner loop by llvm-mca.
+
+    Models have random weights. The seconds of an epoch that follow are a projection. Exit code 16 if --against fails.
+    """
+    from bench.phone_cost import SMALL, bench_phone, over_the_bar
+    from bench.results import rounded, save_result
+    from export.presets import preset_named
+
+    paper = preset_named(PRESET).model
+    with tempfile.TemporaryDirectory() as place:
+        models = [SMALL, paper] if full_size else [SMALL]
+        folders = [_random_artifacts(Path(place) / f"{number}", model) for number, model in enumerate(models)]
+        document = bench_phone(folders, paper, cpus, console.say)
+    kept = None if against is None else json.loads(against.read_text("utf-8"))
+    if save is not None:
+        save_result(save, document, repeated())
+    counts, loops = (
+        [{key: value for key, value in one.items() if key != "function"} for one in document[part]]
+        for part in ("counts", "loops")
+    )
+    console.result(document, ("Instructions", counts), ("Inner loop, and an epoch projected from it", loops))
+    over = [] if kept is None else over_the_bar(rounded(document), kept)
+    if over:
+        raise BenchError(f"bench: {'; '.join(over)}")
 
 
 @bench.command()

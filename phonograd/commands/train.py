@@ -1,5 +1,6 @@
 """`phonograd train` and `phonograd eval`: what a phone does, on this machine."""
 
+import contextlib
 import dataclasses
 import statistics
 from pathlib import Path
@@ -9,7 +10,9 @@ import click
 from device_runtime.backends import BACKENDS, DEFAULT_BACKEND, Backend
 from device_runtime.backends.base import PRECISIONS, BackendOptions, Precision
 from device_runtime.codecs import CODECS, DEFAULT_CODEC
+from device_runtime.errors import TrainingError, UsageError, WeightsError
 from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
+from device_runtime.training_state import SAVE_EVERY
 from phonograd.console import Console, output_options
 from phonograd.native_engine import build_on_first_use
 
@@ -58,6 +61,13 @@ weights_option = click.option(
 @click.option(
     "--round", "round_number", type=click.IntRange(1), default=1, show_default=True, help="The server's round."
 )
+@click.option("--state", type=PATH, help="Keep resumable state in this folder, and go on from it (native).")
+@click.option(
+    "--save-every",
+    type=click.IntRange(1),
+    help=f"Steps from one save of --state to the next.  [default: {SAVE_EVERY}]",
+)
+@click.option("--restart", is_flag=True, help="Discard what --state holds.")
 @output_options
 def train(  # click passes options by name
     console: Console,
@@ -76,21 +86,29 @@ def train(  # click passes options by name
     update_path: Path | None,
     codec: str,
     round_number: int,
+    state: Path | None,
+    save_every: int | None,
+    restart: bool,
 ) -> None:
     """Train one epoch on a user's text, as a phone does.
 
     With --rehearsal, general messages are mixed in at random until the user's share of the tokens is λ (paper P).
+    With --state, a run that was killed goes on where it was, to the same bits; SIGTERM and SIGINT end it after the
+    step that is running, saved, with exit code 143 and 130.
     """
-    from device_runtime.files import require_place, sha256_of_file
+    from device_runtime.files import require_place
     from device_runtime.rehearsal import mix
-    from device_runtime.tensor_file import TensorFile, check_finite, save_tensors
     from device_runtime.text import read_messages
     from device_runtime.trainer import train_epoch
-    from device_runtime.update_file import UpdateInfo, write_update
+    from device_runtime.training_state import TrainingState
     from device_runtime.vocabulary import Vocabulary
+    from phonograd.stopping import stop_signals
 
     if user_share is not None and rehearsal is None:
         raise click.UsageError("--user-share needs --rehearsal, the general text to mix in")
+    if state is None and (restart or save_every is not None):
+        raise click.UsageError("--save-every and --restart need --state, the folder they are about")
+    outputs = Outputs(weights, out, update_path, codec, round_number, seed)
     for path in filter(None, (out, update_path)):
         require_place(path)
     share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
@@ -98,41 +116,87 @@ def train(  # click passes options by name
     vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
     text = mix(read_messages(user), read_messages(rehearsal) if rehearsal else [], share, vocabulary, seed)
     engine = _start(console, backend, folder, weights, BackendOptions(threads, seed, pin_threads, precision))
-    with console.progress("training") as show:
-        report = train_epoch(
-            engine,
-            folder.manifest.training,
-            text,
-            lr,
-            lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
-        )
-    document = {
-        "backend": backend,
-        "threads": threads,
-        "precision": precision,
-        **dataclasses.asdict(report),
-        "seconds_per_step_median": statistics.median(report.step_seconds),
-        "loss_first": report.losses[0],
-        "loss_last": report.losses[-1],
-    }
-    if out or update_path:
-        trained = engine.weights()
-        for name, values in trained.items():
-            check_finite("trained weights", name, values)
-        if out:
-            document["weights"] = {"path": str(out), **dataclasses.asdict(save_tensors(out, trained))}
-        if update_path:
-            base = weights or folder.path(WEIGHTS)
-            base_sha256 = sha256_of_file(weights) if weights else folder.weights_sha256
-            info = UpdateInfo(base_sha256, round_number, report.tokens, codec, seed)
-            with TensorFile(base) as base_file:
-                written = write_update(update_path, base_file, trained, info)
-            document["update"] = {"path": str(update_path), "codec": codec, **dataclasses.asdict(written)}
+    rate = folder.manifest.training.learning_rate if lr is None else lr
+    with contextlib.ExitStack() as kept:
+        resumable, stop = None, None
+        if state is not None:
+            outputs.require_base_kept(folder)
+            stop = kept.enter_context(stop_signals())
+            resumable = kept.enter_context(TrainingState(engine, state, text.stream, rate, restart))
+        with console.progress("training") as show:
+            report = train_epoch(
+                engine,
+                folder.manifest.training,
+                text,
+                rate,
+                lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
+                resumable,
+                save_every or SAVE_EVERY,
+                stop,
+            )
+        document = {
+            "backend": backend,
+            "threads": threads,
+            "precision": precision,
+            **dataclasses.asdict(report),
+            "seconds_per_step_median": statistics.median(report.step_seconds),
+            "loss_first": report.losses[0],
+            "loss_last": report.losses[-1],
+            **outputs.write(folder, engine, report.tokens),
+        }
+        hidden = ("losses", "step_seconds", "weights", "update")
+        rows = [{"figure": key, "value": value} for key, value in document.items() if key not in hidden]
+        files = [{"file": kind, **document[kind]} for kind in ("weights", "update") if kind in document]
+        console.result(document, ("One epoch", rows), *([("Written", files)] if files else []))
+        if resumable is not None:
+            resumable.discard()  # last: a kill before this is a resume that ends in the same files
     engine.close()
-    hidden = ("losses", "step_seconds", "weights", "update")
-    rows = [{"figure": key, "value": value} for key, value in document.items() if key not in hidden]
-    files = [{"file": kind, **document[kind]} for kind in ("weights", "update") if kind in document]
-    console.result(document, ("One epoch", rows), *([("Written", files)] if files else []))
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """What `train` leaves, and what an update says of itself. base: the weights trained from, None for the folder's."""
+
+    base: Path | None
+    weights: Path | None
+    update: Path | None
+    codec: str
+    round_number: int
+    seed: int
+
+    def require_base_kept(self, folder: Artifacts) -> None:
+        """Raise UsageError if an output is the base itself: a run killed after writing it could not be resumed."""
+        base = self.base or folder.path(WEIGHTS)
+        for path in filter(None, (self.weights, self.update)):
+            if path.exists() and base.exists() and path.samefile(base):
+                raise UsageError(
+                    f"{path}: these are the weights that training starts from; with --state they must stay"
+                )
+
+    def write(self, folder: Artifacts, engine: Backend, tokens: int) -> dict[str, dict[str, object]]:
+        """Write what was asked for and describe it. Raises TrainingError if a weight is not finite, StorageError."""
+        from device_runtime.files import sha256_of_file
+        from device_runtime.tensor_file import TensorFile, check_finite, save_tensors
+        from device_runtime.update_file import UpdateInfo, write_update
+
+        if not (self.weights or self.update):
+            return {}
+        trained = engine.weights()
+        try:
+            for name, values in trained.items():
+                check_finite("trained weights", name, values)
+        except WeightsError as error:
+            raise TrainingError(f"{error}; lower the learning rate or clip (export --clip-norm)") from error
+        written: dict[str, dict[str, object]] = {}
+        if self.weights:
+            written["weights"] = {"path": str(self.weights), **dataclasses.asdict(save_tensors(self.weights, trained))}
+        if self.update:
+            base_sha256 = sha256_of_file(self.base) if self.base else folder.weights_sha256
+            info = UpdateInfo(base_sha256, self.round_number, tokens, self.codec, self.seed)
+            with TensorFile(self.base or folder.path(WEIGHTS)) as base_file:
+                file = write_update(self.update, base_file, trained, info)
+            written["update"] = {"path": str(self.update), "codec": self.codec, **dataclasses.asdict(file)}
+        return written
 
 
 @click.command("eval")

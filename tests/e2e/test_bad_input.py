@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -266,3 +267,22 @@ def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, 
         assert done.returncode == 10, done.stderr
         assert "pip install 'phonograd[export]'" in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_only_the_native_engine_has(phono: Run, workplace: Workplace) -> None:
+    arguments = ("train", workplace.artifacts, "--user", workplace.user, "--backend", "ort")
+    refused(phono(*arguments, "--precision", "bf16"), 2, "backend ort: precision fp32 expected, found bf16")
+    refused(phono(*arguments, "--pin-threads"), 2, "backend ort: pin_threads False expected")
+
+
+def test_no_place_for_the_phone_binary(phono: Run, tmp_path: Path) -> None:
+    refused(phono("build-phone", "--out", tmp_path / "nowhere" / "phone"), 11, tmp_path / "nowhere", "no folder")
+
+
+def test_a_compiler_of_another_version(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def distribution(name: str) -> SimpleNamespace:
+        return SimpleNamespace(version="0.1")
+
+    monkeypatch.setattr("importlib.metadata.distribution", distribution)
+    refused(phono("build-phone", "--force", "--out", tmp_path / "phone"), 15, "ziglang: version", "found 0.1")
+    assert not list(tmp_path.iterdir())

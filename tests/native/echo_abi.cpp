@@ -112,6 +112,20 @@ pg_status pg_engine_phases(pg_engine*, const char** json) {
   return PG_OK;
 }
 
+pg_status pg_state_open(pg_engine*, const char*, const int64_t*, int64_t, double, int32_t, pg_state**) {
+  return closed();
+}
+void pg_state_close(pg_state*) {}
+pg_status pg_state_resume(pg_state*, double*, double*, int64_t, int64_t*) {
+  return closed();
+}
+pg_status pg_state_save(pg_state*, const double*, const double*, int64_t) {
+  return closed();
+}
+pg_status pg_state_discard(pg_state*) {
+  return closed();
+}
+
 pg_status pg_graph_open(const char* model, const char*, const char*, const pg_options*, pg_graph** graph) {
   if (const pg_status status = failed(model)) return status;
   ++open_handles;

@@ -88,11 +88,11 @@ PG_API pg_status pg_engine_phases(pg_engine* engine, const char** json);
  * Resumable training: a folder that holds what an epoch has changed so far, so that a killed process goes on where it was,
  * to the same bits. FORMAT.md, "Training state". The folder is locked from open to close; the engine must outlive both.
  *
- * options: those the engine was opened with. stream int64 [tokens]: what the epoch trains on. These, the engine's model
- * and the learning rate are the job; a state of another one is refused. restart: 0, or 1 to discard what is there.
+ * stream int64 [tokens]: what the epoch trains on. It, the learning rate, and the engine's model and options are the job;
+ * a state of another one is refused. restart: 0, or 1 to discard what is there.
  */
-PG_API pg_status pg_state_open(pg_engine* engine, const pg_options* options, const char* folder, const int64_t* stream,
-                               int64_t tokens, double learning_rate, int32_t restart, pg_state** state);
+PG_API pg_status pg_state_open(pg_engine* engine, const char* folder, const int64_t* stream, int64_t tokens,
+                               double learning_rate, int32_t restart, pg_state** state);
 PG_API void pg_state_close(pg_state* state);
 /* Bring the engine, just reset, to where the saved state is. losses and step_seconds have room for `capacity` numbers;
    *steps is how many were written: the steps done, 0 if no state was saved. */

@@ -4,16 +4,11 @@
 #include <string>
 
 #include "capi/border.h"
+#include "capi/engine_handle.h"
 #include "capi/graph_handle.h"
-#include "engine/engine.h"
 #include "phonograd.h"
 
 using namespace phonograd;
-
-struct pg_engine {
-  Engine engine;
-  std::string text;  // the last plan or phases handed out
-};
 
 namespace {
 
@@ -45,7 +40,8 @@ pg_status pg_engine_open(const char* folder, const char* weights, const pg_optio
   return border::guarded([&] {
     border::require(folder != nullptr && engine != nullptr, "folder or engine: NULL");
     *engine = nullptr;
-    *engine = new pg_engine{Engine(folder, weights == nullptr ? "" : weights, checked(options)), ""};
+    const EngineOptions chosen = checked(options);
+    *engine = new pg_engine{Engine(folder, weights == nullptr ? "" : weights, chosen), chosen, ""};
   });
 }
 

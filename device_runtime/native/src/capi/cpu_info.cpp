@@ -3,11 +3,9 @@
 
 #include <string>
 
+#include "kernels/cpu_features.h"
 #include "kernels/kernel_set.h"
 #include "phonograd.h"
-#if defined(__aarch64__)
-#include <sys/auxv.h>
-#endif
 
 namespace {
 
@@ -16,21 +14,16 @@ std::string features() {
   const auto add = [&list](const char* name, bool there) {
     if (there) list += std::string(list.empty() ? "\"" : ", \"") + name + "\"";
   };
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  add("avx2", __builtin_cpu_supports("avx2"));
-  add("fma", __builtin_cpu_supports("fma"));
-  add("avx512f", __builtin_cpu_supports("avx512f"));
-  add("avx512bf16", __builtin_cpu_supports("avx512bf16"));
-#elif defined(__aarch64__)
-  const unsigned long hwcap = getauxval(AT_HWCAP), hwcap2 = getauxval(AT_HWCAP2);
-  add("asimd", (hwcap >> 1) & 1);
-  add("asimdhp", (hwcap >> 10) & 1);
-  add("asimddp", (hwcap >> 20) & 1);
-  add("sve", (hwcap >> 22) & 1);
-  add("i8mm", (hwcap2 >> 13) & 1);
-  add("bf16", (hwcap2 >> 14) & 1);
-#endif
+  const phonograd::CpuFeatures& cpu = phonograd::cpu_features();
+  add("avx2", cpu.avx2);
+  add("fma", cpu.fma);
+  add("avx512", cpu.avx512);
+  add("avx512_bf16", cpu.avx512_bf16);
+  add("neon", cpu.neon);
+  add("half", cpu.half);
+  add("dot", cpu.dot);
+  add("i8mm", cpu.i8mm);
+  add("bf16", cpu.bf16);
   return list;
 }
 

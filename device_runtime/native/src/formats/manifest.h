@@ -8,8 +8,8 @@
 namespace phonograd {
 
 struct ManifestState {
-  std::string input;   // the graph's input
-  std::string output;  // and its value after the window
+  std::string input;           // the graph's input
+  std::string output;          // and its value after the window
   std::vector<int64_t> shape;  // [1, B, H]
 };
 
@@ -28,7 +28,7 @@ struct Manifest {
   int64_t minibatch = 0, bptt = 0;
   double learning_rate = 0;
   bool clipped = false;
-  double clip_norm = 0;  // 0 unless clipped
+  double clip_norm = 0;        // 0 unless clipped
   std::string loss;            // "ce" or "lwf"
   std::string loss_reduction;  // "sum_over_time" or "mean"
   double user_share = 0, dropout = 0;

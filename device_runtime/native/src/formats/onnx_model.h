@@ -22,8 +22,8 @@ struct Attribute {
 
 struct Node {
   std::string name;
-  std::string op;      // "Gemm"
-  std::string domain;  // "" or "com.microsoft"
+  std::string op;                    // "Gemm"
+  std::string domain;                // "" or "com.microsoft"
   std::vector<std::string> inputs;   // "" where an optional input is left out
   std::vector<std::string> outputs;  // likewise
   std::vector<Attribute> attributes;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/files.h"
@@ -147,8 +148,8 @@ class Header {
   }
 
   void check_layout(uint64_t data_bytes) {
-    std::stable_sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
-      return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+    std::sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
+      return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
     });
     uint64_t end = 0;
     for (const TensorSpec& spec : specs) {
@@ -244,7 +245,9 @@ const TensorSpec& TensorFile::at(const std::string& name) const {
   throw Error(status_, path_ + ": tensor " + name + " expected, found " + (found.empty() ? "none" : found));
 }
 
-void TensorFile::release_pages() const { madvise(map_, size_, MADV_DONTNEED); }
+void TensorFile::release_pages() const {
+  madvise(map_, size_, MADV_DONTNEED);
+}
 
 unsigned char* TensorFile::map_copy_on_write() const {
   void* map = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);

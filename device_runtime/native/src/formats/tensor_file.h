@@ -22,11 +22,13 @@ struct TensorSpec {
   size_t elements() const;  // product of shape; 1 for a scalar
 };
 
-// Read-only view of one file, mapped whole; pages load as they are touched. Not copyable. Const methods are thread-safe.
+// Read-only view of one file, mapped whole; pages load as they are touched. Not copyable. Const methods are
+// thread-safe.
 class TensorFile {
  public:
-  // Maps and checks the file. `status` is the status of the errors thrown (weights, update or bug: state), which name the
-  // file and what is wrong: unreadable, truncated, header above 1 MiB, hostile JSON, names, gaps, overlaps, trailing bytes.
+  // Maps and checks the file. `status` is the status of the errors thrown (weights, update or bug: state), which name
+  // the file and what is wrong: unreadable, truncated, header above 1 MiB, hostile JSON, names, gaps, overlaps,
+  // trailing bytes.
   explicit TensorFile(const std::string& path, Status status = Status::weights);
   ~TensorFile();
   TensorFile(const TensorFile&) = delete;
@@ -42,8 +44,8 @@ class TensorFile {
   // (The file must not shrink while it is mapped: reading past its end raises SIGBUS.)
   const unsigned char* data(const TensorSpec& spec) const { return map_ + spec.offset; }
 
-  // Tell the system that the mapped pages are not needed for now: they leave this process's memory and come back from the
-  // file when they are read.
+  // Tell the system that the mapped pages are not needed for now: they leave this process's memory and come back from
+  // the file when they are read.
   void release_pages() const;
 
   // A second mapping of the file, private and writable: changed pages are copied, the file never changes. Owned by the

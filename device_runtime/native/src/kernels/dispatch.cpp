@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/cpu_features.h"
 #include "kernels/kernel_set.h"
 
 namespace phonograd {
@@ -31,13 +32,9 @@ struct Available {
 
   Available() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool avx2_fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (avx2_fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
-      sets[count++] = &avx512::set;
-    }
-    if (avx2_fma) sets[count++] = &avx2::set;
+    const CpuFeatures& cpu = cpu_features();
+    if (cpu.avx512 && cpu.avx2 && cpu.fma) sets[count++] = &avx512::set;
+    if (cpu.avx2 && cpu.fma) sets[count++] = &avx2::set;
 #elif defined(__aarch64__)
     sets[count++] = &neon::set;
 #endif

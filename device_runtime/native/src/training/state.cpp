@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "base/files.h"
 #include "formats/json.h"
@@ -16,6 +18,8 @@
 namespace phonograd {
 namespace {
 
+constexpr std::chrono::milliseconds kLockPause(50);
+constexpr int kLockTries = 100;
 constexpr const char* kEmbedding = "embedding.weight";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
@@ -26,6 +30,16 @@ bool is_partial(const std::string& name) {
   const std::string begin = ".state.safetensors.", end = ".partial";
   return name.size() > begin.size() + end.size() && name.compare(0, begin.size(), begin) == 0 &&
          name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+// Lock a folder; 0 or errno. A process that was killed while it synced a file holds its lock until the disk is done,
+// and the one that takes its place may start sooner: it waits.
+int locked(int descriptor) {
+  for (int waited = 0;; ++waited) {
+    if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (errno != EINTR && (errno != EWOULDBLOCK || waited == kLockTries)) return errno;
+    std::this_thread::sleep_for(kLockPause);
+  }
 }
 
 // A killed save leaves its temporary file, as large as the state. Under the lock no other save is under way.
@@ -70,8 +84,8 @@ StateFolder::StateFolder(const std::string& path) : path_(path) {
   if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) refuse(path, "cannot be written: " + reason_of(errno));
   descriptor_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) refuse(path, "cannot be opened as a folder: " + reason_of(errno));
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    const int reason = errno;
+  const int reason = locked(descriptor_);
+  if (reason != 0) {
     close(descriptor_);
     if (reason != EWOULDBLOCK) refuse(path, "cannot be locked: " + reason_of(reason));
     throw Error(Status::state, path + ": another process trains with this state; let it end, or choose another folder");

@@ -53,8 +53,11 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     if (options.on_save) options.on_save(done, bytes, seconds_since(save_began));
   };
   while (done < report.steps) {
-    if (options.stop && options.stop()) {
-      if (options.state != nullptr && saved < done) save();
+    const bool stopping = options.stop && options.stop();
+    // Before the next step and not after the last one: what that would save, the outputs hold a moment later, and a
+    // kill in between costs a few steps.
+    if (options.state != nullptr && done > saved && (stopping || done - saved >= options.save_every)) save();
+    if (stopping) {
       report.seconds = seconds_since(began);
       return report;
     }
@@ -75,9 +78,6 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     progress.losses.push_back(loss);
     progress.step_seconds.push_back(seconds);
     if (options.on_step) options.on_step({done, report.steps, loss, seconds, predictions});
-    // Not after the last step: what it would save, the outputs hold a moment later; a kill in between costs a few
-    // steps.
-    if (options.state != nullptr && done < report.steps && done - saved >= options.save_every) save();
   }
   report.finished = true;
   report.seconds = seconds_since(began);

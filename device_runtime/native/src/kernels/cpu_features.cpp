@@ -1,0 +1,61 @@
+#include "kernels/cpu_features.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+namespace phonograd {
+
+namespace {
+
+#if defined(__x86_64__)
+
+// By hand: __builtin_cpu_supports finds nothing where the compiler's runtime is linked statically into a library.
+bool bit(unsigned value, int number) { return (value >> number & 1) != 0; }
+
+CpuFeatures detect() {
+  CpuFeatures found;
+  unsigned a, b, c, d;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !bit(c, 27)) return found;  // 27: the system uses XSAVE
+  const bool fma = bit(c, 12);
+  unsigned saved, high;
+  __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+  constexpr unsigned kAvx = 0x6, kAvx512 = 0xe6;
+  if ((saved & kAvx) != kAvx || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return found;
+  found.fma = fma;
+  found.avx2 = bit(b, 5);
+  found.avx512 = (saved & kAvx512) == kAvx512 && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
+  if (found.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) found.avx512_bf16 = bit(a, 5);
+  return found;
+}
+
+#elif defined(__aarch64__)
+
+CpuFeatures detect() {
+  // The kernel's numbers (asm/hwcap.h), which older headers lack in part.
+  const unsigned long capabilities = getauxval(AT_HWCAP), more = getauxval(AT_HWCAP2);
+  CpuFeatures found;
+  found.neon = true;
+  found.half = (capabilities >> 10 & 1) != 0;
+  found.dot = (capabilities >> 20 & 1) != 0;
+  found.i8mm = (more >> 13 & 1) != 0;
+  found.bf16 = (more >> 14 & 1) != 0;
+  return found;
+}
+
+#else
+
+CpuFeatures detect() { return {}; }
+
+#endif
+
+}  // namespace
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures found = detect();
+  return found;
+}
+
+}  // namespace phonograd

@@ -1,0 +1,15 @@
+// What this CPU, and the system on it, can run.
+#pragma once
+
+namespace phonograd {
+
+struct CpuFeatures {
+  // x86-64; the AVX-512 ones only where the system saves their registers
+  bool avx2 = false, fma = false, avx512 = false, avx512_bf16 = false;  // avx512: F, VL, BW and DQ
+  // AArch64
+  bool neon = false, half = false, dot = false, i8mm = false, bf16 = false;
+};
+
+const CpuFeatures& cpu_features();
+
+}  // namespace phonograd
