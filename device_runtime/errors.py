@@ -85,7 +85,7 @@ class TrainingError(PhonogradError):
 class StateError(PhonogradError):
     """A training state is damaged, in use by another process, or another job's."""
 
-    exit_code = 16
+    exit_code = 17
 
 
 class StoppedError(PhonogradError):

@@ -43,7 +43,7 @@ enum {
   PG_UNSUPPORTED = 10,
   PG_STORAGE = 11,
   PG_TRAINING = 12,
-  PG_STATE = 16
+  PG_STATE = 17
 };
 
 typedef struct pg_engine pg_engine;

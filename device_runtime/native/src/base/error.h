@@ -19,7 +19,7 @@ enum class Status : int {
   unsupported = 10,  // the CPU lacks what was asked for (--precision bf16)
   storage = 11,
   training = 12,  // a loss or weight left the finite numbers
-  state = 16,     // a training state is damaged, in use, or another job's
+  state = 17,     // a training state is damaged, in use, or another job's
 };
 
 // `what()` is one line that names the thing, what was expected, what was found, and the next step.
