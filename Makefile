@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench native wheel-test format clean
+.PHONY: demo test check bench native wheel-test phone-test format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -21,6 +21,10 @@ test: $(READY)
 # Builds the wheel, installs it without torch into a fresh environment, and runs a server's commands from it.
 wheel-test: $(READY)
 	$(VENV)/bin/pytest -m wheel
+
+# Debian's packages qemu-user and llvm-19 are needed.
+phone-test: $(READY)
+	$(VENV)/bin/pytest -m phone
 
 check: $(READY)
 	$(VENV)/bin/ruff format --check .

@@ -126,11 +126,15 @@ def _name(contestant: Mapping[str, Any]) -> str:
     return f"{contestant['name']} ({', '.join(own)})" if own else str(contestant["name"])
 
 
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
 def _kernels(document: Mapping[str, Any]) -> list[str]:
     rows = [
         [
             one["kernel"], one["set"], one["shape"], f"{one['median_seconds'] * 1e3:.3g}", f"{one['rate']:.3g}",
-            one["unit"], "-" if one["fraction_of_sgemm"] is None else f"{one['fraction_of_sgemm']:.0%}",
+            one["unit"], _or_dash(one["fraction_of_sgemm"], "{:.0%}"),
         ]
         for one in document["kernels"]
     ]  # fmt: skip
@@ -140,13 +144,14 @@ def _kernels(document: Mapping[str, Any]) -> list[str]:
 
 def _phone(document: Mapping[str, Any]) -> list[str]:
     counts = [
-        [one["model"], one["cpu"], f"{one['tokens']:,}", f"{one['instructions_per_token']:,.0f}"]
+        [one["model"], one["cpu"], f"{one['instructions_per_token']:,.0f}", f"{one['flop_per_instruction']:.2f}"]
         for one in document["counts"]
     ]
     loops = [
         [
             one["cpu"], one["function"], str(one["fmla"]), f"{one['instructions']}", f"{one['cycles']:.1f}",
-            f"{one['flop_per_cycle']:.2f}", f"{one['projected_epoch_seconds']:.0f}",
+            f"{one['flop_per_cycle']:.2f}", f"{one['projected_epoch_seconds']:.1f}",
+            _or_dash(one["projected_with_overhead_seconds"], "{:.1f}"),
         ]
         for one in document["loops"]
     ]  # fmt: skip
@@ -157,17 +162,18 @@ def _phone(document: Mapping[str, Any]) -> list[str]:
         f"`phonograd-phone` for aarch64, {document['binary_bytes']:,} bytes, one thread, under qemu-aarch64 "
         f"{document['qemu']}: instructions per trained token, loading taken off.",
         "",
-        *table({"model": "l", "cpu": "l", "tokens": "r", "instructions a token": "r"}, counts),
+        *table({"model": "l", "cpu": "l", "instructions a token": "r", "FLOP an instruction": "r"}, counts),
         "",
-        "The innermost loop of the matrix product with most multiply-adds, by llvm-mca, and what follows if a whole "
-        f"epoch ran as that loop does: **a projection, not a measurement**, for {phone['cores']} cores at "
-        f"{phone['ghz']} GHz, {document['epoch_gflop']:.0f} GFLOP an epoch, all cores always busy and memory never "
-        f"waited for. Popov et al. measured {phone['measured_epoch_seconds']:.0f} s on such a phone.",
+        "The innermost loop with most multiply-adds, by llvm-mca, and what follows if all arithmetic of an epoch "
+        f"({document['epoch_gflop']:.0f} GFLOP) ran as there, or, in the last column, if every instruction counted "
+        "above (of the paper's model) took as long as that loop's: **projections, not measurements**, for "
+        f"{phone['cores']} cores at {phone['ghz']} GHz, all always busy, memory never waited for. Popov et al. "
+        f"measured {phone['measured_epoch_seconds']:.0f} s on such a phone.",
         "",
         *table(
             {
                 "core": "l", "function": "l", "fmla": "r", "instructions": "r", "cycles": "r", "FLOP a cycle": "r",
-                "projected epoch, s": "r",
+                "projected epoch, s": "r", "all instructions, s": "r",
             },
             loops,
         ),

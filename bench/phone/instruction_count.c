@@ -1,0 +1,59 @@
+/* A plugin of qemu-user: counts the instructions that a program executes and writes their number to a file at its exit.
+ *
+ *     qemu-aarch64 -plugin instruction_count.so,out=FILE PROGRAM ...
+ *
+ * Exact for one thread; a translation block that faults half-way counts as whole. Debian ships no qemu-plugin.h, so the
+ * few declarations needed stand here; a callback per block exists in every version of the interface, so that
+ * PLUGIN_VERSION need only be one that this qemu accepts.
+ */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef uint64_t qemu_plugin_id_t;
+struct qemu_plugin_tb;
+enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
+
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb* tb);
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id,
+                                           void (*callback)(qemu_plugin_id_t, struct qemu_plugin_tb*));
+void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb* tb, void (*callback)(unsigned int, void*),
+                                          enum qemu_plugin_cb_flags flags, void* data);
+void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id, void (*callback)(qemu_plugin_id_t, void*), void* data);
+
+__attribute__((visibility("default"))) int qemu_plugin_version = PLUGIN_VERSION;
+
+static uint64_t executed;
+static char out[4096];
+
+static void on_execution(unsigned int cpu, void* data) {
+  (void)cpu;
+  executed += (uint64_t)(uintptr_t)data;
+}
+
+static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb* tb) {
+  (void)id;
+  void* instructions = (void*)(uintptr_t)qemu_plugin_tb_n_insns(tb);
+  qemu_plugin_register_vcpu_tb_exec_cb(tb, on_execution, QEMU_PLUGIN_CB_NO_REGS, instructions);
+}
+
+static void at_exit(qemu_plugin_id_t id, void* data) {
+  (void)id;
+  (void)data;
+  FILE* file = fopen(out, "w");
+  if (file == NULL) return;
+  fprintf(file, "%" PRIu64 "\n", executed);
+  fclose(file);
+}
+
+__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const void* info, int argc,
+                                                               char** argv) {
+  (void)info;
+  if (argc != 1 || strncmp(argv[0], "out=", 4) != 0 || strlen(argv[0] + 4) >= sizeof out) return 1;
+  strcpy(out, argv[0] + 4);
+  qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+  qemu_plugin_register_atexit_cb(id, at_exit, NULL);
+  return 0;
+}

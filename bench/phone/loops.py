@@ -1,0 +1,94 @@
+"""The hottest inner loop of a kernel, out of the compiler's assembly, and what llvm-mca says of it."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench.contestants import BenchError
+from bench.phone.tools import find_tool
+
+LANES = 4  # floats of a NEON register
+ITERATIONS = 1000
+LABEL = re.compile(r"^(\.?[A-Za-z_][\w.$]*):")
+BRANCH = re.compile(r"^\s+(?:b\.?\w*|cbn?z|tbn?z)\s.*?(\.L\w+)\s*$")
+CODE = re.compile(r"^\s+[a-z]")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop without a loop, or any other jump target, inside: the function it is in and its instructions."""
+
+    function: str
+    body: tuple[str, ...]
+
+    @property
+    def multiply_adds(self) -> int:
+        """fmla, fused multiply-adds of whole vectors."""
+        return sum(line.split()[0] == "fmla" for line in self.body)
+
+
+@dataclass(frozen=True)
+class LoopCost:
+    """Steady state of a loop on one core, operands always in the first-level cache. `cycles`: of one iteration."""
+
+    cpu: str
+    function: str
+    fmla: int
+    instructions: int
+    cycles: float
+
+    @property
+    def flop_per_cycle(self) -> float:
+        """Multiply-adds counted twice."""
+        return self.fmla * LANES * 2 / self.cycles
+
+    @property
+    def instructions_per_cycle(self) -> float:
+        """As it says."""
+        return self.instructions / self.cycles
+
+
+def inner_loops(assembly: str) -> Iterator[Loop]:
+    """Every innermost loop of aarch64 assembly (GNU syntax), in order."""
+    function, label, body = "", "", list[str]()
+    for line in assembly.splitlines():
+        if found := LABEL.match(line):
+            if not found[1].startswith(".L"):
+                function = plain_name(found[1])
+            label, body = found[1], []
+        elif CODE.match(line):
+            body.append(line.split("//")[0].strip())
+            branch = BRANCH.match(line.split("//")[0])
+            if branch and branch[1] == label:
+                yield Loop(function, tuple(body))
+
+
+def plain_name(symbol: str) -> str:
+    """The qualified name in a mangled symbol (_ZN, then each part with its length before it); others as they are."""
+    parts, rest = [], symbol.removeprefix("_ZN")
+    while rest != symbol and (length := re.match(r"\d+", rest)):
+        end = length.end() + int(length[0])
+        parts.append(rest[length.end() : end])
+        rest = rest[end:]
+    return "::".join(part for part in parts if not part.startswith("_GLOBAL__")) or symbol
+
+
+def hottest_loop(assembly: str) -> Loop:
+    """The innermost loop with most multiply-adds. Raises BenchError if there is none with any."""
+    loop = max(inner_loops(assembly), key=lambda loop: loop.multiply_adds, default=Loop("", ()))
+    if loop.multiply_adds == 0:
+        raise BenchError("bench: the assembly has no inner loop with fmla; is it an aarch64 kernel?")
+    return loop
+
+
+def loop_cost(loop: Loop, cpu: str) -> LoopCost:
+    """Ask llvm-mca. Raises UnsupportedError if it is not installed, BenchError if it refuses the code."""
+    mca = find_tool("llvm-mca-19 llvm-mca", "Debian's package llvm-19")
+    line = [mca, "-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={ITERATIONS}", "-json"]
+    done = subprocess.run(line, input="\n".join(loop.body), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"bench: llvm-mca: {done.stderr.strip() or done.returncode}")
+    summary = json.loads(done.stdout)["CodeRegions"][0]["SummaryView"]
+    return LoopCost(cpu, loop.function, loop.multiply_adds, len(loop.body), summary["TotalCycles"] / ITERATIONS)

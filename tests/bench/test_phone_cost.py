@@ -1,0 +1,145 @@
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench.contestants import BenchError
+from bench.phone.instructions import Counter, instruction_counter
+from bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
+from bench.phone.tools import find_tool
+from bench.phone_cost import CORES, count_instructions, kernel_loop, over_the_bar, projected_seconds
+from bench.results import render
+from device_runtime.errors import UnsupportedError
+from device_runtime.native_build.compiler import find_zig
+
+# An outer loop around two inner ones, as the compiler writes them.
+ASSEMBLY = """
+	.text
+_ZN9phonograd4neon12_GLOBAL__N_18multiplyEiii: // @name
+	.cfi_startproc
+	cbz	w0, .LBB1_9
+.LBB1_1:                                // =>This Loop Header: Depth=1
+	mov	x1, x2
+.LBB1_2:                                //   Parent Loop BB1_1 Depth=1
+	fmla	v1.4s, v10.4s, v12.4s
+	subs	x8, x8, #1
+	b.ne	.LBB1_2
+// %bb.3:
+	mov	x3, x4
+.LBB1_4:
+	ld1r	{ v12.4s }, [x10], x1
+	fmla	v1.4s, v10.4s, v12.4s
+	fmla	v2.4s, v10.4s, v12.s[0]  // comment with .LBB1_1
+	cbnz	x8, .LBB1_4
+	tbz	w9, #0, .LBB1_1
+.LBB1_9:
+	ret
+plain:
+.LBB2_1:
+	fadd	v1.4s, v10.4s, v12.4s
+	b	.LBB2_1
+"""
+
+
+def test_inner_loops_are_found_and_the_hottest_has_most_multiply_adds() -> None:
+    loops = list(inner_loops(ASSEMBLY))
+    assert [(loop.function, len(loop.body), loop.multiply_adds) for loop in loops] == [
+        ("phonograd::neon::multiply", 3, 1), ("phonograd::neon::multiply", 4, 2), ("plain", 2, 0),
+    ]  # fmt: skip
+    hottest = hottest_loop(ASSEMBLY)
+    assert hottest == loops[1]
+    assert hottest.body[-2:] == ("fmla\tv2.4s, v10.4s, v12.s[0]", "cbnz\tx8, .LBB1_4")
+    with pytest.raises(BenchError, match="no inner loop with fmla"):
+        hottest_loop("main:\n\tret\n")
+
+
+def test_names_are_read_out_of_symbols() -> None:
+    assert plain_name("_ZN9phonograd4neon3setE") == "phonograd::neon::set"
+    assert plain_name("main") == "main"
+
+
+def test_figures_of_a_loop() -> None:
+    cost = LoopCost("cortex-a55", "f", fmla=24, instructions=36, cycles=24.0)
+    assert cost.flop_per_cycle == 8
+    assert cost.instructions_per_cycle == 1.5
+    assert projected_seconds(4 * 2.31e9) == pytest.approx(1)
+
+
+def test_loading_is_taken_off_the_instructions_of_a_token(artifacts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def count(self: Counter, cpu: str, *command: str | Path) -> int:
+        seen.append((cpu, command[1:3]))
+        return 1_000_000 + 200 * 77 * int(command[4])
+
+    monkeypatch.setattr(Counter, "count", count)
+    found = count_instructions(Counter("qemu", "7.2", Path("p")), Path("binary"), artifacts, "cortex-a53")
+    assert found.instructions_per_token == 77
+    assert found.tokens == 600
+    assert seen == [("cortex-a53", ("bench", artifacts))] * 2
+
+
+def test_a_program_that_fails_is_not_counted(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="nothing under qemu left with code 1: it counted nothing"):
+        Counter("false", "7.2", tmp_path / "p.so").count("max", "nothing")
+
+
+def test_more_instructions_than_kept_are_told() -> None:
+    def document(**counts: float) -> dict[str, object]:
+        return {"counts": [{"model": name, "cpu": "max", "instructions_per_token": n} for name, n in counts.items()]}
+
+    assert over_the_bar(document(a=101.0, b=50.0), document(a=100.0, b=100.0, c=1.0)) == []
+    lines = over_the_bar(document(a=103.0, d=1.0), document(a=100.0))
+    assert lines == [
+        "a on max: 3.0% more instructions a token than 100", "d on max: never counted before; save it first",
+    ]  # fmt: skip
+
+
+def test_a_tool_that_is_missing_is_named_with_its_package() -> None:
+    with pytest.raises(UnsupportedError, match="no-such-qemu not found; install Debian's package x"):
+        find_tool("no-such-qemu other", "Debian's package x")
+
+
+def test_a_page_of_the_phone() -> None:
+    loop = {
+        "cpu": "cortex-a55", "function": "phonograd::neon::multiply", "fmla": 24, "instructions": 37, "cycles": 42.0,
+        "flop_per_cycle": 4.57, "projected_epoch_seconds": 14.94, "projected_with_overhead_seconds": None,
+    }  # fmt: skip
+    document = {
+        "kind": "phone", "command": "phonograd bench phone-cost", "binary_bytes": 931576, "qemu": "7.2.22",
+        "counts": [
+            {"model": "LSTM", "cpu": "max", "tokens": 600, "instructions_per_token": 5e5, "flop_per_instruction": 2.1}
+        ],
+        "loops": [loop], "epoch_gflop": 631.2,
+        "phone": {"cores": 4, "ghz": 2.31, "measured_epoch_seconds": 140.0},
+    }  # fmt: skip
+    page = render({"phone.json": json.loads(json.dumps(document))})
+    assert "| LSTM | max | 500,000 | 2.10 |" in page
+    assert "| cortex-a55 | phonograd::neon::multiply | 24 | 37 | 42.0 | 4.57 | 14.9 | - |" in page
+    assert "**projections, not measurements**" in page
+
+
+# Two, twice a thousand, and two.
+PROGRAM = """
+__attribute__((naked)) void _start(void) {
+  __asm__("mov x0, #0; mov x1, #1000; 1: subs x1, x1, #1; b.ne 1b; mov x8, #93; svc #0");
+}
+"""
+
+
+@pytest.mark.phone
+def test_instructions_are_counted_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "p.c").write_text(PROGRAM)
+    flags = ("-target", "aarch64-linux-musl", "-nostdlib", "-static", "-o", str(tmp_path / "p"))
+    subprocess.run([find_zig(), "cc", str(tmp_path / "p.c"), *flags], check=True)
+    with instruction_counter() as counter:
+        assert counter.count("cortex-a53", tmp_path / "p") == 2004
+
+
+@pytest.mark.phone
+def test_the_inner_loop_of_the_phone_build_has_a_cost() -> None:
+    costs = [loop_cost(kernel_loop(), core) for core in CORES]
+    # What one 128-bit and two 128-bit multiply-add units can do at the most.
+    for cost, most in zip(costs, (8, 16), strict=True):
+        assert 2 < cost.flop_per_cycle <= most
