@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench native wheel-test phone-test format clean
+.PHONY: demo test check bench bench-kernels results native wheel-test phone-test format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -41,6 +41,19 @@ native: $(READY)
 bench: $(READY)
 	$(VENV)/bin/phonograd bench epoch
 	$(VENV)/bin/phonograd bench aggregate
+
+# Each kernel by itself, on THREADS threads; SAVE=FILE keeps the result for the page.
+THREADS ?= 2
+bench-kernels: $(READY)
+	OPENBLAS_NUM_THREADS=$(THREADS) $(VENV)/bin/pytest bench/kernels -o addopts="-q --import-mode=importlib" \
+		-o python_files="bench_*.py" -o python_functions="bench_*" $(if $(SAVE),--save $(SAVE))
+
+# Measures everything anew, and makes bench/RESULTS.md of it; some 20 minutes on a quiet machine.
+results: $(READY)
+	$(VENV)/bin/phonograd bench epoch --all-variants --steps 20 --save bench/results/epoch.json
+	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
+	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json
+	$(VENV)/bin/phonograd bench results
 
 format: $(READY)
 	$(VENV)/bin/ruff format .

@@ -22,7 +22,6 @@ ROOT = Path(__file__).parent.parent
 
 PEERS = ("native", "ort", "torch", "executorch")
 TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
-PRECISIONS = ("fp32", "bf16", "bf16-emulated")
 
 
 class BenchError(PhonogradError):

@@ -123,6 +123,8 @@ def _epoch(document: Mapping[str, Any]) -> list[str]:
 def _name(contestant: Mapping[str, Any]) -> str:
     versions = contestant["about"].get("versions", {})
     own = [f"{name} {version}" for name, version in versions.items() if name != "numpy"]
+    if kernels := contestant["about"].get("kernels"):
+        own.append(f"{kernels} kernels")
     return f"{contestant['name']} ({', '.join(own)})" if own else str(contestant["name"])
 
 

@@ -10,6 +10,7 @@ from device_runtime.backends import load_backend
 from device_runtime.backends.base import BackendOptions
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import open_artifacts
+from device_runtime.native_library import load_library
 from device_runtime.windows import Window
 
 
@@ -24,6 +25,7 @@ class BackendContestant:
         self._learning_rate = artifacts.manifest.training.learning_rate
         self.about: Mapping[str, Any] = {
             "versions": version_of("numpy", "onnxruntime-training-cpu") if name == "ort" else version_of("phonograd"),
+            "kernels": load_library().cpu_info()["kernels"][0] if name == "native" else None,
             "libraries": {path.name: sha256_of_file(path) for path in _own_libraries()},
         }
 
@@ -36,7 +38,7 @@ def _own_libraries() -> list[Path]:
     """Our shared libraries in this process, whoever found and loaded them."""
     maps = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text("utf-8").splitlines())
     mapped = {Path(fields[5]) for fields in maps if len(fields) == 6}
-    return sorted(path for path in mapped if "phonograd" in path.name and ".so" in path.suffixes and path.is_file())
+    return sorted(path for path in mapped if "phonograd" in path.name and ".so" in path.name and path.is_file())
 
 
 def load(job: Job) -> BackendContestant:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.contestants import PEERS, PRECISIONS, TORCH_VARIANTS, BenchError, entries_of
+from bench.contestants import PEERS, TORCH_VARIANTS, BenchError, entries_of
 from bench.epoch import EpochBenchConfig
+from device_runtime.backends.base import PRECISIONS
 from device_runtime.codecs import CODECS
 from phonograd.console import Console, output_options
+from phonograd.native_engine import build_on_first_use
 
 if TYPE_CHECKING:
     from bench.epoch import EpochBench
@@ -116,6 +118,8 @@ def epoch(
         backends = (*backends, "executorch")
     entries = entries_of(backends, TORCH_VARIANTS if all_variants else variants, precision, executorch_python)
     config = dataclasses.replace(DEFAULTS, steps=steps, threads=threads)
+    if "native" in backends:
+        build_on_first_use(console)
     with _artifacts(console, artifacts) as folder:
         result = bench_epoch(folder, entries, config, console.say)
     document = as_document(result)

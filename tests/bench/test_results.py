@@ -20,7 +20,8 @@ EPOCH = {
         {
             "name": "native", "step_seconds": [0.15, 0.16], "median_seconds": 0.155, "p10_seconds": 0.151,
             "p90_seconds": 0.159, "gflops": 203.2, "fraction_of_sgemm": 0.921, "ratio": 1.0, "ratio_least": 1.0,
-            "peak_rss_bytes": 260000000, "own_rss_bytes": 230000000, "about": {"versions": {"phonograd": "0.1.0"}},
+            "peak_rss_bytes": 260000000, "own_rss_bytes": 230000000,
+            "about": {"versions": {"phonograd": "0.1.0"}, "kernels": "avx2"},
         },
     ],
 }  # fmt: skip
@@ -34,7 +35,10 @@ def test_a_page_of_an_epoch() -> None:
     page = render({"epoch.json": EPOCH})
     assert "## A step: LSTM 2x650, 30,000 words" in page
     assert "Some CPU (avx2, fma), 2 cores, Linux, Python 3.11.7; 2 threads." in page
-    assert "| native (phonograd 0.1.0) | 1.00 | 1.00 | 0.155 | 0.151 - 0.159 | 203 | 92% | 260 | 1.4 | 230 |" in page
+    assert (
+        "| native (phonograd 0.1.0, avx2 kernels) | 1.00 | 1.00 | 0.155 | 0.151 - 0.159 | 203 | 92% | 260 | 1.4 | 230 |"
+        in page
+    )
     assert "Left out: torch bf16 (no AVX512-BF16)." in page
     assert page.endswith("Repeat: `phonograd bench epoch` (`results/epoch.json`).\n")
 

@@ -1,0 +1,21 @@
+"""The products of a full-size training step: 200 tokens in 20 steps of 10, hidden size 650, 30,000 words."""
+
+import pytest
+
+from bench.kernels.conftest import Measure
+from bench.kernels.native import Kernel
+
+PRODUCTS = {
+    "logits": Kernel("gemm_nt", M=200, N=30_000, K=650),
+    "hidden-gradient": Kernel("gemm_nn", M=200, N=650, K=30_000),
+    "output-weights-gradient": Kernel("gemm_tn", M=30_000, N=650, K=200),
+    "lstm-input": Kernel("gemm_nt", M=200, N=2600, K=650),
+    "lstm-recurrent": Kernel("gemm_nt", M=10, N=2600, K=650),
+    "lstm-weights-gradient": Kernel("gemm_tn", M=2600, N=650, K=200),
+}
+
+
+@pytest.mark.parametrize("kernel", PRODUCTS.values(), ids=PRODUCTS)
+def bench_product(measure: Measure, kernel_set: str, kernel: Kernel) -> None:
+    """One product."""
+    measure(kernel_set, kernel)

@@ -1,0 +1,116 @@
+"""The fixture that benchmarks share: one kernel measured, a row for `--save`."""
+
+import os
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.environment import this_environment
+from bench.kernels.native import Ceiling, Kernel, NativeKernels
+from bench.results import save_result
+from device_runtime.errors import PhonogradError
+
+ROUNDS = 20
+THREADS = "OPENBLAS_NUM_THREADS"
+NATIVE = pytest.StashKey[NativeKernels]()
+ROWS = pytest.StashKey[list[dict[str, Any]]]()
+
+Measure = Callable[[str, Kernel], None]
+
+
+class Clock:
+    """What pytest-benchmark reads instead of the time: it goes on by the seconds that the engine measured itself."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since any moment."""
+        return self.now
+
+
+CLOCK = Clock()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """--save."""
+    parser.addoption("--save", type=Path, help="write the results here, for `phonograd bench results`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to begin without a number of threads for both sides, or without kernels to measure."""
+    if not os.environ.get(THREADS, "").isdigit():
+        raise pytest.UsageError(f"set {THREADS}, for the ceiling and the kernels alike, or run: make bench-kernels")
+    try:
+        config.stash[NATIVE] = NativeKernels()
+    except PhonogradError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.stash[ROWS] = []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A benchmark runs once for each set of kernels that this CPU has."""
+    if "kernel_set" in metafunc.fixturenames:
+        metafunc.parametrize("kernel_set", metafunc.config.stash[NATIVE].sets)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All are timed by CLOCK."""
+    for item in items:
+        item.add_marker(pytest.mark.benchmark(timer=CLOCK))
+
+
+@pytest.fixture(scope="session")
+def ceiling() -> Ceiling:
+    """The machine's rate."""
+    return Ceiling()
+
+
+@pytest.fixture
+def measure(benchmark: Any, ceiling: Ceiling, request: pytest.FixtureRequest) -> Measure:
+    """Measure a kernel of a set ROUNDS times; a product also as a fraction of the ceiling just before and after."""
+    threads = int(os.environ[THREADS])
+
+    def run(kernel_set: str, kernel: Kernel) -> None:
+        before = ceiling.gflops() if kernel.product else None
+        taken = request.config.stash[NATIVE].seconds(kernel_set, kernel, threads, ROUNDS)
+        replay = iter(taken)
+
+        def once() -> None:
+            CLOCK.now += next(replay)
+
+        benchmark.pedantic(once, rounds=ROUNDS, iterations=1)
+        median = statistics.median(taken)
+        rate = kernel.work / median
+        fraction = None if before is None else rate / statistics.mean((before, ceiling.gflops()))
+        benchmark.extra_info.update(rate=rate, unit=kernel.unit, fraction_of_sgemm=fraction)
+        request.config.stash[ROWS].append(
+            {
+                "kernel": kernel.name,
+                "set": kernel_set,
+                "shape": kernel.shape,
+                "median_seconds": median,
+                "rate": rate,
+                "unit": kernel.unit,
+                "fraction_of_sgemm": fraction,
+            }
+        )
+
+    return run
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep the rows of a run that went well."""
+    path, rows = session.config.getoption("--save"), session.config.stash[ROWS]
+    if path is not None and rows and exitstatus == 0:
+        document = {
+            "kind": "kernels",
+            "schema_version": 1,
+            "environment": vars(this_environment()),
+            "threads": int(os.environ[THREADS]),
+            "kernels": rows,
+        }
+        save_result(path, document, "make bench-kernels")

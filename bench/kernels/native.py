@@ -1,0 +1,91 @@
+"""Single kernels of the native engine, timed by the engine itself; and the machine's ceiling beside them."""
+
+import ctypes
+import statistics
+import time
+from ctypes import c_char_p, c_double, c_int, c_int32, c_int64
+from dataclasses import dataclass
+
+import numpy as np
+
+from device_runtime.errors import UnsupportedError
+from device_runtime.native_library import find_library, load_library
+
+ENTRY = "pg_bench_kernel"
+CEILING = (200, 650, 30_000)  # M, K, N of the output layer's product: B·T tokens, hidden size, vocabulary
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One measurement: a gemm C[M, N] += A[M, K] B[K, N] (nt: B given transposed, tn: A), or a map of N elements."""
+
+    name: str
+    M: int = 1
+    N: int = 1
+    K: int = 1
+
+    @property
+    def product(self) -> bool:
+        """Whether it is a matrix product."""
+        return self.name.startswith("gemm")
+
+    @property
+    def shape(self) -> str:
+        """M x K x N of a product, the elements of a map."""
+        return f"{self.M}x{self.K}x{self.N}" if self.product else f"{self.N}"
+
+    @property
+    def work(self) -> float:
+        """In units of 1e9: FLOP of a product, elements of a map."""
+        return (2 * self.M * self.N * self.K if self.product else self.N) / 1e9
+
+    @property
+    def unit(self) -> str:
+        """Of `work` by seconds."""
+        return "GFLOP/s" if self.product else "Gelement/s"
+
+
+class NativeKernels:
+    """The engine's entry for benchmarks. Raises UnsupportedError if the library has none."""
+
+    def __init__(self) -> None:
+        self.sets: tuple[str, ...] = tuple(load_library().cpu_info()["kernels"])
+        self._library = ctypes.CDLL(str(find_library()))
+        if not hasattr(self._library, ENTRY):
+            raise UnsupportedError(
+                f"{find_library().name}: function {ENTRY} expected, found none; build the engine of this checkout"
+            )
+        entry = self._library[ENTRY]
+        entry.restype = c_int
+        entry.argtypes = (c_char_p, c_char_p, c_int64, c_int64, c_int64, c_int32, c_int32, ctypes.POINTER(c_double))
+        self._entry = entry
+
+    def seconds(self, kernels: str, kernel: Kernel, threads: int, repeats: int) -> list[float]:
+        """Seconds of each of `repeats` calls, on operands made before. Raises UnsupportedError if it is refused."""
+        taken = (c_double * repeats)()
+        status = self._entry(
+            kernels.encode(), kernel.name.encode(), kernel.M, kernel.N, kernel.K, threads, repeats, taken
+        )
+        if status:
+            message = load_library().function("pg_last_error")().decode(errors="replace")
+            raise UnsupportedError(f"kernel {kernel.name} of {kernels}, {kernel.shape}: {message}")
+        return list(taken)
+
+
+class Ceiling:
+    """NumPy's OpenBLAS on the dominating product, in this process: OPENBLAS_NUM_THREADS says on how many threads."""
+
+    def __init__(self) -> None:
+        M, K, N = CEILING
+        random = np.random.default_rng(0)
+        self._a, self._b = (random.standard_normal(shape, np.float32) for shape in ((M, K), (K, N)))
+        self._c = np.empty((M, N), np.float32)
+
+    def gflops(self, repeats: int = 3) -> float:
+        """The median rate."""
+        rates: list[float] = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            np.matmul(self._a, self._b, out=self._c)
+            rates.append(2 * self._a.size * self._b.shape[1] / (time.perf_counter() - began) / 1e9)
+        return statistics.median(rates)

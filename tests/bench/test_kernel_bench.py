@@ -1,0 +1,81 @@
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.kernels import native
+from bench.kernels.native import Ceiling, Kernel, NativeKernels
+from device_runtime.errors import UnsupportedError
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_work_of_products_and_maps() -> None:
+    product = Kernel("gemm_nt", M=200, N=30_000, K=650)
+    assert (product.shape, product.unit, product.work) == ("200x650x30000", "GFLOP/s", pytest.approx(7.8))
+    assert (Kernel("exp", N=500).shape, Kernel("exp", N=500).work) == ("500", pytest.approx(5e-7))
+
+
+def test_the_ceiling_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "CEILING", (8, 16, 32))
+    assert Ceiling().gflops() > 0
+
+
+class FakeEngine:
+    def cpu_info(self):
+        return {"kernels": ["avx2", "portable"]}
+
+    def function(self, name):
+        return lambda: b"no such kernel"
+
+
+@pytest.fixture
+def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "load_library", FakeEngine)
+    monkeypatch.setattr(native, "find_library", lambda: Path("libc.so.6"))
+
+
+def test_a_library_without_the_entry_is_refused(fake_engine: None) -> None:
+    with pytest.raises(UnsupportedError, match=r"libc\.so\.6: function pg_bench_kernel expected, found none"):
+        NativeKernels()
+
+
+def test_the_entry_gets_its_arguments_and_its_refusal_is_told(
+    fake_engine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_int64] * 3, *[ctypes.c_int32] * 2,
+        ctypes.POINTER(ctypes.c_double),
+    )  # fmt: skip
+
+    def entry(kernels, kernel, M, N, K, threads, repeats, seconds):
+        if kernel != b"gemm_tn":
+            return 10
+        assert (kernels, M, N, K, threads) == (b"avx2", 2, 3, 4, 5)
+        for at in range(repeats):
+            seconds[at] = 1.5 + at
+        return 0
+
+    class Library:
+        pg_bench_kernel = signature(entry)
+
+        def __getitem__(self, name):
+            return getattr(self, name)
+
+    monkeypatch.setattr(native.ctypes, "CDLL", lambda path: Library())
+    kernels = NativeKernels()
+    assert kernels.sets == ("avx2", "portable")
+    assert kernels.seconds("avx2", Kernel("gemm_tn", M=2, N=3, K=4), 5, 2) == [1.5, 2.5]
+    with pytest.raises(UnsupportedError, match="kernel exp of avx2, 1: no such kernel"):
+        kernels.seconds("avx2", Kernel("exp"), 1, 1)
+
+
+def test_the_harness_asks_for_a_number_of_threads() -> None:
+    line = [sys.executable, "-m", "pytest", "bench/kernels", "-o", "addopts=--import-mode=importlib"]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": ""}
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "set OPENBLAS_NUM_THREADS" in done.stderr
