@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from device_runtime.native_build import build_program
+from tests.native.phone_command import Place, make_place
 
 BuildTool = Callable[[str, Sequence[Path]], Path]
 
@@ -14,3 +15,9 @@ BuildTool = Callable[[str, Sequence[Path]], Path]
 def build_tool() -> BuildTool:
     """`build_tool(name, sources)`: the program of these C++ sources, compiled for this machine."""
     return build_program
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The phone's command for this host, and artifacts and texts of a small model."""
+    return make_place(tmp_path_factory.mktemp("phone"))

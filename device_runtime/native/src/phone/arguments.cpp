@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "formats/json.h"
 
 namespace phonograd::phone {
 namespace {
@@ -129,8 +130,8 @@ double Arguments::real(const std::string& name, double absent, double above, dou
   char* end = nullptr;
   const double number = std::strtod(value.c_str(), &end);
   if (*end != '\0' || !std::isfinite(number) || number <= above || number > most) {
-    const std::string limit = most < 1e300 ? " and at most " + std::to_string(most) : "";
-    fail(name + " " + value + ": expected a number above " + std::to_string(above) + limit);
+    fail(name + " " + value + ": expected a number above " + json::number(above) + " and at most " +
+         json::number(most));
   }
   return number;
 }

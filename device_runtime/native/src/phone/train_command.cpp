@@ -16,6 +16,7 @@
 namespace phonograd::phone {
 namespace {
 
+constexpr double kMaxRate = 3.4e38;  // a float
 constexpr int64_t kMaxSeed = INT64_MAX;
 constexpr int kSignalled = 128;  // a shell's exit code of a process that a signal ended, plus the signal's number
 
@@ -129,7 +130,7 @@ int run(const Arguments& arguments) {
   if (arguments.has("--state")) folder.emplace(arguments.text("--state"));
 
   const Manifest manifest = read_manifest(arguments.positional());
-  const double learning_rate = arguments.real("--lr", manifest.learning_rate, 0, 1e300);
+  const double learning_rate = arguments.real("--lr", manifest.learning_rate, 0, kMaxRate);
   const TrainingText text = training_text(arguments, manifest, static_cast<uint64_t>(seed));
   require_window(manifest, static_cast<int64_t>(text.stream.size()));
   const Running running = start_engine(arguments, static_cast<uint64_t>(seed));

@@ -19,7 +19,7 @@ namespace phonograd {
 namespace {
 
 constexpr std::chrono::milliseconds kLockPause(50);
-constexpr int kLockTries = 100;
+constexpr int kLockTries = 60;
 constexpr const char* kEmbedding = "embedding.weight";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
