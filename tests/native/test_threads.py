@@ -1,0 +1,99 @@
+"""The weights do not depend on the number of threads, to the bit; between kernel sets they differ by rounding only."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from device_runtime.backends.base import BackendOptions
+from device_runtime.backends.native import NativeBackend
+from device_runtime.manifest import Artifacts, TrainingConfig
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.native_library import load_library
+from device_runtime.tensor_file import Array
+from device_runtime.vocabulary import Vocabulary
+from device_runtime.windows import IGNORED, Window
+from export.artifacts import export_artifacts
+from export.torch_layout import seeded_weights
+
+# Sizes that are no whole number of row blocks (96), panels or vectors, with several of each: N = 35 tokens.
+V, E, H, T, B = 300, 24, 40, 7, 5
+STEPS, LEARNING_RATE = 6, 0.5
+
+
+def _training(**changes: object) -> TrainingConfig:
+    return TrainingConfig(minibatch=B, bptt=T, learning_rate=LEARNING_RATE, **changes)  # type: ignore[arg-type]
+
+
+MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
+    "lstm-clipped": (LanguageModelConfig("lstm", V, E, H, 2), _training(clip_norm=0.05)),
+    "lstm-dropout": (LanguageModelConfig("lstm", V, E, H, 2), _training(clip_norm=None, dropout=0.3)),
+    "gru": (LanguageModelConfig("gru", V, E, H, 1), _training(clip_norm=None)),
+    "gru-tied-lwf": (LanguageModelConfig("gru", V, H, H, 1, tied=True), _training(loss="lwf")),
+}
+KERNELS = load_library().cpu_info()["kernels"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifacts]:
+    place = tmp_path_factory.mktemp("threads")
+    words = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(V - 2))))
+    exported = {}
+    for name, (model, training) in MODELS.items():
+        first = {tensor: array * np.float32(10) for tensor, array in seeded_weights(model, seed=3).items()}
+        exported[name] = export_artifacts(place / name, model, training, first, words)
+    return exported
+
+
+def windows() -> list[Window]:
+    random = np.random.default_rng(5)
+    made = [Window(*(random.integers(0, V, (T, B)) for _ in range(2))) for _ in range(STEPS)]
+    made[2].tokens[:, 1] = made[2].tokens[0, 0]  # rows of the embedding that several tokens move
+    made[-1].targets[3:, 2:] = IGNORED
+    return made
+
+
+def trained(artifacts: Artifacts, threads: int, kernels: str) -> tuple[list[float], dict[str, Array]]:
+    backend = NativeBackend.load(artifacts, None, BackendOptions(threads=threads, seed=9, kernels=kernels))
+    losses = [backend.step(window, LEARNING_RATE) for window in windows()]
+    weights = backend.weights()
+    backend.close()
+    return losses, weights
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_are_the_same_bits_on_any_number_of_threads(
+    folders: dict[str, Artifacts], name: str, kernels: str
+) -> None:
+    losses, weights = trained(folders[name], 1, kernels)
+    assert np.isfinite(losses).all()
+    for threads in (2, 3, 4, 8):
+        other_losses, other = trained(folders[name], threads, kernels)
+        assert other_losses == losses, threads
+        for tensor, expected in weights.items():
+            assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name: str) -> None:
+    assert KERNELS[-1] == "portable"
+    before = NativeBackend.load(folders[name], None, BackendOptions()).weights()
+    expected_losses, expected = trained(folders[name], 2, "portable")
+    for kernels in KERNELS[:-1]:
+        losses, weights = trained(folders[name], 2, kernels)
+        np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+        for tensor, values in expected.items():
+            # Of what training moved, not only of the weight: a wrong gradient can't hide behind a large first weight.
+            moved = np.linalg.norm(values - before[tensor])
+            assert moved > 0, tensor
+            assert np.linalg.norm(weights[tensor] - values) <= 1e-5 * np.linalg.norm(values), (tensor, kernels)
+            assert np.linalg.norm(weights[tensor] - values) <= 1e-3 * moved, (tensor, kernels)
+
+
+def test_weights_depend_on_the_seed_of_the_masks(folders: dict[str, Artifacts]) -> None:
+    first, other = (
+        NativeBackend.load(folders["lstm-dropout"], None, BackendOptions(seed=seed)).step(windows()[0], 0.1)
+        for seed in (9, 10)
+    )
+    assert first != other
