@@ -19,7 +19,6 @@ from device_runtime.errors import PhonogradError
 
 ROOT = Path(__file__).parent.parent
 
-
 PEERS = ("native", "ort", "torch", "executorch")
 TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
 
@@ -91,14 +90,18 @@ class Worker:
     def __init__(self, entry: Entry, job: Job):
         self.entry = entry
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
-        self._process = subprocess.Popen(
-            [entry.python, "-c", "import bench.worker as w; w.main()", json.dumps(dataclasses.asdict(job))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=worker_environment(job.threads),
-        )
+        try:
+            self._process = subprocess.Popen(
+                [entry.python, "-c", "import bench.worker as w; w.main()", json.dumps(dataclasses.asdict(job))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env=worker_environment(job.threads),
+            )
+        except OSError as error:
+            self._log.close()
+            raise BenchError(f"bench: {entry.name}: {entry.python} cannot be run ({error.strerror})") from error
         self.left_out: str | None = None
         self.loaded: Mapping[str, Any] = {}
 

@@ -4,7 +4,7 @@ import contextlib
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +204,3 @@ def disagreements(losses: Mapping[str, float], tolerance: float) -> tuple[str, .
         for name, loss in others
         if not abs(loss - expected) <= tolerance * abs(expected)
     )
-
-
-def as_document(bench: EpochBench) -> dict[str, Any]:
-    """For JSON."""
-    return asdict(bench)

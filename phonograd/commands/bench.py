@@ -111,7 +111,7 @@ def epoch(
     Each runs in a process of its own, with the same malloc settings and threads, and is stopped while others run.
     A peer that can't run here is named and left out. Exit code 16 if the losses differ.
     """
-    from bench.epoch import as_document, bench_epoch
+    from bench.epoch import bench_epoch
     from bench.results import save_result
 
     if executorch_python and "executorch" not in backends:
@@ -122,7 +122,7 @@ def epoch(
         build_on_first_use(console)
     with _artifacts(console, artifacts) as folder:
         result = bench_epoch(folder, entries, config, console.say)
-    document = as_document(result)
+    document = dataclasses.asdict(result)
     if save is not None:
         save_result(save, document, repeated())
     console.result(document, (_title(result), [*_rows(result)]))

@@ -53,6 +53,8 @@ def test_a_contestant_that_fails_is_named(artifacts: Path) -> None:
         bench_epoch(artifacts, [fake(), fake("broken")], SHORT)
     with pytest.raises(BenchError, match="fake -1 left with code 1: fell over"):
         bench_epoch(artifacts, [fake("-1")], SHORT)
+    with pytest.raises(BenchError, match="gone: /no/python cannot be run"):
+        bench_epoch(artifacts, [Entry("gone", "bench.peers.executorch", python="/no/python")], SHORT)
 
 
 def test_losses_that_differ_are_told(artifacts: Path) -> None:
