@@ -116,7 +116,7 @@ Tensor* Planner::use(int value) {
   const int root = graph_.root(value);
   const Tensor* owner = program_.tensors_[static_cast<size_t>(root)].get();
   const Value& v = graph_.value(root);
-  if (v.is_input || v.constant != nullptr) return tensor;
+  if (v.is_input || v.constant != nullptr || v.has_integers) return tensor;
   const auto found = lives_.find(owner);
   if (found == lives_.end()) {
     order_.push_back(owner);
@@ -282,11 +282,15 @@ void Planner::assign_memory() {
   for (size_t i = 0; i < graph_.values().size(); ++i) {
     const Value& value = graph_.values()[i];
     Tensor& tensor = *program_.tensors_[i];
+    if (value.has_integers) tensor.data = const_cast<int64_t*>(value.integers.data());  // a shape, where it is data
     if (value.constant != nullptr) tensor.data = const_cast<char*>(value.constant->bytes.data());
     if (!value.is_input) continue;
     const auto bound = parameters_.find(value.name);
     bool read = false;
-    for (int consumer : value.consumers) read = read || graph_.node(consumer).source->op != "InPlaceAccumulatorV2";
+    for (int consumer : value.consumers) {
+      const Node& node = graph_.node(consumer);
+      read = read || node.source->op != "InPlaceAccumulatorV2" || node.inputs[1] == static_cast<int>(i);
+    }
     if (bound != parameters_.end()) {
       tensor.data = bound->second;
     } else if (read) {
