@@ -6,7 +6,7 @@ from device_runtime.backends.base import Backend, BackendOptions
 from device_runtime.manifest import Artifacts
 
 BACKENDS = ("native", "ort")
-DEFAULT_BACKEND = "ort"
+DEFAULT_BACKEND = "native"
 
 __all__ = ["BACKENDS", "DEFAULT_BACKEND", "Backend", "BackendOptions", "load_backend"]
 

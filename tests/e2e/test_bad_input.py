@@ -257,7 +257,7 @@ def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, 
     user = tmp_path / "user.txt"
     user.write_bytes(text_of(1, 60))
     calls = {
-        "train": [workplace.artifacts, "--user", user],
+        "train": [workplace.artifacts, "--user", user, "--backend", "ort"],
         "export": ["--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", "1", "--out", tmp_path / "a"],
         "pretrain": ["--preset", "tiny", "--vocab", workplace.vocabulary, "--text", user, "--out", tmp_path / "b"],
     }

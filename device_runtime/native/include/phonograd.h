@@ -51,12 +51,12 @@ typedef struct pg_graph pg_graph;
 typedef struct pg_state pg_state;
 
 typedef struct pg_options {
-  int32_t threads;      /* at least 1 */
-  int32_t pin_threads;  /* 0 or 1: thread i stays on the i-th CPU this process may use */
-  int32_t fuse;         /* 1; 0 runs every node by itself, for tests */
-  int32_t precision;    /* 0 fp32, 1 bf16, 2 bf16 emulated in fp32 arithmetic */
-  uint64_t seed;        /* of the dropout masks */
-  const char* kernels;  /* NULL: the best this CPU has; else a name from pg_kernels() */
+  int32_t threads;     /* at least 1 */
+  int32_t pin_threads; /* 0 or 1: thread i stays on the i-th CPU this process may use */
+  int32_t fuse;        /* 1; 0 runs every node by itself, for tests */
+  int32_t precision;   /* 0 fp32, 1 bf16, 2 bf16 emulated in fp32 arithmetic */
+  uint64_t seed;       /* of the dropout masks */
+  const char* kernels; /* NULL: the best this CPU has; else a name from pg_kernels() */
 } pg_options;
 
 PG_API int32_t pg_abi_version(void);
@@ -80,22 +80,24 @@ PG_API pg_status pg_engine_logits(pg_engine* engine, const int64_t* tokens, int6
 PG_API int32_t pg_engine_parameters(const pg_engine* engine);
 PG_API pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char** name, int64_t* elements,
                                      const float** data);
-/* The plan, for people; and the seconds of the last step by phase, as JSON. Valid until the next call on this engine. */
+/* The plan, for people; and the seconds of the last step by phase, as JSON. Valid until the next call on this engine.
+ */
 PG_API pg_status pg_engine_plan(pg_engine* engine, const char** text);
 PG_API pg_status pg_engine_phases(pg_engine* engine, const char** json);
 
 /*
- * Resumable training: a folder that holds what an epoch has changed so far, so that a killed process goes on where it was,
- * to the same bits. FORMAT.md, "Training state". The folder is locked from open to close; the engine must outlive both.
+ * Resumable training: a folder that holds what an epoch has changed so far, so that a killed process goes on where it
+ * was, to the same bits. FORMAT.md, "Training state". The folder is locked from open to close; the engine must outlive
+ * both.
  *
- * stream int64 [tokens]: what the epoch trains on. It, the learning rate, and the engine's model and options are the job;
- * a state of another one is refused. restart: 0, or 1 to discard what is there.
+ * stream int64 [tokens]: what the epoch trains on. It, the learning rate, and the engine's model and options are the
+ * job; a state of another one is refused. restart: 0, or 1 to discard what is there.
  */
 PG_API pg_status pg_state_open(pg_engine* engine, const char* folder, const int64_t* stream, int64_t tokens,
                                double learning_rate, int32_t restart, pg_state** state);
 PG_API void pg_state_close(pg_state* state);
 /* Bring the engine, just reset, to where the saved state is. losses and step_seconds have room for `capacity` numbers;
-   *steps is how many were written: the steps done, 0 if no state was saved. */
+ *steps is how many were written: the steps done, 0 if no state was saved. */
 PG_API pg_status pg_state_resume(pg_state* state, double* losses, double* step_seconds, int64_t capacity,
                                  int64_t* steps);
 /* Save durably how far the epoch is. If it fails, what was saved before is as it was. */

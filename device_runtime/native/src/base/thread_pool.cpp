@@ -68,7 +68,9 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads) {
   }
 }
 
-ThreadPool::~ThreadPool() { stop(); }
+ThreadPool::~ThreadPool() {
+  stop();
+}
 
 void ThreadPool::stop() {
   ending_.store(true, std::memory_order_release);

@@ -10,11 +10,12 @@
 
 namespace phonograd {
 
-// `run` is called by one thread at a time, the caller being thread 0 of the task. No call but the constructor allocates.
+// `run` is called by one thread at a time, the caller being thread 0 of the task. No call but the constructor
+// allocates.
 class ThreadPool {
  public:
-  // threads >= 1 in all, the caller's included. pin: thread i stays on the i-th CPU this process may run on (the caller's
-  // own thread too). Throws Error(bug) if the system gives no thread.
+  // threads >= 1 in all, the caller's included. pin: thread i stays on the i-th CPU this process may run on (the
+  // caller's own thread too). Throws Error(bug) if the system gives no thread.
   ThreadPool(int threads, bool pin);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -28,8 +29,8 @@ class ThreadPool {
     run_raw([](void* context, int thread) { (*static_cast<std::remove_reference_t<Task>*>(context))(thread); }, &task);
   }
 
-  // task(item, thread) for every item in [0, items), whichever thread is free taking the next: for work whose results do
-  // not depend on who does it.
+  // task(item, thread) for every item in [0, items), whichever thread is free taking the next: for work whose results
+  // do not depend on who does it.
   template <typename Task>
   void for_each(int64_t items, Task&& task) {
     next_.store(0, std::memory_order_relaxed);

@@ -32,9 +32,13 @@ EngineOptions checked(const pg_options* options) {
 
 extern "C" {
 
-int32_t pg_abi_version(void) { return PG_ABI_VERSION; }
+int32_t pg_abi_version(void) {
+  return PG_ABI_VERSION;
+}
 
-const char* pg_last_error(void) { return border::last_error().c_str(); }
+const char* pg_last_error(void) {
+  return border::last_error().c_str();
+}
 
 pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine) {
   return border::guarded([&] {
@@ -45,7 +49,9 @@ pg_status pg_engine_open(const char* folder, const char* weights, const pg_optio
   });
 }
 
-void pg_engine_close(pg_engine* engine) { delete engine; }
+void pg_engine_close(pg_engine* engine) {
+  delete engine;
+}
 
 pg_status pg_engine_reset(pg_engine* engine) {
   return border::guarded([&] {
@@ -54,9 +60,11 @@ pg_status pg_engine_reset(pg_engine* engine) {
   });
 }
 
-pg_status pg_engine_step(pg_engine* engine, const int64_t* tokens, const int64_t* targets, float learning_rate, float* loss) {
+pg_status pg_engine_step(pg_engine* engine, const int64_t* tokens, const int64_t* targets, float learning_rate,
+                         float* loss) {
   return border::guarded([&] {
-    border::require(engine != nullptr && tokens != nullptr && targets != nullptr && loss != nullptr, "an argument is NULL");
+    border::require(engine != nullptr && tokens != nullptr && targets != nullptr && loss != nullptr,
+                    "an argument is NULL");
     *loss = engine->engine.step(tokens, targets, learning_rate);
   });
 }
@@ -76,8 +84,10 @@ int32_t pg_engine_parameters(const pg_engine* engine) {
 pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char** name, int64_t* elements,
                               const float** data) {
   return border::guarded([&] {
-    border::require(engine != nullptr && name != nullptr && elements != nullptr && data != nullptr, "an argument is NULL");
-    border::require(index >= 0 && index < pg_engine_parameters(engine), "parameter " + std::to_string(index) + ": none of that number");
+    border::require(engine != nullptr && name != nullptr && elements != nullptr && data != nullptr,
+                    "an argument is NULL");
+    border::require(index >= 0 && index < pg_engine_parameters(engine),
+                    "parameter " + std::to_string(index) + ": none of that number");
     const Parameter& parameter = engine->engine.parameters()[static_cast<size_t>(index)];
     *name = parameter.name.c_str();
     *data = parameter.data;
@@ -115,7 +125,9 @@ pg_status pg_graph_open(const char* model, const char* optimizer, const char* we
   });
 }
 
-void pg_graph_close(pg_graph* graph) { delete graph; }
+void pg_graph_close(pg_graph* graph) {
+  delete graph;
+}
 
 pg_status pg_graph_set(pg_graph* graph, const char* name, const void* data, size_t bytes) {
   return border::guarded([&] {
@@ -131,9 +143,11 @@ pg_status pg_graph_run(pg_graph* graph, float learning_rate) {
   });
 }
 
-pg_status pg_graph_get(pg_graph* graph, const char* name, const void** data, size_t* bytes, int64_t* shape, int32_t* rank) {
+pg_status pg_graph_get(pg_graph* graph, const char* name, const void** data, size_t* bytes, int64_t* shape,
+                       int32_t* rank) {
   return border::guarded([&] {
-    border::require(graph != nullptr && name != nullptr && data != nullptr && bytes != nullptr && shape != nullptr && rank != nullptr,
+    border::require(graph != nullptr && name != nullptr && data != nullptr && bytes != nullptr && shape != nullptr &&
+                        rank != nullptr,
                     "an argument is NULL");
     const Tensor& tensor = graph->get(name);
     border::require(tensor.shape.size() <= 8, "value '" + tensor.name + "': more than 8 dimensions");

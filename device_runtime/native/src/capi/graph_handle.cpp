@@ -23,7 +23,8 @@ pg_graph::pg_graph(const char* model, const char* optimizer, const char* weights
     file_ = std::make_unique<TensorFile>(weights);
     for (const TensorSpec& spec : file_->specs()) {
       const int value = graph->find(spec.name);
-      if (value < 0 || !graph->value(value).is_input || spec.dtype != "F32" || graph->value(value).shape != spec.shape) {
+      if (value < 0 || !graph->value(value).is_input || spec.dtype != "F32" ||
+          graph->value(value).shape != spec.shape) {
         throw Error(Status::weights, file_->path() + ": tensor '" + spec.name + "' " + spec.dtype + " " +
                                          to_text(spec.shape) + " is no input of " + model + " with that shape");
       }

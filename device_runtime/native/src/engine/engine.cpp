@@ -28,7 +28,9 @@ Tensor& need(Program& program, const std::string& name, DataType type, const Sha
   return *tensor;
 }
 
-size_t bytes_of(const Tensor& tensor) { return static_cast<size_t>(tensor.elements()) * size_of(tensor.type); }
+size_t bytes_of(const Tensor& tensor) {
+  return static_cast<size_t>(tensor.elements()) * size_of(tensor.type);
+}
 
 // A recurrent state and the value it becomes.
 struct CarriedState {
@@ -60,47 +62,39 @@ struct Engine::Impl {
     if (writable != nullptr) munmap(writable, file.file_bytes());
   }
   void bind_weights();
+  void check_finite();
   void plan_training();
   void plan_evaluation(int64_t T, int64_t B);
 };
 
 Engine::Impl::Impl(const std::string& folder, const std::string& weights, const EngineOptions& chosen)
-    : manifest(read_manifest(folder)), options(chosen),
+    : manifest(read_manifest(folder)),
+      options(chosen),
       file(weights.empty() ? manifest.path("weights.safetensors") : weights),
       compute(chosen.threads, chosen.pin_threads, kernel_set(chosen.kernels.c_str())) {
   if (chosen.precision != Precision::fp32) {
-    throw Error(Status::unsupported, "precision bf16: the engine has no bf16 kernels for this CPU yet; use --precision fp32");
+    throw Error(Status::unsupported,
+                "precision bf16: the engine has no bf16 kernels for this CPU yet; use --precision fp32");
   }
   bind_weights();
   plan_training();
 }
 
 void Engine::Impl::bind_weights() {
-  if (file.specs().size() != manifest.tensors.size()) {
-    throw Error(Status::weights, file.path() + ": " + std::to_string(manifest.tensors.size()) + " tensors expected, found " +
-                                     std::to_string(file.specs().size()));
-  }
   for (const ManifestTensor& tensor : manifest.tensors) {
-    const TensorSpec& spec = file.at(tensor.name);
-    if (spec.dtype != "F32" || spec.shape != tensor.shape) {
-      throw Error(Status::weights, file.path() + ": tensor '" + tensor.name + "': F32 " + to_text(tensor.shape) +
-                                       " expected, found " + spec.dtype + " " + to_text(spec.shape));
+    const std::string wanted = tensor.name + " F32" + to_text(tensor.shape);
+    const TensorSpec* found = file.find(tensor.name);
+    if (found == nullptr) throw Error(Status::weights, file.path() + ": tensor " + wanted + " expected, not found");
+    if (found->dtype != "F32" || found->shape != tensor.shape) {
+      throw Error(Status::weights, file.path() + ": tensor " + wanted + " expected, found " + found->name + " " +
+                                       found->dtype + to_text(found->shape));
     }
   }
-  // Every value is read once here anyway, to be checked; a NaN would spoil all others within a step.
-  std::vector<char> finite(file.specs().size(), 1);
-  compute.pool.for_each(static_cast<int64_t>(file.specs().size()), [&](int64_t i, int) {
-    const TensorSpec& spec = file.specs()[static_cast<size_t>(i)];
-    const auto* values = reinterpret_cast<const float*>(file.data(spec));
-    finite[static_cast<size_t>(i)] = std::isfinite(compute.kernels.sum_of_squares(spec.elements(), values));
-  });
-  file.release_pages();
-  for (size_t i = 0; i < finite.size(); ++i) {
-    if (!finite[i]) {
-      throw Error(Status::weights, file.path() + ": tensor '" + file.specs()[i].name +
-                                       "' holds NaN, infinite or huge values; expected finite weights");
-    }
+  if (file.specs().size() != manifest.tensors.size()) {
+    throw Error(Status::weights, file.path() + ": " + std::to_string(manifest.tensors.size()) +
+                                     " tensors expected, found " + std::to_string(file.specs().size()));
   }
+  check_finite();
   writable = file.map_copy_on_write();
   for (const ManifestTensor& tensor : manifest.tensors) {
     const TensorSpec& spec = file.at(tensor.name);
@@ -110,6 +104,29 @@ void Engine::Impl::bind_weights() {
     memory[kTeacherPrefix + tensor.name] = reinterpret_cast<float*>(const_cast<unsigned char*>(file.data(spec)));
     parameters.push_back({tensor.name, tensor.shape, values});
   }
+}
+
+// Every value is read once, before anything runs: a NaN would spoil all others within a step.
+void Engine::Impl::check_finite() {
+  const std::vector<TensorSpec>& specs = file.specs();
+  std::vector<char> finite(specs.size(), 1);
+  compute.pool.for_each(static_cast<int64_t>(specs.size()), [&](int64_t i, int) {
+    const TensorSpec& spec = specs[static_cast<size_t>(i)];
+    const auto* values = reinterpret_cast<const float*>(file.data(spec));
+    finite[static_cast<size_t>(i)] = std::isfinite(compute.kernels.sum_of_squares(spec.elements(), values));
+  });
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (finite[i]) continue;
+    const auto* values = reinterpret_cast<const float*>(file.data(specs[i]));
+    size_t at = 0;
+    while (at < specs[i].elements() && std::isfinite(values[at])) ++at;
+    const std::string where = file.path() + ": tensor " + specs[i].name + ": ";
+    if (at == specs[i].elements()) throw Error(Status::weights, where + "values whose squares pass the largest float");
+    const char* found = std::isnan(values[at]) ? "nan" : values[at] > 0 ? "inf" : "-inf";
+    throw Error(Status::weights,
+                where + "element " + std::to_string(at) + " is " + found + ", expected a finite number");
+  }
+  file.release_pages();
 }
 
 void Engine::Impl::plan_training() {
@@ -146,7 +163,8 @@ void Engine::Impl::plan_evaluation(int64_t T, int64_t B) {
   }
   evaluation_states.clear();
   evaluation.reset();
-  auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("eval_model.onnx")), FreeSizes{{"T", T}, {"B", B}});
+  auto graph =
+      std::make_unique<Graph>(onnx::read_model(manifest.path("eval_model.onnx")), FreeSizes{{"T", T}, {"B", B}});
   evaluation = std::make_unique<Program>(std::move(graph), compute, memory, ProgramOptions{options.fuse, false, 0});
   evaluation_T = T;
   evaluation_B = B;
@@ -168,7 +186,9 @@ Engine::Engine(const std::string& folder, const std::string& weights, const Engi
 
 Engine::~Engine() = default;
 
-const Manifest& Engine::manifest() const { return impl_->manifest; }
+const Manifest& Engine::manifest() const {
+  return impl_->manifest;
+}
 
 void Engine::reset() {
   for (CarriedState& state : impl_->states) state.clear();
@@ -200,13 +220,27 @@ const float* Engine::logits(const int64_t* tokens, int64_t T, int64_t B) {
   return impl.evaluation->find("logits")->floats();
 }
 
-uint64_t Engine::steps_taken() const { return impl_->steps; }
-void Engine::set_steps_taken(uint64_t steps) { impl_->steps = steps; }
-std::vector<RecurrentState>& Engine::training_states() { return impl_->training_states; }
-const std::vector<Parameter>& Engine::parameters() const { return impl_->parameters; }
-const std::vector<PhaseTime>& Engine::phase_times() const { return impl_->phases; }
-std::string Engine::kernels_name() const { return impl_->compute.kernels.name; }
-const std::string& Engine::weights_path() const { return impl_->file.path(); }
+uint64_t Engine::steps_taken() const {
+  return impl_->steps;
+}
+void Engine::set_steps_taken(uint64_t steps) {
+  impl_->steps = steps;
+}
+std::vector<RecurrentState>& Engine::training_states() {
+  return impl_->training_states;
+}
+const std::vector<Parameter>& Engine::parameters() const {
+  return impl_->parameters;
+}
+const std::vector<PhaseTime>& Engine::phase_times() const {
+  return impl_->phases;
+}
+std::string Engine::kernels_name() const {
+  return impl_->compute.kernels.name;
+}
+const std::string& Engine::weights_path() const {
+  return impl_->file.path();
+}
 
 std::string Engine::plan_text() const {
   return "kernels " + kernels_name() + ", " + std::to_string(impl_->compute.pool.threads()) + " threads\n" +

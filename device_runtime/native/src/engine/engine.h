@@ -16,11 +16,11 @@ enum class Precision { fp32, bf16, bf16_emulated };
 
 struct EngineOptions {
   int threads = 2;
-  uint64_t seed = 0;      // of the dropout masks
+  uint64_t seed = 0;         // of the dropout masks
   bool pin_threads = false;  // thread i to the i-th CPU this process may run on
-  bool fuse = true;       // false: every node by itself, for tests
+  bool fuse = true;          // false: every node by itself, for tests
   Precision precision = Precision::fp32;
-  std::string kernels;    // "" : the best this CPU has; else a name that `kernel_sets()` lists
+  std::string kernels;  // "" : the best this CPU has; else a name that `kernel_sets()` lists
 };
 
 // Seconds of the last step by phase, in the order of the plan; the sum is the step.
@@ -66,8 +66,8 @@ class Engine {
   // and then the weights are left as they were.
   float step(const int64_t* tokens, const int64_t* targets, float learning_rate);
 
-  // Scores [T*B, V] after tokens [T,B], without dropout; carries recurrent states of its own, zeroed by reset() and by a
-  // change of B. The result is the engine's memory, valid until the next call.
+  // Scores [T*B, V] after tokens [T,B], without dropout; carries recurrent states of its own, zeroed by reset() and by
+  // a change of B. The result is the engine's memory, valid until the next call.
   const float* logits(const int64_t* tokens, int64_t T, int64_t B);
 
   // The dropout masks' counter: steps taken since the engine was made. Saved and restored with a training state.

@@ -8,7 +8,8 @@ namespace phonograd {
 namespace {
 
 [[noreturn]] void refuse(const onnx::Model& model, const onnx::Node& node, const std::string& reason) {
-  throw Error(Status::artifacts, model.path + ": node '" + node.name + "' (" + node.domain + "." + node.op + "): " + reason);
+  throw Error(Status::artifacts,
+              model.path + ": node '" + node.name + "' (" + node.domain + "." + node.op + "): " + reason);
 }
 
 float clip_norm_of(const onnx::Model& model, const onnx::Node& node) {

@@ -5,7 +5,8 @@
 
 namespace phonograd {
 
-// The norm at which gradients are clipped, 0 for none. Throws Error(artifacts) for any other optimizer, naming the node.
+// The norm at which gradients are clipped, 0 for none. Throws Error(artifacts) for any other optimizer, naming the
+// node.
 float read_clip_norm(const std::string& path);
 
 }  // namespace phonograd

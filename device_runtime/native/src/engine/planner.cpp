@@ -254,13 +254,15 @@ void Planner::add_update() {
   const int loss = graph_.find("loss");
   const bool has_loss = loss >= 0 && graph_.value(loss).is_output && element_count(graph_.value(loss).shape) == 1;
   Tensor* memory = scratch("norms", Update::scratch_floats(gradients), false);
-  add_piece(std::make_unique<Update>(std::move(gradients), has_loss ? use(loss) : nullptr, options_.clip_norm, memory), "optimizer");
+  add_piece(std::make_unique<Update>(std::move(gradients), has_loss ? use(loss) : nullptr, options_.clip_norm, memory),
+            "optimizer");
 }
 
 void Planner::assign_memory() {
   for (size_t i = 0; i < graph_.values().size(); ++i) {
     const Value& value = graph_.values()[i];
-    if (value.is_output && lives_.count(program_.tensors_[static_cast<size_t>(graph_.root(static_cast<int>(i)))].get()) != 0) {
+    if (value.is_output &&
+        lives_.count(program_.tensors_[static_cast<size_t>(graph_.root(static_cast<int>(i)))].get()) != 0) {
       keep(program_.tensors_[i].get());
     }
   }

@@ -16,9 +16,9 @@ class Planner {
  private:
   friend class PlannedNode;
 
-  Tensor* use(int value);                                    // in the piece of work being made
+  Tensor* use(int value);  // in the piece of work being made
   Tensor* scratch(const std::string& name, int64_t floats, bool kept);
-  void keep(const Tensor* tensor);                           // until the step has ended
+  void keep(const Tensor* tensor);  // until the step has ended
   bool has_memory(int value) const;
   void choose_factored_gradients();
   void add_piece(std::unique_ptr<Operator> work, const std::string& nodes);

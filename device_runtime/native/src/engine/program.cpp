@@ -43,8 +43,8 @@ std::string Program::plan_text() const {
                    [](const auto& a, const auto& b) { return a.second.offset < b.second.offset; });
   const int last = static_cast<int>(pieces_.size());
   for (const auto& [name, life] : by_place) {
-    text += "  " + std::to_string(life.offset) + " " + std::to_string(life.bytes) + " " + std::to_string(life.first + 1) +
-            "-" + std::to_string(std::min(life.last + 1, last)) + " " + name + "\n";
+    text += "  " + std::to_string(life.offset) + " " + std::to_string(life.bytes) + " " +
+            std::to_string(life.first + 1) + "-" + std::to_string(std::min(life.last + 1, last)) + " " + name + "\n";
   }
   return text;
 }

@@ -6,7 +6,9 @@ namespace phonograd {
 
 namespace {
 
-bool is(const Graph& graph, int node, const char* op) { return graph.node(node).source->op == op; }
+bool is(const Graph& graph, int node, const char* op) {
+  return graph.node(node).source->op == op;
+}
 
 int64_t integer(const Graph& graph, int node, const char* name, int64_t otherwise) {
   for (const onnx::Attribute& attribute : graph.node(node).source->attributes) {

@@ -8,7 +8,8 @@
 namespace phonograd {
 
 // Output layer, softmax, cross-entropy and their gradients:
-//   logits = hidden W^T + bias; loss; dlogits; dhidden = dlogits W; dW = dlogits^T hidden; dbias = column sums of dlogits
+//   logits = hidden W^T + bias; loss; dlogits; dhidden = dlogits W; dW = dlogits^T hidden; dbias = column sums of
+//   dlogits
 // where dW and dbias are gradients of parameters and no one else reads logits, log p or dlogits.
 struct OutputLayer {
   int at;  // the node in whose place it runs: the last whose inputs it needs

@@ -15,10 +15,14 @@ int64_t element_count(const Shape& shape) {
 
 size_t size_of(DataType type) {
   switch (type) {
-    case DataType::float32: return 4;
-    case DataType::int64: return 8;
-    case DataType::boolean: return 1;
-    case DataType::undefined: break;
+    case DataType::float32:
+      return 4;
+    case DataType::int64:
+      return 8;
+    case DataType::boolean:
+      return 1;
+    case DataType::undefined:
+      break;
   }
   return 0;
 }
@@ -30,9 +34,6 @@ std::string to_text(const Shape& shape) {
 }
 
 namespace {
-
-// Larger than any tensor a phone could hold; keeps products of sizes far from overflow.
-constexpr int64_t kMostElements = int64_t{1} << 31;
 
 Shape sized(const onnx::Model& model, const onnx::ValueInfo& info, const FreeSizes& sizes) {
   Shape shape;
@@ -49,7 +50,8 @@ Shape sized(const onnx::Model& model, const onnx::ValueInfo& info, const FreeSiz
     }
     if (size < 1 || size > kMostElements / elements) {
       throw Error(Status::artifacts, model.path + ": input '" + info.name + "' has a dimension of " +
-                                         std::to_string(size) + "; expected at least 1 and at most 2^31 elements in all");
+                                         std::to_string(size) +
+                                         "; expected at least 1 and at most 2^31 elements in all");
     }
     elements *= size;
     shape.push_back(size);
@@ -99,6 +101,10 @@ Graph::Graph(onnx::Model model, const FreeSizes& sizes) : model_(std::move(model
     value.type = constant.type;
     value.shape = constant.shape;
     value.constant = &constant;
+    if (constant.type != DataType::int64 && constant.bytes.empty()) {
+      throw Error(Status::artifacts, path() + ": initializer '" + constant.name + "' " + to_text(constant.shape) +
+                                         " is empty; export the artifacts again");
+    }
     if (constant.type == DataType::int64) {
       value.has_integers = true;
       value.integers.resize(constant.bytes.size() / sizeof(int64_t));
@@ -111,8 +117,8 @@ Graph::Graph(onnx::Model model, const FreeSizes& sizes) : model_(std::move(model
     value.type = info.type;
     value.is_input = true;
     if (size_of(info.type) == 0 || !info.has_shape) {
-      throw Error(Status::artifacts, path() + ": input '" + info.name +
-                                         "' has no shape or a type other than float32, int64 and bool");
+      throw Error(Status::artifacts,
+                  path() + ": input '" + info.name + "' has no shape or a type other than float32, int64 and bool");
     }
     value.shape = sized(model_, info, sizes);
   }

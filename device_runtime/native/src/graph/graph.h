@@ -14,6 +14,9 @@ namespace phonograd {
 using Shape = std::vector<int64_t>;
 using onnx::DataType;
 
+// Larger than any tensor a phone could hold; keeps products of sizes far from overflow.
+constexpr int64_t kMostElements = int64_t{1} << 31;
+
 int64_t element_count(const Shape& shape);
 size_t size_of(DataType type);
 std::string to_text(const Shape& shape);

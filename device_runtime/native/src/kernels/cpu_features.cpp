@@ -13,7 +13,9 @@ namespace {
 #if defined(__x86_64__)
 
 // By hand: __builtin_cpu_supports finds nothing where the compiler's runtime is linked statically into a library.
-bool bit(unsigned value, int number) { return (value >> number & 1) != 0; }
+bool bit(unsigned value, int number) {
+  return (value >> number & 1) != 0;
+}
 
 CpuFeatures detect() {
   CpuFeatures found;
@@ -47,7 +49,9 @@ CpuFeatures detect() {
 
 #else
 
-CpuFeatures detect() { return {}; }
+CpuFeatures detect() {
+  return {};
+}
 
 #endif
 

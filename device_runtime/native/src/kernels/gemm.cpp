@@ -13,7 +13,9 @@ constexpr int64_t kColumns = 336;
 constexpr int64_t kColumnsAbove = 32;  // narrow, so that little is computed below the diagonal
 constexpr size_t kSharedFloats = 1u << 20;
 
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t divided_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 // The depth in equal blocks, so that none is left nearly empty.
 int64_t block_depth(int64_t K, int64_t at_most) {
@@ -52,8 +54,8 @@ void Compute::multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, const f
   }
 }
 
-void Compute::gemm(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha, float beta,
-                   bool above) {
+void Compute::gemm(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
+                   float beta, bool above) {
   if (!above && packed_size(K, N) <= shared_.size() && M >= N / 4) {
     gemm_shared_b(M, N, K, A, B, C, ldc, alpha, beta);
   } else {

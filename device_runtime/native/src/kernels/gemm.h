@@ -19,8 +19,12 @@ struct Matrix {
   ptrdiff_t row, column;
 };
 
-inline Matrix row_major(const float* data, ptrdiff_t columns) { return {data, columns, 1}; }
-inline Matrix transposed(Matrix m) { return {m.data, m.column, m.row}; }
+inline Matrix row_major(const float* data, ptrdiff_t columns) {
+  return {data, columns, 1};
+}
+inline Matrix transposed(Matrix m) {
+  return {m.data, m.column, m.row};
+}
 
 // Threads, kernels and the memory that packing needs: what every operator computes with. Not thread-safe.
 class Compute {
@@ -30,8 +34,8 @@ class Compute {
   ThreadPool pool;
   const KernelSet& kernels;
 
-  // C[M, N] = alpha A[M, K] B[K, N] + beta C, C row-major with rows ldc apart; beta is 0 or 1. Above: only elements with
-  // column >= row are sure to be computed (a symmetric result).
+  // C[M, N] = alpha A[M, K] B[K, N] + beta C, C row-major with rows ldc apart; beta is 0 or 1. Above: only elements
+  // with column >= row are sure to be computed (a symmetric result).
   void gemm(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha = 1,
             float beta = 0, bool above = false);
 
@@ -48,7 +52,7 @@ class Compute {
   void gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
                        float beta, bool above);
 
-  std::vector<float> shared_;                   // B packed whole
+  std::vector<float> shared_;                  // B packed whole
   std::vector<std::vector<float>> of_thread_;  // a block of B for each thread
 };
 

@@ -1,6 +1,7 @@
-// Dropout. A mask is a pure function of seed, step, node and place, so it is the same on any number of threads and after
-// a restart.
+// Dropout. A mask is a pure function of seed, step, node and place, so it is the same on any number of threads and
+// after a restart.
 #include <algorithm>
+#include <cstring>
 
 #include "operators/operator.h"
 
@@ -68,6 +69,9 @@ void check_settings(NodeChecker& node, size_t ratio, size_t training) {
   const Value& share = node.typed_input(ratio, DataType::float32);
   const Value& on = node.typed_input(training, DataType::boolean);
   node.require(share.constant != nullptr && element_count(share.shape) == 1, "the ratio is not a constant");
+  float value = 0;
+  std::memcpy(&value, share.constant->bytes.data(), sizeof value);
+  node.require(value >= 0 && value < 1, "ratio " + std::to_string(value) + ", expected at least 0 and less than 1");
   node.require(on.constant != nullptr && on.constant->bytes.size() == 1 && on.constant->bytes[0] != 0,
                "dropout that is not switched on");
 }

@@ -12,9 +12,8 @@ constexpr int64_t kChunk = 16384;  // elements a thread takes at a time
 // work(first, end) over chunks of [0, count).
 template <typename Work>
 void in_chunks(Run& run, int64_t count, Work work) {
-  run.compute.pool.for_each((count + kChunk - 1) / kChunk, [&](int64_t chunk, int) {
-    work(chunk * kChunk, std::min(count, (chunk + 1) * kChunk));
-  });
+  run.compute.pool.for_each((count + kChunk - 1) / kChunk,
+                            [&](int64_t chunk, int) { work(chunk * kChunk, std::min(count, (chunk + 1) * kChunk)); });
 }
 
 Shape broadcast(NodeChecker& node, const Shape& a, const Shape& b) {
@@ -60,12 +59,17 @@ template <typename Function>
 class Binary : public Operator {
  public:
   Binary(Tensor* a, Tensor* b, Tensor* y)
-      : a_(a), b_(b), y_(y), a_strides_(strides_under(a->shape, y->shape)), b_strides_(strides_under(b->shape, y->shape)) {}
+      : a_(a),
+        b_(b),
+        y_(y),
+        a_strides_(strides_under(a->shape, y->shape)),
+        b_strides_(strides_under(b->shape, y->shape)) {}
 
   void run(Run& run) override {
     const int64_t width = y_->shape.empty() ? 1 : y_->shape.back();
     const int64_t rows = y_->elements() / width;
-    const int64_t a_step = y_->shape.empty() ? 0 : a_strides_.back(), b_step = y_->shape.empty() ? 0 : b_strides_.back();
+    const int64_t a_step = y_->shape.empty() ? 0 : a_strides_.back(),
+                  b_step = y_->shape.empty() ? 0 : b_strides_.back();
     const int64_t rows_at_once = std::max<int64_t>(1, kChunk / width);
     run.compute.pool.for_each((rows + rows_at_once - 1) / rows_at_once, [&](int64_t item, int) {
       const int64_t end = std::min(rows, (item + 1) * rows_at_once);
@@ -94,8 +98,9 @@ class Binary : public Operator {
 };
 
 void check_binary(NodeChecker& node) {
-  node.output(0, DataType::float32,
-              broadcast(node, node.typed_input(0, DataType::float32).shape, node.typed_input(1, DataType::float32).shape));
+  node.output(
+      0, DataType::float32,
+      broadcast(node, node.typed_input(0, DataType::float32).shape, node.typed_input(1, DataType::float32).shape));
 }
 
 template <typename Function>
@@ -153,12 +158,24 @@ class Unary : public Operator {
   const char* name_;
 };
 
-float negative(float x) { return -x; }
-float rectified(float x) { return x > 0 ? x : x != x ? x : 0; }
-uint8_t opposite(uint8_t x) { return x == 0; }
-float real_of_boolean(uint8_t x) { return x != 0 ? 1.0f : 0.0f; }
-float real_of_integer(int64_t x) { return static_cast<float>(x); }
-float real_of_real(float x) { return x; }
+float negative(float x) {
+  return -x;
+}
+float rectified(float x) {
+  return x > 0 ? x : x != x ? x : 0;
+}
+uint8_t opposite(uint8_t x) {
+  return x == 0;
+}
+float real_of_boolean(uint8_t x) {
+  return x != 0 ? 1.0f : 0.0f;
+}
+float real_of_integer(int64_t x) {
+  return static_cast<float>(x);
+}
+float real_of_real(float x) {
+  return x;
+}
 
 template <DataType type>
 void check_same_shape(NodeChecker& node) {
@@ -268,7 +285,14 @@ const OperatorTable& elementwise_operators() {
       {"Sub", "", 2, 2, 1, {}, check_binary, make_binary<Subtract>},
       {"Mul", "", 2, 2, 1, {}, check_binary, make_binary<Multiply>},
       {"Div", "", 2, 2, 1, {}, check_binary, make_binary<Divide>},
-      {"Sum", "", 1, 16, 1, {}, check_sum, [](NodeBuilder& node) -> std::unique_ptr<Operator> { return std::make_unique<Sum>(node); }},
+      {"Sum",
+       "",
+       1,
+       16,
+       1,
+       {},
+       check_sum,
+       [](NodeBuilder& node) -> std::unique_ptr<Operator> { return std::make_unique<Sum>(node); }},
       {"Neg", "", 1, 1, 1, {}, check_same_shape<DataType::float32>, make_neg},
       {"Not", "", 1, 1, 1, {}, check_same_shape<DataType::boolean>, make_not},
       {"Relu", "", 1, 1, 1, {}, check_same_shape<DataType::float32>, make_relu},

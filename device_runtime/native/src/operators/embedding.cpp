@@ -14,17 +14,12 @@ class Gather : public Operator {
 
   void run(Run& run) override {
     const int64_t V = table_->shape[0], E = table_->elements() / V, count = ids_->elements();
-    for (int64_t n = 0; n < count; ++n) {
-      const int64_t id = ids_->integers()[n];
-      if (id < 0 || id >= V) {
-        throw Error(Status::training, "token " + std::to_string(id) + " at place " + std::to_string(n) + " of '" +
-                                          ids_->name + "': expected an id below " + std::to_string(V));
-      }
-    }
+    check_ids("token", *ids_, V);
     constexpr int64_t kRows = 32;
     run.compute.pool.for_each((count + kRows - 1) / kRows, [&](int64_t item, int) {
       for (int64_t n = item * kRows; n < std::min(count, (item + 1) * kRows); ++n) {
-        std::memcpy(y_->floats() + n * E, table_->floats() + ids_->integers()[n] * E, static_cast<size_t>(E) * sizeof(float));
+        std::memcpy(y_->floats() + n * E, table_->floats() + ids_->integers()[n] * E,
+                    static_cast<size_t>(E) * sizeof(float));
       }
     });
   }
@@ -55,6 +50,7 @@ class GatherGradient : public Operator {
 
   void run(Run& run) override {
     const int64_t E = dx_->elements() / dx_->shape[0], count = ids_->elements();
+    check_ids("token", *ids_, dx_->shape[0]);
     // Threads share columns, so that each element is summed in the order of the tokens.
     constexpr int64_t kColumns = 64;
     run.compute.pool.for_each((E + kColumns - 1) / kColumns, [&](int64_t item, int) {

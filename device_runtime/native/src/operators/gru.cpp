@@ -1,5 +1,5 @@
-// GRU and GRUTraining (gates z, r, h; linear_before_reset = 1), and GRUGrad. The value `zrh` passes from one to the other
-// only, so it holds G [3H, N] as recurrent.h lays it out.
+// GRU and GRUTraining (gates z, r, h; linear_before_reset = 1), and GRUGrad. The value `zrh` passes from one to the
+// other only, so it holds G [3H, N] as recurrent.h lays it out.
 //   z, r = sigmoid(W x + b + R h + rb); q = R_h h + rb_h; n = tanh(W_h x + b_h + r q); h' = (1 - z) n + z h
 #include <algorithm>
 #include <cmath>
@@ -16,9 +16,17 @@ constexpr int64_t kGates = 3;
 class Gru : public Operator {
  public:
   explicit Gru(NodeBuilder& node)
-      : x_(node.input(0)), w_(node.input(1)), r_(node.input(2)), bias_(node.input(3)), h0_(node.input(5)),
-        s_(recurrent_shape(*x_, *r_)), y_(node.output(0)), last_h_(node.output(1)), gates_(node.output(2)),
-        biases_(node.scratch("biases", kGates * s_.H)), q_(node.scratch("q", s_.H * s_.B)) {
+      : x_(node.input(0)),
+        w_(node.input(1)),
+        r_(node.input(2)),
+        bias_(node.input(3)),
+        h0_(node.input(5)),
+        s_(recurrent_shape(*x_, *r_)),
+        y_(node.output(0)),
+        last_h_(node.output(1)),
+        gates_(node.output(2)),
+        biases_(node.scratch("biases", kGates * s_.H)),
+        q_(node.scratch("q", s_.H * s_.B)) {
     if (y_ == nullptr) y_ = node.scratch("y", s_.N() * s_.H);
     if (gates_ == nullptr) gates_ = node.scratch("gates", kGates * s_.H * s_.N());
   }
@@ -33,7 +41,8 @@ class Gru : public Operator {
     input_gates(run, s_, kGates, *x_, *w_, biases_->floats(), gates_->floats());
     run.compute.pool.run([&](int thread) { sweep(run, thread); });
     if (last_h_ == nullptr) return;
-    std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H, static_cast<size_t>(s_.B * s_.H) * sizeof(float));
+    std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H,
+                static_cast<size_t>(s_.B * s_.H) * sizeof(float));
   }
   const char* phase() const override { return "recurrent forward"; }
   std::string description() const override {
@@ -74,12 +83,25 @@ class Gru : public Operator {
 class GruGradient : public Operator {
  public:
   explicit GruGradient(NodeBuilder& node)
-      : x_(node.input(0)), w_(node.input(1)), r_(node.input(2)), bias_(node.input(3)), h0_(node.input(5)),
-        y_(node.input(6)), gates_(node.input(7)), dy_(node.input(8)), s_(recurrent_shape(*x_, *r_)),
-        dx_(node.output(0)), dw_(node.output(1)), dr_(node.output(2)), dbias_(node.output(3)),
-        before_(node.kept("states before", s_.N() * s_.H)), recurrent_(node.kept("recurrent side", kGates * s_.H * s_.N())),
-        packed_(node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.compute(), kGates * s_.H, s_.H)))),
-        step_(node.scratch("gates of a step", kGates * s_.H * s_.B)), back_(node.scratch("dh back", s_.B * s_.H)),
+      : x_(node.input(0)),
+        w_(node.input(1)),
+        r_(node.input(2)),
+        bias_(node.input(3)),
+        h0_(node.input(5)),
+        y_(node.input(6)),
+        gates_(node.input(7)),
+        dy_(node.input(8)),
+        s_(recurrent_shape(*x_, *r_)),
+        dx_(node.output(0)),
+        dw_(node.output(1)),
+        dr_(node.output(2)),
+        dbias_(node.output(3)),
+        before_(node.kept("states before", s_.N() * s_.H)),
+        recurrent_(node.kept("recurrent side", kGates * s_.H * s_.N())),
+        packed_(
+            node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.compute(), kGates * s_.H, s_.H)))),
+        step_(node.scratch("gates of a step", kGates * s_.H * s_.B)),
+        back_(node.scratch("dh back", s_.B * s_.H)),
         direct_(node.scratch("dh through z", s_.H * s_.B)) {}
 
   void run(Run& run) override {
@@ -91,7 +113,8 @@ class GruGradient : public Operator {
     for (int64_t u = 0; u < H; ++u) {
       std::fill_n(q + u * N, N, bias_ == nullptr ? 0.0f : bias_->floats()[(kGates + 2) * H + u]);
     }
-    run.compute.gemm(H, N, H, row_major(r_->floats() + 2 * H * H, H), transposed(row_major(before_->floats(), H)), q, N, 1, 1);
+    run.compute.gemm(H, N, H, row_major(r_->floats() + 2 * H * H, H), transposed(row_major(before_->floats(), H)), q, N,
+                     1, 1);
     std::fill_n(back_->floats(), H * s_.B, 0.0f);
     std::fill_n(direct_->floats(), H * s_.B, 0.0f);
     run.compute.pool.run([&](int thread) { sweep(run, thread); });
@@ -112,8 +135,9 @@ class GruGradient : public Operator {
   }
   const char* phase() const override { return "recurrent backward"; }
   std::string description() const override {
-    return "gradient of GRU sweep T=" + std::to_string(s_.T) + " B=" + std::to_string(s_.B) + " E=" +
-           std::to_string(s_.E) + " H=" + std::to_string(s_.H) + (dw_ == nullptr ? ", weights' gradients factored" : "");
+    return "gradient of GRU sweep T=" + std::to_string(s_.T) + " B=" + std::to_string(s_.B) +
+           " E=" + std::to_string(s_.E) + " H=" + std::to_string(s_.H) +
+           (dw_ == nullptr ? ", weights' gradients factored" : "");
   }
 
   Factors factors(size_t index) const override {
@@ -172,8 +196,8 @@ void check_gradient(NodeChecker& node) {
   node.require(!node.has_input(4), "sequence lengths are not known");
   node.require(!node.has_input(9), "the gradient of the last state is not known");
   node.require(node.attribute("linear_before_reset", 0) == 1, "linear_before_reset is not 1");
-  for (size_t index : {size_t{6}, size_t{8}}) node.require_shape(index, {s.T, 1, s.B, s.H});
-  node.require_shape(7, {s.T, 1, s.B, kGates * s.H});
+  for (size_t index : {size_t{6}, size_t{8}}) node.require_floats(index, {s.T, 1, s.B, s.H});
+  node.require_floats(7, {s.T, 1, s.B, kGates * s.H});
   node.require(!node.has_output(4), "the gradient of the first state is not known");
   node.output(0, DataType::float32, {s.T, s.B, s.E});
   node.output(1, DataType::float32, {1, kGates * s.H, s.E});
@@ -181,16 +205,34 @@ void check_gradient(NodeChecker& node) {
   node.output(3, DataType::float32, {1, 2 * kGates * s.H});
 }
 
-std::unique_ptr<Operator> make_forward(NodeBuilder& node) { return std::make_unique<Gru>(node); }
-std::unique_ptr<Operator> make_gradient(NodeBuilder& node) { return std::make_unique<GruGradient>(node); }
+std::unique_ptr<Operator> make_forward(NodeBuilder& node) {
+  return std::make_unique<Gru>(node);
+}
+std::unique_ptr<Operator> make_gradient(NodeBuilder& node) {
+  return std::make_unique<GruGradient>(node);
+}
 
 }  // namespace
 
 const OperatorTable& gru_operators() {
   static const OperatorTable table = {
       {"GRU", "", 6, 6, 2, {"hidden_size", "direction", "linear_before_reset"}, check_forward, make_forward},
-      {"GRUTraining", "com.microsoft", 6, 6, 3, {"hidden_size", "direction", "linear_before_reset"}, check_forward, make_forward},
-      {"GRUGrad", "com.microsoft", 9, 10, 5, {"hidden_size", "direction", "linear_before_reset"}, check_gradient, make_gradient},
+      {"GRUTraining",
+       "com.microsoft",
+       6,
+       6,
+       3,
+       {"hidden_size", "direction", "linear_before_reset"},
+       check_forward,
+       make_forward},
+      {"GRUGrad",
+       "com.microsoft",
+       9,
+       10,
+       5,
+       {"hidden_size", "direction", "linear_before_reset"},
+       check_gradient,
+       make_gradient},
   };
   return table;
 }

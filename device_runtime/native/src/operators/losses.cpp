@@ -83,7 +83,8 @@ class SoftmaxGradient : public Operator {
 
 void require_last_axis(NodeChecker& node, const Value& value) {
   const int64_t rank = static_cast<int64_t>(value.shape.size()), axis = node.attribute("axis", -1);
-  node.require(rank >= 1 && (axis == -1 || axis == rank - 1), "only the last axis is known, found " + std::to_string(axis));
+  node.require(rank >= 1 && (axis == -1 || axis == rank - 1),
+               "only the last axis is known, found " + std::to_string(axis));
 }
 
 void check_softmax(NodeChecker& node) {
@@ -116,14 +117,17 @@ int64_t counted(const Tensor& targets, int64_t ignored) {
 class CrossEntropy : public Operator {
  public:
   CrossEntropy(NodeBuilder& node)
-      : logits_(node.input(0)), targets_(node.input(1)), loss_(node.output(0)),
+      : logits_(node.input(0)),
+        targets_(node.input(1)),
+        loss_(node.output(0)),
         log_p_(node.output(1) != nullptr ? node.output(1) : node.scratch("log p", node.input(0)->elements())),
-        ignored_(node.attribute("ignore_index", -1)), mean_(node.attribute_text("reduction", "mean") == "mean"),
+        ignored_(node.attribute("ignore_index", -1)),
+        mean_(node.attribute_text("reduction", "mean") == "mean"),
         softmax_(logits_, log_p_, true) {}
 
   void run(Run& run) override {
     const int64_t V = logits_->shape[1], N = logits_->shape[0];
-    check_ids(V, N);
+    check_ids("target", *targets_, V, &ignored_);
     softmax_.run(run);
     double total = 0;
     for (int64_t n = 0; n < N; ++n) {
@@ -136,17 +140,6 @@ class CrossEntropy : public Operator {
   std::string description() const override { return "cross-entropy " + to_text(logits_->shape); }
 
  private:
-  void check_ids(int64_t V, int64_t N) const {
-    for (int64_t n = 0; n < N; ++n) {
-      const int64_t target = targets_->integers()[n];
-      if (target != ignored_ && (target < 0 || target >= V)) {
-        throw Error(Status::training, "target " + std::to_string(target) + " at place " + std::to_string(n) +
-                                          ": expected an id below " + std::to_string(V) + ", or " +
-                                          std::to_string(ignored_) + " for none");
-      }
-    }
-  }
-
   Tensor *logits_, *targets_, *loss_, *log_p_;
   int64_t ignored_;
   bool mean_;
@@ -168,17 +161,24 @@ void check_cross_entropy(NodeChecker& node) {
   node.output(1, DataType::float32, logits);
 }
 
-std::unique_ptr<Operator> make_cross_entropy(NodeBuilder& node) { return std::make_unique<CrossEntropy>(node); }
+std::unique_ptr<Operator> make_cross_entropy(NodeBuilder& node) {
+  return std::make_unique<CrossEntropy>(node);
+}
 
 // dlogits = (exp(log p) - onehot) * dy, and divided by the count for a mean; zero where ignored.
 class CrossEntropyGradient : public Operator {
  public:
   CrossEntropyGradient(NodeBuilder& node)
-      : dy_(node.input(0)), log_p_(node.input(1)), targets_(node.input(2)), dx_(node.output(0)),
-        ignored_(node.attribute("ignore_index", -1)), mean_(node.attribute_text("reduction", "mean") == "mean") {}
+      : dy_(node.input(0)),
+        log_p_(node.input(1)),
+        targets_(node.input(2)),
+        dx_(node.output(0)),
+        ignored_(node.attribute("ignore_index", -1)),
+        mean_(node.attribute_text("reduction", "mean") == "mean") {}
 
   void run(Run& run) override {
     const int64_t V = log_p_->shape[1];
+    check_ids("target", *targets_, V, &ignored_);
     const int64_t count = mean_ ? std::max<int64_t>(1, counted(*targets_, ignored_)) : 1;
     const float scale = *dy_->floats() / static_cast<float>(count);
     run.compute.pool.for_each(log_p_->shape[0], [&](int64_t n, int) {
@@ -204,7 +204,8 @@ class CrossEntropyGradient : public Operator {
 
 void check_cross_entropy_gradient(NodeChecker& node) {
   check_loss_attributes(node);
-  node.require(element_count(node.typed_input(0, DataType::float32).shape) == 1, "the gradient of the loss is not one number");
+  node.require(element_count(node.typed_input(0, DataType::float32).shape) == 1,
+               "the gradient of the loss is not one number");
   const Shape& log_p = node.float_input(1, 2).shape;
   node.typed_input(2, DataType::int64);
   node.require_shape(2, {log_p[0]});
@@ -224,8 +225,14 @@ const OperatorTable& loss_operators() {
       {"SoftmaxGrad_13", "com.microsoft", 2, 2, 1, {"axis"}, check_softmax_gradient, make_softmax_gradient<false>},
       {"LogSoftmaxGrad_13", "com.microsoft", 2, 2, 1, {"axis"}, check_softmax_gradient, make_softmax_gradient<true>},
       {"SoftmaxCrossEntropyLoss", "", 2, 2, 2, {"ignore_index", "reduction"}, check_cross_entropy, make_cross_entropy},
-      {"SoftmaxCrossEntropyLossGrad", "com.microsoft", 3, 3, 1, {"ignore_index", "reduction"},
-       check_cross_entropy_gradient, make_cross_entropy_gradient},
+      {"SoftmaxCrossEntropyLossGrad",
+       "com.microsoft",
+       3,
+       3,
+       1,
+       {"ignore_index", "reduction"},
+       check_cross_entropy_gradient,
+       make_cross_entropy_gradient},
   };
   return table;
 }

@@ -1,5 +1,5 @@
-// LSTM and LSTMTraining (gates i, o, f, c; no peepholes), and LSTMGrad. The values `iofc` and `all_cell_states` pass from
-// one to the other only, so they hold the layouts of recurrent.h: G [4H, N] and C [H, N].
+// LSTM and LSTMTraining (gates i, o, f, c; no peepholes), and LSTMGrad. The values `iofc` and `all_cell_states` pass
+// from one to the other only, so they hold the layouts of recurrent.h: G [4H, N] and C [H, N].
 #include <algorithm>
 #include <cstring>
 
@@ -14,10 +14,20 @@ constexpr int64_t kGates = 4;
 class Lstm : public Operator {
  public:
   explicit Lstm(NodeBuilder& node)
-      : x_(node.input(0)), w_(node.input(1)), r_(node.input(2)), bias_(node.input(3)), h0_(node.input(5)),
-        c0_(node.input(6)), s_(recurrent_shape(*x_, *r_)), y_(node.output(0)), last_h_(node.output(1)),
-        last_c_(node.output(2)), cells_(node.output(3)), gates_(node.output(4)),
-        biases_(node.scratch("biases", kGates * s_.H)), first_c_(node.scratch("c0", s_.H * s_.B)),
+      : x_(node.input(0)),
+        w_(node.input(1)),
+        r_(node.input(2)),
+        bias_(node.input(3)),
+        h0_(node.input(5)),
+        c0_(node.input(6)),
+        s_(recurrent_shape(*x_, *r_)),
+        y_(node.output(0)),
+        last_h_(node.output(1)),
+        last_c_(node.output(2)),
+        cells_(node.output(3)),
+        gates_(node.output(4)),
+        biases_(node.scratch("biases", kGates * s_.H)),
+        first_c_(node.scratch("c0", s_.H * s_.B)),
         h_(node.scratch("h", s_.H * s_.B)) {
     if (y_ == nullptr) y_ = node.scratch("y", s_.N() * s_.H);
     if (cells_ == nullptr) cells_ = node.scratch("cells", s_.H * s_.N());
@@ -35,7 +45,8 @@ class Lstm : public Operator {
     }
     run.compute.pool.run([&](int thread) { sweep(run, thread); });
     if (last_h_ != nullptr) {
-      std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H, static_cast<size_t>(s_.B * s_.H) * sizeof(float));
+      std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H,
+                  static_cast<size_t>(s_.B * s_.H) * sizeof(float));
     }
     if (last_c_ == nullptr) return;
     for (int64_t u = 0; u < s_.H; ++u) {
@@ -60,8 +71,8 @@ class Lstm : public Operator {
       float* h_now = y_->floats() + t * B * H;
       for (int64_t u = units.first; u < units.end; ++u) {
         float* gates = gates_->floats() + u * N + t * B;  // four rows [B], H * N apart
-        kernels.multiply_rows(kGates, static_cast<int>(B), static_cast<int>(H), r_->floats() + u * H, H * H, h_before, H,
-                              gates, H * N, 1);
+        kernels.multiply_rows(kGates, static_cast<int>(B), static_cast<int>(H), r_->floats() + u * H, H * H, h_before,
+                              H, gates, H * N, 1);
         float* c = cells_->floats() + u * N + t * B;
         float* h = h_->floats() + u * B;
         kernels.lstm_cell(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, h);
@@ -79,13 +90,27 @@ class Lstm : public Operator {
 class LstmGradient : public Operator {
  public:
   explicit LstmGradient(NodeBuilder& node)
-      : x_(node.input(0)), w_(node.input(1)), r_(node.input(2)), h0_(node.input(4)), c0_(node.input(5)),
-        y_(node.input(6)), cells_(node.input(7)), gates_(node.input(8)), dy_(node.input(9)),
-        s_(recurrent_shape(*x_, *r_)), dx_(node.output(0)), dw_(node.output(1)), dr_(node.output(2)),
-        dbias_(node.output(3)), before_(node.kept("states before", s_.N() * s_.H)),
-        packed_(node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.compute(), kGates * s_.H, s_.H)))),
-        step_(node.scratch("gates of a step", kGates * s_.H * s_.B)), back_(node.scratch("dh back", s_.B * s_.H)),
-        dh_(node.scratch("dh", s_.H * s_.B)), dc_(node.scratch("dc", s_.H * s_.B)),
+      : x_(node.input(0)),
+        w_(node.input(1)),
+        r_(node.input(2)),
+        h0_(node.input(4)),
+        c0_(node.input(5)),
+        y_(node.input(6)),
+        cells_(node.input(7)),
+        gates_(node.input(8)),
+        dy_(node.input(9)),
+        s_(recurrent_shape(*x_, *r_)),
+        dx_(node.output(0)),
+        dw_(node.output(1)),
+        dr_(node.output(2)),
+        dbias_(node.output(3)),
+        before_(node.kept("states before", s_.N() * s_.H)),
+        packed_(
+            node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.compute(), kGates * s_.H, s_.H)))),
+        step_(node.scratch("gates of a step", kGates * s_.H * s_.B)),
+        back_(node.scratch("dh back", s_.B * s_.H)),
+        dh_(node.scratch("dh", s_.H * s_.B)),
+        dc_(node.scratch("dc", s_.H * s_.B)),
         first_c_(node.scratch("c0", s_.H * s_.B)) {}
 
   void run(Run& run) override {
@@ -110,8 +135,9 @@ class LstmGradient : public Operator {
   }
   const char* phase() const override { return "recurrent backward"; }
   std::string description() const override {
-    return "gradient of LSTM sweep T=" + std::to_string(s_.T) + " B=" + std::to_string(s_.B) + " E=" +
-           std::to_string(s_.E) + " H=" + std::to_string(s_.H) + (dw_ == nullptr ? ", weights' gradients factored" : "");
+    return "gradient of LSTM sweep T=" + std::to_string(s_.T) + " B=" + std::to_string(s_.B) +
+           " E=" + std::to_string(s_.E) + " H=" + std::to_string(s_.H) +
+           (dw_ == nullptr ? ", weights' gradients factored" : "");
   }
 
   Factors factors(size_t index) const override {
@@ -130,10 +156,11 @@ class LstmGradient : public Operator {
         for (int64_t b = 0; b < B; ++b) dh[b] = dy_->floats()[(t * B + b) * H + u] + back_->floats()[b * H + u];
         float* gates = gates_->floats() + u * N + t * B;
         const float* c = cells_->floats() + u * N + t * B;
-        kernels.lstm_cell_gradient(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, dh,
-                                   dc_->floats() + u * B);
+        kernels.lstm_cell_gradient(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c,
+                                   dh, dc_->floats() + u * B);
         for (int64_t gate = 0; gate < kGates; ++gate) {
-          std::memcpy(step_->floats() + (gate * H + u) * B, gates + gate * H * N, static_cast<size_t>(B) * sizeof(float));
+          std::memcpy(step_->floats() + (gate * H + u) * B, gates + gate * H * N,
+                      static_cast<size_t>(B) * sizeof(float));
         }
       }
       if (t == 0) break;
@@ -165,8 +192,8 @@ void check_gradient(NodeChecker& node) {
   node.require(!node.has_input(3), "sequence lengths are not known");
   node.require(!node.has_input(10) && !node.has_input(11), "gradients of the last states are not known");
   node.require(node.attribute("input_forget", 0) == 0, "coupled input and forget gates are not known");
-  for (size_t index : {size_t{6}, size_t{7}, size_t{9}}) node.require_shape(index, {s.T, 1, s.B, s.H});
-  node.require_shape(8, {s.T, 1, s.B, kGates * s.H});
+  for (size_t index : {size_t{6}, size_t{7}, size_t{9}}) node.require_floats(index, {s.T, 1, s.B, s.H});
+  node.require_floats(8, {s.T, 1, s.B, kGates * s.H});
   node.require(!node.has_output(4) && !node.has_output(5), "gradients of the first states are not known");
   node.output(0, DataType::float32, {s.T, s.B, s.E});
   node.output(1, DataType::float32, {1, kGates * s.H, s.E});
@@ -174,16 +201,34 @@ void check_gradient(NodeChecker& node) {
   node.output(3, DataType::float32, {1, 2 * kGates * s.H});
 }
 
-std::unique_ptr<Operator> make_forward(NodeBuilder& node) { return std::make_unique<Lstm>(node); }
-std::unique_ptr<Operator> make_gradient(NodeBuilder& node) { return std::make_unique<LstmGradient>(node); }
+std::unique_ptr<Operator> make_forward(NodeBuilder& node) {
+  return std::make_unique<Lstm>(node);
+}
+std::unique_ptr<Operator> make_gradient(NodeBuilder& node) {
+  return std::make_unique<LstmGradient>(node);
+}
 
 }  // namespace
 
 const OperatorTable& lstm_operators() {
   static const OperatorTable table = {
       {"LSTM", "", 7, 8, 3, {"hidden_size", "direction", "input_forget"}, check_forward, make_forward},
-      {"LSTMTraining", "com.microsoft", 7, 8, 5, {"hidden_size", "direction", "input_forget"}, check_forward, make_forward},
-      {"LSTMGrad", "com.microsoft", 10, 12, 6, {"hidden_size", "direction", "input_forget"}, check_gradient, make_gradient},
+      {"LSTMTraining",
+       "com.microsoft",
+       7,
+       8,
+       5,
+       {"hidden_size", "direction", "input_forget"},
+       check_forward,
+       make_forward},
+      {"LSTMGrad",
+       "com.microsoft",
+       10,
+       12,
+       6,
+       {"hidden_size", "direction", "input_forget"},
+       check_gradient,
+       make_gradient},
   };
   return table;
 }

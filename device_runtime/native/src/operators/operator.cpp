@@ -17,6 +17,16 @@ Factors Operator::factors(size_t) const {
   throw Error(Status::bug, description() + ": no factored gradient; please report this");
 }
 
+void check_ids(const char* what, const Tensor& ids, int64_t below, const int64_t* ignored) {
+  for (int64_t n = 0; n < ids.elements(); ++n) {
+    const int64_t id = ids.integers()[n];
+    if ((id >= 0 && id < below) || (ignored != nullptr && id == *ignored)) continue;
+    throw Error(Status::training, std::string(what) + " " + std::to_string(id) + " at place " + std::to_string(n) +
+                                      " of '" + ids.name + "': expected an id below " + std::to_string(below) +
+                                      (ignored == nullptr ? "" : ", or " + std::to_string(*ignored) + " for none"));
+  }
+}
+
 NodeChecker::NodeChecker(Graph& graph, int node) : graph_(graph), node_(graph.nodes_[static_cast<size_t>(node)]) {}
 
 void NodeChecker::refuse(const std::string& reason) const {
@@ -33,11 +43,11 @@ void NodeChecker::check() {
   const OperatorType* type = find_operator(node_.source->op, node_.source->domain);
   if (type == nullptr) refuse("the engine has no such operator; see `phonograd inspect` for the graph");
   const size_t inputs = node_.inputs.size(), outputs = node_.outputs.size();
-  require(inputs >= type->fewest_inputs && inputs <= type->most_inputs,
-          std::to_string(inputs) + " inputs, expected " + std::to_string(type->fewest_inputs) + " to " +
-              std::to_string(type->most_inputs));
-  require(outputs >= 1 && outputs <= type->most_outputs, std::to_string(outputs) + " outputs, expected 1 to " +
-                                                             std::to_string(type->most_outputs));
+  require(inputs >= type->fewest_inputs && inputs <= type->most_inputs, std::to_string(inputs) + " inputs, expected " +
+                                                                            std::to_string(type->fewest_inputs) +
+                                                                            " to " + std::to_string(type->most_inputs));
+  require(outputs >= 1 && outputs <= type->most_outputs,
+          std::to_string(outputs) + " outputs, expected 1 to " + std::to_string(type->most_outputs));
   for (const onnx::Attribute& attribute : node_.source->attributes) {
     bool known = false;
     for (const char* name : type->attributes) known = known || attribute.name == name;
@@ -46,7 +56,9 @@ void NodeChecker::check() {
   type->check(*this);
 }
 
-bool NodeChecker::has_input(size_t index) const { return index < node_.inputs.size() && node_.inputs[index] >= 0; }
+bool NodeChecker::has_input(size_t index) const {
+  return index < node_.inputs.size() && node_.inputs[index] >= 0;
+}
 
 const Value& NodeChecker::input(size_t index) const {
   require(has_input(index), "input " + std::to_string(index) + " is left out");
@@ -55,8 +67,9 @@ const Value& NodeChecker::input(size_t index) const {
 
 const Value& NodeChecker::typed_input(size_t index, DataType type) const {
   const Value& value = input(index);
-  require(value.type == type, "input '" + value.name + "' has data type " + std::to_string(static_cast<int>(value.type)) +
-                                  ", expected " + std::to_string(static_cast<int>(type)));
+  require(value.type == type, "input '" + value.name + "' has data type " +
+                                  std::to_string(static_cast<int>(value.type)) + ", expected " +
+                                  std::to_string(static_cast<int>(type)));
   return value;
 }
 
@@ -71,6 +84,11 @@ void NodeChecker::require_shape(size_t index, const Shape& shape) const {
   const Value& value = input(index);
   require(value.shape == shape,
           "input '" + value.name + "' has shape " + to_text(value.shape) + ", expected " + to_text(shape));
+}
+
+void NodeChecker::require_floats(size_t index, const Shape& shape) const {
+  typed_input(index, DataType::float32);
+  require_shape(index, shape);
 }
 
 const std::vector<int64_t>& NodeChecker::integers(size_t index) const {
@@ -108,9 +126,17 @@ std::vector<int64_t> NodeChecker::attribute_integers(const char* name) const {
   return found == nullptr ? std::vector<int64_t>{} : found->integers;
 }
 
-bool NodeChecker::has_output(size_t index) const { return index < node_.outputs.size() && node_.outputs[index] >= 0; }
+bool NodeChecker::has_output(size_t index) const {
+  return index < node_.outputs.size() && node_.outputs[index] >= 0;
+}
 
 void NodeChecker::output(size_t index, DataType type, const Shape& shape) {
+  int64_t elements = 1;
+  for (int64_t size : shape) {
+    require(size >= 1 && size <= kMostElements / elements,
+            "result " + to_text(shape) + ", expected at least 1 and at most 2^31 elements");
+    elements *= size;
+  }
   if (!has_output(index)) return;
   Value& value = graph_.values_[static_cast<size_t>(node_.outputs[index])];
   value.type = type;

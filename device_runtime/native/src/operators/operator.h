@@ -27,6 +27,7 @@ class NodeChecker {
   const Value& typed_input(size_t index, DataType type) const;
   const Value& float_input(size_t index, size_t rank) const;
   void require_shape(size_t index, const Shape& shape) const;
+  void require_floats(size_t index, const Shape& shape) const;
   // The int64 values of an input that must be known while planning: an initializer, or the result of Shape.
   const std::vector<int64_t>& integers(size_t index) const;
 
@@ -60,6 +61,9 @@ struct Tensor {
   uint8_t* booleans() const { return static_cast<uint8_t*>(data); }
 };
 
+// Throws Error(training), naming the first id that is neither in [0, below) nor, if given, `ignored`.
+void check_ids(const char* what, const Tensor& ids, int64_t below, const int64_t* ignored = nullptr);
+
 // What a run hands to every operator.
 struct Run {
   Compute& compute;
@@ -68,8 +72,8 @@ struct Run {
   uint64_t step = 0;
 };
 
-// A parameter's gradient left as a product, sum over the N tokens of D[m, n] X[n, k]: the update adds it straight to the
-// parameter [M, K], so that it is never stored. Element (m, n) of D is d->floats()[m * d_row + n * d_column].
+// A parameter's gradient left as a product, sum over the N tokens of D[m, n] X[n, k]: the update adds it straight to
+// the parameter [M, K], so that it is never stored. Element (m, n) of D is d->floats()[m * d_row + n * d_column].
 struct Factors {
   Tensor* d = nullptr;
   ptrdiff_t d_row = 0, d_column = 0;

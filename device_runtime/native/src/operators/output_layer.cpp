@@ -7,15 +7,21 @@
 namespace phonograd {
 
 OutputLayerOperator::OutputLayerOperator(const OutputLayerTensors& tensors, LossSettings settings)
-    : t_(tensors), settings_(settings), N_(tensors.hidden->shape[0]), V_(tensors.weight->shape[0]),
-      H_(tensors.weight->shape[1]), columns_(columns(N_)) {}
+    : t_(tensors),
+      settings_(settings),
+      N_(tensors.hidden->shape[0]),
+      V_(tensors.weight->shape[0]),
+      H_(tensors.weight->shape[1]),
+      columns_(columns(N_)) {}
 
 std::string OutputLayerOperator::description() const {
   return "output layer, softmax, cross-entropy and gradients V=" + std::to_string(V_) + " H=" + std::to_string(H_) +
          " N=" + std::to_string(N_) + ", weight's gradient factored";
 }
 
-Factors OutputLayerOperator::factors(size_t) const { return {t_.logits, columns_, 1, t_.hidden, V_, N_, H_}; }
+Factors OutputLayerOperator::factors(size_t) const {
+  return {t_.logits, columns_, 1, t_.hidden, V_, N_, H_};
+}
 
 void OutputLayerOperator::run(Run& run) {
   check_targets();
@@ -48,8 +54,8 @@ void OutputLayerOperator::logits_and_sums(Run& run) {
     for (int64_t r = 0; r < rows; ++r) {
       std::fill_n(logits + r * columns_, columns_, t_.bias == nullptr ? 0.0f : t_.bias->floats()[v + r]);
     }
-    compute.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(), logits,
-                            columns_, 1, 1);
+    compute.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
+                            logits, columns_, 1, 1);
     // Blocks are the same whatever thread takes them, so the sums are too.
     float* highest = t_.partial->floats() + (block + 1) * 2 * columns_;
     float* sum = highest + columns_;

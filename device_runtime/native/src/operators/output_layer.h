@@ -7,14 +7,14 @@
 namespace phonograd {
 
 struct OutputLayerTensors {
-  Tensor *hidden;                 // [N, H]
-  Tensor *weight, *bias;          // [V, H], [V] or nullptr
-  Tensor *targets, *loss_gradient;  // [N], a single number
+  Tensor* hidden;                                  // [N, H]
+  Tensor *weight, *bias;                           // [V, H], [V] or nullptr
+  Tensor *targets, *loss_gradient;                 // [N], a single number
   Tensor *loss, *hidden_gradient, *bias_gradient;  // a single number, [N, H], [V] or nullptr
-  Tensor *logits;                 // [V, columns()]: kept until the update
-  Tensor *packed_hidden;          // packed_size(H, columns)
-  Tensor *partial;                // [row blocks + 1, 2, columns]: running sums of exponentials
-  Tensor *per_token;              // [2, columns]
+  Tensor* logits;                                  // [V, columns()]: kept until the update
+  Tensor* packed_hidden;                           // packed_size(H, columns)
+  Tensor* partial;                                 // [row blocks + 1, 2, columns]: running sums of exponentials
+  Tensor* per_token;                               // [2, columns]
 };
 
 struct LossSettings {

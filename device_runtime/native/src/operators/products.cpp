@@ -15,7 +15,8 @@ class Gemm : public Operator {
     float alpha, beta;
   };
 
-  Gemm(Tensor* a, Tensor* b, Tensor* c, Tensor* y, Settings settings) : a_(a), b_(b), c_(c), y_(y), settings_(settings) {}
+  Gemm(Tensor* a, Tensor* b, Tensor* c, Tensor* y, Settings settings)
+      : a_(a), b_(b), c_(c), y_(y), settings_(settings) {}
 
   void run(Run& run) override {
     const int64_t N = y_->shape.back(), M = y_->elements() / N, K = a_->elements() / M;
@@ -54,8 +55,8 @@ void check_gemm(NodeChecker& node) {
   node.require(b[b_transposed] == K, "factors " + to_text(a) + " and " + to_text(b) + " do not fit");
   if (node.has_input(2)) {
     const Shape& c = node.typed_input(2, DataType::float32).shape;
-    const bool fits = c.size() <= 2 && (c.empty() || c.back() == N || c.back() == 1) &&
-                      (c.size() < 2 || c[0] == M || c[0] == 1);
+    const bool fits =
+        c.size() <= 2 && (c.empty() || c.back() == N || c.back() == 1) && (c.size() < 2 || c[0] == M || c[0] == 1);
     node.require(fits, "addend " + to_text(c) + " does not fit " + to_text({M, N}));
   }
   node.attribute_real("alpha", 1);
@@ -67,7 +68,8 @@ std::unique_ptr<Operator> make_gemm(NodeBuilder& node) {
   const float beta = node.attribute_real("beta", 1);
   const Gemm::Settings settings{node.attribute("transA", 0) != 0, node.attribute("transB", 0) != 0,
                                 node.attribute_real("alpha", 1), beta};
-  return std::make_unique<Gemm>(node.input(0), node.input(1), beta == 0 ? nullptr : node.input(2), node.output(0), settings);
+  return std::make_unique<Gemm>(node.input(0), node.input(1), beta == 0 ? nullptr : node.input(2), node.output(0),
+                                settings);
 }
 
 void check_matmul(NodeChecker& node) {
@@ -78,7 +80,8 @@ void check_matmul(NodeChecker& node) {
 }
 
 std::unique_ptr<Operator> make_matmul(NodeBuilder& node) {
-  return std::make_unique<Gemm>(node.input(0), node.input(1), nullptr, node.output(0), Gemm::Settings{false, false, 1, 0});
+  return std::make_unique<Gemm>(node.input(0), node.input(1), nullptr, node.output(0),
+                                Gemm::Settings{false, false, 1, 0});
 }
 
 class Transpose : public Operator {

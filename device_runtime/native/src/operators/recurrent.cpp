@@ -9,12 +9,11 @@ RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bi
   const Shape& x = node.float_input(0, 3).shape;
   const Shape& r = node.float_input(2, 3).shape;
   const RecurrentShape s{x[0], x[1], x[2], r[2]};
-  node.require_shape(1, {1, gates * s.H, s.E});
-  node.require_shape(2, {1, gates * s.H, s.H});
-  if (node.has_input(bias)) node.require_shape(bias, {1, 2 * gates * s.H});
+  node.require_floats(1, {1, gates * s.H, s.E});
+  node.require_floats(2, {1, gates * s.H, s.H});
+  if (node.has_input(bias)) node.require_floats(bias, {1, 2 * gates * s.H});
   for (size_t state = 0; state < states; ++state) {
-    node.float_input(first_state + state, 3);
-    node.require_shape(first_state + state, {1, s.B, s.H});
+    node.require_floats(first_state + state, {1, s.B, s.H});
   }
   node.require(node.attribute("hidden_size", s.H) == s.H, "hidden_size does not fit R");
   const std::string direction = node.attribute_text("direction", "forward");
@@ -41,7 +40,8 @@ void states_before(const RecurrentShape& s, const float* h0, const float* y, flo
 
 void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const float* G, const Tensor& w, Tensor* dx) {
   if (dx == nullptr) return;
-  run.compute.gemm(s.N(), s.E, gates * s.H, transposed(row_major(G, s.N())), row_major(w.floats(), s.E), dx->floats(), s.E);
+  run.compute.gemm(s.N(), s.E, gates * s.H, transposed(row_major(G, s.N())), row_major(w.floats(), s.E), dx->floats(),
+                   s.E);
 }
 
 void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw) {
@@ -62,8 +62,8 @@ void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* pa
   });
 }
 
-void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d, const float* packed,
-                     float* dh) {
+void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d,
+                     const float* packed, float* dh) {
   const KernelSet& kernels = run.compute.kernels;
   const int64_t panel = kernels.panel;
   const Units panels = units_of((s.H + panel - 1) / panel, thread, run.compute.pool.threads());

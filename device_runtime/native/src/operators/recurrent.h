@@ -24,7 +24,9 @@ struct Units {
   int64_t first, end;
 };
 
-inline Units units_of(int64_t H, int thread, int threads) { return {H * thread / threads, H * (thread + 1) / threads}; }
+inline Units units_of(int64_t H, int thread, int threads) {
+  return {H * thread / threads, H * (thread + 1) / threads};
+}
 
 // G = W X^T + biases: the input side of all steps at once.
 void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor& x, const Tensor& w, const float* bias,
@@ -40,7 +42,7 @@ void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const f
 // R [rows, H] packed in panels over its whole depth, and dh [B, H] = D^T R for one thread's panels, D [rows, B].
 size_t packed_recurrent_size(const Compute& compute, int64_t rows, int64_t H);
 void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* packed);
-void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d, const float* packed,
-                     float* dh);
+void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d,
+                     const float* packed, float* dh);
 
 }  // namespace phonograd

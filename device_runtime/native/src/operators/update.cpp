@@ -11,15 +11,24 @@ namespace {
 constexpr double kClipEpsilon = 1e-6;
 constexpr int64_t kChunk = 1 << 16;  // elements of a dense gradient at a time; their sums are added in order
 
-int64_t chunks(int64_t elements) { return (elements + kChunk - 1) / kChunk; }
+int64_t chunks(int64_t elements) {
+  return (elements + kChunk - 1) / kChunk;
+}
 
-int64_t parts(int64_t columns) { return (columns + 63) / 64; }
+int64_t parts(int64_t columns) {
+  return (columns + 63) / 64;
+}
 
 }  // namespace
 
 Update::Update(std::vector<ParameterGradient> gradients, Tensor* loss, float clip_norm, Tensor* scratch)
-    : gradients_(std::move(gradients)), touched_(gradients_.size()), touched_count_(gradients_.size()),
-      order_(gradients_.size()), loss_(loss), clip_norm_(clip_norm), scratch_(scratch) {
+    : gradients_(std::move(gradients)),
+      touched_(gradients_.size()),
+      touched_count_(gradients_.size()),
+      order_(gradients_.size()),
+      loss_(loss),
+      clip_norm_(clip_norm),
+      scratch_(scratch) {
   for (size_t i = 0; i < gradients_.size(); ++i) {
     if (gradients_[i].form != ParameterGradient::Form::rows) continue;
     const size_t N = static_cast<size_t>(gradients_[i].ids->elements());
@@ -45,7 +54,8 @@ int64_t Update::scratch_floats(const std::vector<ParameterGradient>& gradients) 
     const int64_t N = gradient.factors.N;
     // Two Gram matrices; or the sums of chunks, in doubles.
     floats = std::max(floats, 2 * N * N + 2 * N);
-    if (gradient.form == ParameterGradient::Form::dense) floats = std::max(floats, 2 * chunks(gradient.dense->elements()));
+    if (gradient.form == ParameterGradient::Form::dense)
+      floats = std::max(floats, 2 * chunks(gradient.dense->elements()));
   }
   return floats;
 }
@@ -123,10 +133,12 @@ double Update::factored_squared_norm(Run& run, const Factors& f) {
 void Update::merge_rows(Run& run, ParameterGradient& gradient) {
   const size_t i = static_cast<size_t>(&gradient - gradients_.data());
   const int64_t N = gradient.ids->elements(), E = gradient.rows->elements() / N;
+  check_ids("token", *gradient.ids, gradient.parameter->shape[0]);
   const int64_t* ids = gradient.ids->integers();
   std::vector<int64_t>& order = order_[i];
   for (int64_t n = 0; n < N; ++n) order[static_cast<size_t>(n)] = n;
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
+  std::sort(order.begin(), order.end(),
+            [&](int64_t a, int64_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
   float* rows = gradient.rows->floats();
   run.compute.pool.for_each(parts(E), [&](int64_t part, int) {
     const int64_t first = part * 64, width = std::min<int64_t>(64, E - first);
@@ -153,7 +165,8 @@ void Update::apply(Run& run, const ParameterGradient& gradient, float rate) {
   float* parameter = gradient.parameter->floats();
   if (gradient.form == ParameterGradient::Form::factored) {
     const Factors& f = gradient.factors;
-    compute.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter, f.K, -rate, 1);
+    compute.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter, f.K,
+                 -rate, 1);
     return;
   }
   if (gradient.form == ParameterGradient::Form::rows) {
