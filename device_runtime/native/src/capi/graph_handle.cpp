@@ -29,6 +29,7 @@ pg_graph::pg_graph(const char* model, const char* optimizer, const char* weights
                                          to_text(spec.shape) + " is no input of " + model + " with that shape");
       }
     }
+    require_aligned(*file_);
     writable_ = file_->map_copy_on_write();
     for (const TensorSpec& spec : file_->specs()) memory[spec.name] = reinterpret_cast<float*>(writable_ + spec.offset);
   }

@@ -90,6 +90,7 @@ void Engine::Impl::bind_weights() {
                                        found->dtype + to_text(found->shape));
     }
   }
+  require_aligned(file);
   if (file.specs().size() != manifest.tensors.size()) {
     throw Error(Status::weights, file.path() + ": " + std::to_string(manifest.tensors.size()) +
                                      " tensors expected, found " + std::to_string(file.specs().size()));

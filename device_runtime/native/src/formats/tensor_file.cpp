@@ -245,6 +245,15 @@ const TensorSpec& TensorFile::at(const std::string& name) const {
   throw Error(status_, path_ + ": tensor " + name + " expected, found " + (found.empty() ? "none" : found));
 }
 
+void require_aligned(const TensorFile& file) {
+  for (const TensorSpec& spec : file.specs()) {
+    if (spec.offset % sizeof(float) == 0) continue;
+    throw Error(Status::weights, file.path() + ": tensor " + spec.name + " begins at byte " +
+                                     std::to_string(spec.offset) +
+                                     ", expected a multiple of 4; write it again with phonograd or safetensors");
+  }
+}
+
 void TensorFile::release_pages() const {
   madvise(map_, size_, MADV_DONTNEED);
 }

@@ -64,6 +64,10 @@ class TensorFile {
   std::map<std::string, std::string> metadata_;
 };
 
+// Throws Error(weights) unless each tensor begins at a multiple of 4 bytes, so that it can be used as floats in place.
+// Our writer and the safetensors library pad their headers to that; others may not.
+void require_aligned(const TensorFile& file);
+
 // One tensor to be written; `data` stays the caller's and must hold product(shape) elements of dtype.
 struct TensorOut {
   std::string name;
