@@ -1,36 +1,48 @@
-"""The built wheel, in a fresh environment without torch: what a server or a harness machine installs."""
+"""The built wheel, in a fresh environment without torch or a compiler: what a server or a harness machine installs."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Workplace
+from device_runtime.files import sha256_of_file
+from device_runtime.native_build import NATIVE, build_host_library, build_phone_binary, check_host_library
+from tests.e2e.conftest import Run, Workplace
 
 pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parent.parent.parent
+# No build may find a place for what it makes, wherever a command is run from the wheel.
+ENVIRONMENT = {**os.environ, "PHONOGRAD_CACHE": "/dev/null/no-cache"}
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
-def succeed(*line: object) -> str:
-    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, cwd="/")
+def succeed(*line: object, environment: dict[str, str] = ENVIRONMENT) -> str:
+    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, cwd="/", env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of an environment that holds the wheel and what it depends on, nothing else."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-    succeed(*pip, "wheel", "--no-deps", "--wheel-dir", folder / "dist", ROOT)
-    (wheel,) = (folder / "dist").glob("phonograd-*.whl")
+    succeed(*PIP, "wheel", "--no-deps", "--wheel-dir", folder / "dist", ROOT, environment=dict(os.environ))
+    (built,) = (folder / "dist").glob("phonograd-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    """The `bin` of an environment that holds the wheel and what it depends on, nothing else."""
+    folder = wheel.parent.parent
     venv.create(folder / "env", with_pip=True)
-    succeed(folder / "env/bin/python", *pip[1:], "install", wheel)
+    succeed(folder / "env/bin/python", *PIP[1:], "install", wheel)
     return folder / "env" / "bin"
 
 
@@ -48,8 +60,8 @@ def server(installed: Path, workplace: Workplace) -> Iterator[str]:
             assert process.wait(20) == 0
 
 
-def test_torch_and_onnx_are_not_there(installed: Path) -> None:
-    for name in ("torch", "onnx", "onnxruntime", "matplotlib"):
+def test_torch_onnx_and_compiler_are_not_there(installed: Path) -> None:
+    for name in ("torch", "onnx", "onnxruntime", "matplotlib", "ziglang"):
         line = [installed / "python", "-c", f"import {name}"]
         assert subprocess.run(line, capture_output=True, check=False, cwd="/").returncode != 0, name
 
@@ -73,3 +85,40 @@ def test_the_wheel_carries_types_and_the_format(installed: Path) -> None:
         "print((p / 'FORMAT.md').is_file(), (p / 'py.typed').is_file(), 'site-packages' in str(p))"
     )
     assert succeed(installed / "python", "-c", script).split() == ["True", "True", "True"]
+
+
+def test_the_wheel_says_what_it_runs_on_and_brings_the_sources(wheel: Path) -> None:
+    assert wheel.name.endswith("-py3-none-manylinux_2_17_x86_64.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (described,) = (name for name in names if name.endswith(".dist-info/WHEEL"))
+        assert "Root-Is-Purelib: false" in archive.read(described).decode()
+    sources = [path for path in NATIVE.rglob("*") if path.suffix in {".cpp", ".h", ".inc"}]
+    assert {str(path.relative_to(ROOT)) for path in sources} <= names
+
+
+def test_what_the_wheel_brings_is_what_anyone_builds(installed: Path) -> None:
+    (native,) = installed.parent.glob("lib/python3*/site-packages/device_runtime/native")
+    library, phone = build_host_library(fresh=True, root=native).path, build_phone_binary(fresh=True, root=native).path
+    check_host_library(native / "lib" / "libphonograd.so")
+    assert sha256_of_file(native / "lib" / "libphonograd.so") == sha256_of_file(library)
+    assert sha256_of_file(native / "lib" / "phonograd-phone") == sha256_of_file(phone)
+
+
+def test_the_phone_binary_is_copied(installed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "phonograd-phone"
+    document = json.loads(succeed(installed / "phonograd", "build-phone", "--out", out, "--json"))
+    assert (document["origin"], document["sha256"]) == ("prebuilt", sha256_of_file(out))
+    forced = subprocess.run(
+        [installed / "phonograd", "build-phone", "--force", "--out", out], capture_output=True, text=True, check=False
+    )
+    assert forced.returncode == 10
+    assert "pip install 'phonograd[build]'" in forced.stderr
+
+
+def test_it_trains_without_torch(phono: Run, installed: Path, workplace: Workplace, tmp_path: Path) -> None:
+    train = ("train", workplace.artifacts, "--user", workplace.user, "--backend", "native", "--out")
+    report = json.loads(succeed(installed / "phonograd", *train, tmp_path / "installed", "--json"))
+    assert report["loss_last"] < report["loss_first"]
+    assert phono(*train, tmp_path / "checkout").code == 0
+    assert (tmp_path / "installed").read_bytes() == (tmp_path / "checkout").read_bytes()
