@@ -91,6 +91,18 @@ def test_kernel_sets_agree_but_for_rounding(folders: dict[str, Artifacts], name:
             assert np.linalg.norm(weights[tensor] - values) <= 1e-3 * moved, (tensor, kernels)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_fused_nodes_agree_with_single_ones(folders: dict[str, Artifacts], name: str) -> None:
+    fused, single = (
+        NativeBackend(folders[name], None, BackendOptions(threads=2, seed=9), fuse) for fuse in (True, False)
+    )
+    for window in windows():
+        assert fused.step(window, LEARNING_RATE) == pytest.approx(single.step(window, LEARNING_RATE), rel=1e-5)
+    others = single.weights()
+    for tensor, values in fused.weights().items():
+        assert np.linalg.norm(others[tensor] - values) <= 1e-5 * np.linalg.norm(values), tensor
+
+
 def test_weights_depend_on_the_seed_of_the_masks(folders: dict[str, Artifacts]) -> None:
     first, other = (
         NativeBackend.load(folders["lstm-dropout"], None, BackendOptions(seed=seed)).step(windows()[0], 0.1)

@@ -1,0 +1,196 @@
+// Measures the kernels of one set against double: `functions SET`, and `gemm SET THREADS`. One JSON object on stdout.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/gemm.h"
+#include "kernels/kernel_set.h"
+
+using namespace phonograd;
+
+namespace {
+
+using Function = void (*)(const float*, float*, size_t);
+
+float of_bits(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// Floats of all sizes and both signs, subnormals, infinities and NaN among them; and all floats around the places where
+// a function changes its method.
+std::vector<float> sample() {
+  std::vector<float> xs;
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 1021) xs.push_back(of_bits(static_cast<uint32_t>(bits)));
+  for (float around :
+       {0.0f, 1e-38f, 1e-40f, 0.3465736f, 0.625f, 1.0f, 9.0f, 43.67f, 44.36f, 87.33654f, 88.72283f, 103.97f}) {
+    uint32_t bits;
+    std::memcpy(&bits, &around, sizeof bits);
+    const uint32_t first = bits < 4000 ? 0 : bits - 4000;
+    for (uint32_t near = first; near < bits + 4000; ++near) {
+      xs.push_back(of_bits(near));
+      xs.push_back(-of_bits(near));
+    }
+  }
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (float x : {infinity, -infinity, std::nanf(""), -std::nanf("")}) xs.push_back(x);
+  for (int i = -880000; i <= 890000; ++i) xs.push_back(static_cast<float>(i) * 1e-4f);
+  return xs;
+}
+
+// One unit in the last place of the exact result, as a float has it.
+double unit_of(double exact) {
+  int exponent;
+  std::frexp(exact, &exponent);
+  return std::ldexp(1.0, std::max(exponent - 24, -149));
+}
+
+// Of the finite arguments within [lowest, highest] the largest error; of the others how many come out wrong: below
+// `lowest` something else than 0, above `highest` than infinity, for NaN than NaN.
+void measure(const char* name, Function function, double (*exact)(double), float lowest, float highest, bool last) {
+  const std::vector<float> xs = sample();
+  std::vector<float> ys(xs.size());
+  function(xs.data(), ys.data(), xs.size());
+  double worst = 0;
+  float at = 0;
+  long wrong = 0, measured = 0, beyond = 0;
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const float x = xs[i], y = ys[i];
+    if (x != x) {
+      wrong += !(y != y);
+    } else if (x < lowest) {
+      wrong += y != 0;
+      ++beyond;
+    } else if (x > highest) {
+      wrong += y != std::numeric_limits<float>::infinity();
+      ++beyond;
+    } else {
+      const double right = exact(static_cast<double>(x));
+      const double error = std::abs(static_cast<double>(y) - right) / unit_of(right);
+      ++measured;
+      if (!(error <= worst)) worst = error == error ? error : 1e9, at = x;
+    }
+    // A vector's other lanes, and where in the array it stands, change nothing.
+    float alone;
+    if (i % 97 == 0) {
+      function(&x, &alone, 1);
+      wrong += std::memcmp(&alone, &y, sizeof y) != 0;
+    }
+  }
+  std::printf("\"%s\": {\"ulp\": %.4f, \"at\": \"%a\", \"wrong\": %ld, \"measured\": %ld, \"beyond\": %ld}%s", name,
+              worst, static_cast<double>(at), wrong, measured, beyond, last ? "}\n" : ", ");
+}
+
+double exact_exp(double x) {
+  return std::exp(x);
+}
+double exact_sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+double exact_tanh(double x) {
+  return std::tanh(x);
+}
+
+void functions(const KernelSet& set) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::printf("{");
+  measure("exp", set.exponential, exact_exp, -87.33654f, 88.72283f, false);
+  measure("sigmoid", set.sigmoid, exact_sigmoid, -87.33654f, infinity, false);
+  measure("tanh", set.hyperbolic_tangent, exact_tanh, -infinity, infinity, true);
+}
+
+// How many elements of one product are outside the rounding error that K sums and products in float can have.
+struct Product {
+  int64_t M, N, K;
+  bool a_transposed, b_transposed, above;
+  float alpha, beta;
+
+  long wrong(Compute& compute, std::mt19937& random) const {
+    std::normal_distribution<float> normal;
+    std::vector<float> a(static_cast<size_t>(M * K)), b(static_cast<size_t>(K * N));
+    for (float& x : a) x = normal(random);
+    for (float& x : b) x = normal(random);
+    const int64_t ldc = N + 3;
+    constexpr float kMark = 12345;
+    // Past the columns is a mark that must stay; with beta 0 what C holds must not be read.
+    std::vector<float> c(static_cast<size_t>(M * ldc), kMark);
+    for (int64_t m = 0; m < M; ++m) {
+      for (int64_t n = 0; n < N; ++n) c[static_cast<size_t>(m * ldc + n)] = beta == 0 ? std::nanf("") : 0.5f;
+    }
+    Matrix A = row_major(a.data(), a_transposed ? M : K), B = row_major(b.data(), b_transposed ? K : N);
+    if (a_transposed) A = transposed(A);
+    if (b_transposed) B = transposed(B);
+    compute.gemm(M, N, K, A, B, c.data(), ldc, alpha, beta, above);
+    long count = 0;
+    for (int64_t m = 0; m < M; ++m) {
+      for (int64_t n = 0; n < ldc; ++n) {
+        const double found = static_cast<double>(c[static_cast<size_t>(m * ldc + n)]);
+        if (n >= N) {
+          count += found != static_cast<double>(kMark);
+          continue;
+        }
+        if (above && n < m) continue;
+        double sum = 0, size = 0;
+        for (int64_t k = 0; k < K; ++k) {
+          const double term = static_cast<double>(A.data[m * A.row + k * A.column]) *
+                              static_cast<double>(B.data[k * B.row + n * B.column]);
+          sum += term;
+          size += std::abs(term);
+        }
+        const double right = static_cast<double>(alpha) * sum + static_cast<double>(beta) * 0.5;
+        const double bound = static_cast<double>(K + 3) * 0x1p-24 * (std::abs(static_cast<double>(alpha)) * size + 1);
+        count += !(std::abs(found - right) <= bound);
+      }
+    }
+    return count;
+  }
+};
+
+void gemm(const KernelSet& set, int threads) {
+  Compute compute(threads, false, set);
+  std::mt19937 random(1);
+  long products = 0, wrong = 0;
+  const auto check = [&](const Product& product) {
+    ++products;
+    wrong += product.wrong(compute, random) != 0;
+  };
+  const int64_t sizes[] = {1, 5, 6, 7, 12, 13, 16, 17, 97};
+  for (int64_t M : sizes) {
+    for (int64_t N : sizes) {
+      for (int64_t K : sizes) {
+        const int way = static_cast<int>(products % 4);
+        check({M, N, K, way % 2 == 1, way >= 2, false, 1, products % 3 == 0 ? 1.0f : 0.0f});
+      }
+    }
+  }
+  // Several row blocks, column groups and blocks of the depth; more columns than rows; results known to be symmetric.
+  for (int way = 0; way < 4; ++way) {
+    const bool a = way % 2 == 1, b = way >= 2;
+    check({200, 50, 700, a, b, false, -0.5f, 1});
+    check({3, 800, 400, a, b, false, 2, 0});
+    check({1, 2000, 17, a, b, false, 1, 0});
+    check({35, 35, 450, a, b, true, 1, 0});
+    check({70, 70, 9, a, b, true, 1, 0});
+  }
+  std::printf("{\"products\": %ld, \"wrong\": %ld}\n", products, wrong);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 3) return 2;
+  const KernelSet& set = kernel_set(arguments[2]);
+  if (std::string(arguments[1]) == "functions") {
+    functions(set);
+  } else {
+    gemm(set, std::atoi(arguments[3]));
+  }
+}

@@ -1,0 +1,57 @@
+"""The kernels' own promises (kernels/kernel_set.h, gemm.h), for every set that this CPU can run."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_runtime.native_build import NATIVE
+from device_runtime.native_library import load_library
+from tests.native.conftest import BuildTool
+
+SOURCES = (
+    Path(__file__).with_name("kernels_tool.cpp"),
+    *sorted((NATIVE / "src" / "kernels").glob("*.cpp")),
+    NATIVE / "src" / "base" / "thread_pool.cpp",
+)
+KERNELS = load_library().cpu_info()["kernels"]
+
+
+@pytest.fixture(scope="module")
+def tool(build_tool: BuildTool) -> Path:
+    return build_tool("kernels_tool", SOURCES)
+
+
+def told(tool: Path, *arguments: str) -> Any:
+    done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def promised() -> dict[str, float]:
+    """The largest errors that kernel_set.h states."""
+    text = re.sub(r"\s*//\s*", " ", (NATIVE / "src" / "kernels" / "kernel_set.h").read_text())
+    found = re.search(r"tests/native: exp ([\d.]+), sigmoid ([\d.]+), tanh ([\d.]+)", text)
+    assert found is not None
+    return dict(zip(("exp", "sigmoid", "tanh"), map(float, found.groups()), strict=True))
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_functions_keep_their_error_bounds(tool: Path, kernels: str) -> None:
+    found = told(tool, "functions", kernels)
+    for name, bound in promised().items():
+        assert found[name]["measured"] > 10**6
+        assert found[name]["wrong"] == 0, (name, found[name])
+        assert found[name]["ulp"] <= bound, (name, found[name])
+        # A bound twice as large as the error says nothing.
+        assert found[name]["ulp"] > bound / 2, (name, found[name])
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_products_of_awkward_sizes(tool: Path, kernels: str, threads: str) -> None:
+    found = told(tool, "gemm", kernels, threads)
+    assert found["products"] > 700
+    assert found["wrong"] == 0
