@@ -197,6 +197,19 @@ def test_python_goes_on_with_the_phones_state(
     assert list(stopped.iterdir()) == []
 
 
+def test_onnx_runtime_has_no_state(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "ort", "--state", tmp_path / "state"]
+    assert run(phonograd, [*map(str, line)]) == 2
+    assert "training state: backend native expected, no other can be stopped within an epoch" in capfd.readouterr().err
+    assert not (tmp_path / "state").exists()
+
+
+def test_python_needs_a_state_to_restart(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    for options in (("--restart",), ("--save-every", 3)):
+        assert python(place, *options) == 2
+        assert "--save-every and --restart need --state" in capfd.readouterr().err
+
+
 def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:
     raw = (stopped / STATE).read_bytes()
     with TensorFile(stopped / STATE) as file:
