@@ -1,0 +1,59 @@
+"""The phone's own binary under qemu, as phones of three generations: its kernels, and the weights it trains."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from device_runtime.native_build import build_phone_binary
+from device_runtime.tensor_file import load_tensors
+from tests.native.phone_command import Place, outcome_of
+
+pytestmark = pytest.mark.phone
+
+# What qemu's CPUs report; the emulator's newest has everything the engine looks for.
+FEATURES = {
+    "cortex-a53": ["neon"],
+    "cortex-a76": ["neon", "half", "dot"],
+    "max": ["neon", "half", "dot", "i8mm", "bf16"],
+}
+TOLERANCE = 1e-5  # relative Frobenius error
+
+
+@pytest.fixture(scope="module")
+def binary() -> Path:
+    return build_phone_binary().path
+
+
+def emulated(cpu: str, binary: Path, *arguments: object) -> list[str]:
+    qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    assert qemu is not None, "qemu-aarch64 not found; install Debian's package qemu-user"
+    return [qemu, "-cpu", cpu, str(binary), *map(str, arguments)]
+
+
+@pytest.mark.parametrize("cpu", FEATURES)
+def test_the_kernels_of_a_phone(binary: Path, cpu: str) -> None:
+    found: dict[str, Any] = outcome_of(emulated(cpu, binary, "info")).only("info")["cpu"]
+    assert found["features"] == FEATURES[cpu]
+    assert found["kernels"] == ["neon", "portable"]
+
+
+@pytest.mark.parametrize("cpu", FEATURES)
+def test_a_phone_trains_the_weights_that_this_machine_trains(
+    tmp_path: Path, place: Place, binary: Path, cpu: str
+) -> None:
+    job = ("train", place.artifacts.folder, "--user", place.user, "--seed", 3)
+    here = outcome_of([str(place.command), *map(str, job), "--out", str(tmp_path / "here")]).only("report")
+    there = outcome_of(emulated(cpu, binary, *job, "--out", tmp_path / "there")).only("report")
+    assert there["kernels"] == "neon"
+    assert there["steps"] == here["steps"] > 10
+    np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-4)
+    found, first = load_tensors(tmp_path / "there"), load_tensors(place.artifacts.folder / "weights.safetensors")
+    for tensor, expected in load_tensors(tmp_path / "here").items():
+        error, moved = (np.linalg.norm(other[tensor] - expected) for other in (found, first))
+        assert error <= TOLERANCE * np.linalg.norm(expected), tensor
+        # One short epoch moves some tensors little: of that, too, the error must be a small part.
+        assert error <= 0.01 * moved, tensor
+        assert moved > 0, tensor
