@@ -21,7 +21,6 @@ from device_runtime.native_build.compiler import find_zig
 SCHEMA_VERSION = 1
 # Small enough for qemu, large enough for the products to dominate.
 SMALL = LanguageModelConfig("lstm", vocabulary=2000, embedding=64, hidden=64, layers=2)
-STEPS = 3
 TOLERANCE = 0.02
 KERNEL = Path("src/kernels/kernels_neon.cpp")
 CORES = ("cortex-a55", "neoverse-n1")  # the little cores of most phones; the A76 class, by its server sibling
@@ -33,7 +32,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Count:
-    """Instructions of one more trained token: a run of more steps less a run of fewer, so that loading cancels."""
+    """Instructions of a trained token: a run of two steps less a run of one, so that loading cancels."""
 
     model: str
     cpu: str
@@ -43,20 +42,20 @@ class Count:
 
 
 def count_instructions(counter: Counter, binary: Path, folder: Path, cpu: str) -> Count:
-    """Run `phonograd-phone bench` on one thread for 1 step and for STEPS more. Raises BenchError."""
+    """Run `phonograd-phone bench` on one thread for one step and for two. Raises BenchError."""
     manifest = open_artifacts(folder).manifest
 
     def run(number: int) -> int:
         return counter.count(cpu, binary, "bench", folder, "--steps", str(number), "--threads", "1")
 
-    executed = run(1 + STEPS) - run(1)
-    tokens = STEPS * manifest.training.minibatch * manifest.training.bptt
+    executed = run(2) - run(1)
+    tokens = manifest.training.minibatch * manifest.training.bptt
     return Count(
         _name(manifest.model),
         cpu,
         tokens,
         executed / tokens,
-        STEPS * step_flop(manifest.model, manifest.training) / executed,
+        step_flop(manifest.model, manifest.training) / executed,
     )
 
 

@@ -76,7 +76,7 @@ def test_loading_is_taken_off_the_instructions_of_a_token(artifacts: Path, monke
     monkeypatch.setattr(Counter, "count", count)
     found = count_instructions(Counter("qemu", "7.2", Path("p")), Path("binary"), artifacts, "cortex-a53")
     assert found.instructions_per_token == 77
-    assert found.tokens == 600
+    assert found.tokens == 200
     assert seen == [("cortex-a53", ("bench", artifacts))] * 2
 
 
