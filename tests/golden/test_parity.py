@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from device_runtime.backends import load_backend
-from device_runtime.backends.base import Backend
+from device_runtime.backends.base import Backend, BackendOptions
 from device_runtime.tensor_file import Array, load_tensors
 from device_runtime.vocabulary import Vocabulary
 from device_runtime.windows import Window
@@ -30,10 +30,13 @@ def part(file: dict[str, Array], prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in file.items() if name.startswith(prefix)}
 
 
-def load_case(folder: Path, case: Case, file: dict[str, Array], backend: str) -> Backend:
+def load_case(
+    folder: Path, case: Case, file: dict[str, Array], backend: str, options: BackendOptions | None = None
+) -> Backend:
     weights = part(file, "first.")
     vocabulary = words(case.model.vocabulary)
-    return load_backend(backend, export_artifacts(folder / "artifacts", case.model, case.training, weights, vocabulary))
+    artifacts = export_artifacts(folder / "artifacts", case.model, case.training, weights, vocabulary)
+    return load_backend(backend, artifacts, options=options)
 
 
 @pytest.mark.parametrize("engine", BACKENDS)
@@ -48,6 +51,25 @@ def test_ten_steps_agree_with_torch(tmp_path: Path, name: str, engine: str) -> N
     for tensor, expected in part(file, "last.").items():
         assert relative_error(backend.weights()[tensor], expected) <= TOLERANCE, tensor
         assert relative_error(file[f"first.{tensor}"], expected) > 100 * TOLERANCE, f"{tensor} was not trained"
+    backend.close()
+
+
+# A product's operands have 8 significant bits in bf16; their errors average out over sums and steps.
+BF16_TOLERANCE, BF16_PERPLEXITY = 1e-2, 5e-3
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bf16_stays_close(tmp_path: Path, name: str) -> None:
+    file = load_tensors(FOLDER / f"{name}.safetensors")
+    options = BackendOptions(precision="bf16-emulated")
+    backend = load_case(tmp_path, CASES[name], file, "native", options)
+    windows = [Window(*pair) for pair in zip(file["tokens"], file["targets"], strict=True)]
+    losses = np.array([backend.step(window, LEARNING_RATE) for window in windows])
+    tokens = 1 if CASES[name].training.loss_reduction == "mean" else windows[0].tokens.shape[0]
+    np.testing.assert_allclose(np.exp(losses / tokens), np.exp(file["losses"] / tokens), rtol=BF16_PERPLEXITY)
+    weights = backend.weights()
+    errors = [relative_error(weights[tensor], expected) for tensor, expected in part(file, "last.").items()]
+    assert TOLERANCE < max(errors) <= BF16_TOLERANCE
     backend.close()
 
 

@@ -1,4 +1,5 @@
-// Measures the kernels of one set against double: `functions SET`, and `gemm SET THREADS`. One JSON object on stdout.
+// Measures the kernels of one set against double: `functions SET`, and `gemm SET THREADS fp32|bf16|bf16-emulated`. One
+// JSON object on stdout.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -107,6 +108,13 @@ void functions(const KernelSet& set) {
   measure("tanh", set.hyperbolic_tangent, exact_tanh, -infinity, infinity, true);
 }
 
+// To the nearest bf16, which has 8 significant bits; ties to even.
+float rounded_to_bf16(float x) {
+  int exponent;
+  const float fraction = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(fraction * 256), exponent - 8);
+}
+
 // How many elements of one product are outside the rounding error that K sums and products in float can have.
 struct Product {
   int64_t M, N, K;
@@ -129,6 +137,10 @@ struct Product {
     if (a_transposed) A = transposed(A);
     if (b_transposed) B = transposed(B);
     compute.gemm(M, N, K, A, B, c.data(), ldc, alpha, beta, above);
+    if (compute.bf16 != nullptr && !above) {
+      for (float& x : a) x = rounded_to_bf16(x);
+      for (float& x : b) x = rounded_to_bf16(x);
+    }
     long count = 0;
     for (int64_t m = 0; m < M; ++m) {
       for (int64_t n = 0; n < ldc; ++n) {
@@ -154,8 +166,9 @@ struct Product {
   }
 };
 
-void gemm(const KernelSet& set, int threads) {
-  Compute compute(threads, false, set);
+void gemm(const KernelSet& set, int threads, const std::string& precision) {
+  const Bf16Kernels* bf16 = precision == "fp32" ? nullptr : &bf16_kernels(set, precision == "bf16-emulated");
+  Compute compute(threads, false, set, bf16);
   std::mt19937 random(1);
   long products = 0, wrong = 0;
   const auto check = [&](const Product& product) {
@@ -186,11 +199,11 @@ void gemm(const KernelSet& set, int threads) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 3) return 2;
+  if (count < 3 || (std::string(arguments[1]) == "gemm" && count < 5)) return 2;
   const KernelSet& set = kernel_set(arguments[2]);
   if (std::string(arguments[1]) == "functions") {
     functions(set);
   } else {
-    gemm(set, std::atoi(arguments[3]));
+    gemm(set, std::atoi(arguments[3]), arguments[4]);
   }
 }

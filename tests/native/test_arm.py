@@ -57,3 +57,23 @@ def test_a_phone_trains_the_weights_that_this_machine_trains(
         # One short epoch moves some tensors little: of that, too, the error must be a small part.
         assert error <= 0.01 * moved, tensor
         assert moved > 0, tensor
+
+
+def test_bf16_of_a_phone_that_has_it(tmp_path: Path, place: Place, binary: Path) -> None:
+    job = ("train", place.artifacts.folder, "--user", place.user, "--seed", 3, "--precision")
+    emulating = [str(place.command), *map(str, job), "bf16-emulated", "--out", str(tmp_path / "here")]
+    here = outcome_of(emulating).only("report")
+    there = outcome_of(emulated("max", binary, *job, "bf16", "--out", tmp_path / "there")).only("report")
+    np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-3)
+    found, expected = load_tensors(tmp_path / "there"), load_tensors(tmp_path / "here")
+    single = load_tensors(place.artifacts.folder / "weights.safetensors")
+    for tensor, values in expected.items():
+        assert np.linalg.norm(found[tensor] - values) <= 0.05 * np.linalg.norm(values - single[tensor]), tensor
+
+
+def test_bf16_of_a_phone_that_has_none(tmp_path: Path, place: Place, binary: Path) -> None:
+    job = ("train", place.artifacts.folder, "--user", place.user, "--precision", "bf16", "--out", tmp_path / "out")
+    outcome = outcome_of(emulated("cortex-a76", binary, *job))
+    assert outcome.code == 10, outcome.err  # Status::unsupported
+    assert "kernels 'neon' on this CPU have no bf16 instructions" in outcome.err
+    assert not (tmp_path / "out").exists()

@@ -49,9 +49,10 @@ def test_functions_keep_their_error_bounds(tool: Path, kernels: str) -> None:
         assert found[name]["ulp"] > bound / 2, (name, found[name])
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16-emulated"])
 @pytest.mark.parametrize("threads", ["1", "3"])
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_products_of_awkward_sizes(tool: Path, kernels: str, threads: str) -> None:
-    found = told(tool, "gemm", kernels, threads)
+def test_products_of_awkward_sizes(tool: Path, kernels: str, threads: str, precision: str) -> None:
+    found = told(tool, "gemm", kernels, threads, precision)
     assert found["products"] > 700
     assert found["wrong"] == 0

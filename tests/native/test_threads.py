@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from device_runtime.backends.base import BackendOptions
+from device_runtime.backends.base import BackendOptions, Precision
 from device_runtime.backends.native import NativeBackend
 from device_runtime.manifest import Artifacts, TrainingConfig
 from device_runtime.model_config import LanguageModelConfig
@@ -16,7 +16,7 @@ from device_runtime.windows import IGNORED, Window
 from export.artifacts import export_artifacts
 from export.torch_layout import seeded_weights
 
-# Sizes that are no whole number of row blocks (96), panels or vectors, with several of each: N = 35 tokens.
+# Sizes that are no whole number of row blocks (24, 96), panels or vectors, with several of each: N = 35 tokens.
 V, E, H, T, B = 300, 24, 40, 7, 5
 STEPS, LEARNING_RATE = 6, 0.5
 
@@ -53,8 +53,11 @@ def windows() -> list[Window]:
     return made
 
 
-def trained(artifacts: Artifacts, threads: int, kernels: str) -> tuple[list[float], dict[str, Array]]:
-    backend = NativeBackend.load(artifacts, None, BackendOptions(threads=threads, seed=9, kernels=kernels))
+def trained(
+    artifacts: Artifacts, threads: int, kernels: str, precision: Precision = "fp32"
+) -> tuple[list[float], dict[str, Array]]:
+    options = BackendOptions(threads=threads, seed=9, kernels=kernels, precision=precision)
+    backend = NativeBackend.load(artifacts, None, options)
     losses = [backend.step(window, LEARNING_RATE) for window in windows()]
     weights = backend.weights()
     backend.close()
@@ -71,6 +74,14 @@ def test_weights_are_the_same_bits_on_any_number_of_threads(
     for threads in (2, 3, 4, 8):
         other_losses, other = trained(folders[name], threads, kernels)
         assert other_losses == losses, threads
+        for tensor, expected in weights.items():
+            assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
+
+
+def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(folders: dict[str, Artifacts]) -> None:
+    _, weights = trained(folders["lstm-clipped"], 1, KERNELS[0], "bf16-emulated")
+    for threads in (2, 3, 8):
+        _, other = trained(folders["lstm-clipped"], threads, KERNELS[0], "bf16-emulated")
         for tensor, expected in weights.items():
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
 

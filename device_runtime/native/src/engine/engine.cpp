@@ -32,6 +32,11 @@ size_t bytes_of(const Tensor& tensor) {
   return static_cast<size_t>(tensor.elements()) * size_of(tensor.type);
 }
 
+const Bf16Kernels* bf16_of(const EngineOptions& options) {
+  if (options.precision == Precision::fp32) return nullptr;
+  return &bf16_kernels(kernel_set(options.kernels.c_str()), options.precision == Precision::bf16_emulated);
+}
+
 // A recurrent state and the value it becomes.
 struct CarriedState {
   Tensor *now, *next;
@@ -71,11 +76,7 @@ Engine::Impl::Impl(const std::string& folder, const std::string& weights, const 
     : manifest(read_manifest(folder)),
       options(chosen),
       file(weights.empty() ? manifest.path("weights.safetensors") : weights),
-      compute(chosen.threads, chosen.pin_threads, kernel_set(chosen.kernels.c_str())) {
-  if (chosen.precision != Precision::fp32) {
-    throw Error(Status::unsupported,
-                "precision bf16: the engine has no bf16 kernels for this CPU yet; use --precision fp32");
-  }
+      compute(chosen.threads, chosen.pin_threads, kernel_set(chosen.kernels.c_str()), bf16_of(chosen)) {
   bind_weights();
   plan_training();
 }
@@ -244,7 +245,9 @@ const std::string& Engine::weights_path() const {
 }
 
 std::string Engine::plan_text() const {
-  return "kernels " + kernels_name() + ", " + std::to_string(impl_->compute.pool.threads()) + " threads\n" +
+  const Bf16Kernels* bf16 = impl_->compute.bf16;
+  const std::string products = bf16 == nullptr ? "" : std::string(" with bf16 products (") + bf16->name + ")";
+  return "kernels " + kernels_name() + products + ", " + std::to_string(impl_->compute.pool.threads()) + " threads\n" +
          impl_->training->plan_text();
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/bf16.h"
 #include "kernels/cpu_features.h"
 #include "kernels/kernel_set.h"
 
@@ -10,17 +11,27 @@ namespace phonograd {
 
 namespace portable {
 extern const KernelSet set;
-}
+extern const Bf16Kernels emulated;
+}  // namespace portable
 #if defined(__x86_64__)
 namespace avx2 {
 extern const KernelSet set;
-}
+extern const Bf16Kernels emulated;
+}  // namespace avx2
 namespace avx512 {
 extern const KernelSet set;
+extern const Bf16Kernels emulated;
+}  // namespace avx512
+namespace avx512_bf16 {
+extern const Bf16Kernels kernels;
 }
 #elif defined(__aarch64__)
 namespace neon {
 extern const KernelSet set;
+extern const Bf16Kernels emulated;
+}  // namespace neon
+namespace neon_bf16 {
+extern const Bf16Kernels kernels;
 }
 #endif
 
@@ -28,17 +39,28 @@ namespace {
 
 struct Available {
   const KernelSet* sets[3] = {};
+  const Bf16Kernels *emulated[3] = {}, *bf16[3] = {};  // of each set; nullptr where there are none
   size_t count = 0;
 
   Available() {
-#if defined(__x86_64__)
     const CpuFeatures& cpu = cpu_features();
-    if (cpu.avx512 && cpu.avx2 && cpu.fma) sets[count++] = &avx512::set;
-    if (cpu.avx2 && cpu.fma) sets[count++] = &avx2::set;
+#if defined(__x86_64__)
+    if (cpu.avx512 && cpu.avx2 && cpu.fma) {
+      add(avx512::set, avx512::emulated, cpu.avx512_bf16 ? &avx512_bf16::kernels : nullptr);
+    }
+    if (cpu.avx2 && cpu.fma) add(avx2::set, avx2::emulated, nullptr);
 #elif defined(__aarch64__)
-    sets[count++] = &neon::set;
+    add(neon::set, neon::emulated, cpu.bf16 ? &neon_bf16::kernels : nullptr);
+#else
+    (void)cpu;
 #endif
-    sets[count++] = &portable::set;
+    add(portable::set, portable::emulated, nullptr);
+  }
+
+  void add(const KernelSet& set, const Bf16Kernels& emulating, const Bf16Kernels* own) {
+    sets[count] = &set;
+    emulated[count] = &emulating;
+    bf16[count++] = own;
   }
 };
 
@@ -64,6 +86,17 @@ const KernelSet& kernel_set(const char* name) {
   }
   throw Error(Status::unsupported,
               "kernels '" + std::string(name) + "': this CPU runs " + names + "; choose one of these or none");
+}
+
+const Bf16Kernels& bf16_kernels(const KernelSet& set, bool emulated) {
+  const Available& found = available();
+  size_t at = 0;
+  while (found.sets[at] != &set) ++at;
+  if (emulated) return *found.emulated[at];
+  if (found.bf16[at] != nullptr) return *found.bf16[at];
+  throw Error(Status::unsupported, "precision bf16: kernels '" + std::string(set.name) +
+                                       "' on this CPU have no bf16 instructions (AVX512-BF16, Arm BF16); use fp32, or "
+                                       "bf16-emulated to see what bf16 would give");
 }
 
 }  // namespace phonograd

@@ -9,8 +9,8 @@ namespace {
 // A panel [depth, panel] of B stays in the first-level cache.
 constexpr int64_t kDepth = 328;
 constexpr int64_t kColumns = 336;
-constexpr int64_t kColumnsAbove = 32;   // narrow, so that threads have equal shares above a diagonal
-constexpr int64_t kRowsPerFetch = 24;   // rows of a product between which the next panel is fetched ahead
+constexpr int64_t kColumnsAbove = 32;  // narrow, so that threads have equal shares above a diagonal
+constexpr int64_t kRowsPerFetch = 24;  // rows of a product between which the next panel is fetched ahead
 constexpr size_t kSharedFloats = 1u << 20;
 
 int64_t divided_up(int64_t a, int64_t b) {
@@ -24,9 +24,16 @@ int64_t block_depth(int64_t K, int64_t at_most) {
 
 }  // namespace
 
-Compute::Compute(int threads, bool pin, const KernelSet& set)
-    : pool(threads, pin), kernels(set), shared_(kSharedFloats), of_thread_(static_cast<size_t>(threads)) {
-  for (auto& block : of_thread_) block.resize(static_cast<size_t>(kMostDepth * set.panel));
+Compute::Compute(int threads, bool pin, const KernelSet& set, const Bf16Kernels* lowered)
+    : pool(threads, pin),
+      kernels(set),
+      bf16(lowered),
+      shared_(kSharedFloats),
+      of_thread_(static_cast<size_t>(threads)) {
+  for (OfThread& own : of_thread_) {
+    own.panel.resize(static_cast<size_t>(kMostDepth * set.panel));
+    if (bf16 != nullptr) own.pairs.resize(static_cast<size_t>(kMostRows * ((kDepth + 1) / 2)));
+  }
 }
 
 size_t Compute::packed_size(int64_t K, int64_t N) const {
@@ -38,19 +45,23 @@ void Compute::pack(int64_t K, int64_t N, Matrix B, float* packed) {
   const int64_t panel = kernels.panel, panels = divided_up(N, panel);
   pool.for_each(blocks * panels, [&](int64_t item, int) {
     const int64_t k = item / panels * depth, n = item % panels * panel;
-    const int64_t rows = std::min(depth, K - k);
-    kernels.pack(B.data + k * B.row + n * B.column, B.row, B.column, static_cast<int>(rows),
-                 static_cast<int>(std::min(panel, N - n)), packed + k * panels * panel + n * rows);
+    const int64_t rows = std::min(depth, K - k), elements = bf16 == nullptr ? rows : divided_up(rows, 2);
+    pack_block(rows, std::min(panel, N - n), {B.data + k * B.row + n * B.column, B.row, B.column},
+               packed + k * panels * panel + n * elements, bf16 != nullptr);
   });
 }
 
-void Compute::multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, const float* packed, float* C, ptrdiff_t ldc,
-                              float alpha, float beta) const {
+void Compute::multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, float* packed, float* C, ptrdiff_t ldc,
+                              float alpha, float beta, int thread) {
   const int64_t depth = block_depth(K, kDepth), width = divided_up(N, kernels.panel) * kernels.panel;
   for (int64_t k = 0; k < K; k += depth) {
-    const int64_t rows = std::min(depth, K - k);
-    kernels.multiply(static_cast<int>(M), static_cast<int>(N), static_cast<int>(rows), A.data + k * A.column, A.row,
-                     A.column, packed + k * width, C, ldc, alpha, k == 0 ? beta : 1);
+    const int64_t deep = std::min(depth, K - k);
+    Operands operands{{A.data + k * A.column, A.row, A.column}, packed + k * width, nullptr, M};
+    if (bf16 != nullptr) {
+      operands.pairs = of_thread_[static_cast<size_t>(thread)].pairs.data();
+      bf16->to_pairs(operands.a.data, A.row, A.column, static_cast<int>(M), static_cast<int>(deep), operands.pairs);
+    }
+    multiply_block(0, M, N, deep, operands, C, ldc, alpha, k == 0 ? beta : 1);
   }
 }
 
@@ -68,10 +79,10 @@ void Compute::gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B,
   pack(K, N, B, shared_.data());
   const int64_t share = divided_up(divided_up(M, pool.threads()), kernels.rows) * kernels.rows;
   const int64_t block = std::min(kRowBlock, share);
-  pool.for_each(divided_up(M, block), [&](int64_t item, int) {
+  pool.for_each(divided_up(M, block), [&](int64_t item, int thread) {
     const int64_t m = item * block;
     multiply_packed(std::min(block, M - m), N, K, {A.data + m * A.row, A.row, A.column}, shared_.data(), C + m * ldc,
-                    ldc, alpha, beta);
+                    ldc, alpha, beta, thread);
   });
 }
 
@@ -84,32 +95,70 @@ void Compute::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix 
   const int64_t depth = block_depth(K, kMostDepth);
   pool.for_each(divided_up(N, columns), [&](int64_t item, int thread) {
     const int64_t n = item * columns, width = std::min(columns, N - n);
-    const int64_t rows = above ? std::min(M, n + width) : M;
     for (int64_t k = 0; k < K; k += depth) {
-      multiply_unpacked(rows, width, std::min(depth, K - k), {A.data + k * A.column, A.row, A.column},
+      multiply_unpacked(M, width, std::min(depth, K - k), {A.data + k * A.column, A.row, A.column},
                         {B.data + k * B.row + n * B.column, B.row, B.column}, C + n, ldc, alpha, k == 0 ? beta : 1,
-                        false, thread);
+                        above ? n : kNone, thread);
     }
   });
 }
 
 void Compute::multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
-                                float alpha, float beta, bool above, int thread) {
-  float* packed = of_thread_[static_cast<size_t>(thread)].data();
+                                float alpha, float beta, int64_t diagonal, int thread) {
+  OfThread& own = of_thread_[static_cast<size_t>(thread)];
+  if (bf16 == nullptr || diagonal != kNone) {
+    const Operands operands{A, own.panel.data(), nullptr, 0};
+    multiply_panels(M, N, K, operands, B, C, ldc, alpha, beta, diagonal);
+    return;
+  }
+  const int64_t at_most = static_cast<int64_t>(own.pairs.size()) / divided_up(K, 2);
+  for (int64_t m = 0; m < M; m += at_most) {
+    const int64_t rows = std::min(at_most, M - m);
+    const Matrix block{A.data + m * A.row, A.row, A.column};
+    bf16->to_pairs(block.data, A.row, A.column, static_cast<int>(rows), static_cast<int>(K), own.pairs.data());
+    const Operands operands{block, own.panel.data(), own.pairs.data(), rows};
+    multiply_panels(rows, N, K, operands, B, C + m * ldc, ldc, alpha, beta, diagonal);
+  }
+}
+
+// Panel by panel of B: pack it, and multiply; meanwhile the next panel comes from memory, a few lines at a time.
+void Compute::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix B, float* C,
+                              ptrdiff_t ldc, float alpha, float beta, int64_t diagonal) const {
   const int64_t panel = kernels.panel;
   for (int64_t n = 0; n < N; n += panel) {
-    const int64_t width = std::min(panel, N - n), rows = above ? std::min(M, n + width) : M;
-    kernels.pack(B.data + n * B.column, B.row, B.column, static_cast<int>(K), static_cast<int>(width), packed);
-    // The next panel comes from memory a few lines at a time, while this one is multiplied.
+    const int64_t width = std::min(panel, N - n), rows = diagonal == kNone ? M : std::min(M, diagonal + n + width);
+    pack_block(K, width, {B.data + n * B.column, B.row, B.column}, operands.panel, operands.pairs != nullptr);
     const float* next = B.data + (n + 2 * panel - 1) * B.column;
     const int64_t lines = divided_up(K * kRowsPerFetch, rows);
     for (int64_t m = 0, k = 0; m < rows; m += kRowsPerFetch) {
       for (const int64_t end = std::min(K, k + lines); k < end; ++k) __builtin_prefetch(next + k * B.row);
-      kernels.multiply(static_cast<int>(std::min(kRowsPerFetch, rows - m)), static_cast<int>(width),
-                       static_cast<int>(K), A.data + m * A.row, A.row, A.column, packed, C + m * ldc + n, ldc, alpha,
-                       beta);
+      multiply_block(m, std::min(kRowsPerFetch, rows - m), width, K, operands, C + m * ldc + n, ldc, alpha, beta);
     }
   }
+}
+
+void Compute::pack_block(int64_t K, int64_t N, Matrix B, float* packed, bool in_bf16) const {
+  const int depth = static_cast<int>(K), columns = static_cast<int>(N);
+  if (in_bf16) {
+    bf16->pack(B.data, B.row, B.column, depth, columns, reinterpret_cast<uint32_t*>(packed));
+  } else {
+    kernels.pack(B.data, B.row, B.column, depth, columns, packed);
+  }
+}
+
+// Rows [m, m + M) of the operands, and all the columns that are packed.
+void Compute::multiply_block(int64_t m, int64_t M, int64_t N, int64_t K, const Operands& operands, float* C,
+                             ptrdiff_t ldc, float alpha, float beta) const {
+  const Matrix& A = operands.a;
+  const int rows = static_cast<int>(M), columns = static_cast<int>(N);
+  if (operands.pairs == nullptr) {
+    kernels.multiply(rows, columns, static_cast<int>(K), A.data + m * A.row, A.row, A.column, operands.panel, C, ldc,
+                     alpha, beta);
+    return;
+  }
+  const int64_t pairs = divided_up(K, 2), row = A.column == 1 ? pairs : 1, column = A.column == 1 ? 1 : operands.rows;
+  bf16->multiply(rows, columns, static_cast<int>(pairs), operands.pairs + m * row, row, column,
+                 reinterpret_cast<const uint32_t*>(operands.panel), C, ldc, alpha, beta);
 }
 
 }  // namespace phonograd

@@ -1,4 +1,4 @@
-// Products of whole matrices on all threads.
+// Products of whole matrices on all threads, in fp32 or with operands rounded to bf16.
 //
 // Every element is summed over the depth in the same order whatever the number of threads: the depth is cut into blocks
 // by its length alone, and threads share rows or columns of the result.
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "kernels/bf16.h"
 #include "kernels/kernel_set.h"
 
 namespace phonograd {
@@ -29,10 +30,13 @@ inline Matrix transposed(Matrix m) {
 // Threads, kernels and the memory that packing needs: what every operator computes with. Not thread-safe.
 class Compute {
  public:
-  Compute(int threads, bool pin, const KernelSet& kernels);
+  // bf16: nullptr for fp32. With it every product below has bf16 operands, but those above a diagonal: a norm wants all
+  // its digits.
+  Compute(int threads, bool pin, const KernelSet& kernels, const Bf16Kernels* bf16 = nullptr);
 
   ThreadPool pool;
   const KernelSet& kernels;
+  const Bf16Kernels* const bf16;
 
   // C[M, N] = alpha A[M, K] B[K, N] + beta C, C row-major with rows ldc apart; beta is 0 or 1. Above: only elements
   // with column >= row are sure to be computed (a symmetric result).
@@ -42,26 +46,44 @@ class Compute {
   // B [K, N] packed for `multiply_packed`: call with all threads idle. Floats needed: packed_size(K, N).
   size_t packed_size(int64_t K, int64_t N) const;
   void pack(int64_t K, int64_t N, Matrix B, float* packed);
-  // Rows [m, m + M) of C += or = A B on the calling thread; A's row 0 is row m.
-  void multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, const float* packed, float* C, ptrdiff_t ldc,
-                       float alpha, float beta) const;
-  // C += or = A B on the calling thread, for K of at most kMostDepth: B is packed panel by panel on the way. thread: its
-  // number in the running task.
+  // C[M, N] += or = A B on the calling thread, `thread` of the running task; M is at most kMostRows.
+  void multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, float* packed, float* C, ptrdiff_t ldc, float alpha,
+                       float beta, int thread);
+  // The same for a B that is packed panel by panel on the way, and K of at most kMostDepth. diagonal: kNone, or the
+  // column that C's first one is, counted from row 0: only elements on and above the diagonal are sure to be computed.
+  static constexpr int64_t kNone = -1;
   void multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                         float beta, bool above, int thread);
+                         float beta, int64_t diagonal, int thread);
 
  private:
   void gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
                      float beta);
   void gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
                        float beta, bool above);
+  // A where it lies, or its `rows` rows as pairs; and packed columns of B.
+  struct Operands {
+    Matrix a;
+    float* panel;
+    uint32_t* pairs;
+    int64_t rows;
+  };
+  void multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix B, float* C, ptrdiff_t ldc,
+                       float alpha, float beta, int64_t diagonal) const;
+  void pack_block(int64_t K, int64_t N, Matrix B, float* packed, bool in_bf16) const;
+  void multiply_block(int64_t m, int64_t M, int64_t N, int64_t K, const Operands& operands, float* C, ptrdiff_t ldc,
+                      float alpha, float beta) const;
 
-  std::vector<float> shared_;                  // B packed whole
-  std::vector<std::vector<float>> of_thread_;  // a panel of B for each thread
+  struct OfThread {
+    std::vector<float> panel;     // of B
+    std::vector<uint32_t> pairs;  // a block of A in bf16
+  };
+
+  std::vector<float> shared_;  // B packed whole
+  std::vector<OfThread> of_thread_;
 };
 
 // Rows of a result that one thread takes at a time.
 constexpr int64_t kRowBlock = 96;
-constexpr int64_t kMostDepth = 192;
+constexpr int64_t kMostRows = 192, kMostDepth = 192;
 
 }  // namespace phonograd

@@ -21,8 +21,8 @@ struct KernelSet {
   void (*pack)(const float* B, ptrdiff_t row_stride, ptrdiff_t column_stride, int depth, int columns, float* packed);
 
   // C[m, n] = alpha * sum_k A[m, k] B[k, n] + beta * C[m, n], m < M, n < N, k < depth. A's element (m, k) is
-  // A[m * a_row + k * a_column], and one of the strides is 1; packed as pack() leaves it (N <= its columns); C's rows are ldc apart. beta is 0 or 1,
-  // and with 0 C is not read.
+  // A[m * a_row + k * a_column], and one of the strides is 1; packed as pack() leaves it (N <= its columns); C's rows
+  // are ldc apart. beta is 0 or 1, and with 0 C is not read.
   void (*multiply)(int M, int N, int depth, const float* A, ptrdiff_t a_row, ptrdiff_t a_column, const float* packed,
                    float* C, ptrdiff_t ldc, float alpha, float beta);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/bf16.h"
 #include "kernels/kernel_set.h"
 
 #define PHONOGRAD_SET portable

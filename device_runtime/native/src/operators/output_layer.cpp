@@ -68,10 +68,10 @@ void OutputLayerOperator::exponentials(Run& run) {
   Compute& compute = run.compute;
   // The tokens of a padded column are those of no token; pack() fills them with zeros.
   compute.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
-  compute.pool.for_each(blocks_, [&](int64_t block, int) { exponentials_of_block(run, block); });
+  compute.pool.for_each(blocks_, [&](int64_t block, int thread) { exponentials_of_block(run, block, thread); });
 }
 
-void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block) {
+void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block, int thread) {
   const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
   float* logits = t_.logits->floats() + v * columns_;
   const float* bias = t_.bias == nullptr ? nullptr : t_.bias->floats() + v;
@@ -79,7 +79,7 @@ void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block) {
     for (int64_t r = 0; r < rows; ++r) std::fill_n(logits + r * columns_ + N_, columns_ - N_, 0.0f);
   }
   run.compute.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
-                              logits, columns_, 1, 0);
+                              logits, columns_, 1, 0, thread);
   for (int64_t n = 0; n < N_; ++n) {
     const int64_t r = t_.targets->integers()[n] - v;
     if (r < 0 || r >= rows) continue;
@@ -150,9 +150,9 @@ void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first
   const Matrix by_token{D, 1, columns_};
   const float beta = first ? 0 : 1;
   compute.multiply_unpacked(N_, H_, rows, by_token, row_major(t_.weight->floats() + v * H_, H_), dhidden, H_, 1, beta,
-                            false, thread);
+                            Compute::kNone, thread);
   if (t_.gram == nullptr) return;
-  compute.multiply_unpacked(N_, N_, rows, by_token, row_major(D, columns_), gram, N_, 1, beta, true, thread);
+  compute.multiply_unpacked(N_, N_, rows, by_token, row_major(D, columns_), gram, N_, 1, beta, 0, thread);
 }
 
 void OutputLayerOperator::add_parts(Run& run) {

@@ -1,5 +1,5 @@
-// Output layer, softmax, cross-entropy and their gradients in two sweeps over blocks of the vocabulary. One [V, N] matrix
-// (N = T * B tokens) is stored: it holds logits, their exponentials, and at last their gradients.
+// Output layer, softmax, cross-entropy and their gradients in two sweeps over blocks of the vocabulary. One [V, N]
+// matrix (N = T * B tokens) is stored: it holds logits, their exponentials, and at last their gradients.
 //
 // The second sweep sums over the vocabulary: what the hidden states get, and D^T D for the norm. Blocks belong to a
 // number of parts that no thread count changes, and each part has sums of its own, added up in the end.
@@ -46,7 +46,7 @@ class OutputLayerOperator : public Operator {
  private:
   void check_targets() const;
   void exponentials(Run& run);
-  void exponentials_of_block(Run& run, int64_t block);
+  void exponentials_of_block(Run& run, int64_t block, int thread);
   void sums_and_loss(const KernelSet& kernels);
   void gradients(Run& run);
   void gradients_of_block(Run& run, int64_t block, bool first, float* dhidden, float* gram, int thread);

@@ -1,0 +1,31 @@
+// Products whose operands are rounded to bf16 and whose sums are floats: twice the arithmetic of fp32 where the CPU has
+// instructions for it. Two bf16 that are next to each other along the depth make a 32-bit pair, the earlier one in its
+// lower half; an odd depth is filled up with zero.
+//
+// Functions of one thread, as those of KernelSet. AVX512-BF16 and Arm's BFDOT take subnormal numbers as zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernel_set.h"
+
+namespace phonograd {
+
+struct Bf16Kernels {
+  const char* name;  // "avx512-bf16", "bfdot", or "emulated": rounded the same, multiplied in float arithmetic
+  int panel;         // that of the set it goes with
+
+  // A [rows, depth] as pairs: [rows][pairs] where a_column is 1, else (a_row is 1) [pairs][rows].
+  void (*to_pairs)(const float* A, ptrdiff_t a_row, ptrdiff_t a_column, int rows, int depth, uint32_t* pairs);
+  // As KernelSet::pack, with pairs in place of floats: [ceil(columns / panel)][ceil(depth / 2)][panel].
+  void (*pack)(const float* B, ptrdiff_t row_stride, ptrdiff_t column_stride, int depth, int columns, uint32_t* packed);
+  // As KernelSet::multiply, over `pairs` pairs.
+  void (*multiply)(int M, int N, int pairs, const uint32_t* A, ptrdiff_t a_row, ptrdiff_t a_column,
+                   const uint32_t* packed, float* C, ptrdiff_t ldc, float alpha, float beta);
+};
+
+// Those that go with `set`. Throws Error(unsupported) if not emulated and this CPU, or the set, has none.
+const Bf16Kernels& bf16_kernels(const KernelSet& set, bool emulated);
+
+}  // namespace phonograd
