@@ -181,8 +181,10 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   t.bias_gradient = layer.bias < 0 ? nullptr : use(layer.bias_gradient);
   t.logits = scratch("logits", V * columns, true);
   t.packed_hidden = scratch("packed hidden", static_cast<int64_t>(compute_.packed_size(H, N)), false);
-  t.partial = scratch("sums of exponentials", OutputLayerOperator::partial_floats(V, N), false);
-  t.per_token = scratch("log sums", 2 * columns, false);
+  t.gram = options_.clip_norm > 0 ? scratch("gram of logits' gradients", N * N, true) : nullptr;
+  t.sums = scratch("sums of exponentials", OutputLayerOperator::sums_floats(V, N), false);
+  t.parts = scratch("parts of gradients", OutputLayerOperator::parts_floats(N, H), false);
+  t.per_token = scratch("log sums", 3 * columns, false);
   keep(t.hidden);
   LossSettings settings;
   const onnx::Node& loss = *graph_.node(layer.nodes[1]).source;

@@ -6,11 +6,11 @@ namespace phonograd {
 
 namespace {
 
-// A panel [depth, panel] of B stays in the first-level cache, and a block [depth, kColumns] in the second.
+// A panel [depth, panel] of B stays in the first-level cache.
 constexpr int64_t kDepth = 328;
-constexpr int64_t kDeepDepth = 192;
 constexpr int64_t kColumns = 336;
-constexpr int64_t kColumnsAbove = 32;  // narrow, so that little is computed below the diagonal
+constexpr int64_t kColumnsAbove = 32;   // narrow, so that threads have equal shares above a diagonal
+constexpr int64_t kRowsPerFetch = 24;   // rows of a product between which the next panel is fetched ahead
 constexpr size_t kSharedFloats = 1u << 20;
 
 int64_t divided_up(int64_t a, int64_t b) {
@@ -26,7 +26,7 @@ int64_t block_depth(int64_t K, int64_t at_most) {
 
 Compute::Compute(int threads, bool pin, const KernelSet& set)
     : pool(threads, pin), kernels(set), shared_(kSharedFloats), of_thread_(static_cast<size_t>(threads)) {
-  for (auto& block : of_thread_) block.resize(static_cast<size_t>(kDepth * (kColumns + set.panel)));
+  for (auto& block : of_thread_) block.resize(static_cast<size_t>(kMostDepth * set.panel));
 }
 
 size_t Compute::packed_size(int64_t K, int64_t N) const {
@@ -81,19 +81,35 @@ void Compute::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix 
   const int64_t at_most = above ? kColumnsAbove : kColumns;
   const int64_t groups = divided_up(divided_up(N, at_most), pool.threads()) * pool.threads();
   const int64_t columns = divided_up(divided_up(N, groups), kernels.panel) * kernels.panel;
-  const int64_t depth = block_depth(K, kDeepDepth);
+  const int64_t depth = block_depth(K, kMostDepth);
   pool.for_each(divided_up(N, columns), [&](int64_t item, int thread) {
     const int64_t n = item * columns, width = std::min(columns, N - n);
     const int64_t rows = above ? std::min(M, n + width) : M;
-    float* packed = of_thread_[static_cast<size_t>(thread)].data();
     for (int64_t k = 0; k < K; k += depth) {
-      const int64_t deep = std::min(depth, K - k);
-      kernels.pack(B.data + k * B.row + n * B.column, B.row, B.column, static_cast<int>(deep), static_cast<int>(width),
-                   packed);
-      kernels.multiply(static_cast<int>(rows), static_cast<int>(width), static_cast<int>(deep), A.data + k * A.column,
-                       A.row, A.column, packed, C + n, ldc, alpha, k == 0 ? beta : 1);
+      multiply_unpacked(rows, width, std::min(depth, K - k), {A.data + k * A.column, A.row, A.column},
+                        {B.data + k * B.row + n * B.column, B.row, B.column}, C + n, ldc, alpha, k == 0 ? beta : 1,
+                        false, thread);
     }
   });
+}
+
+void Compute::multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
+                                float alpha, float beta, bool above, int thread) {
+  float* packed = of_thread_[static_cast<size_t>(thread)].data();
+  const int64_t panel = kernels.panel;
+  for (int64_t n = 0; n < N; n += panel) {
+    const int64_t width = std::min(panel, N - n), rows = above ? std::min(M, n + width) : M;
+    kernels.pack(B.data + n * B.column, B.row, B.column, static_cast<int>(K), static_cast<int>(width), packed);
+    // The next panel comes from memory a few lines at a time, while this one is multiplied.
+    const float* next = B.data + (n + 2 * panel - 1) * B.column;
+    const int64_t lines = divided_up(K * kRowsPerFetch, rows);
+    for (int64_t m = 0, k = 0; m < rows; m += kRowsPerFetch) {
+      for (const int64_t end = std::min(K, k + lines); k < end; ++k) __builtin_prefetch(next + k * B.row);
+      kernels.multiply(static_cast<int>(std::min(kRowsPerFetch, rows - m)), static_cast<int>(width),
+                       static_cast<int>(K), A.data + m * A.row, A.row, A.column, packed, C + m * ldc + n, ldc, alpha,
+                       beta);
+    }
+  }
 }
 
 }  // namespace phonograd

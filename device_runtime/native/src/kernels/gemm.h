@@ -45,6 +45,10 @@ class Compute {
   // Rows [m, m + M) of C += or = A B on the calling thread; A's row 0 is row m.
   void multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, const float* packed, float* C, ptrdiff_t ldc,
                        float alpha, float beta) const;
+  // C += or = A B on the calling thread, for K of at most kMostDepth: B is packed panel by panel on the way. thread: its
+  // number in the running task.
+  void multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
+                         float beta, bool above, int thread);
 
  private:
   void gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
@@ -53,10 +57,11 @@ class Compute {
                        float beta, bool above);
 
   std::vector<float> shared_;                  // B packed whole
-  std::vector<std::vector<float>> of_thread_;  // a block of B for each thread
+  std::vector<std::vector<float>> of_thread_;  // a panel of B for each thread
 };
 
-// Rows of a result that one thread takes at a time. Also the blocks over which softmax sums are kept.
+// Rows of a result that one thread takes at a time.
 constexpr int64_t kRowBlock = 96;
+constexpr int64_t kMostDepth = 192;
 
 }  // namespace phonograd

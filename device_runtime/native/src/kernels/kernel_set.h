@@ -21,7 +21,7 @@ struct KernelSet {
   void (*pack)(const float* B, ptrdiff_t row_stride, ptrdiff_t column_stride, int depth, int columns, float* packed);
 
   // C[m, n] = alpha * sum_k A[m, k] B[k, n] + beta * C[m, n], m < M, n < N, k < depth. A's element (m, k) is
-  // A[m * a_row + k * a_column]; packed as pack() leaves it (N <= its columns); C's rows are ldc apart. beta is 0 or 1,
+  // A[m * a_row + k * a_column], and one of the strides is 1; packed as pack() leaves it (N <= its columns); C's rows are ldc apart. beta is 0 or 1,
   // and with 0 C is not read.
   void (*multiply)(int M, int N, int depth, const float* A, ptrdiff_t a_row, ptrdiff_t a_column, const float* packed,
                    float* C, ptrdiff_t ldc, float alpha, float beta);
@@ -46,14 +46,15 @@ struct KernelSet {
   void (*lstm_cell_gradient)(int B, float* gates, ptrdiff_t gate_row, const float* c_before, const float* c,
                              const float* dh, float* dc);
 
-  // Running maximum and sum of exponentials by column over rows of X [rows, columns]: on entry and return, per column,
-  // sum * exp(highest) is the sum of exp(X) over the rows seen. Start with highest = the lowest float, sum = 0.
-  void (*column_log_sum)(int rows, int columns, const float* X, ptrdiff_t ldx, float* highest, float* sum);
-  // The same state of two groups of rows, joined into the first.
+  // Softmax by column over blocks of rows; `columns` is a whole number of vectors. For one block X [rows, columns]:
+  // X[r, n] = exp(X[r, n] + bias[r] - highest[n]) in place, where highest[n] is the column's maximum and sum[n] the sum
+  // of the result. bias: nullptr for none.
+  void (*column_exponentials)(int rows, int columns, const float* bias, float* X, ptrdiff_t ldx, float* highest,
+                              float* sum);
+  // Maxima and sums of two groups of rows, joined into the first; of no rows: the lowest float and 0.
   void (*merge_log_sum)(int columns, float* highest, float* sum, const float* other_highest, const float* other_sum);
-  // X[r, n] = exp(X[r, n] - log_sum[n]) * scale[n], in place; row_sum[r] = the sum over n of the result.
-  void (*softmax_gradient)(int rows, int columns, float* X, ptrdiff_t ldx, const float* log_sum, const float* scale,
-                           float* row_sum);
+  // X[r, n] *= scale[n]; row_sum[r] = the sum over n of the result.
+  void (*scale_columns)(int rows, int columns, float* X, ptrdiff_t ldx, const float* scale, float* row_sum);
 
   // y += alpha * x
   void (*add_scaled)(size_t n, float alpha, const float* x, float* y);

@@ -123,15 +123,8 @@ class GruGradient : public Operator {
     weight_gradient(run, rows, N, s_.E, gates_->floats(), x_->floats(), dw_);
     weight_gradient(run, rows, N, H, recurrent_->floats(), before_->floats(), dr_);
     if (dbias_ == nullptr) return;
-    for (int64_t m = 0; m < rows; ++m) {
-      float input_side = 0, recurrent_side = 0;
-      for (int64_t n = 0; n < N; ++n) {
-        input_side += gates_->floats()[m * N + n];
-        recurrent_side += recurrent_->floats()[m * N + n];
-      }
-      dbias_->floats()[m] = input_side;
-      dbias_->floats()[rows + m] = recurrent_side;
-    }
+    row_sums(run, rows, N, gates_->floats(), dbias_->floats());
+    row_sums(run, rows, N, recurrent_->floats(), dbias_->floats() + rows);
   }
   const char* phase() const override { return "recurrent backward"; }
   std::string description() const override {

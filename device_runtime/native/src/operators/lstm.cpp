@@ -127,11 +127,8 @@ class LstmGradient : public Operator {
     weight_gradient(run, rows, s_.N(), s_.E, gates_->floats(), x_->floats(), dw_);
     weight_gradient(run, rows, s_.N(), H, gates_->floats(), before_->floats(), dr_);
     if (dbias_ == nullptr) return;
-    for (int64_t m = 0; m < rows; ++m) {
-      float sum = 0;
-      for (int64_t n = 0; n < s_.N(); ++n) sum += gates_->floats()[m * s_.N() + n];
-      dbias_->floats()[m] = dbias_->floats()[rows + m] = sum;
-    }
+    row_sums(run, rows, s_.N(), gates_->floats(), dbias_->floats());
+    std::memcpy(dbias_->floats() + rows, dbias_->floats(), static_cast<size_t>(rows) * sizeof(float));
   }
   const char* phase() const override { return "recurrent backward"; }
   std::string description() const override {

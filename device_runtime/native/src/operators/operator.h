@@ -79,6 +79,7 @@ struct Factors {
   ptrdiff_t d_row = 0, d_column = 0;
   Tensor* x = nullptr;  // [N, K], row-major
   int64_t M = 0, N = 0, K = 0;
+  Tensor* gram = nullptr;  // D^T D [N, N] above the diagonal, where an operator has it
 };
 
 // One planned piece of work. It holds the tensors it reads and writes; run() allocates nothing and does not throw,

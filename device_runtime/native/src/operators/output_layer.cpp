@@ -6,13 +6,35 @@
 
 namespace phonograd {
 
+namespace {
+
+constexpr int64_t kRowMultiple = 24;  // a whole number of tiles for every kernel set
+
+int64_t divided_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+// Blocks of at most kMostDepth rows, as many in each part.
+int64_t OutputLayerOperator::block_rows(int64_t V) {
+  const int64_t blocks = kParts * divided_up(V, kParts * kMostDepth);
+  return std::min(kMostDepth, divided_up(divided_up(V, blocks), kRowMultiple) * kRowMultiple);
+}
+
+int64_t OutputLayerOperator::sums_floats(int64_t V, int64_t N) {
+  return (divided_up(V, block_rows(V)) + 1) * 2 * columns(N);
+}
+
 OutputLayerOperator::OutputLayerOperator(const OutputLayerTensors& tensors, LossSettings settings)
     : t_(tensors),
       settings_(settings),
       N_(tensors.hidden->shape[0]),
       V_(tensors.weight->shape[0]),
       H_(tensors.weight->shape[1]),
-      columns_(columns(N_)) {}
+      columns_(columns(N_)),
+      rows_(block_rows(V_)),
+      blocks_(divided_up(V_, rows_)) {}
 
 std::string OutputLayerOperator::description() const {
   return "output layer, softmax, cross-entropy and gradients V=" + std::to_string(V_) + " H=" + std::to_string(H_) +
@@ -20,17 +42,15 @@ std::string OutputLayerOperator::description() const {
 }
 
 Factors OutputLayerOperator::factors(size_t) const {
-  return {t_.logits, columns_, 1, t_.hidden, V_, N_, H_};
+  return {t_.logits, columns_, 1, t_.hidden, V_, N_, H_, t_.gram};
 }
 
 void OutputLayerOperator::run(Run& run) {
   check_targets();
-  logits_and_sums(run);
-  log_sums_and_loss(run.compute.kernels);
-  logits_gradient(run);
-  // dhidden [N, H] = dlogits [N, V] W [V, H]
-  run.compute.gemm(N_, H_, V_, {t_.logits->floats(), 1, columns_}, row_major(t_.weight->floats(), H_),
-                   t_.hidden_gradient->floats(), H_);
+  exponentials(run);
+  sums_and_loss(run.compute.kernels);
+  gradients(run);
+  add_parts(run);
 }
 
 void OutputLayerOperator::check_targets() const {
@@ -44,43 +64,48 @@ void OutputLayerOperator::check_targets() const {
   }
 }
 
-void OutputLayerOperator::logits_and_sums(Run& run) {
+void OutputLayerOperator::exponentials(Run& run) {
   Compute& compute = run.compute;
   // The tokens of a padded column are those of no token; pack() fills them with zeros.
   compute.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
-  compute.pool.for_each((V_ + kRowBlock - 1) / kRowBlock, [&](int64_t block, int) {
-    const int64_t v = block * kRowBlock, rows = std::min(kRowBlock, V_ - v);
-    float* logits = t_.logits->floats() + v * columns_;
-    for (int64_t r = 0; r < rows; ++r) {
-      std::fill_n(logits + r * columns_, columns_, t_.bias == nullptr ? 0.0f : t_.bias->floats()[v + r]);
-    }
-    compute.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
-                            logits, columns_, 1, 1);
-    // Blocks are the same whatever thread takes them, so the sums are too.
-    float* highest = t_.partial->floats() + (block + 1) * 2 * columns_;
-    float* sum = highest + columns_;
-    std::fill_n(highest, columns_, std::numeric_limits<float>::lowest());
-    std::fill_n(sum, columns_, 0.0f);
-    compute.kernels.column_log_sum(static_cast<int>(rows), static_cast<int>(columns_), logits, columns_, highest, sum);
-  });
+  compute.pool.for_each(blocks_, [&](int64_t block, int) { exponentials_of_block(run, block); });
 }
 
-void OutputLayerOperator::log_sums_and_loss(const KernelSet& kernels) {
-  float *highest = t_.partial->floats(), *sum = highest + columns_;
+void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block) {
+  const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
+  float* logits = t_.logits->floats() + v * columns_;
+  const float* bias = t_.bias == nullptr ? nullptr : t_.bias->floats() + v;
+  if (N_ < columns_) {
+    for (int64_t r = 0; r < rows; ++r) std::fill_n(logits + r * columns_ + N_, columns_ - N_, 0.0f);
+  }
+  run.compute.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
+                              logits, columns_, 1, 0);
+  for (int64_t n = 0; n < N_; ++n) {
+    const int64_t r = t_.targets->integers()[n] - v;
+    if (r < 0 || r >= rows) continue;
+    t_.per_token->floats()[n] = logits[r * columns_ + n] + (bias == nullptr ? 0.0f : bias[r]);
+  }
+  float* highest = t_.sums->floats() + (block + 1) * 2 * columns_;
+  run.compute.kernels.column_exponentials(static_cast<int>(rows), static_cast<int>(columns_), bias, logits, columns_,
+                                          highest, highest + columns_);
+}
+
+void OutputLayerOperator::sums_and_loss(const KernelSet& kernels) {
+  float *highest = t_.sums->floats(), *sum = highest + columns_;
   std::fill_n(highest, columns_, std::numeric_limits<float>::lowest());
   std::fill_n(sum, columns_, 0.0f);
-  for (int64_t block = 1; block <= (V_ + kRowBlock - 1) / kRowBlock; ++block) {
-    const float* other = t_.partial->floats() + block * 2 * columns_;
+  for (int64_t block = 1; block <= blocks_; ++block) {
+    const float* other = t_.sums->floats() + block * 2 * columns_;
     kernels.merge_log_sum(static_cast<int>(columns_), highest, sum, other, other + columns_);
   }
-  float *log_sum = t_.per_token->floats(), *scale = log_sum + columns_;
+  const float* of_target = t_.per_token->floats();
+  float *log_sum = t_.per_token->floats() + columns_, *scale = log_sum + columns_;
   double total = 0;
   int64_t counted = 0;
   for (int64_t n = 0; n < N_; ++n) {
     log_sum[n] = highest[n] + std::log(sum[n]);
-    const int64_t target = t_.targets->integers()[n];
-    if (target == settings_.ignored) continue;
-    total += static_cast<double>(log_sum[n] - t_.logits->floats()[target * columns_ + n]);
+    if (t_.targets->integers()[n] == settings_.ignored) continue;
+    total += static_cast<double>(log_sum[n] - of_target[n]);
     ++counted;
   }
   const float of_all = settings_.mean ? 1.0f / static_cast<float>(counted) : 1.0f;
@@ -92,21 +117,58 @@ void OutputLayerOperator::log_sums_and_loss(const KernelSet& kernels) {
   *t_.loss->floats() = static_cast<float>(settings_.mean ? total / static_cast<double>(counted) : total);
 }
 
-void OutputLayerOperator::logits_gradient(Run& run) {
-  const float *log_sum = t_.per_token->floats(), *scale = log_sum + columns_;
-  run.compute.pool.for_each((V_ + kRowBlock - 1) / kRowBlock, [&](int64_t block, int) {
-    const int64_t v = block * kRowBlock, rows = std::min(kRowBlock, V_ - v);
-    float* logits = t_.logits->floats() + v * columns_;
-    float sums[kRowBlock];
-    run.compute.kernels.softmax_gradient(static_cast<int>(rows), static_cast<int>(columns_), logits, columns_, log_sum,
-                                         scale, sums);
-    for (int64_t n = 0; n < N_; ++n) {
-      const int64_t target = t_.targets->integers()[n];
-      if (target < v || target >= v + rows) continue;
-      logits[(target - v) * columns_ + n] -= scale[n];
-      sums[target - v] -= scale[n];
+void OutputLayerOperator::gradients(Run& run) {
+  run.compute.pool.for_each(kParts, [&](int64_t part, int thread) {
+    const int64_t begin = blocks_ * part / kParts, end = blocks_ * (part + 1) / kParts;
+    float* dhidden = t_.parts->floats() + part * (N_ * H_ + N_ * N_);
+    for (int64_t block = begin; block < end; ++block) {
+      gradients_of_block(run, block, block == begin, dhidden, dhidden + N_ * H_, thread);
     }
-    if (t_.bias_gradient != nullptr) std::copy_n(sums, rows, t_.bias_gradient->floats() + v);
+  });
+}
+
+// While the block of D = dlogits [rows, N] is in the cache: dhidden [N, H] += D^T W, gram [N, N] += D^T D.
+void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first, float* dhidden, float* gram,
+                                             int thread) {
+  Compute& compute = run.compute;
+  const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
+  float* D = t_.logits->floats() + v * columns_;
+  const float *log_sum = t_.per_token->floats() + columns_, *scale = log_sum + columns_;
+  float* factor = t_.sums->floats() + (block + 1) * 2 * columns_;  // where the block's maxima were
+  for (int64_t n = 0; n < columns_; ++n) factor[n] -= log_sum[n];
+  compute.kernels.exponential(factor, factor, static_cast<size_t>(columns_));
+  for (int64_t n = 0; n < columns_; ++n) factor[n] *= scale[n];
+  float sums[kMostDepth];
+  compute.kernels.scale_columns(static_cast<int>(rows), static_cast<int>(columns_), D, columns_, factor, sums);
+  for (int64_t n = 0; n < N_; ++n) {
+    const int64_t r = t_.targets->integers()[n] - v;
+    if (r < 0 || r >= rows) continue;
+    D[r * columns_ + n] -= scale[n];
+    sums[r] -= scale[n];
+  }
+  if (t_.bias_gradient != nullptr) std::copy_n(sums, rows, t_.bias_gradient->floats() + v);
+  const Matrix by_token{D, 1, columns_};
+  const float beta = first ? 0 : 1;
+  compute.multiply_unpacked(N_, H_, rows, by_token, row_major(t_.weight->floats() + v * H_, H_), dhidden, H_, 1, beta,
+                            false, thread);
+  if (t_.gram == nullptr) return;
+  compute.multiply_unpacked(N_, N_, rows, by_token, row_major(D, columns_), gram, N_, 1, beta, true, thread);
+}
+
+void OutputLayerOperator::add_parts(Run& run) {
+  run.compute.pool.for_each(N_, [&](int64_t n, int) {
+    const int64_t part_floats = N_ * H_ + N_ * N_;
+    float* dhidden = t_.hidden_gradient->floats() + n * H_;
+    float* gram = t_.gram == nullptr ? nullptr : t_.gram->floats() + n * N_;
+    std::fill_n(dhidden, H_, 0.0f);
+    if (gram != nullptr) std::fill_n(gram + n, N_ - n, 0.0f);
+    for (int64_t part = 0; part < kParts; ++part) {
+      if (blocks_ * part / kParts == blocks_ * (part + 1) / kParts) continue;  // it has no block
+      const float* of_part = t_.parts->floats() + part * part_floats;
+      for (int64_t h = 0; h < H_; ++h) dhidden[h] += of_part[n * H_ + h];
+      if (gram == nullptr) continue;
+      for (int64_t m = n; m < N_; ++m) gram[m] += of_part[N_ * H_ + n * N_ + m];
+    }
   });
 }
 

@@ -1,5 +1,8 @@
-// Output layer, softmax, cross-entropy and their gradients in three sweeps over the vocabulary, none of which stores
-// more than one [V, N] matrix (N = T * B tokens): it holds logits, then their gradients.
+// Output layer, softmax, cross-entropy and their gradients in two sweeps over blocks of the vocabulary. One [V, N] matrix
+// (N = T * B tokens) is stored: it holds logits, their exponentials, and at last their gradients.
+//
+// The second sweep sums over the vocabulary: what the hidden states get, and D^T D for the norm. Blocks belong to a
+// number of parts that no thread count changes, and each part has sums of its own, added up in the end.
 #pragma once
 
 #include "operators/operator.h"
@@ -12,9 +15,11 @@ struct OutputLayerTensors {
   Tensor *targets, *loss_gradient;                 // [N], a single number
   Tensor *loss, *hidden_gradient, *bias_gradient;  // a single number, [N, H], [V] or nullptr
   Tensor* logits;                                  // [V, columns()]: kept until the update
+  Tensor* gram;                                    // [N, N], above the diagonal, kept; nullptr if not needed
   Tensor* packed_hidden;                           // packed_size(H, columns)
-  Tensor* partial;                                 // [row blocks + 1, 2, columns]: running sums of exponentials
-  Tensor* per_token;                               // [2, columns]
+  Tensor* sums;                                    // [blocks + 1, 2, columns]: highest logit, sum of exponentials
+  Tensor* parts;                                   // [kParts, N * H + N * N]
+  Tensor* per_token;                               // [3, columns]: the target's logit, log of the sum, scale
 };
 
 struct LossSettings {
@@ -24,9 +29,13 @@ struct LossSettings {
 
 class OutputLayerOperator : public Operator {
  public:
+  static constexpr int64_t kParts = 24;  // shared evenly by 1, 2, 3, 4, 6, 8 and 12 threads
+
   // Columns of the logits' memory for N tokens: whole vectors.
   static int64_t columns(int64_t N) { return (N + 15) / 16 * 16; }
-  static int64_t partial_floats(int64_t V, int64_t N) { return ((V + kRowBlock - 1) / kRowBlock + 1) * 2 * columns(N); }
+  static int64_t block_rows(int64_t V);
+  static int64_t sums_floats(int64_t V, int64_t N);
+  static int64_t parts_floats(int64_t N, int64_t H) { return kParts * (N * H + N * N); }
 
   OutputLayerOperator(const OutputLayerTensors& tensors, LossSettings settings);
   void run(Run& run) override;
@@ -36,13 +45,16 @@ class OutputLayerOperator : public Operator {
 
  private:
   void check_targets() const;
-  void logits_and_sums(Run& run);
-  void log_sums_and_loss(const KernelSet& kernels);
-  void logits_gradient(Run& run);
+  void exponentials(Run& run);
+  void exponentials_of_block(Run& run, int64_t block);
+  void sums_and_loss(const KernelSet& kernels);
+  void gradients(Run& run);
+  void gradients_of_block(Run& run, int64_t block, bool first, float* dhidden, float* gram, int thread);
+  void add_parts(Run& run);
 
   OutputLayerTensors t_;
   LossSettings settings_;
-  int64_t N_, V_, H_, columns_;
+  int64_t N_, V_, H_, columns_, rows_, blocks_;  // rows_ of a block
 };
 
 }  // namespace phonograd

@@ -48,6 +48,22 @@ void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const f
   if (dw != nullptr) run.compute.gemm(rows, columns, N, row_major(G, N), row_major(x, columns), dw->floats(), columns);
 }
 
+void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums) {
+  constexpr int64_t kRows = 64, kSums = 8;
+  run.compute.pool.for_each((rows + kRows - 1) / kRows, [&](int64_t item, int) {
+    for (int64_t m = item * kRows; m < std::min(rows, (item + 1) * kRows); ++m) {
+      const float* row = G + m * N;
+      float sum[kSums] = {};
+      int64_t n = 0;
+      for (; n + kSums <= N; n += kSums) {
+        for (int64_t i = 0; i < kSums; ++i) sum[i] += row[n + i];
+      }
+      for (int64_t i = 0; n < N; ++n, ++i) sum[i] += row[n];
+      sums[m] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    }
+  });
+}
+
 size_t packed_recurrent_size(const Compute& compute, int64_t rows, int64_t H) {
   const int64_t panel = compute.kernels.panel;
   return static_cast<size_t>((H + panel - 1) / panel * panel * rows);

@@ -37,6 +37,8 @@ void states_before(const RecurrentShape& s, const float* h0, const float* y, flo
 
 // dX [N, E] = G^T W, and dense dW = G X, dR = G before where they are wanted.
 void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const float* G, const Tensor& w, Tensor* dx);
+// sums[m] = sum over n of G[m, n], G [rows, N].
+void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums);
 void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw);
 
 // R [rows, H] packed in panels over its whole depth, and dh [B, H] = D^T R for one thread's panels, D [rows, B].

@@ -110,10 +110,14 @@ double Update::squared_norm(Run& run, const ParameterGradient& gradient) {
 // gradient in memory.
 double Update::factored_squared_norm(Run& run, const Factors& f) {
   Compute& compute = run.compute;
-  float *of_d = scratch_->floats(), *of_x = of_d + f.N * f.N;
+  float *of_d = scratch_->floats(), *of_x = of_d + f.N * f.N;  // [N, N]
   const Matrix D{f.d->floats(), f.d_row, f.d_column}, X = row_major(f.x->floats(), f.K);
-  if (gram_of_ != f.d) compute.gemm(f.N, f.N, f.M, transposed(D), D, of_d, f.N, 1, 0, true);
-  gram_of_ = f.d;
+  if (f.gram != nullptr) {
+    of_d = f.gram->floats();
+  } else if (gram_of_ != f.d) {
+    compute.gemm(f.N, f.N, f.M, transposed(D), D, of_d, f.N, 1, 0, true);
+    gram_of_ = f.d;
+  }
   compute.gemm(f.N, f.N, f.K, X, transposed(X), of_x, f.N, 1, 0, true);
   auto* rows = static_cast<double*>(static_cast<void*>(of_x + f.N * f.N));
   compute.pool.for_each(f.N, [&](int64_t i, int) {
