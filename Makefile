@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench bench-kernels results native wheel-test phone-test format clean
+.PHONY: demo test check bench bench-kernels results native wheel-test phone-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -25,6 +25,18 @@ wheel-test: $(READY)
 # Debian's packages qemu-user and llvm-19 are needed.
 phone-test: $(READY)
 	$(VENV)/bin/pytest -m phone
+
+# The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
+# libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the
+# phone's own binary, and a test that replaces malloc, as ASan does.
+export CLANG ?= clang++-19
+SANITIZED = $(VENV)/bin/pytest -p tests.native.sanitized
+UNSANITIZED = test_allocation.py test_arm.py test_build.py test_phone_binary.py
+sanitize: $(READY)
+	PHONOGRAD_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 \
+		LD_PRELOAD=$$($(CLANG) -print-file-name=libclang_rt.asan-x86_64.so) \
+		$(SANITIZED) tests/native tests/golden $(addprefix --ignore=tests/native/,$(UNSANITIZED))
+	PHONOGRAD_SANITIZE=thread $(SANITIZED) $(addprefix tests/native/,test_kernels.py test_phone.py test_state.py)
 
 check: $(READY)
 	$(VENV)/bin/ruff format --check .
@@ -51,6 +63,7 @@ bench-kernels: $(READY)
 # Measures everything anew, and makes bench/RESULTS.md of it; some 20 minutes on a quiet machine.
 results: $(READY)
 	$(VENV)/bin/phonograd bench epoch --all-variants --steps 20 --save bench/results/epoch.json
+	$(VENV)/bin/phonograd bench parity --save bench/results/parity.json
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json
 	$(VENV)/bin/phonograd bench results

@@ -120,6 +120,32 @@ def _epoch(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _parity(document: Mapping[str, Any]) -> list[str]:
+    model, pairs = document["model"], list(document["loss_errors"])
+    clip = "no clipping" if document["clip_norm"] is None else f"clip norm {document['clip_norm']:g}"
+    losses = {"tensor": "losses, the worst step", "errors": document["loss_errors"]}
+    rows = [
+        [one["tensor"], _or_dash(one.get("moved"), "{:.1e}"), *(f"{one['errors'][pair]:.1e}" for pair in pairs)]
+        for one in (*document["tensors"], losses)
+    ]
+    held = ", ".join(document["held"])
+    lines = [
+        f"## Parity: {model['cell'].upper()} {model['layers']}x{model['hidden']}, {model['vocabulary']:,} words",
+        "",
+        machine(document),
+        "",
+        f"The same {document['steps']} steps of {document['bptt']} x {document['minibatch']} tokens from the same "
+        f"weights by each runtime, learning rate {document['learning_rate']:g}, {clip}. Relative Frobenius errors of "
+        f"what they end in, held to {document['tolerance']:g}: {held}; moved: by how much training changed the tensor. "
+        "Where gradients are clipped, ort is not held to it: it sums their norm in float32.",
+        "",
+        *table({"tensor": "l", "moved": "r", **dict.fromkeys(pairs, "r")}, rows),
+    ]
+    lines += [f"Left out: {name} ({reason})." for name, reason in document["left_out"].items()]
+    lines += [f"They differ: {line}." for line in document["differences"]]
+    return lines
+
+
 def _name(contestant: Mapping[str, Any]) -> str:
     versions = contestant["about"].get("versions", {})
     own = [f"{name} {version}" for name, version in versions.items() if name != "numpy"]
@@ -184,6 +210,7 @@ def _phone(document: Mapping[str, Any]) -> list[str]:
 
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "epoch": _epoch,
+    "parity": _parity,
     "kernels": _kernels,
     "phone": _phone,
 }

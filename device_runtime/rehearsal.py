@@ -13,6 +13,7 @@ from device_runtime.errors import TextError
 from device_runtime.vocabulary import EOS, Ids, Vocabulary
 
 _MASK = (1 << 64) - 1
+MOST_TOKENS = 2.0**62  # more than any text holds; a tiny share asks for more than a number does
 
 Item = TypeVar("Item")
 
@@ -67,7 +68,7 @@ def mix(
         raise TextError(f"user share {user_share}: expected a number in (0, 1]")
     messages = [vocabulary.encode([message]) for message in user]
     user_tokens = sum(map(len, messages))
-    wanted = round(user_tokens * (1 - user_share) / user_share)
+    wanted = round(min(user_tokens * (1 - user_share) / user_share, MOST_TOKENS))
     if wanted == 0:
         return TrainingText(np.concatenate(messages), user_tokens, 0)
     random = SplitMix64(seed)

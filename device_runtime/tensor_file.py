@@ -215,6 +215,9 @@ def _check_entry(path: Path, name: str, entry: object) -> tuple[TensorSpec, int]
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
         raise WeightsError(f"{path}: tensor {name}: data_offsets {str(offsets)[:80]} is not a pair of sizes")
     spec = TensorSpec(name, dtype, tuple(shape))
+    # NumPy, like other readers, multiplies all sizes, so those beside a 0 are bounded too.
+    if math.prod(size or 1 for size in shape) * np.dtype(NUMPY_DTYPES[dtype]).itemsize >= 1 << 63:
+        raise WeightsError(f"{path}: tensor {spec}: its sizes make 2^63 bytes or more, those of 0 left out")
     if offsets[1] - offsets[0] != spec.nbytes:
         raise WeightsError(
             f"{path}: tensor {spec}: {spec.nbytes} bytes expected, data_offsets hold {offsets[1] - offsets[0]}"

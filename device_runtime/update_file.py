@@ -22,6 +22,7 @@ from device_runtime.tensor_file import (
 
 FORMAT = "phonograd-update"
 FORMAT_VERSION = 1
+MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,13 @@ class UpdateInfo:
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
     """Encode trained weights against `base` with the codec `info` names and write the file atomically.
 
-    Raises WeightsError for weights that are not finite or do not fit the base, UpdateError for an unknown codec,
-    StorageError when the disk refuses.
+    Raises WeightsError for weights that are not finite or do not fit the base, UpdateError for an unknown codec or a
+    count past MAX_COUNT, StorageError when the disk refuses.
     """
     codec = codec_named(info.codec)
+    for name, count in (("round", info.round), ("tokens", info.tokens), ("seed", info.seed)):
+        if not 0 <= count <= MAX_COUNT:
+            raise UpdateError(f"update: {name} {count}: expected a whole number from 0 to {MAX_COUNT}")
     check_specs("trained weights", {name: spec_of(name, array) for name, array in trained.items()}, base.specs.values())
     parts: dict[str, Array] = {}
     for name, spec in base.specs.items():
@@ -128,6 +132,6 @@ def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_COUNT))):
         raise ValueError(f"{text[:20]!r} is not a count")
     return int(text)

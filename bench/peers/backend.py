@@ -11,6 +11,7 @@ from device_runtime.backends.base import BackendOptions
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import open_artifacts
 from device_runtime.native_library import load_library
+from device_runtime.tensor_file import Array
 from device_runtime.windows import Window
 
 
@@ -32,6 +33,10 @@ class BackendContestant:
     def step(self, tokens: Ids, targets: Ids) -> float:
         """See Contestant."""
         return self._backend.step(Window(tokens, targets), self._learning_rate)
+
+    def weights(self) -> dict[str, Array]:
+        """Of `bench parity`: the tensors as they are now."""
+        return self._backend.weights()
 
 
 def _own_libraries() -> list[Path]:

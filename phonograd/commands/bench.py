@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from phonograd.native_engine import build_on_first_use
 
 if TYPE_CHECKING:
     from bench.epoch import EpochBench
+    from bench.parity import Parity
     from device_runtime.model_config import LanguageModelConfig
 
 PATH = click.Path(path_type=Path)
@@ -152,6 +153,51 @@ def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
     yield {"contestant": "sgemm " + "x".join(map(str, result.sgemm_shape)), "GFLOP/s": result.sgemm_gflops}
     for name, reason in result.left_out.items():
         yield {"contestant": f"{name}: left out, {reason}"}
+
+
+@bench.command()
+@click.option("--artifacts", type=PATH, help="The folder to train.  [default: popov-2x650 with random weights]")
+@_names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Who takes part, in pairs")
+@click.option("--steps", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@save_option
+@output_options
+def parity(
+    console: Console, artifacts: Path | None, backends: Names, steps: int, threads: int, save: Path | None
+) -> None:
+    """Whether runtimes compute the same: steps from the same weights by each, every tensor and loss compared.
+
+    Exit code 16 if a relative Frobenius error, or a loss's relative one, is over 1e-5; of ort only without clipping, as
+    it sums the norm in float32.
+    """
+    from bench.parity import ParityConfig, bench_parity
+    from bench.results import save_result
+
+    if "native" in backends:
+        build_on_first_use(console)
+    entries = entries_of(backends, ("exact",), ("fp32",), None)
+    with _artifacts(console, artifacts) as folder:
+        result = bench_parity(folder, entries, ParityConfig(steps, threads), console.say)
+    document = dataclasses.asdict(result)
+    if save is not None:
+        save_result(save, document, repeated())
+    title = f"Relative errors after {steps} steps of {result.minibatch * result.bptt} tokens"
+    console.result(document, (title, [*_parity_rows(result)]))
+    if result.differences:
+        raise BenchError(f"bench: the runtimes do not compute the same: {'; '.join(result.differences)}")
+
+
+def _parity_rows(result: "Parity") -> Iterator[dict[str, object]]:
+    for one in result.tensors:
+        yield {"tensor": one.tensor, "moved": f"{one.moved:.1e}", **_shown(one.errors)}
+    yield {"tensor": "losses, the worst step", "moved": "", **_shown(result.loss_errors)}
+    yield {"tensor": f"held to {result.tolerance:g}", **dict.fromkeys(result.held, "yes")}
+    for name, reason in result.left_out.items():
+        yield {"tensor": f"{name}: left out, {reason}"}
+
+
+def _shown(errors: Mapping[str, float]) -> dict[str, object]:
+    return {pair: f"{error:.1e}" for pair, error in errors.items()}
 
 
 @contextlib.contextmanager

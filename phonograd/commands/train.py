@@ -13,6 +13,7 @@ from device_runtime.codecs import CODECS, DEFAULT_CODEC
 from device_runtime.errors import TrainingError, UsageError, WeightsError
 from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
 from device_runtime.training_state import SAVE_EVERY
+from device_runtime.update_file import MAX_COUNT
 from phonograd.console import Console, output_options
 from phonograd.native_engine import build_on_first_use
 
@@ -53,13 +54,22 @@ weights_option = click.option(
 )
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
 @click.option(
-    "--seed", type=click.IntRange(0), default=BackendOptions.seed, show_default=True, help="Of the rehearsal draw."
+    "--seed",
+    type=click.IntRange(0, MAX_COUNT),
+    default=BackendOptions.seed,
+    show_default=True,
+    help="Of the rehearsal draw.",
 )
 @click.option("--out", type=PATH, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
 @click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True, help="Of --update.")
 @click.option(
-    "--round", "round_number", type=click.IntRange(1), default=1, show_default=True, help="The server's round."
+    "--round",
+    "round_number",
+    type=click.IntRange(1, MAX_COUNT),
+    default=1,
+    show_default=True,
+    help="The server's round.",
 )
 @click.option("--state", type=PATH, help="Keep resumable state in this folder, and go on from it (native).")
 @click.option(

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from device_runtime.codecs import CODECS, DEFAULT_CODEC
+from device_runtime.update_file import MAX_COUNT
 from phonograd.console import Console, output_options
 
 PATH = click.Path(path_type=Path)
@@ -22,12 +23,17 @@ def update() -> None:
 @update.command()
 @click.argument("weights", type=PATH)
 @base_option
-@click.option("--tokens", type=click.IntRange(1), required=True, help="Tokens the weights were trained on.")
+@click.option("--tokens", type=click.IntRange(1, MAX_COUNT), required=True, help="Tokens the weights were trained on.")
 @click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True)
 @click.option(
-    "--round", "round_number", type=click.IntRange(1), default=1, show_default=True, help="The server's round."
+    "--round",
+    "round_number",
+    type=click.IntRange(1, MAX_COUNT),
+    default=1,
+    show_default=True,
+    help="The server's round.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, MAX_COUNT), default=0, show_default=True)
 @click.option("--out", type=PATH, required=True, help="Where the update goes.")
 @output_options
 def encode(

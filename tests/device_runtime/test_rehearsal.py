@@ -53,9 +53,10 @@ def test_a_share_of_one_keeps_the_users_order() -> None:
     assert (text.general_tokens, text.user_share) == (0, 1.0)
 
 
-def test_too_little_general_text_is_refused_not_stretched() -> None:
-    with pytest.raises(TextError, match="60 tokens needed, found 4"):
-        mix([b"mine"] * 30, [b"g1", b"g2"], 0.5, VOCABULARY, 0)
+@pytest.mark.parametrize(("share", "needed"), [(0.5, 60), (1e-300, 2**62), (5e-324, 2**62)])
+def test_too_little_general_text_is_refused_not_stretched(share: float, needed: int) -> None:
+    with pytest.raises(TextError, match=f"{needed} tokens needed, found 4"):
+        mix([b"mine"] * 30, [b"g1", b"g2"], share, VOCABULARY, 0)
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])

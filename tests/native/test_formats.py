@@ -54,7 +54,9 @@ def test_reads_the_tensors_python_reads(tool: FormatsTool, tmp_path: Path) -> No
     save_tensors(tmp_path / "plain", TENSORS)
     save_tensors(tmp_path / "metadata", TENSORS, METADATA)
     save_tensors(tmp_path / "none", {})
-    write_raw(tmp_path / "out_of_order", {"b": entry([4, 8]), "a": entry([0, 4]), "c": entry([8, 8], [0, 1 << 40])})
+    write_raw(
+        tmp_path / "out_of_order", {"b": entry([4, 8]), "a": entry([0, 4]), "c": entry([8, 8], [0, (1 << 61) - 1])}
+    )
     with (tmp_path / "out_of_order").open("ab") as file:
         file.write(b"01234567")
     paths = sorted(tmp_path.iterdir())

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from device_runtime.codecs import CODECS
-from device_runtime.errors import PhonogradError, StorageError
+from device_runtime.errors import PhonogradError, StorageError, UpdateError
 from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors
-from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
+from device_runtime.update_file import MAX_COUNT, UpdateFile, UpdateInfo, write_update
 from tests.native.text_tool import NativeError, TextTool, running
 
 INFO = UpdateInfo(base_sha256="0" * 64, round=3, tokens=4000, codec="rows-f32", seed=7)
@@ -72,7 +72,7 @@ ROWS = st.lists(st.integers(0, 3000), max_size=60)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@given(st.dictionaries(st.sampled_from(list(SHAPES)), ROWS), st.integers(0, 2**63))
+@given(st.dictionaries(st.sampled_from(list(SHAPES)), ROWS), st.integers(0, MAX_COUNT))
 @settings(max_examples=25, deadline=None)
 def test_updates_are_pythons(tool: TextTool, folder: Path, codec: str, rows: dict[str, list[int]], number: int) -> None:
     info = replace(INFO, codec=codec, round=number // 3, tokens=number // 2, seed=number)
@@ -120,6 +120,26 @@ def test_weights_are_refused_as_by_python(tool: TextTool, folder: Path, case: st
         write_update(folder / "refused", base, trained, INFO)
     tool.fails_as(error.value, "update", *request(folder, INFO, "refused"))
     assert not (folder / "refused").exists()
+
+
+@pytest.mark.parametrize("change", [{"round": 2**64 - 1}, {"tokens": MAX_COUNT + 1}, {"seed": 2**63}])
+def test_counts_that_no_reader_takes_are_refused_as_by_python(
+    tool: TextTool, folder: Path, change: dict[str, int]
+) -> None:
+    trained = moved(folder, {})
+    save_tensors(folder / "trained", trained)
+    info = replace(INFO, **change)  # type: ignore[arg-type]
+    with TensorFile(folder / "base") as base, pytest.raises(UpdateError) as error:
+        write_update(folder / "refused", base, trained, info)
+    tool.fails_as(error.value, "update", *request(folder, info, "refused"))
+    assert not (folder / "refused").exists()
+
+
+def test_the_largest_counts_are_read_back(tool: TextTool, folder: Path) -> None:
+    info = replace(INFO, round=MAX_COUNT, tokens=MAX_COUNT, seed=MAX_COUNT)
+    write_both(tool, folder, moved(folder, {}), info)
+    with UpdateFile(folder / "native") as update:
+        assert update.info == info
 
 
 def test_an_unknown_codec_is_refused_as_by_python(tool: TextTool, folder: Path) -> None:

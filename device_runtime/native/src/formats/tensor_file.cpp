@@ -38,13 +38,17 @@ uint64_t element_bytes(std::string_view dtype) {
   return 0;
 }
 
-// Product of shape times `unit`; false if it passes 2^63 (a size of 0 makes it 0, whatever the others are).
+// Product of shape times `unit`; false if it reaches 2^63, sizes of 0 left out (they make the product 0).
 bool multiply(const std::vector<int64_t>& shape, uint64_t unit, uint64_t* product) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) unit = 0;
+  bool empty = false;
   for (const int64_t size : shape) {
-    if (unit != 0 && __builtin_mul_overflow(unit, static_cast<uint64_t>(size), &unit)) return false;
+    if (size == 0) {
+      empty = true;
+    } else if (__builtin_mul_overflow(unit, static_cast<uint64_t>(size), &unit)) {
+      return false;
+    }
   }
-  *product = unit;
+  *product = empty ? 0 : unit;
   return unit < uint64_t{1} << 63;
 }
 
@@ -137,10 +141,12 @@ class Header {
       fail("tensor " + name + ": data_offsets " + offsets->text() + " is not a pair of sizes");
     }
     uint64_t bytes = 0;
-    const bool representable = multiply(spec.shape, element_bytes(spec.dtype), &bytes);
-    if (!representable || range[1] - range[0] != static_cast<int64_t>(bytes)) {
-      fail("tensor " + described(spec) + ": " + (representable ? std::to_string(bytes) : "more than 2^63") +
-           " bytes expected, data_offsets hold " + std::to_string(range[1] - range[0]));
+    if (!multiply(spec.shape, element_bytes(spec.dtype), &bytes)) {
+      fail("tensor " + described(spec) + ": its sizes make 2^63 bytes or more, those of 0 left out");
+    }
+    if (range[1] - range[0] != static_cast<int64_t>(bytes)) {
+      fail("tensor " + described(spec) + ": " + std::to_string(bytes) + " bytes expected, data_offsets hold " +
+           std::to_string(range[1] - range[0]));
     }
     spec.offset = static_cast<size_t>(range[0]);
     spec.bytes = static_cast<size_t>(bytes);

@@ -12,13 +12,13 @@
 #include "phone/training_input.h"
 #include "phone/training_outputs.h"
 #include "training/trainer.h"
+#include "update/update_file.h"
 
 namespace phonograd::phone {
 namespace {
 
 constexpr double kMaxRate = 3.4e38;  // a float
-constexpr int64_t kMaxSeed = INT64_MAX;
-constexpr int kSignalled = 128;  // a shell's exit code of a process that a signal ended, plus the signal's number
+constexpr int kSignalled = 128;      // a shell's exit code of a process that a signal ended, plus the signal's number
 
 Syntax syntax() {
   Syntax syntax{"train", "ARTIFACTS", "Train one epoch on a user's text.", {}};
@@ -122,7 +122,7 @@ int interrupted(const EpochReport& epoch, bool saved) {
 int run(const Arguments& arguments) {
   const auto began = std::chrono::steady_clock::now();
   check_combination(arguments);
-  const int64_t seed = arguments.whole("--seed", 0, 0, kMaxSeed);
+  const int64_t seed = arguments.whole("--seed", 0, 0, kMaxCount);
   const int64_t save_every = arguments.whole("--save-every", kSaveEvery, 1, INT64_MAX);
   const TrainingOutputs outputs = training_outputs(arguments);
   note_stop_signals();

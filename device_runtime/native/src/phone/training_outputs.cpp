@@ -14,7 +14,6 @@ namespace phonograd::phone {
 namespace {
 
 // Three times what a server's round number will ever be, and still a count in every language.
-constexpr int64_t kMaxRound = int64_t{1} << 53;
 
 void check_finite(const std::vector<TensorOut>& tensors) {
   for (const TensorOut& tensor : tensors) {
@@ -55,7 +54,7 @@ TrainingOutputs training_outputs(const Arguments& arguments) {
   outputs.weights = arguments.text("--out");
   outputs.update = arguments.text("--update");
   outputs.codec = arguments.choice("--codec", kRowsF32.name, codec_names());
-  outputs.round = static_cast<uint64_t>(arguments.whole("--round", 1, 1, kMaxRound));
+  outputs.round = static_cast<uint64_t>(arguments.whole("--round", 1, 1, kMaxCount));
   for (const std::string& path : {outputs.weights, outputs.update}) {
     if (!path.empty()) require_place(path);
   }

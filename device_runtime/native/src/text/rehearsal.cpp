@@ -32,27 +32,19 @@ struct Messages {
 
 constexpr int64_t kNoLimit = int64_t{1} << 62;  // more tokens than any text holds
 
-std::string text_of(const char* format, double number) {
-  char text[400];  // the largest double has 309 digits
-  std::snprintf(text, sizeof text, format, number);
-  return text;
-}
-
 // Random general messages without repetition, `wanted` tokens in all; the last is cut to fit, ending in <eos>.
-void draw(const std::vector<std::string_view>& general, double wanted, const Vocabulary& vocabulary, SplitMix64& random,
-          Messages& messages) {
+void draw(const std::vector<std::string_view>& general, int64_t wanted, const Vocabulary& vocabulary,
+          SplitMix64& random, Messages& messages) {
   std::vector<size_t> order(general.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  // A tiny share asks for more than fits an integer, and for more than there is in any case.
-  const int64_t limit = wanted < static_cast<double>(kNoLimit) ? static_cast<int64_t>(wanted) : kNoLimit;
-  int64_t missing = limit;
+  int64_t missing = wanted;
   for (size_t place = 0; place < order.size(); ++place) {
     std::swap(order[place], order[place + random.below(order.size() - place)]);
     missing -= messages.add(vocabulary, general[order[place]], missing);
     if (missing == 0) return;
   }
-  throw Error(Status::text, "rehearsal text: " + text_of("%.0f", wanted) + " tokens needed, found " +
-                                std::to_string(limit - missing) + "; give a longer one or a larger --user-share");
+  throw Error(Status::text, "rehearsal text: " + std::to_string(wanted) + " tokens needed, found " +
+                                std::to_string(wanted - missing) + "; give a longer one or a larger --user-share");
 }
 
 }  // namespace
@@ -73,14 +65,18 @@ uint64_t SplitMix64::below(uint64_t bound) {
 TrainingText mix(const std::vector<std::string_view>& user, const std::vector<std::string_view>& general,
                  double user_share, const Vocabulary& vocabulary, uint64_t seed) {
   if (!(user_share > 0 && user_share <= 1)) {
-    throw Error(Status::text, "user share " + text_of("%g", user_share) + ": expected a number in (0, 1]");
+    char found[32];
+    std::snprintf(found, sizeof found, "%g", user_share);
+    throw Error(Status::text, std::string("user share ") + found + ": expected a number in (0, 1]");
   }
   Messages messages;
   for (const std::string_view message : user) messages.add(vocabulary, message, kNoLimit);
   TrainingText text;
   text.user_tokens = static_cast<int64_t>(messages.ids.size());
   // nearbyint rounds halves to even, as the rule says, in the rounding mode that every program starts in.
-  const double wanted = std::nearbyint(static_cast<double>(text.user_tokens) * (1 - user_share) / user_share);
+  // A tiny share asks for more than fits an integer, and for more than there is in any case.
+  const double exact = static_cast<double>(text.user_tokens) * (1 - user_share) / user_share;
+  const int64_t wanted = static_cast<int64_t>(std::nearbyint(std::min(exact, static_cast<double>(kNoLimit))));
   if (wanted == 0) {
     text.stream = std::move(messages.ids);
     return text;

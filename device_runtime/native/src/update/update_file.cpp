@@ -51,6 +51,12 @@ void check_finite(const std::string& name, const float* values, size_t count) {
   fail(name + ": element " + std::to_string(bad - values) + " is " + found + ", expected a finite number");
 }
 
+void check_count(const char* name, uint64_t count) {
+  if (count <= static_cast<uint64_t>(kMaxCount)) return;
+  throw Error(Status::update, std::string("update: ") + name + " " + std::to_string(count) +
+                                  ": expected a whole number from 0 to " + std::to_string(kMaxCount));
+}
+
 }  // namespace
 
 std::vector<std::string> codec_names() {
@@ -71,6 +77,9 @@ const Codec& codec_named(const std::string& name) {
 size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
                     const UpdateInfo& info) {
   const Codec& codec = codec_named(info.codec);
+  check_count("round", info.round);
+  check_count("tokens", info.tokens);
+  check_count("seed", info.seed);
   const std::vector<const float*> data = matched(base, trained);
   EncodedParts parts;
   for (size_t i = 0; i < data.size(); ++i) {

@@ -1,0 +1,76 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.contestants import BenchError, Entry, entries_of
+from bench.parity import ParityConfig, bench_parity
+from bench.results import load_results, render
+from device_runtime.manifest import TrainingConfig
+from device_runtime.vocabulary import Vocabulary
+from export.artifacts import export_artifacts
+from export.presets import preset_named
+from export.torch_layout import seeded_weights
+from phonograd.cli import phonograd
+from phonograd.console import run
+
+SHORT = ParityConfig(steps=2, threads=1)
+
+
+def fake(variant: str) -> Entry:
+    return Entry(f"fake {variant}", "tests.bench.fake_trainer", variant)
+
+
+def test_the_backends_and_torch_agree(artifacts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["bench", "parity", "--artifacts", str(artifacts), "--steps", "3", "--threads", "1"]
+    assert run(phonograd, [*line, "--save", str(tmp_path / "parity.json"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    pairs = ["native : ort", "native : torch exact", "ort : torch exact"]
+    assert (list(found["loss_errors"]), found["differences"]) == (pairs, [])
+    assert found["held"] == ["native : torch exact"]  # these artifacts clip
+    assert [len(losses) for losses in found["losses"].values()] == [3] * 3
+    assert len(set(found["losses"]["native"])) == 3
+    assert [one["tensor"] for one in found["tensors"]] == [
+        spec.name for spec in preset_named("tiny").model.tensor_specs()
+    ]
+    for one in found["tensors"]:
+        assert one["moved"] > 1e-4, one["tensor"]  # so that to leave it alone would be seen
+        assert list(one["errors"]) == pairs
+        assert all(0 <= error <= 1e-5 for error in one["errors"].values())
+    page = render(load_results(tmp_path))
+    assert "| tensor | moved | native : ort | native : torch exact | ort : torch exact |" in page
+    assert page.endswith(
+        "Repeat: `phonograd bench parity --artifacts ARTIFACTS --steps 3 --threads 1` (`results/parity.json`).\n"
+    )
+
+
+def test_what_differs_is_named(
+    artifacts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench_parity(artifacts, [fake("1"), fake("1.000001")], SHORT).differences == ()
+    result = bench_parity(artifacts, [fake("1"), fake("1.001"), fake("absent")], SHORT)
+    assert result.left_out == {"fake absent": "no such chip"}
+    first, *_, last = result.differences
+    assert len(result.differences) == len(result.tensors) + 1
+    assert first == "embedding.weight of fake 1 : fake 1.001 differ by 0.001"
+    assert last == "losses of fake 1 : fake 1.001 differ by 0.001"
+    assert result.tensors[0].errors == {"fake 1 : fake 1.001": pytest.approx(1e-3, rel=1e-2)}
+    monkeypatch.setattr("phonograd.commands.bench.entries_of", lambda *options: [fake("1"), fake("1.001")])
+    line = ["bench", "parity", "--artifacts", str(artifacts), "--backends", "ort", "--json"]
+    assert run(phonograd, line) == 16
+    out, err = capsys.readouterr()
+    assert json.loads(out)["steps"] == 20
+    assert "the runtimes do not compute the same: embedding.weight of fake 1 : fake 1.001 differ by 0.001; " in err
+
+
+def test_what_cannot_be_compared_is_refused(artifacts: Path, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="two runtimes are needed; no such chip"):
+        bench_parity(artifacts, [fake("1"), fake("absent")], SHORT)
+    with pytest.raises(BenchError, match="fake nan: a loss is not finite"):
+        bench_parity(artifacts, [fake("1"), fake("nan")], SHORT)
+    model = preset_named("tiny").model
+    words = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(98))))
+    folder = tmp_path / "dropout"
+    export_artifacts(folder, model, TrainingConfig(dropout=0.5), seeded_weights(model, 0), words)
+    with pytest.raises(BenchError, match="dropout 0 expected"):
+        bench_parity(folder, entries_of(["native", "ort"], [], ["fp32"], None), SHORT)
