@@ -5,13 +5,15 @@ import pytest
 from bench.kernels.conftest import Measure
 from bench.kernels.native import Kernel
 
+# As the engine has them: rows of the larger matrix are M, tokens are N where they are columns.
 PRODUCTS = {
-    "logits": Kernel("gemm_nt", M=200, N=30_000, K=650),
-    "hidden-gradient": Kernel("gemm_nn", M=200, N=650, K=30_000),
-    "output-weights-gradient": Kernel("gemm_tn", M=30_000, N=650, K=200),
-    "lstm-input": Kernel("gemm_nt", M=200, N=2600, K=650),
-    "lstm-recurrent": Kernel("gemm_nt", M=10, N=2600, K=650),
-    "lstm-weights-gradient": Kernel("gemm_tn", M=2600, N=650, K=200),
+    "logits": Kernel("gemm_nt", M=30_000, N=200, K=650),
+    "hidden-gradient": Kernel("gemm_tn", M=200, N=650, K=30_000),
+    "output-weights": Kernel("gemm_nn", M=30_000, N=650, K=200),
+    "lstm-input": Kernel("gemm_nt", M=2600, N=200, K=650),
+    "lstm-recurrent": Kernel("gemm_rows", M=2600, N=10, K=650),
+    "lstm-input-gradient": Kernel("gemm_tn", M=200, N=650, K=2600),
+    "lstm-weights": Kernel("gemm_nn", M=2600, N=650, K=200),
 }
 
 

@@ -17,7 +17,8 @@ CEILING = (200, 650, 30_000)  # M, K, N of the output layer's product: B·T toke
 
 @dataclass(frozen=True)
 class Kernel:
-    """One measurement: a gemm C[M, N] += A[M, K] B[K, N] (nt: B given transposed, tn: A), or a map of N elements."""
+    """One measurement: a gemm C[M, N] += A[M, K] B[K, N] (nt: B given transposed, tn: A; rows: few columns, as in one
+    step of time), or a map of N elements."""
 
     name: str
     M: int = 1

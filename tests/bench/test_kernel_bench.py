@@ -79,3 +79,21 @@ def test_the_harness_asks_for_a_number_of_threads() -> None:
     done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "set OPENBLAS_NUM_THREADS" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["gemm_nn", "gemm_nt", "gemm_tn", "gemm_rows", "exp", "sigmoid", "tanh"])
+def test_the_engine_measures_each_kernel(name: str) -> None:
+    kernels = NativeKernels()
+    for kernel_set in kernels.sets:
+        taken = kernels.seconds(kernel_set, Kernel(name, M=30, N=20, K=10), threads=2, repeats=3)
+        assert len(taken) == 3 and all(seconds > 0 for seconds in taken)
+
+
+def test_the_engine_refuses_what_it_can_not_measure() -> None:
+    kernels = NativeKernels()
+    with pytest.raises(UnsupportedError, match="kernel 'gemm_tt'; expected one of gemm_nn"):
+        kernels.seconds(kernels.sets[0], Kernel("gemm_tt"), 1, 1)
+    with pytest.raises(UnsupportedError, match="expected at least 1 each"):
+        kernels.seconds(kernels.sets[0], Kernel("gemm_nn", M=0), 1, 1)
+    with pytest.raises(UnsupportedError, match="threads: 0; expected 1 to 64"):
+        kernels.seconds(kernels.sets[0], Kernel("exp"), 0, 1)

@@ -38,6 +38,7 @@ def test_the_kernels_of_a_phone(binary: Path, cpu: str) -> None:
     found: dict[str, Any] = outcome_of(emulated(cpu, binary, "info")).only("info")["cpu"]
     assert found["features"] == FEATURES[cpu]
     assert found["kernels"] == ["neon", "portable"]
+    assert found["bf16"] == ("bfdot" if cpu == "max" else None)
 
 
 @pytest.mark.parametrize("cpu", FEATURES)

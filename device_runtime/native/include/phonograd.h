@@ -120,6 +120,14 @@ PG_API pg_status pg_graph_run(pg_graph* graph, float learning_rate);
 PG_API pg_status pg_graph_get(pg_graph* graph, const char* name, const void** data, size_t* bytes, int64_t* shape,
                               int32_t* rank);
 
+/*
+ * For benchmarks: a kernel of a set (NULL: the best) on made-up operands, once unmeasured, then `repeats` times;
+ * seconds [repeats]. Names: gemm_nn, gemm_nt (B given transposed), gemm_tn (A): C[M,N] += A[M,K] B[K,N]; gemm_rows:
+ * C[M,N] = A[M,K] X[N,K]^T for few N; exp, sigmoid, tanh of N elements. May change between versions.
+ */
+PG_API pg_status pg_bench_kernel(const char* kernels, const char* name, int64_t M, int64_t N, int64_t K,
+                                 int32_t threads, int32_t repeats, double* seconds);
+
 #ifdef __cplusplus
 }
 #endif

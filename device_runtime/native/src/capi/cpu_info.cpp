@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "base/error.h"
+#include "kernels/bf16.h"
 #include "kernels/cpu_features.h"
 #include "kernels/kernel_set.h"
 #include "phonograd.h"
@@ -27,6 +29,14 @@ std::string features() {
   return list;
 }
 
+std::string bf16_name() {
+  try {
+    return std::string("\"") + phonograd::bf16_kernels(phonograd::kernel_set(), false).name + "\"";
+  } catch (const phonograd::Error&) {
+    return "null";
+  }
+}
+
 std::string description() {
   size_t count = 0;
   const phonograd::KernelSet* const* sets = phonograd::kernel_sets(&count);
@@ -35,7 +45,7 @@ std::string description() {
   cpu_set_t allowed;
   const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
   return "{\"features\": [" + features() + "], \"cores\": " + std::to_string(cores) + ", \"kernels\": [" + kernels +
-         "], \"bf16\": null}";
+         "], \"bf16\": " + bf16_name() + "}";
 }
 
 }  // namespace
