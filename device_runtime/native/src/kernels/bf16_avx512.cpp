@@ -10,6 +10,7 @@
 
 // The tiles of the set that these kernels go with (kernels_avx512.cpp).
 #define PHONOGRAD_SET avx512_bf16
+#define BF16_NAME "avx512-bf16"
 #define LANES 16
 #define ROWS 8
 #define VECTORS 3
@@ -18,23 +19,7 @@
 
 #pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma"))), \
                              apply_to = function)
-
-namespace phonograd::PHONOGRAD_SET {
-namespace {
-
-#include "kernels/vectors.inc"
-//
-#include "kernels/tiles.inc"
-//
-#include "kernels/bf16.inc"
-
-}  // namespace
-
-extern const Bf16Kernels kernels;
-const Bf16Kernels kernels = {"avx512-bf16", kPanel, to_pairs, pack_pairs, multiply_pairs};
-
-}  // namespace phonograd::PHONOGRAD_SET
-
+#include "kernels/bf16_set.inc"
 #pragma clang attribute pop
 
 #endif

@@ -10,6 +10,7 @@
 
 // The tiles of the set that these kernels go with (kernels_neon.cpp).
 #define PHONOGRAD_SET neon_bf16
+#define BF16_NAME "bfdot"
 #define LANES 4
 #define ROWS 8
 #define VECTORS 3
@@ -17,23 +18,7 @@
 #define PAIR_PRODUCTS(sum, a, b) (Vector) vbfdotq_f32((float32x4_t)(sum), (bfloat16x8_t)(a), (bfloat16x8_t)(b))
 
 #pragma clang attribute push(__attribute__((target("bf16"))), apply_to = function)
-
-namespace phonograd::PHONOGRAD_SET {
-namespace {
-
-#include "kernels/vectors.inc"
-//
-#include "kernels/tiles.inc"
-//
-#include "kernels/bf16.inc"
-
-}  // namespace
-
-extern const Bf16Kernels kernels;
-const Bf16Kernels kernels = {"bfdot", kPanel, to_pairs, pack_pairs, multiply_pairs};
-
-}  // namespace phonograd::PHONOGRAD_SET
-
+#include "kernels/bf16_set.inc"
 #pragma clang attribute pop
 
 #endif

@@ -192,24 +192,14 @@ void check_gradient(NodeChecker& node) {
   for (size_t index : {size_t{6}, size_t{8}}) node.require_floats(index, {s.T, 1, s.B, s.H});
   node.require_floats(7, {s.T, 1, s.B, kGates * s.H});
   node.require(!node.has_output(4), "the gradient of the first state is not known");
-  node.output(0, DataType::float32, {s.T, s.B, s.E});
-  node.output(1, DataType::float32, {1, kGates * s.H, s.E});
-  node.output(2, DataType::float32, {1, kGates * s.H, s.H});
-  node.output(3, DataType::float32, {1, 2 * kGates * s.H});
-}
-
-std::unique_ptr<Operator> make_forward(NodeBuilder& node) {
-  return std::make_unique<Gru>(node);
-}
-std::unique_ptr<Operator> make_gradient(NodeBuilder& node) {
-  return std::make_unique<GruGradient>(node);
+  give_gradients(node, kGates, s);
 }
 
 }  // namespace
 
 const OperatorTable& gru_operators() {
   static const OperatorTable table = {
-      {"GRU", "", 6, 6, 2, {"hidden_size", "direction", "linear_before_reset"}, check_forward, make_forward},
+      {"GRU", "", 6, 6, 2, {"hidden_size", "direction", "linear_before_reset"}, check_forward, make_operator<Gru>},
       {"GRUTraining",
        "com.microsoft",
        6,
@@ -217,7 +207,7 @@ const OperatorTable& gru_operators() {
        3,
        {"hidden_size", "direction", "linear_before_reset"},
        check_forward,
-       make_forward},
+       make_operator<Gru>},
       {"GRUGrad",
        "com.microsoft",
        9,
@@ -225,7 +215,7 @@ const OperatorTable& gru_operators() {
        5,
        {"hidden_size", "direction", "linear_before_reset"},
        check_gradient,
-       make_gradient},
+       make_operator<GruGradient>},
   };
   return table;
 }

@@ -161,10 +161,6 @@ void check_cross_entropy(NodeChecker& node) {
   node.output(1, DataType::float32, logits);
 }
 
-std::unique_ptr<Operator> make_cross_entropy(NodeBuilder& node) {
-  return std::make_unique<CrossEntropy>(node);
-}
-
 // dlogits = (exp(log p) - onehot) * dy, and divided by the count for a mean; zero where ignored.
 class CrossEntropyGradient : public Operator {
  public:
@@ -212,10 +208,6 @@ void check_cross_entropy_gradient(NodeChecker& node) {
   node.output(0, DataType::float32, log_p);
 }
 
-std::unique_ptr<Operator> make_cross_entropy_gradient(NodeBuilder& node) {
-  return std::make_unique<CrossEntropyGradient>(node);
-}
-
 }  // namespace
 
 const OperatorTable& loss_operators() {
@@ -224,7 +216,14 @@ const OperatorTable& loss_operators() {
       {"LogSoftmax", "", 1, 1, 1, {"axis"}, check_softmax, make_softmax<true>},
       {"SoftmaxGrad_13", "com.microsoft", 2, 2, 1, {"axis"}, check_softmax_gradient, make_softmax_gradient<false>},
       {"LogSoftmaxGrad_13", "com.microsoft", 2, 2, 1, {"axis"}, check_softmax_gradient, make_softmax_gradient<true>},
-      {"SoftmaxCrossEntropyLoss", "", 2, 2, 2, {"ignore_index", "reduction"}, check_cross_entropy, make_cross_entropy},
+      {"SoftmaxCrossEntropyLoss",
+       "",
+       2,
+       2,
+       2,
+       {"ignore_index", "reduction"},
+       check_cross_entropy,
+       make_operator<CrossEntropy>},
       {"SoftmaxCrossEntropyLossGrad",
        "com.microsoft",
        3,
@@ -232,7 +231,7 @@ const OperatorTable& loss_operators() {
        1,
        {"ignore_index", "reduction"},
        check_cross_entropy_gradient,
-       make_cross_entropy_gradient},
+       make_operator<CrossEntropyGradient>},
   };
   return table;
 }

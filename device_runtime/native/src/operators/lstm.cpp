@@ -192,24 +192,14 @@ void check_gradient(NodeChecker& node) {
   for (size_t index : {size_t{6}, size_t{7}, size_t{9}}) node.require_floats(index, {s.T, 1, s.B, s.H});
   node.require_floats(8, {s.T, 1, s.B, kGates * s.H});
   node.require(!node.has_output(4) && !node.has_output(5), "gradients of the first states are not known");
-  node.output(0, DataType::float32, {s.T, s.B, s.E});
-  node.output(1, DataType::float32, {1, kGates * s.H, s.E});
-  node.output(2, DataType::float32, {1, kGates * s.H, s.H});
-  node.output(3, DataType::float32, {1, 2 * kGates * s.H});
-}
-
-std::unique_ptr<Operator> make_forward(NodeBuilder& node) {
-  return std::make_unique<Lstm>(node);
-}
-std::unique_ptr<Operator> make_gradient(NodeBuilder& node) {
-  return std::make_unique<LstmGradient>(node);
+  give_gradients(node, kGates, s);
 }
 
 }  // namespace
 
 const OperatorTable& lstm_operators() {
   static const OperatorTable table = {
-      {"LSTM", "", 7, 8, 3, {"hidden_size", "direction", "input_forget"}, check_forward, make_forward},
+      {"LSTM", "", 7, 8, 3, {"hidden_size", "direction", "input_forget"}, check_forward, make_operator<Lstm>},
       {"LSTMTraining",
        "com.microsoft",
        7,
@@ -217,7 +207,7 @@ const OperatorTable& lstm_operators() {
        5,
        {"hidden_size", "direction", "input_forget"},
        check_forward,
-       make_forward},
+       make_operator<Lstm>},
       {"LSTMGrad",
        "com.microsoft",
        10,
@@ -225,7 +215,7 @@ const OperatorTable& lstm_operators() {
        6,
        {"hidden_size", "direction", "input_forget"},
        check_gradient,
-       make_gradient},
+       make_operator<LstmGradient>},
   };
   return table;
 }

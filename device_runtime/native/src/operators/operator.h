@@ -111,6 +111,11 @@ class NodeBuilder {
   virtual const Compute& compute() const = 0;
 };
 
+template <typename Kind>
+std::unique_ptr<Operator> make_operator(NodeBuilder& node) {
+  return std::make_unique<Kind>(node);
+}
+
 struct OperatorType {
   const char* name;
   const char* domain;

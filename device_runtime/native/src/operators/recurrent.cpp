@@ -21,6 +21,13 @@ RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bi
   return s;
 }
 
+void give_gradients(NodeChecker& node, int64_t gates, const RecurrentShape& s) {
+  node.output(0, DataType::float32, {s.T, s.B, s.E});
+  node.output(1, DataType::float32, {1, gates * s.H, s.E});
+  node.output(2, DataType::float32, {1, gates * s.H, s.H});
+  node.output(3, DataType::float32, {1, 2 * gates * s.H});
+}
+
 void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor& x, const Tensor& w, const float* bias,
                  float* G) {
   const int64_t N = s.N(), rows = gates * s.H;

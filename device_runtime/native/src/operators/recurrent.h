@@ -19,6 +19,9 @@ inline RecurrentShape recurrent_shape(const Tensor& x, const Tensor& r) {
 // [1,B,H] from input `first_state` on, and the attributes hidden_size, direction.
 RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bias, size_t first_state, size_t states);
 
+// dX, dW, dR and dB of a gradient node.
+void give_gradients(NodeChecker& node, int64_t gates, const RecurrentShape& s);
+
 // A thread's share of H units, the same in every step, so that its rows of R stay in its own cache.
 struct Units {
   int64_t first, end;
