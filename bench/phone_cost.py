@@ -60,7 +60,7 @@ def count_instructions(counter: Counter, binary: Path, folder: Path, cpu: str) -
 
 
 def kernel_loop() -> Loop:
-    """The hottest inner loop of the NEON kernels, as the phone build compiles them. Raises what finding zig raises."""
+    """The hottest loop of the fp32 products in NEON, as the phone build compiles them. Raises what finding zig raises."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernel.s"
         # zig passes a -c as well, which -S makes useless and -Werror an error.
@@ -69,7 +69,7 @@ def kernel_loop() -> Loop:
         done = subprocess.run(line, cwd=NATIVE, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise BenchError(f"bench: {KERNEL} does not compile to assembly: {done.stderr.strip()}")
-        return hottest_loop(out.read_text("utf-8"))
+        return hottest_loop(out.read_text("utf-8"), "multiply")
 
 
 def projected_seconds(cycles: float) -> float:

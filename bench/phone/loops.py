@@ -75,11 +75,12 @@ def plain_name(symbol: str) -> str:
     return "::".join(part for part in parts if not part.startswith("_GLOBAL__")) or symbol
 
 
-def hottest_loop(assembly: str) -> Loop:
-    """The innermost loop with most multiply-adds. Raises BenchError if there is none with any."""
-    loop = max(inner_loops(assembly), key=lambda loop: loop.multiply_adds, default=Loop("", ()))
+def hottest_loop(assembly: str, function: str) -> Loop:
+    """The innermost loop of a function with most multiply-adds. Raises BenchError if there is none with any."""
+    loops = [loop for loop in inner_loops(assembly) if loop.function.split("::")[-1] == function]
+    loop = max(loops, key=lambda loop: loop.multiply_adds, default=Loop("", ()))
     if loop.multiply_adds == 0:
-        raise BenchError("bench: the assembly has no inner loop with fmla; is it an aarch64 kernel?")
+        raise BenchError(f"bench: {function} has no inner loop with fmla in the assembly; is it an aarch64 kernel?")
     return loop
 
 

@@ -47,11 +47,13 @@ def test_inner_loops_are_found_and_the_hottest_has_most_multiply_adds() -> None:
     assert [(loop.function, len(loop.body), loop.multiply_adds) for loop in loops] == [
         ("phonograd::neon::multiply", 3, 1), ("phonograd::neon::multiply", 4, 2), ("plain", 2, 0),
     ]  # fmt: skip
-    hottest = hottest_loop(ASSEMBLY)
+    hottest = hottest_loop(ASSEMBLY, "multiply")
     assert hottest == loops[1]
     assert hottest.body[-2:] == ("fmla\tv2.4s, v10.4s, v12.s[0]", "cbnz\tx8, .LBB1_4")
-    with pytest.raises(BenchError, match="no inner loop with fmla"):
-        hottest_loop("main:\n\tret\n")
+    with pytest.raises(BenchError, match="plain has no inner loop with fmla"):
+        hottest_loop(ASSEMBLY, "plain")
+    with pytest.raises(BenchError, match="main has no inner loop with fmla"):
+        hottest_loop("main:\n\tret\n", "main")
 
 
 def test_names_are_read_out_of_symbols() -> None:
