@@ -60,7 +60,7 @@ def count_instructions(counter: Counter, binary: Path, folder: Path, cpu: str) -
 
 
 def kernel_loop() -> Loop:
-    """The hottest loop of the fp32 products in NEON, as the phone build compiles them. Raises what finding zig raises."""
+    """The hottest loop of the fp32 products in NEON, as the phone build has it. Raises what finding zig raises."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernel.s"
         # zig passes a -c as well, which -S makes useless and -Werror an error.
