@@ -41,7 +41,7 @@ class TrainingState:
     def __init__(self, backend: Backend, folder: Path, stream: Ids, learning_rate: float, restart: bool = False):
         if not isinstance(backend, NativeBackend):
             raise UsageError("training state: backend native expected, no other can be stopped within an epoch")
-        self._library = backend.library
+        self._library = backend.engine
         self._backend = backend  # the engine must outlive the state
         self._handle = c_void_p()
         ids = np.ascontiguousarray(stream, np.int64)

@@ -42,7 +42,7 @@ class NativeBackend:
         self._free = weakref.finalize(self, self._library.function("pg_engine_close"), self._handle.value)
 
     @property
-    def library(self) -> NativeLibrary:
+    def engine(self) -> NativeLibrary:
         """The library that the engine is of."""
         return self._library
 

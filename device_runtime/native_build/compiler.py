@@ -77,7 +77,7 @@ class Build:
         with storage_errors(folder):
             (folder / "objects").mkdir(parents=True, exist_ok=True)
         objects = [folder / "objects" / f"{key}.o" for key in self._object_keys()]
-        flags = self.target.library_flags if self.shared else self.target.program_flags
+        flags = self.target.shared_flags if self.shared else self.target.program_flags
         product = folder / f"{self.name}-{_hash([*flags, EXPORTS, *(path.name for path in objects)])}"
         if not fresh and _touched(product):
             return Built(product, cached=True)

@@ -39,7 +39,7 @@ class Target:
         return ("-target", self.triple, f"-mcpu={self.cpu}", *self.program, *LINK_FLAGS)
 
     @property
-    def library_flags(self) -> tuple[str, ...]:
+    def shared_flags(self) -> tuple[str, ...]:
         """What a shared library is linked with, but for its version script."""
         return ("-target", self.triple, f"-mcpu={self.cpu}", "-shared", "-fPIC", "-Wl,-z,defs", *LINK_FLAGS)
 

@@ -14,6 +14,7 @@ from device_runtime.errors import TrainingError, UsageError, WeightsError
 from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
 from device_runtime.training_state import SAVE_EVERY
 from device_runtime.update_file import MAX_COUNT
+from phonograd.commands.update import round_option
 from phonograd.console import Console, output_options
 from phonograd.native_engine import build_on_first_use
 
@@ -63,14 +64,7 @@ weights_option = click.option(
 @click.option("--out", type=PATH, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
 @click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True, help="Of --update.")
-@click.option(
-    "--round",
-    "round_number",
-    type=click.IntRange(1, MAX_COUNT),
-    default=1,
-    show_default=True,
-    help="The server's round.",
-)
+@round_option
 @click.option("--state", type=PATH, help="Keep resumable state in this folder, and go on from it (native).")
 @click.option(
     "--save-every",

@@ -13,6 +13,14 @@ PATH = click.Path(path_type=Path)
 base_option = click.option(
     "--base", type=PATH, required=True, help="The model the phone started from: ARTIFACTS/weights.safetensors."
 )
+round_option = click.option(
+    "--round",
+    "round_number",
+    type=click.IntRange(1, MAX_COUNT),
+    default=1,
+    show_default=True,
+    help="The server's round.",
+)
 
 
 @click.group()
@@ -25,14 +33,7 @@ def update() -> None:
 @base_option
 @click.option("--tokens", type=click.IntRange(1, MAX_COUNT), required=True, help="Tokens the weights were trained on.")
 @click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True)
-@click.option(
-    "--round",
-    "round_number",
-    type=click.IntRange(1, MAX_COUNT),
-    default=1,
-    show_default=True,
-    help="The server's round.",
-)
+@round_option
 @click.option("--seed", type=click.IntRange(0, MAX_COUNT), default=0, show_default=True)
 @click.option("--out", type=PATH, required=True, help="Where the update goes.")
 @output_options

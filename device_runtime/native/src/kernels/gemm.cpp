@@ -13,10 +13,6 @@ constexpr int64_t kColumnsAbove = 32;  // narrow, so that threads have equal sha
 constexpr int64_t kRowsPerFetch = 24;  // rows of a product between which the next panel is fetched ahead
 constexpr size_t kSharedFloats = 1u << 20;
 
-int64_t divided_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 // The depth in equal blocks, so that none is left nearly empty.
 int64_t block_depth(int64_t K, int64_t at_most) {
   return K == 0 ? 1 : divided_up(K, divided_up(K, at_most));

@@ -14,6 +14,10 @@
 
 namespace phonograd {
 
+inline int64_t divided_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
 // A matrix where it lies: element (r, c) is data[r * row + c * column].
 struct Matrix {
   const float* data;

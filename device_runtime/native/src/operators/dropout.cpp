@@ -28,7 +28,7 @@ class Dropout : public Operator {
     const uint64_t threshold = static_cast<uint64_t>(static_cast<double>(ratio) * 4294967296.0);
     const uint64_t key = mixed(run.seed + 0x9E3779B97F4A7C15u * mixed(run.step + (node_ << 40) + 1));
     const int64_t count = x_->elements();
-    run.compute.pool.for_each((count + kChunk - 1) / kChunk, [&](int64_t chunk, int) {
+    run.compute.pool.for_each(divided_up(count, kChunk), [&](int64_t chunk, int) {
       for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
         const bool kept = mixed(key + 0x9E3779B97F4A7C15u * static_cast<uint64_t>(i)) >> 32 >= threshold;
         if (mask_ != nullptr) mask_->booleans()[i] = kept;
@@ -51,7 +51,7 @@ class DropoutGradient : public Operator {
   void run(Run& run) override {
     const float scale = 1 / (1 - *ratio_->floats());
     const int64_t count = dy_->elements();
-    run.compute.pool.for_each((count + kChunk - 1) / kChunk, [&](int64_t chunk, int) {
+    run.compute.pool.for_each(divided_up(count, kChunk), [&](int64_t chunk, int) {
       for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
         dx_->floats()[i] = mask_->booleans()[i] ? dy_->floats()[i] * scale : 0;
       }

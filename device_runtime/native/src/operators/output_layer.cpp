@@ -10,10 +10,6 @@ namespace {
 
 constexpr int64_t kRowMultiple = 24;  // a whole number of tiles for every kernel set
 
-int64_t divided_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 }  // namespace
 
 // Blocks of at most kMostDepth rows, as many in each part.

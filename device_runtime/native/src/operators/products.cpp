@@ -91,7 +91,7 @@ class Transpose : public Operator {
   void run(Run& run) override {
     const int64_t rows = x_->shape[0], columns = x_->shape[1];
     constexpr int64_t kTile = 32;
-    run.compute.pool.for_each((rows + kTile - 1) / kTile, [&](int64_t item, int) {
+    run.compute.pool.for_each(divided_up(rows, kTile), [&](int64_t item, int) {
       const int64_t end = std::min(rows, (item + 1) * kTile);
       for (int64_t c = 0; c < columns; ++c) {
         for (int64_t r = item * kTile; r < end; ++r) y_->floats()[c * rows + r] = x_->floats()[r * columns + c];

@@ -57,7 +57,7 @@ void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const f
 
 void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums) {
   constexpr int64_t kRows = 64, kSums = 8;
-  run.compute.pool.for_each((rows + kRows - 1) / kRows, [&](int64_t item, int) {
+  run.compute.pool.for_each(divided_up(rows, kRows), [&](int64_t item, int) {
     for (int64_t m = item * kRows; m < std::min(rows, (item + 1) * kRows); ++m) {
       const float* row = G + m * N;
       float sum[kSums] = {};
@@ -79,7 +79,7 @@ size_t packed_recurrent_size(const Compute& compute, int64_t rows, int64_t H) {
 void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* packed) {
   const KernelSet& kernels = run.compute.kernels;
   const int64_t panel = kernels.panel;
-  run.compute.pool.for_each((H + panel - 1) / panel, [&](int64_t item, int) {
+  run.compute.pool.for_each(divided_up(H, panel), [&](int64_t item, int) {
     kernels.pack(r + item * panel, H, 1, static_cast<int>(rows), static_cast<int>(std::min(panel, H - item * panel)),
                  packed + item * panel * rows);
   });
@@ -89,7 +89,7 @@ void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentSh
                      const float* packed, float* dh) {
   const KernelSet& kernels = run.compute.kernels;
   const int64_t panel = kernels.panel;
-  const Units panels = units_of((s.H + panel - 1) / panel, thread, run.compute.pool.threads());
+  const Units panels = units_of(divided_up(s.H, panel), thread, run.compute.pool.threads());
   const int64_t first = panels.first * panel, end = std::min(s.H, panels.end * panel);
   if (first >= end) return;
   kernels.multiply(static_cast<int>(s.B), static_cast<int>(end - first), static_cast<int>(rows), d, 1, s.B,

@@ -12,7 +12,7 @@ constexpr double kClipEpsilon = 1e-6;
 constexpr int64_t kChunk = 1 << 16;  // elements of a dense gradient at a time; their sums are added in order
 
 int64_t chunks(int64_t elements) {
-  return (elements + kChunk - 1) / kChunk;
+  return divided_up(elements, kChunk);
 }
 
 int64_t parts(int64_t columns) {
