@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from server_agg.ledger import Ledger
-from server_agg.state_folder import LEDGER
-from server_agg.tables import Download, Round, Upload
+from server_agg.storage.ledger import Ledger
+from server_agg.storage.state_folder import LEDGER
+from server_agg.storage.tables import Download, Round, Upload
 
 REPORT_VERSION = 1
 MIB, GIB = 1 << 20, 1 << 30

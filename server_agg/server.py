@@ -10,8 +10,8 @@ from types import FrameType
 import uvicorn
 
 from device_runtime.errors import PhonogradError
-from server_agg.app import create_app
-from server_agg.rounds import RoundKeeper
+from server_agg.http.app import create_app
+from server_agg.rounds.keeper import RoundKeeper
 from server_agg.settings import ServerSettings
 
 # Uploads under way when the server is told to stop get this long; a phone sends again what was cut off.

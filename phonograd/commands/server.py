@@ -36,7 +36,7 @@ def serve(console: Console, artifacts: Path, state: Path, **options: Any) -> Non
     import logging
 
     from device_runtime.manifest import open_artifacts
-    from server_agg.rounds import RoundKeeper
+    from server_agg.rounds.keeper import RoundKeeper
     from server_agg.server import serve as run_server
 
     settings = ServerSettings(**options)

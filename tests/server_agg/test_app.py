@@ -19,7 +19,7 @@ import pytest
 
 from device_runtime.errors import StorageError
 from device_runtime.tensor_file import load_tensors, save_tensors
-from server_agg.receiving import WRITE_BYTES
+from server_agg.http.receiving import WRITE_BYTES
 from server_agg.report import PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE, read_report, report_rows
 from tests.server_agg.workshop import RunningServer, Workshop
 
@@ -219,7 +219,7 @@ def test_a_bug_is_answered_without_its_traceback(
     def bug(_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("server_agg.app.report_of", bug)
+    monkeypatch.setattr("server_agg.http.app.report_of", bug)
     answer = http.get("/v1/report")
     check_problem(answer, 500, "see the server's log")
     assert "a bug" not in answer.text

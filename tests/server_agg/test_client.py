@@ -16,7 +16,7 @@ from device_runtime import server_client as client
 from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
 from device_runtime.files import sha256_of_file
 from server_agg.report import read_report
-from server_agg.rounds import RoundKeeper
+from server_agg.rounds.keeper import RoundKeeper
 from server_agg.server import AggregationServer, ServerAddressError
 from server_agg.settings import ServerSettings
 from tests.server_agg.workshop import RunningServer, Workshop
@@ -186,7 +186,7 @@ SERVE = """
 import sys
 from pathlib import Path
 from device_runtime.manifest import open_artifacts
-from server_agg.rounds import RoundKeeper
+from server_agg.rounds.keeper import RoundKeeper
 from server_agg.server import serve
 from server_agg.settings import ServerSettings
 settings = ServerSettings(port=0, clients_per_round=2)

@@ -15,12 +15,12 @@ from device_runtime.files import sha256_of_file
 from device_runtime.model_config import LanguageModelConfig
 from device_runtime.tensor_file import TensorFile, load_tensors
 from device_runtime.update_file import UpdateFile
-from server_agg.ledger import Ledger, Transfer
 from server_agg.refusals import DuplicatePhoneError, InvalidUpdateError, MalformedUpdateError, StaleUpdateError
 from server_agg.report import read_report
-from server_agg.rounds import Receipt, RoundKeeper
+from server_agg.rounds.keeper import Receipt, RoundKeeper
 from server_agg.settings import ServerSettings
-from server_agg.tables import Upload
+from server_agg.storage.ledger import Ledger, Transfer
+from server_agg.storage.tables import Upload
 from tests.server_agg.workshop import Workshop, random_weights, write_artifacts
 
 THREE = ServerSettings(clients_per_round=3)
@@ -127,7 +127,7 @@ def test_a_restart_between_the_last_update_and_the_close(
     state = tmp_path / "state"
     with monkeypatch.context() as patch, opened(workshop, state) as keeper:
         if moment == "before the model is written":
-            patch.setattr("server_agg.rounds.write_tensor_file", refuse_to_write)
+            patch.setattr("server_agg.rounds.keeper.write_tensor_file", refuse_to_write)
         else:
             patch.setattr(Ledger, "close_round", refuse_to_write)
         receipts = [send(keeper, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
@@ -148,7 +148,7 @@ def test_a_close_that_failed_is_tried_again_at_the_next_upload(
 ) -> None:
     with opened(workshop, tmp_path / "state") as keeper:
         with monkeypatch.context() as patch:
-            patch.setattr("server_agg.rounds.write_tensor_file", refuse_to_write)
+            patch.setattr("server_agg.rounds.keeper.write_tensor_file", refuse_to_write)
             for seed in (1, 2, 3):
                 send(keeper, workshop.update(seed), f"phone{seed}")
             with pytest.raises(StorageError, match="No space left"):
@@ -331,7 +331,7 @@ def test_refuses_uploads_when_the_disk_is_full(
 ) -> None:
     with opened(workshop, tmp_path / "state") as keeper:
         usage = shutil.disk_usage(tmp_path)._replace(free=999)
-        monkeypatch.setattr("server_agg.state_folder.shutil.disk_usage", lambda _: usage)
+        monkeypatch.setattr("server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage)
         keeper.folder.check_space(999)
         with pytest.raises(StorageError, match="1000 bytes needed, 999 free; free space and send again"):
             keeper.folder.check_space(1000)

@@ -22,7 +22,7 @@ from device_runtime.manifest import (
 from device_runtime.model_config import LanguageModelConfig
 from device_runtime.tensor_file import Array, TensorFile, save_tensors
 from device_runtime.update_file import UpdateInfo, write_update
-from server_agg.rounds import RoundKeeper
+from server_agg.rounds.keeper import RoundKeeper
 from server_agg.server import AggregationServer
 from server_agg.settings import ServerSettings
 

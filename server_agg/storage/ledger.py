@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from device_runtime.errors import StorageError
-from server_agg.tables import SCHEMA_VERSION, Base, Download, Model, Round, Upload, UploadState
+from server_agg.storage.tables import SCHEMA_VERSION, Base, Download, Model, Round, Upload, UploadState
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ import logging
 from device_runtime.errors import ArtifactsError, StorageError, WeightsError
 from device_runtime.manifest import WEIGHTS, Artifacts
 from device_runtime.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
-from server_agg.ledger import Ledger
 from server_agg.settings import ServerSettings
-from server_agg.state_folder import StateFolder
-from server_agg.tables import Round
+from server_agg.storage.ledger import Ledger
+from server_agg.storage.state_folder import StateFolder
+from server_agg.storage.tables import Round
 
 log = logging.getLogger(__name__)
 

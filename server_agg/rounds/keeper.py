@@ -17,13 +17,13 @@ from device_runtime.manifest import Artifacts
 from device_runtime.tensor_file import TensorFile, WrittenFile, write_tensor_file
 from device_runtime.update_file import UpdateFile, UpdateInfo
 from server_agg.fold import Fold
-from server_agg.ledger import Ledger, Transfer
-from server_agg.opening import expect_open_round, open_state
 from server_agg.refusals import DuplicatePhoneError, InvalidUpdateError, MalformedUpdateError, StaleUpdateError
+from server_agg.rounds.opening import expect_open_round, open_state
 from server_agg.settings import ServerSettings
-from server_agg.state_folder import StateFolder
+from server_agg.storage.ledger import Ledger, Transfer
+from server_agg.storage.state_folder import StateFolder
+from server_agg.storage.tables import Upload
 from server_agg.strategies import Strategy, strategy_named
-from server_agg.tables import Upload
 
 log = logging.getLogger(__name__)
 

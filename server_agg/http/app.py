@@ -12,12 +12,12 @@ from starlette.routing import Route
 
 from device_runtime.errors import PhonogradError
 from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME
-from server_agg.downloads import CountedFile, matches
-from server_agg.problems import HANDLERS, one_line, problem_of
-from server_agg.receiving import Receiving, UploadHeaders
+from server_agg.http.downloads import CountedFile, matches
+from server_agg.http.problems import HANDLERS, one_line, problem_of
+from server_agg.http.receiving import Receiving, UploadHeaders
 from server_agg.refusals import RequestError
 from server_agg.report import report_csv, report_of
-from server_agg.rounds import Receipt, RoundKeeper
+from server_agg.rounds.keeper import Receipt, RoundKeeper
 from server_agg.settings import ServerSettings
 
 log = logging.getLogger(__name__)

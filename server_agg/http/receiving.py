@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from device_runtime.files import storage_errors
 from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE
-from server_agg.ledger import Transfer
 from server_agg.refusals import RequestError, UploadBrokenError
+from server_agg.storage.ledger import Transfer
 
 LENGTH = re.compile(r"[0-9]{1,18}\Z")
 DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]+):\s*(?:,|\Z)")  # other algorithms may stand beside it

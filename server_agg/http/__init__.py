@@ -1,0 +1,1 @@
+"""The HTTP surface: routes, uploads in, models out, errors as problem documents."""

@@ -1,0 +1,1 @@
+"""Rounds: opening the state, taking updates in, closing."""
