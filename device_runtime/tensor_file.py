@@ -98,7 +98,7 @@ class TensorFile:
         except OSError as error:
             raise WeightsError(f"{path}: cannot be opened: {error.strerror}") from error
         try:
-            size = os.fstat(self._descriptor).st_size
+            size = self.nbytes = os.fstat(self._descriptor).st_size
             raw, self._data_start = _read_header(path, self._descriptor, size)
             self.metadata, self.specs, self._offsets = _check_header(path, raw, size - self._data_start)
         except BaseException:

@@ -90,11 +90,18 @@ class UpdateFile:
                 f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
                 "fetch the current model and train again"
             )
-        expected = [part for spec in base.specs.values() for part in self.codec.expects(spec, self.tensors)]
-        check_specs(str(self.path), self.tensors.specs, expected)
+        self.check_parts(base)
         for name, spec in base.specs.items():
             for _, values in self.tiles(spec, base):
                 check_finite(str(self.path), name, values)
+
+    def check_parts(self, base: TensorFile) -> None:
+        """Hold names, dtypes and shapes of the parts against the model, values unseen.
+
+        Raises UpdateError (parts that disagree) or WeightsError (name, shape, dtype).
+        """
+        expected = [part for spec in base.specs.values() for part in self.codec.expects(spec, self.tensors)]
+        check_specs(str(self.path), self.tensors.specs, expected)
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move."""

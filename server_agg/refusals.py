@@ -1,4 +1,4 @@
-"""Why the server refuses an update. Each class has one HTTP status, see problems.py."""
+"""Why the server refuses an update. Each class has one HTTP status, see http/problems.py."""
 
 from device_runtime.errors import PhonogradError, UpdateError
 
@@ -9,6 +9,26 @@ class MalformedUpdateError(UpdateError):
 
 class StaleUpdateError(UpdateError):
     """A sound update of another round or another base model."""
+
+
+class NotNowError(UpdateError):
+    """Nothing is wrong with the update but the time; `retry_seconds` from now there may be a place for the phone."""
+
+    def __init__(self, message: str, retry_seconds: float):
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
+
+
+class LateUpdateError(NotNowError):
+    """The update's round is over."""
+
+
+class RoundFullError(NotNowError):
+    """As many phones take part in the round as may."""
+
+
+class NotSelectedError(NotNowError):
+    """The server drew the round's phones, and this one is not among them; or it draws no more rounds."""
 
 
 class DuplicatePhoneError(UpdateError):

@@ -2,23 +2,34 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from server_agg.rules import RoundRules
+from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import LEDGER
-from server_agg.storage.tables import Download, Round, Upload
+from server_agg.storage.state_folder import LEDGER, StateFolder
+from server_agg.storage.tables import Quality, Round, Traffic, Update
+from server_agg.strategies import StrategySettings
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
 PAPER_MIB_PER_PHONE = 174.43
 PAPER_GIB_PER_ROUND = 1.70
+
+# Where the received bytes of an update belong by what became of it; of an accepted one, those past its length were
+# sent again.
+WASTE = {
+    "repeated": "retried", "broken": "retried", "rejected": "rejected", "late": "late", "expired": "unfinished",
+    "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,43 +44,67 @@ class CodecBytes:
 class RoundReport:
     """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
 
-    up_body_bytes, up_header_bytes: all that phones sent, refused and repeated uploads too; accepted_bytes: bodies of
-    accepted updates. down_bytes: model bytes sent. seconds_to_model: from the first byte of the first accepted update
-    to the averaged model. phone_ratio, round_ratio: how many times less than paper P's phone and round upload.
+    accepted, repeated, rejected, late, broken, unfinished: updates by what became of them; late_folded: of the
+    accepted ones, those trained from an earlier round's model. useful_bytes: bodies of accepted updates;
+    retried_bytes: what came again or was lost on the way; rejected_, late_, unfinished_bytes: of those updates. They
+    add up to up_body_bytes, but for what was refused before its upload was known. up_header_bytes, down_header_bytes,
+    down_body_bytes: everything else on the wire; model_bytes: of the latter, models sent. setups: requests that began
+    or resumed an upload (paper P argues by their number too). seconds_to_model: from the first byte of the first
+    accepted update to the new model. phone_ratio, round_ratio: how many times less than paper P's phone and round
+    upload. epsilon: privacy spent up to the round, if the strategy counts it. quality: by metric, as evaluators
+    reported it of the round's model.
     """
 
     round: int
     base_sha256: str
     model_sha256: str | None
+    strategy: str
     weighting: str
     clients_per_round: int
     opened_at: float
     closed_at: float | None
+    ending: str | None
+    rolled_back: bool
     accepted: int
+    late_folded: int
     repeated: int
     rejected: int
-    accepted_bytes: int
+    late: int
+    broken: int
+    unfinished: int
+    useful_bytes: int
+    retried_bytes: int
+    rejected_bytes: int
+    late_bytes: int
+    unfinished_bytes: int
     up_body_bytes: int
     up_header_bytes: int
-    downloads: int
-    down_bytes: int
+    down_body_bytes: int
+    down_header_bytes: int
+    model_bytes: int
+    requests: int
+    setups: int
     codecs: dict[str, CodecBytes]
     mean_bytes_per_phone: float | None
     seconds_to_model: float | None
     phone_ratio: float | None
     round_ratio: float | None
+    epsilon: float | None
+    quality: dict[str, float]
 
 
-SUMMED = (
-    "accepted", "repeated", "rejected", "accepted_bytes", "up_body_bytes", "up_header_bytes", "downloads", "down_bytes",
+COUNTS = ("accepted", "late_folded", "repeated", "rejected", "late", "broken", "unfinished", "requests", "setups")
+BYTES = (
+    "useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes", "up_body_bytes",
+    "up_header_bytes", "down_body_bytes", "down_header_bytes", "model_bytes",
 )  # fmt: skip
 
 
 def report_of(ledger: Ledger) -> dict[str, Any]:
     """The report as a JSON document: version, paper, rounds (see RoundReport), totals. Raises StorageError."""
     with ledger.reading() as session:
-        rounds = [_round_report(session, row) for row in session.scalars(select(Round).order_by(Round.number))]
-    totals: dict[str, int] = {name: sum(getattr(round_, name) for round_ in rounds) for name in SUMMED}
+        rounds = list(_round_reports(session))
+    totals: dict[str, int] = {name: sum(getattr(round_, name) for round_ in rounds) for name in (*COUNTS, *BYTES)}
     totals["rounds_closed"] = sum(round_.closed_at is not None for round_ in rounds)
     return {
         "version": REPORT_VERSION,
@@ -77,6 +112,42 @@ def report_of(ledger: Ledger) -> dict[str, Any]:
         "rounds": [asdict(round_) for round_ in rounds],
         "totals": totals,
     }
+
+
+def phones_of(ledger: Ledger, number: int) -> list[dict[str, Any]]:
+    """What each phone cost in round `number`: its updates' state and codec, bytes by kind as in RoundReport."""
+    with ledger.reading() as session:
+        phones: dict[str, dict[str, Any]] = defaultdict(
+            lambda: {"state": None, "codec": None} | dict.fromkeys((*BYTES, "requests", "setups"), 0)
+        )
+        for update in session.scalars(select(Update).where(Update.round == number).order_by(Update.created_at)):
+            entry = phones[update.phone]
+            if entry["state"] != "accepted":
+                entry["state"], entry["codec"] = update.state, update.codec
+            entry["setups"] += update.requests
+            for kind, nbytes in _by_kind(update.state, update.length, update.received_bytes):
+                entry[f"{kind}_bytes"] += nbytes
+        for row in session.scalars(select(Traffic).where(Traffic.round == number)):
+            _add_traffic(phones[row.phone], row)
+    return [{"phone": name or None, **entry} for name, entry in sorted(phones.items())]
+
+
+def lineage_of(ledger: Ledger, folder: StateFolder) -> list[dict[str, Any]]:
+    """All models, oldest first: hash, round, parent, bytes, when it was made, whether its file is kept, quality."""
+    with ledger.reading() as session:
+        quality = _quality(session)
+        return [
+            {
+                "sha256": model.sha256,
+                "round": model.round,
+                "parent_sha256": model.parent_sha256,
+                "bytes": model.bytes,
+                "created_at": model.created_at,
+                "kept": folder.model(model.sha256).is_file(),
+                "quality": quality[model.sha256],
+            }
+            for model in queries.all_models(session)
+        ]
 
 
 def read_report(state: Path) -> dict[str, Any]:
@@ -88,19 +159,45 @@ def read_report(state: Path) -> dict[str, Any]:
         ledger.close()
 
 
+def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) -> dict[str, Any] | None:
+    """What `rounds` rounds of `phones_per_round` phones each would send, if they did as those so far; None if none did.
+
+    Bytes a phone: all that went over the wire so far, up and down, by accepted update, so that today's share of
+    retries and refusals is in it.
+    """
+    totals = report["totals"]
+    if not totals["accepted"]:
+        return None
+    uploads = phones_per_round * rounds
+    up = (totals["up_body_bytes"] + totals["up_header_bytes"]) / totals["accepted"]
+    down = (totals["down_body_bytes"] + totals["down_header_bytes"]) / totals["accepted"]
+    return {
+        "phones_per_round": phones_per_round,
+        "rounds": rounds,
+        "uploads": uploads,
+        "up_bytes": round(up * uploads),
+        "down_bytes": round(down * uploads),
+        "paper_up_bytes": round(PAPER_MIB_PER_PHONE * MIB * uploads),
+        "ratio": PAPER_MIB_PER_PHONE * MIB / up if up else None,
+    }
+
+
 def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
     """A report's rounds as rows of a table: column title to text; for a terminal."""
     return [
         {
             "round": str(entry["round"]),
-            "model": (entry["model_sha256"] or "open")[:12],
+            "model": _model_cell(entry),
             "updates": f"{entry['accepted']}/{entry['clients_per_round']}",
-            "refused": str(entry["rejected"]),
+            "refused": str(entry["rejected"] + entry["late"]),
             "codecs": ", ".join(f"{name} x{part['updates']}" for name, part in entry["codecs"].items()),
             "MiB/phone": _number(entry["mean_bytes_per_phone"], MIB),
             "paper/ours": _number(entry["phone_ratio"]),
-            "up MiB": _number(entry["up_body_bytes"] + entry["up_header_bytes"], MIB),
-            "down MiB": _number(entry["down_bytes"], MIB),
+            "useful MiB": _number(entry["useful_bytes"], MIB),
+            "retried": _number(entry["retried_bytes"], MIB),
+            "refused MiB": _number(entry["rejected_bytes"] + entry["late_bytes"], MIB),
+            "down MiB": _number(entry["down_body_bytes"], MIB),
+            "setups": str(entry["setups"]),
             "seconds": _number(entry["seconds_to_model"]),
         }
         for entry in report["rounds"]
@@ -110,61 +207,109 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
 def report_csv(report: Mapping[str, Any]) -> str:
     """A report's rounds as CSV (RFC 4180): a header line, a line a round, codecs as `name:updates:bytes` by space."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(RoundReport.__dataclass_fields__))
+    writer = csv.DictWriter(out, fieldnames=[field.name for field in fields(RoundReport)])
     writer.writeheader()
     for entry in report["rounds"]:
         codecs = " ".join(f"{name}:{part['updates']}:{part['bytes']}" for name, part in entry["codecs"].items())
-        writer.writerow({**entry, "codecs": codecs})
+        quality = " ".join(f"{metric}:{value}" for metric, value in entry["quality"].items())
+        writer.writerow({**entry, "codecs": codecs, "quality": quality})
     return out.getvalue()
+
+
+def _model_cell(entry: Mapping[str, Any]) -> str:
+    if entry["rolled_back"]:
+        return "rolled back"
+    return str(entry["model_sha256"] or "open")[:12]
 
 
 def _number(value: float | None, unit: int = 1) -> str:
     return "" if value is None else f"{value / unit:.2f}"
 
 
-def _round_report(session: Session, row: Round) -> RoundReport:
-    uploads = session.execute(
+def _by_kind(state: str, length: int, received: int) -> Iterable[tuple[str, int]]:
+    """Received bytes of an update, told apart."""
+    if state == "accepted":
+        return (("useful", length), ("retried", received - length))
+    return ((WASTE[state], received),)
+
+
+def _quality(session: Session) -> dict[str, dict[str, float]]:
+    quality: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in session.scalars(select(Quality).order_by(Quality.metric)):
+        quality[row.sha256][row.metric] = row.value
+    return quality
+
+
+def _add_traffic(entry: dict[str, Any], row: Any) -> None:
+    entry["requests"] += row.requests
+    for name in ("up_header_bytes", "down_body_bytes", "down_header_bytes"):
+        entry[name] += getattr(row, name)
+    if row.kind == "upload":
+        entry["up_body_bytes"] += row.up_body_bytes
+    if row.kind == "model":
+        entry["model_bytes"] += row.down_body_bytes
+
+
+def _round_reports(session: Session) -> Iterable[RoundReport]:
+    late = Update.base_sha256.is_not(None)
+    groups: dict[int, list[Any]] = defaultdict(list)
+    for group in session.execute(
         select(
-            Upload.state,
-            Upload.codec,
-            func.count(),
-            func.sum(Upload.body_bytes),
-            func.sum(Upload.header_bytes),
-            func.min(Upload.received_at - Upload.seconds),
+            Update.round,
+            Update.state,
+            Update.codec,
+            func.count().label("updates"),
+            func.sum(Update.length).label("length"),
+            func.sum(Update.received_bytes).label("received"),
+            func.sum(Update.requests).label("requests"),
+            func.min(Update.created_at).label("first"),
+            func.sum(late).label("late"),
         )
-        .where(Upload.round == row.number)
-        .group_by(Upload.state, Upload.codec)
-        .order_by(Upload.codec)
-    ).all()
-    downloads, down_bytes = session.execute(
-        select(func.count(), func.coalesce(func.sum(Download.bytes), 0)).where(Download.round == row.number)
-    ).one()
-    taken = [group for group in uploads if group[0] == "accepted"]
-    accepted, accepted_bytes = _total(taken, 2), _total(taken, 3)
-    closed_at = row.closed_at
+        .group_by(Update.round, Update.state, Update.codec)
+        .order_by(Update.codec)
+    ):
+        groups[group.round].append(group)
+    traffic: dict[int, list[Traffic]] = defaultdict(list)
+    for row in session.scalars(select(Traffic)):
+        traffic[row.round].append(row)
+    quality = _quality(session)
+    for round_ in queries.all_rounds(session):
+        yield _round_report(round_, groups[round_.number], traffic[round_.number], quality)
+
+
+def _round_report(
+    row: Round, groups: list[Any], traffic: list[Traffic], quality: Mapping[str, dict[str, float]]
+) -> RoundReport:
+    counted: dict[str, int] = dict.fromkeys((*COUNTS, *BYTES), 0)
+    for group in groups:
+        name = group.state if group.state in ("accepted", "repeated", "rejected", "late", "broken") else "unfinished"
+        counted["rejected" if group.state == "discarded" else name] += group.updates
+        counted["setups"] += group.requests
+        for kind, nbytes in _by_kind(group.state, group.length, group.received):
+            counted[f"{kind}_bytes"] += nbytes
+    for entry in traffic:
+        _add_traffic(counted, entry)
+    taken = [group for group in groups if group.state == "accepted"]
+    counted["late_folded"] = sum(group.late for group in taken)
+    accepted, useful, closed_at = counted["accepted"], counted["useful_bytes"], row.closed_at
+    strategy = StrategySettings.from_json(row.strategy)
     return RoundReport(
         round=row.number,
         base_sha256=row.base_sha256,
         model_sha256=row.result_sha256,
-        weighting=row.weighting,
-        clients_per_round=row.clients_per_round,
+        strategy=strategy.strategy,
+        weighting=strategy.weighting,
+        clients_per_round=RoundRules.from_json(row.rules).clients_per_round,
         opened_at=row.opened_at,
         closed_at=closed_at,
-        accepted=accepted,
-        repeated=_total([group for group in uploads if group[0] == "repeated"], 2),
-        rejected=_total([group for group in uploads if group[0] == "rejected"], 2),
-        accepted_bytes=accepted_bytes,
-        up_body_bytes=_total(uploads, 3),
-        up_header_bytes=_total(uploads, 4),
-        downloads=downloads,
-        down_bytes=down_bytes,
-        codecs={str(group[1]): CodecBytes(updates=group[2], bytes=group[3]) for group in taken},
-        mean_bytes_per_phone=accepted_bytes / accepted if accepted else None,
-        seconds_to_model=closed_at - min(group[5] for group in taken) if closed_at and taken else None,
-        phone_ratio=PAPER_MIB_PER_PHONE * MIB * accepted / accepted_bytes if accepted else None,
-        round_ratio=PAPER_GIB_PER_ROUND * GIB / accepted_bytes if closed_at and accepted_bytes else None,
+        ending=row.ending,
+        rolled_back=row.rolled_back_at is not None,
+        codecs={str(group.codec): CodecBytes(updates=group.updates, bytes=group.length) for group in taken},
+        mean_bytes_per_phone=useful / accepted if accepted else None,
+        seconds_to_model=closed_at - min(group.first for group in taken) if closed_at and taken else None,
+        phone_ratio=PAPER_MIB_PER_PHONE * MIB * accepted / useful if accepted else None,
+        round_ratio=PAPER_GIB_PER_ROUND * GIB / useful if closed_at and useful else None,
+        epsilon=row.epsilon,
+        quality=quality.get(row.result_sha256 or "", {}),
+        **counted,
     )
-
-
-def _total(groups: Sequence[Any], column: int) -> int:
-    return sum(int(group[column]) for group in groups)

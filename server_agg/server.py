@@ -1,6 +1,7 @@
 """Running the application: bind, say where, serve until a signal or `stop`."""
 
 import contextlib
+import logging
 import signal
 import socket
 import threading
@@ -11,9 +12,13 @@ import uvicorn
 
 from device_runtime.errors import PhonogradError
 from server_agg.http.app import create_app
+from server_agg.http.wire import CountingProtocol
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.settings import ServerSettings
 
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
 # Uploads under way when the server is told to stop get this long; a phone sends again what was cut off.
 STOP_SECONDS = 5
 
@@ -28,13 +33,14 @@ class AggregationServer:
     """A server that listens from here on and serves while `run` runs. Raises ServerAddressError."""
 
     def __init__(self, keeper: RoundKeeper, settings: ServerSettings):
+        self._keeper = keeper
         self._socket = _listen(settings.host, settings.port)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"http://{host}:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(
             create_app(keeper, settings),
             loop="asyncio",
-            http="h11",
+            http=CountingProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -45,10 +51,15 @@ class AggregationServer:
 
     def run(self) -> None:
         """Serve until `stop`, SIGINT or SIGTERM (signals: in the main thread only), then return."""
+        stopped = threading.Event()
+        clockwork = threading.Thread(target=_tick, args=(self._keeper, stopped), name="rounds")
+        clockwork.start()
         try:
             with _quiet_signals():
                 self._server.run(sockets=[self._socket])
         finally:
+            stopped.set()
+            clockwork.join()
             self._socket.close()
 
     def stop(self) -> None:
@@ -62,6 +73,17 @@ def serve(keeper: RoundKeeper, settings: ServerSettings, on_ready: Callable[[str
     if on_ready is not None:
         on_ready(server.url)
     server.run()
+
+
+def _tick(keeper: RoundKeeper, stopped: threading.Event) -> None:
+    """Let time pass for the keeper until `stopped`; once more at the end, for what is counted and not written down."""
+    running = True
+    while running:
+        running = not stopped.wait(TICK_SECONDS)
+        try:
+            keeper.tick()
+        except Exception:  # a disk that refuses now may take it at the next tick; a bug must not end the deadlines
+            log.exception("what time brings to the round went wrong; it is tried again")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,47 +1,108 @@
-"""How updates become the next model: so far, what each of them weighs in the average."""
+"""Interim."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Protocol
 
+from device_runtime.tensor_file import Array, TensorFile, WrittenFile, write_tensor_file
 from device_runtime.update_file import UpdateInfo
+from server_agg.fold import Fold, TileSource
 from server_agg.refusals import InvalidUpdateError
 
-WEIGHTINGS: Mapping[str, Callable[[UpdateInfo], int]] = {
-    "tokens": lambda info: info.tokens,  # McMahan et al.: each token counts the same
-    "equal": lambda _: 1,  # each phone counts the same
-}
-
-
-class Strategy(Protocol):
-    """Decides an update's weight in the round's average."""
-
-    def weight(self, info: UpdateInfo) -> int:
-        """The weight, at least 1. Raises InvalidUpdateError for an update that it will not take."""
-        ...
+NOISE_KEY_BYTES = 32
+WEIGHTINGS = {"tokens": 0, "equal": 0}
 
 
 @dataclass(frozen=True)
-class FedAvg:
-    """Federated averaging: the mean of the updates, weighted by tokens or equal; no claim above `max_tokens`."""
+class StrategySettings:
+    strategy: str = "fedavg"
+    weighting: str = "tokens"
+    max_tokens: int = 10_000_000
 
-    weighting: str
-    max_tokens: int
+    def __post_init__(self) -> None:
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(f"weighting is {self.weighting!r}, expected one of tokens, equal")
+        if self.strategy != "fedavg":
+            raise ValueError(f"strategy is {self.strategy!r}, expected fedavg")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "StrategySettings":
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    number: int
+    noise_key: bytes
+    population: int
+
+
+@dataclass(frozen=True)
+class Member:
+    sha256: str
+    weight: int
+    measures: Mapping[str, float]
+    open: Callable[[], AbstractContextManager[TileSource]]
+
+
+class Aggregation(Protocol):
+    def measure(self, update: TileSource) -> dict[str, float]: ...
+    def add(self, update: TileSource, weight: int, measures: Mapping[str, float]) -> None: ...
+    def deltas(self, members: Sequence[Member]) -> Iterator[Array]: ...
+
+
+class _Mean:
+    def __init__(self, base: TensorFile, sha: str):
+        self.fold = Fold(base, sha)
+
+    def measure(self, update: TileSource) -> dict[str, float]:
+        self.fold._largest_step(update)
+        return {}
+
+    def add(self, update: TileSource, weight: int, measures: Mapping[str, float]) -> None:
+        self.fold.accumulate(update, weight)
+
+    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+        return self.fold.finish()
+
+
+@dataclass(frozen=True)
+class Strategy:
+    settings: StrategySettings
+    samples: bool = False
 
     def weight(self, info: UpdateInfo) -> int:
-        """Tokens, or 1. Raises InvalidUpdateError for more tokens than one phone can have trained."""
-        if info.tokens > self.max_tokens:
+        if info.tokens > self.settings.max_tokens:
             raise InvalidUpdateError(
-                f"the update claims {info.tokens} tokens, at most {self.max_tokens} accepted; "
+                f"the update claims {info.tokens} tokens, at most {self.settings.max_tokens} accepted; "
                 "send what was trained in one round"
             )
-        return WEIGHTINGS[self.weighting](info)
+        return info.tokens if self.settings.weighting == "tokens" else 1
+
+    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> Aggregation:
+        return _Mean(base, base_sha256)
 
 
-def strategy_named(name: str, weighting: str, max_tokens: int) -> Strategy:
-    """The strategy of that name. Raises ValueError naming those there are."""
-    if name != "fedavg":
-        raise ValueError(f"strategy is {name!r}, expected fedavg")
-    if weighting not in WEIGHTINGS:
-        raise ValueError(f"weighting is {weighting!r}, expected one of {', '.join(WEIGHTINGS)}")
-    return FedAvg(weighting, max_tokens)
+def make_strategy(settings: StrategySettings) -> Strategy:
+    return Strategy(settings)
+
+
+def write_model(
+    strategy: Strategy,
+    aggregation: Aggregation,
+    members: Sequence[Member],
+    base: TensorFile,
+    old: TensorFile | None,
+    path: Path,
+    state: Path,
+    metadata: Mapping[str, str],
+) -> tuple[WrittenFile, WrittenFile | None]:
+    return write_tensor_file(path, base.specs.values(), aggregation.deltas(members), metadata), None

@@ -3,13 +3,13 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from phonograd.console import Console, output_options
+from server_agg.rules import RoundRules
 from server_agg.settings import ServerSettings
-from server_agg.strategies import WEIGHTINGS
+from server_agg.strategies import WEIGHTINGS, StrategySettings
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = ServerSettings()
@@ -18,16 +18,27 @@ DEFAULTS = ServerSettings()
 @click.command()
 @click.option("--artifacts", type=PATH, required=True, help="The folder phones train from.")
 @click.option("--state", type=PATH, required=True, help="Folder of rounds, models and ledger; made if it is not there.")
-@click.option("--strategy", type=click.Choice(["fedavg"]), default=DEFAULTS.strategy, show_default=True)
+@click.option("--strategy", type=click.Choice(["fedavg"]), default=DEFAULTS.strategy.strategy, show_default=True)
 @click.option(
-    "--weighting", type=click.Choice(list(WEIGHTINGS)), default=DEFAULTS.weighting, show_default=True,
+    "--weighting", type=click.Choice(list(WEIGHTINGS)), default=DEFAULTS.strategy.weighting, show_default=True,
     help="What an update weighs in the average; paper P: equal.",
 )  # fmt: skip
-@click.option("--clients-per-round", type=click.IntRange(1), default=DEFAULTS.clients_per_round, show_default=True)
+@click.option(
+    "--clients-per-round", type=click.IntRange(1), default=DEFAULTS.rules.clients_per_round, show_default=True
+)
 @click.option("--host", default=DEFAULTS.host, show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULTS.port, show_default=True, help="0: a free one.")
 @output_options
-def serve(console: Console, artifacts: Path, state: Path, **options: Any) -> None:
+def serve(
+    console: Console,
+    artifacts: Path,
+    state: Path,
+    host: str,
+    port: int,
+    strategy: str,
+    weighting: str,
+    clients_per_round: int,
+) -> None:
     """Run the aggregation server until Ctrl-C or SIGTERM.
 
     With --json, the first line on stdout is {"url": ...} once the server answers. Log lines go to stderr.
@@ -39,7 +50,9 @@ def serve(console: Console, artifacts: Path, state: Path, **options: Any) -> Non
     from server_agg.rounds.keeper import RoundKeeper
     from server_agg.server import serve as run_server
 
-    settings = ServerSettings(**options)
+    settings = ServerSettings(
+        host=host, port=port, rules=RoundRules(clients_per_round), strategy=StrategySettings(strategy, weighting)
+    )
     level = logging.WARNING if console.quiet else logging.INFO
     logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(message)s")
     keeper = RoundKeeper(open_artifacts(artifacts), state, settings)

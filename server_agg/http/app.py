@@ -2,23 +2,27 @@
 
 import dataclasses
 import logging
+import math
 import re
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from device_runtime.errors import PhonogradError
-from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME
-from server_agg.http.downloads import CountedFile, matches
-from server_agg.http.problems import HANDLERS, one_line, problem_of
-from server_agg.http.receiving import Receiving, UploadHeaders
+from device_runtime.server_protocol import PHONE_NAME
+from server_agg.http.downloads import ModelFile, matches
+from server_agg.http.problems import HANDLERS
+from server_agg.http.uploads import UploadRoutes, phone_of
+from server_agg.http.wire import RequestWire, WireCounter, wire_of
 from server_agg.refusals import RequestError
-from server_agg.report import report_csv, report_of
-from server_agg.rounds.keeper import Receipt, RoundKeeper
+from server_agg.report import lineage_of, report_csv, report_of
+from server_agg.rounds.keeper import RoundKeeper
 from server_agg.settings import ServerSettings
+from server_agg.storage.ledger import WireBytes
+from server_agg.storage.tables import TrafficKind
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +36,15 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
         Route("/healthz", api.health),
         Route("/v1/round", api.round),
         Route("/v1/model", api.current_model),
+        Route("/v1/models", api.models),
         Route("/v1/models/{sha256}", api.model),
-        Route("/v1/updates", api.upload, methods=["POST"]),
         Route("/v1/report", api.report),
         Route("/v1/report.csv", api.report_as_csv),
+        Route("/v1/rollback", api.rollback, methods=["POST"]),
+        *UploadRoutes(keeper, settings).routes(),
     ]
-    return Starlette(routes=routes, exception_handlers=dict(HANDLERS))
+    counted = Middleware(WireCounter, on_request=api.count)
+    return Starlette(routes=routes, middleware=[counted], exception_handlers=dict(HANDLERS))
 
 
 class _Api:
@@ -45,14 +52,25 @@ class _Api:
         self._keeper = keeper
         self._settings = settings
 
+    def count(self, wire: RequestWire, cost: WireBytes) -> None:
+        if wire.kind is not None:
+            number = self._keeper.current.round if wire.round is None else wire.round
+            self._keeper.ledger.count(number, wire.phone, wire.kind, cost)
+
     async def health(self, request: Request) -> Response:
         del request
         return JSONResponse({"status": "ok"})
 
     async def round(self, request: Request) -> Response:
-        del request
+        """The open round; for a phone that names itself, whether it has a place in it."""
+        phone = self._note(request, "round")
         current = self._keeper.current
-        return JSONResponse({**dataclasses.asdict(current), "model_url": f"/v1/models/{current.base_sha256}"})
+        document = {**dataclasses.asdict(current), "model_url": f"/v1/models/{current.base_sha256}"}
+        if not phone:
+            return JSONResponse(document)
+        refused = await run_in_threadpool(self._keeper.participation, phone)
+        wait = {} if refused is None else {"Retry-After": str(math.ceil(self._settings.retry_seconds))}
+        return JSONResponse({**document, "participate": refused is None, "reason": refused}, headers=wait)
 
     async def current_model(self, request: Request) -> Response:
         return self._send_model(request, self._keeper.current.base_sha256)
@@ -63,58 +81,44 @@ class _Api:
             raise RequestError(404, f"model {sha256[:80]} is not here, or no longer; the current one is at /v1/model")
         return self._send_model(request, sha256)
 
+    async def models(self, request: Request) -> Response:
+        """All models with their parents: the lineage."""
+        del request
+        return JSONResponse(await run_in_threadpool(lineage_of, self._keeper.ledger, self._keeper.folder))
+
     async def report(self, request: Request) -> Response:
         del request
-        return JSONResponse(await run_in_threadpool(report_of, self._keeper.ledger))
+        return JSONResponse(await run_in_threadpool(self._report))
 
     async def report_as_csv(self, request: Request) -> Response:
         del request
-        document = await run_in_threadpool(report_of, self._keeper.ledger)
+        document = await run_in_threadpool(self._report)
         return PlainTextResponse(report_csv(document), media_type="text/csv")
 
-    async def upload(self, request: Request) -> Response:
-        receiving = Receiving(request)
-        try:
-            receipt = await self._take_in(request, receiving)
-        except PhonogradError as error:
-            return await self._refuse(request, receiving, error)
-        return JSONResponse(dataclasses.asdict(receipt), 201)
+    async def rollback(self, request: Request) -> Response:
+        """Go back to the model of ?round=N."""
+        number = request.query_params.get("round", "")
+        if not (number.isascii() and number.isdigit() and len(number) <= 9):
+            raise RequestError(
+                400, f"?round= a round's number, 0 for the exported model, expected, found {number[:40]!r}"
+            )
+        opened = await run_in_threadpool(self._keeper.rollback, int(number))
+        return JSONResponse(dataclasses.asdict(opened))
 
-    async def _take_in(self, request: Request, receiving: Receiving) -> Receipt:
-        keeper = self._keeper
-        model_bytes = keeper.current.model_bytes
-        announced = UploadHeaders.parse(request.headers, self._settings.upload_limit(model_bytes))
-        # The update, and then the model that this update may complete.
-        await run_in_threadpool(keeper.folder.check_space, announced.nbytes + model_bytes)
-        path = keeper.folder.new_incoming()
-        try:
-            await receiving.into(path, announced, self._settings.idle_seconds)
-            return await run_in_threadpool(keeper.accept, path, announced.phone, announced.sha256, receiving.transfer)
-        finally:
-            path.unlink(missing_ok=True)
+    def _report(self) -> dict[str, object]:
+        self._keeper.ledger.flush()
+        return report_of(self._keeper.ledger)
 
-    async def _refuse(self, request: Request, receiving: Receiving, error: PhonogradError) -> Response:
-        """Log the refusal, write it down with the bytes that came, and answer."""
-        phone = _phone(request)
-        transfer = receiving.transfer
-        problem = problem_of(error)
-        log.warning("update of %s refused after %d bytes: %s", phone or "a phone", transfer.body_bytes, one_line(error))
-        try:
-            await run_in_threadpool(self._keeper.refuse, transfer, phone, one_line(error))
-        except PhonogradError as ledger_error:
-            log.error("the refusal could not be written down: %s", ledger_error)
-        return problem
+    def _note(self, request: Request, kind: TrafficKind) -> str:
+        """Tell the wire counter what this is; the phone's name, '' if it has none."""
+        wire = wire_of(request.scope)
+        wire.kind, name = kind, phone_of(request)
+        wire.phone = name if name is not None and PHONE_NAME.match(name) else ""
+        return wire.phone
 
     def _send_model(self, request: Request, sha256: str) -> Response:
+        self._note(request, "model")
         etag = f'"{sha256}"'
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers={"ETag": etag})
-        phone = _phone(request)
-        path = self._keeper.folder.model(sha256)
-        return CountedFile(path, etag, lambda nbytes: self._keeper.sent(sha256, phone, nbytes))
-
-
-def _phone(request: Request) -> str | None:
-    """The name the phone gives itself, if it is one."""
-    name = request.headers.get(PHONE_HEADER, "")
-    return name if PHONE_NAME.match(name) else None
+        return ModelFile(self._keeper.folder.model(sha256), etag)

@@ -1,6 +1,7 @@
 """Errors as application/problem+json (RFC 9457): one line for the phone, one line in the log, never a traceback."""
 
 import logging
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -10,12 +11,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ExceptionHandler
 
 from device_runtime.errors import PhonogradError, StorageError
+from server_agg.http import tus
 from server_agg.refusals import (
     DuplicatePhoneError,
     InvalidUpdateError,
+    LateUpdateError,
     MalformedUpdateError,
+    NotNowError,
+    NotSelectedError,
     RequestError,
+    RoundFullError,
     StaleUpdateError,
+    UploadBrokenError,
 )
 
 log = logging.getLogger(__name__)
@@ -23,9 +30,13 @@ log = logging.getLogger(__name__)
 # status and title by class; the first that fits
 PROBLEMS: Mapping[type[PhonogradError], tuple[int, str]] = {
     MalformedUpdateError: (400, "Not an update"),
+    LateUpdateError: (409, "The round is over"),
+    RoundFullError: (409, "The round is full"),
+    NotSelectedError: (409, "Not drawn for this round"),
     StaleUpdateError: (409, "Another round or base model"),
     DuplicatePhoneError: (409, "The phone took part already"),
     InvalidUpdateError: (422, "The update does not fit the model"),
+    UploadBrokenError: (400, "The connection broke off"),  # for the log; nobody is there to read it
 }
 
 
@@ -47,13 +58,19 @@ def one_line(error: Exception) -> str:
 def problem_of(error: PhonogradError) -> Problem:
     """The problem document of an error of ours; a class without a status of its own is the server's fault: 500."""
     if isinstance(error, RequestError):
-        return Problem(error.status, HTTPStatus(error.status).phrase, one_line(error))
+        headers = {"Tus-Version": tus.VERSION} if error.status == HTTPStatus.PRECONDITION_FAILED else None
+        return Problem(error.status, _phrase(error.status), one_line(error), headers)
     if isinstance(error, StorageError):  # its message names our folders, and the log has it
         return Problem(507, "The server cannot store it", "its disk refuses; send again later")
+    headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, NotNowError) else None
     for kind, (status, title) in PROBLEMS.items():
         if isinstance(error, kind):
-            return Problem(status, title, one_line(error))
+            return Problem(status, title, one_line(error), headers)
     return Problem(500, "The server failed", "see the server's log")
+
+
+def _phrase(status: int) -> str:
+    return "Checksum Mismatch" if status == tus.CHECKSUM_MISMATCH else HTTPStatus(status).phrase
 
 
 async def _ours(request: Request, error: Exception) -> Response:
@@ -67,7 +84,7 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
     log.warning("%s %r: %d", request.method, request.url.path, status)
-    known = "see GET /v1/round, /v1/model, /v1/models/{sha256}, /v1/report, POST /v1/updates"
+    known = "see /openapi.json for what this server answers"
     return Problem(status, HTTPStatus(status).phrase, f"{request.method} {request.url.path}: {known}", error.headers)
 
 

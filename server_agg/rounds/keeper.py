@@ -1,43 +1,56 @@
 """The round keeper: takes updates in, folds them, closes rounds, and finds its place again after a crash.
 
-An update counts once its bytes and its ledger row are on disk. The fold itself lives in memory only: after a restart
-the stored updates of the open round are folded again, and since the fold does not depend on order the next model is
-the same to the bit.
+An update counts once its bytes and its ledger row are on disk. The aggregation itself lives in memory only: after a
+restart the stored updates of the open round are aggregated again, and since that does not depend on order the next
+model is the same to the bit.
 """
 
+import json
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from sqlalchemy.orm import Session
 
 from device_runtime.codecs import CODECS
 from device_runtime.errors import StorageError, UpdateError, WeightsError
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import Artifacts
-from device_runtime.tensor_file import TensorFile, WrittenFile, write_tensor_file
-from device_runtime.update_file import UpdateFile, UpdateInfo
-from server_agg.fold import Fold
-from server_agg.refusals import DuplicatePhoneError, InvalidUpdateError, MalformedUpdateError, StaleUpdateError
-from server_agg.rounds.opening import expect_open_round, open_state
+from device_runtime.tensor_file import TensorFile
+from device_runtime.update_file import UpdateFile
+from server_agg.refusals import InvalidUpdateError, LateUpdateError, MalformedUpdateError, NotSelectedError
+from server_agg.rounds import admission, closing, opening
+from server_agg.rounds.stored import StoredUpdate, on_base
+from server_agg.rounds.uploads import Announcement, UploadBook, UploadRecord, count_request, without_path
+from server_agg.rules import RoundRules
 from server_agg.settings import ServerSettings
-from server_agg.storage.ledger import Ledger, Transfer
+from server_agg.storage import queries
+from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Upload
-from server_agg.strategies import Strategy, strategy_named
+from server_agg.storage.tables import Ending, Round, Update
+from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, make_strategy
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class OpenRound:
-    """The open round as a phone needs to see it; `model_bytes` is the size of the base model's file."""
+    """The open round as a phone needs to see it; `model_bytes` is the size of the base model's file.
+
+    closes_at: the deadline, in seconds since 1970, if it has one. halted: why no phone can take part, if none can.
+    """
 
     round: int
     base_sha256: str
     model_bytes: int
     clients_per_round: int
+    strategy: str
     weighting: str
     accepted: int
+    closes_at: float | None = None
+    halted: str | None = None
     codecs: tuple[str, ...] = tuple(CODECS)
 
 
@@ -55,25 +68,33 @@ class Receipt:
 
 
 class RoundKeeper:
-    """Keeps the rounds of one state folder; thread-safe, one update at a time.
+    """Keeps the rounds of one state folder; thread-safe, one update is settled at a time.
 
     The first time, the model of `artifacts` is copied in and round 1 opens; later, the state goes on where it was.
     Raises ArtifactsError for a state that began with other artifacts, StorageError when the disk or the ledger
     refuses, WeightsError for a model that is damaged or not float32.
     """
 
-    def __init__(self, artifacts: Artifacts, state: Path, settings: ServerSettings):
+    def __init__(
+        self, artifacts: Artifacts, state: Path, settings: ServerSettings, clock: Callable[[], float] | None = None
+    ):
         self.settings = settings
         self.folder = StateFolder(state)
         self._lock = threading.Lock()
         self._base: TensorFile | None = None
         try:
-            self.ledger = Ledger(self.folder.ledger)
+            self.ledger = Ledger(self.folder.ledger) if clock is None else Ledger(self.folder.ledger, clock=clock)
         except BaseException:
             self.folder.close()
             raise
         try:
-            self._open(artifacts)
+            self.uploads = UploadBook(self.ledger, self.folder, settings.expire_seconds)
+            opening.open_state(self.folder, self.ledger, artifacts, settings)
+            self._stand_at_open_round()
+            for upload in self.uploads.recover():
+                self._settle_pending(upload)
+            self._close_if_due()
+            self._aggregated()
         except BaseException:
             self.close()
             raise
@@ -92,54 +113,113 @@ class RoundKeeper:
         """The open round; a snapshot, read without waiting for the update in hand."""
         return self._current
 
-    def accept(self, path: Path, phone: str, sha256: str, transfer: Transfer) -> Receipt:
-        """Take in the update at `path` (in the state's incoming/, whose bytes hash to `sha256`), moving it away.
+    def participation(self, phone: str) -> str | None:
+        """Why `phone` has no place in the open round; None if it has one. Raises nothing but StorageError."""
+        try:
+            with self.ledger.reading() as session:
+                admission.check_first(session, self._standing, phone)
+                admission.check_phone(session, self._standing, phone)
+        except UpdateError as error:
+            return str(error)
+        return None
 
-        The same phone with the same bytes again gets its receipt again. Raises MalformedUpdateError, StaleUpdateError,
-        DuplicatePhoneError, InvalidUpdateError; then nothing has changed (write it down with `refuse`). Raises
-        StorageError when the disk refuses; then the update does not count.
+    def announce(self, announced: Announcement) -> UploadRecord:
+        """Make room for an update that `announced.phone` is about to send.
+
+        A resumable one that this phone has announced before is gone on with, or, if it counts already, found complete;
+        announcing another gives the earlier up. Raises what `settle` would (NotSelectedError, RoundFullError,
+        DuplicatePhoneError, LateUpdateError, StaleUpdateError), as far as the announcement shows it, and StorageError.
+        """
+        standing, space = self._standing, self._current.model_bytes
+        with self.ledger.writing() as session:
+            if announced.resumable and (known := self._known(session, announced)):
+                return self.uploads.record(known)
+            # What comes in one request is received in any case: its answer may be the receipt of an earlier one.
+            if announced.resumable:
+                admission.check_first(session, standing, announced.phone)
+                if announced.base_sha256 is not None:
+                    admission.check_base(session, standing, announced.base_sha256, announced.round)
+            admission.check_phone(session, standing, announced.phone)
+            given_up = [
+                row.id
+                for row in queries.updates_of_phone(session, announced.phone, "receiving")
+                if row.resumable and announced.resumable
+            ]
+            for identifier in given_up:
+                row = session.get_one(Update, identifier)
+                self.uploads.end(row, "terminated", "the phone announced another update", 410)
+            # The updates on their way, this one, and the model that the last of them will complete.
+            to_come = self.uploads.bytes_to_come(session)
+            self.folder.check_space(to_come + announced.length + space)
+            record = self.uploads.record(self.uploads.add(session, announced, standing.number))
+        for identifier in given_up:
+            self.folder.upload(identifier).unlink(missing_ok=True)
+        return record
+
+    def settle(self, identifier: str, sha256: str, nbytes: int) -> Receipt:
+        """Decide on an upload whose bytes are all in incoming/ and hash to `sha256`; `nbytes`: of its last request.
+
+        The same phone with the same bytes again gets its receipt again. Raises MalformedUpdateError,
+        InvalidUpdateError or what `announce` raises; then the upload is at its end, its row says why, and nothing else
+        has changed. Raises StorageError when the disk refuses; then the update does not count, and its bytes stay.
+        """
+        path = self.folder.upload(identifier)
+        with self._lock:
+            self._open_base()
+            self._close_if_due()  # a round whose closing failed takes nobody else in
+            row = self._row(identifier)
+            try:
+                receipt = self._take(row, path, sha256, nbytes)
+            except UpdateError as error:
+                late = isinstance(error, LateUpdateError)
+                status = 409 if late or isinstance(error, NotSelectedError) else 422
+                self.uploads.give_up(identifier, "late" if late else "rejected", str(error)[:1000], status, nbytes)
+                raise
+            path.unlink(missing_ok=True)
+            return receipt
+
+    def receipt(self, upload: UploadRecord) -> Receipt:
+        """The receipt of an accepted upload, or of one that was sent again."""
+        with self.ledger.reading() as session:
+            return self._receipt(session, session.get_one(Update, upload.id))
+
+    def tick(self) -> None:
+        """What time brings: deadlines, uploads given up, traffic written down. Call it every second or so."""
+        self.ledger.flush()
+        for upload in self.uploads.expire():
+            log.info("upload of %s expired: %s", upload.phone, upload.reason)
+        with self._lock:
+            if self._base is not None:
+                self._try_to_close()
+
+    def rollback(self, number: int) -> OpenRound:
+        """Go back to the model that round `number` ended with (0: the exported one); the open round begins anew on it.
+
+        The updates of the open round are discarded; rounds since `number` stay in the ledger, marked. Raises
+        UpdateError if there is no such round or its model is not kept.
         """
         with self._lock:
             self._open_base()
-            self._close_if_full()
-            try:
-                update = UpdateFile(path)
-            except (WeightsError, UpdateError) as error:
-                raise MalformedUpdateError(_without_path(error, path)) from error
-            with update:
-                if receipt := self._receipt_again(update.info, phone, sha256, transfer):
-                    return receipt
-                self._take(update, phone, sha256, transfer)
-            taken = self._current
-            log.info("round %d: %s accepted, %d of %d", taken.round, phone, taken.accepted, taken.clients_per_round)
-            self._try_to_close()
-            return self._receipt(taken.round, phone, transfer)
-
-    def refuse(self, transfer: Transfer, phone: str | None, reason: str) -> None:
-        """Write down an upload that came to nothing, with the bytes that arrived."""
-        self.ledger.add_upload(self.current.round, "rejected", transfer, phone=phone, reason=reason)
-
-    def sent(self, sha256: str, phone: str | None, nbytes: int) -> None:
-        """Write down that `nbytes` of a model were sent."""
-        self.ledger.add_download(self.current.round, sha256, phone, nbytes)
+            opening.roll_back(self.folder, self.ledger, self.settings, number)
+            self._stand_at_open_round()
+            log.warning("rolled back to the model of round %d; round %d is open", number, self._current.round)
+            return self._current
 
     # All below runs under the lock, or before anybody else holds the keeper.
 
-    def _open(self, artifacts: Artifacts) -> None:
-        open_state(self.folder, self.ledger, artifacts, self.settings)
-        self._stand_at_open_round()
-        self._close_if_full()
-        self._folded()
-
     def _stand_at_open_round(self) -> None:
-        self._round = expect_open_round(self.ledger)
-        self._fold: Fold | None = None
+        with self.ledger.reading() as session:
+            self._round = opening.expect_open_round(self.ledger, session)
+            accepted = queries.accepted_updates(session, self._round.number)
+            models = queries.all_models(session)
+        self._rules = RoundRules.from_json(self._round.rules)
+        self._strategy: Strategy = make_strategy(StrategySettings.from_json(self._round.strategy))
+        self._aggregation: Aggregation | None = None
         if self._base is not None:
             self._base.close()
         self._base = TensorFile(self.folder.model(self._round.base_sha256))
-        self.folder.keep_updates({str(upload.sha256) for upload in self.ledger.accepted(self._round.number)})
-        kept = {model.sha256 for model in self.ledger.models()[-self.settings.models_kept :]}
-        self.folder.keep_models(kept | {self._round.base_sha256})
+        self.folder.keep_updates({str(update.sha256) for update in accepted})
+        opening.prune_models(self.folder, models, self._round.base_sha256, self.settings.models_kept)
         self._publish()
 
     def _open_base(self) -> TensorFile:
@@ -148,136 +228,170 @@ class RoundKeeper:
         return self._base
 
     def _publish(self) -> None:
-        base = self.ledger.model(self._round.base_sha256)
+        with self.ledger.reading() as session:
+            accepted = queries.count_updates(session, self._round.number, "accepted")
+        deadline = self._rules.deadline_seconds
+        self._standing = admission.Standing(
+            number=self._round.number,
+            base_sha256=self._round.base_sha256,
+            rules=self._rules,
+            samples=self._strategy.samples,
+            halted=opening.halted(self.ledger, self._strategy),
+            retry_seconds=self.settings.retry_seconds,
+        )
         self._current = OpenRound(
             round=self._round.number,
             base_sha256=self._round.base_sha256,
-            model_bytes=base.bytes if base else 0,
-            clients_per_round=self._round.clients_per_round,
-            weighting=self._round.weighting,
-            accepted=self.ledger.count_accepted(self._round.number),
+            model_bytes=self._open_base().nbytes,
+            clients_per_round=self._rules.clients_per_round,
+            strategy=self._strategy.settings.strategy,
+            weighting=self._strategy.settings.weighting,
+            accepted=accepted,
+            closes_at=None if deadline is None else self._round.opened_at + deadline,
+            halted=self._standing.halted,
         )
 
-    def _folded(self) -> Fold:
-        """The fold of the accepted updates; made from the stored ones where there is none."""
-        if self._fold is None:
-            fold = Fold(self._open_base(), self._round.base_sha256)
-            for upload in self.ledger.accepted(self._round.number):
-                self._fold_stored(fold, upload)
-            self._fold = fold
-        return self._fold
+    def _aggregated(self) -> Aggregation:
+        """The aggregation of the accepted updates; made from the stored ones where there is none."""
+        if self._aggregation is None:
+            aggregation = self._strategy.begin(self._open_base(), self._round.base_sha256, self._context())
+            for stored in self._stored():
+                stored.add_to(aggregation)
+            self._aggregation = aggregation
+        return self._aggregation
 
-    def _fold_stored(self, fold: Fold, upload: Upload) -> None:
-        path = self.folder.update(str(upload.sha256))
+    def _context(self) -> RoundContext:
+        return RoundContext(self._round.number, self._round.noise_key or b"", self._round.population)
+
+    def _stored(self) -> list[StoredUpdate]:
+        with self.ledger.reading() as session:
+            rows = queries.accepted_updates(session, self._round.number)
+        return [StoredUpdate(row, self.folder) for row in rows]
+
+    def _known(self, session: Session, announced: Announcement) -> Update | None:
+        """What this phone announced or sent before, with the same bytes."""
+        for row in queries.updates_of_phone(session, announced.phone, "receiving", "accepted"):
+            same = announced.sha256 is not None and row.sha256 == announced.sha256 and row.length == announced.length
+            if same and (row.resumable or row.state == "accepted"):
+                return row
+        return None
+
+    def _row(self, identifier: str) -> Update:
+        with self.ledger.reading() as session:
+            return session.get_one(Update, identifier)
+
+    def _take(self, row: Update, path: Path, sha256: str, nbytes: int) -> Receipt:
         try:
-            if (found := sha256_of_file(path)) != upload.sha256:
-                raise StorageError(f"{path}: altered, its SHA-256 is {found}; restore the state folder")
-            with UpdateFile(path) as update:
-                fold.accumulate(update, upload.weight or 1)
-        except OSError as error:
-            raise StorageError(f"{path}: an accepted update cannot be read: {error}; restore it") from error
+            update = UpdateFile(path)
+        except (WeightsError, UpdateError) as error:
+            raise MalformedUpdateError(without_path(error, path)) from error
+        with update:
+            if receipt := self._receipt_again(row, update, sha256, nbytes):
+                return receipt
+            with self.ledger.reading() as session:
+                admission.check_first(session, self._standing, row.phone)
+                info = update.info
+                origin = admission.check_base(session, self._standing, info.base_sha256, info.round)
+                admission.check_phone(session, self._standing, row.phone)
+            self._accept(row, update, sha256, nbytes, None if origin is None else origin.base_sha256)
+        taken = self._current
+        log.info("round %d: %s accepted, %d of %d", taken.round, row.phone, taken.accepted, taken.clients_per_round)
+        self._try_to_close()
+        with self.ledger.reading() as session:
+            return self._receipt(session, session.get_one(Update, row.id))
 
-    def _receipt_again(self, info: UpdateInfo, phone: str, sha256: str, transfer: Transfer) -> Receipt | None:
+    def _receipt_again(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> Receipt | None:
         """The receipt of an update that this phone sent before, in the open round or one that is closed by now."""
-        earlier = [upload for upload in self.ledger.accepted(info.round) if upload.phone == phone]
-        if not earlier:
+        with self.ledger.reading() as session:
+            accepted = queries.updates_of_phone(session, row.phone, "accepted")
+        earlier = next((found for found in accepted if found.sha256 == sha256), None)
+        if earlier is None:
             return None
-        if earlier[0].sha256 != sha256:
-            raise DuplicatePhoneError(
-                f"phone {phone}: one update a round accepted, found another in round {info.round}; "
-                "wait for the next round"
-            )
-        self.ledger.add_upload(
-            info.round, "repeated", transfer, phone=phone, sha256=sha256, codec=info.codec, tokens=info.tokens
-        )
-        log.info("round %d: %s sent the same update again; not counted twice", info.round, phone)
-        return self._receipt(info.round, phone, transfer)
+        with self.ledger.writing() as session:
+            repeated = session.get_one(Update, row.id)
+            count_request(repeated, nbytes)
+            repeated.round, repeated.sha256, repeated.codec = earlier.round, sha256, update.info.codec
+            self.uploads.end(repeated, "repeated", "sent before", 201)
+        log.info("round %d: %s sent the same update again; not counted twice", earlier.round, row.phone)
+        with self.ledger.reading() as session:
+            return self._receipt(session, earlier)
 
-    def _take(self, update: UpdateFile, phone: str, sha256: str, transfer: Transfer) -> None:
+    def _accept(self, row: Update, update: UpdateFile, sha256: str, nbytes: int, origin: str | None) -> None:
         """Check, fold, store, write down: in this order, so that a refusal leaves nothing behind."""
         info = update.info
-        if (info.round, info.base_sha256) != (self._round.number, self._round.base_sha256):
-            raise StaleUpdateError(
-                f"the update is of round {info.round} and model {info.base_sha256[:12]}…, "
-                f"expected round {self._round.number} and model {self._round.base_sha256[:12]}…; "
-                "fetch the current model and train again"
-            )
         try:
-            update.check(self._open_base(), self._round.base_sha256)
-            weight = self._strategy().weight(info)
+            update.check_parts(self._open_base())
+            weight = self._strategy.weight(info)
+            aggregation = self._aggregated()
+            with on_base(update, self.folder, origin) as source:
+                measures = aggregation.measure(source)
+                self._aggregation = None  # until the update counts: whatever fails below, it is made anew from disk
+                aggregation.add(source, weight, measures)
         except (WeightsError, UpdateError) as error:
-            raise InvalidUpdateError(_without_path(error, update.path)) from error
-        fold = self._folded()
-        self._fold = None  # until the update counts: whatever fails below, the fold is made anew from disk
-        try:
-            fold.accumulate(update, weight)
-        except WeightsError as error:
-            raise InvalidUpdateError(_without_path(error, update.path)) from error
-        self.folder.move_in(update.path, self.folder.update(sha256))
-        self.ledger.add_upload(
-            info.round,
-            "accepted",
-            transfer,
-            phone=phone,
-            sha256=sha256,
-            codec=info.codec,
-            tokens=info.tokens,
-            weight=weight,
-        )
-        self._fold = fold
+            raise InvalidUpdateError(without_path(error, update.path)) from error
+        self.folder.link_in(update.path, self.folder.update(sha256))
+        with self.ledger.writing() as session:
+            accepted = session.get_one(Update, row.id)
+            count_request(accepted, nbytes)
+            accepted.round = self._round.number
+            accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
+            accepted.weight, accepted.measures, accepted.base_sha256 = weight, json.dumps(measures), origin
+            self.uploads.end(accepted, "accepted", "", 201)
+        self._aggregation = aggregation
         self._publish()
 
-    def _strategy(self) -> Strategy:
-        return strategy_named(self.settings.strategy, self._round.weighting, self.settings.max_tokens)
-
-    def _receipt(self, number: int, phone: str, transfer: Transfer) -> Receipt:
-        round_ = self.ledger.round_numbered(number) or self._round
+    def _receipt(self, session: Session, row: Update) -> Receipt:
+        round_ = session.get_one(Round, row.round)
         return Receipt(
             round=round_.number,
-            phone=phone,
-            accepted=self.ledger.count_accepted(round_.number),
-            clients_per_round=round_.clients_per_round,
+            phone=row.phone,
+            accepted=queries.count_updates(session, round_.number, "accepted"),
+            clients_per_round=RoundRules.from_json(round_.rules).clients_per_round,
             round_closed=round_.closed_at is not None,
             model_sha256=round_.result_sha256,
-            bytes=transfer.body_bytes,
+            bytes=row.length,
         )
+
+    def _settle_pending(self, upload: UploadRecord) -> None:
+        """Settle what had arrived whole before a restart; a phone that asks finds what became of it."""
+        try:
+            self.settle(upload.id, sha256_of_file(self.folder.upload(upload.id)), 0)
+        except UpdateError as error:
+            log.warning("upload of %s, complete before the restart, refused: %s", upload.phone, error)
 
     def _try_to_close(self) -> None:
-        """Close the round if it is full. A disk that refuses costs the accepted update nothing: it is tried again."""
+        """Close the round if it is due. A disk that refuses costs the accepted updates nothing: it is tried again."""
         try:
-            self._close_if_full()
+            self._close_if_due()
         except StorageError as error:
-            log.error(
-                "round %d is full and could not be closed, next upload tries again: %s", self._round.number, error
-            )
+            log.error("round %d is due and could not be closed, it is tried again: %s", self._round.number, error)
 
-    def _close_if_full(self) -> None:
-        if self._current.accepted < self._round.clients_per_round:
+    def _close_if_due(self) -> None:
+        ending = self._due()
+        if ending is None:
             return
-        closed = self._round
-        written = self._write_average()
-        self.ledger.close_round(
-            closed.number,
-            self.ledger.new_model(written.sha256, closed.number, closed.base_sha256, written.nbytes),
-            self.ledger.new_round(
-                closed.number + 1, written.sha256, self.settings.clients_per_round, self.settings.weighting
-            ),
+        number = self._round.number
+        closing.close_round(
+            closing.RoundToClose(self._round, self._strategy, self._aggregated(), self._stored(), ending),
+            self.folder,
+            self.ledger,
+            self._open_base(),
+            self.settings,
         )
         self._stand_at_open_round()
-        log.info("round %d closed: model %s, %d bytes", closed.number, written.sha256[:12], written.nbytes)
+        log.info("round %d closed (%s): model %s", number, ending, self._current.base_sha256[:12])
 
-    def _write_average(self) -> WrittenFile:
-        # The metadata hold no time: the same updates give the same file, to the bit.
-        metadata = {"round": str(self._round.number), "parent_sha256": self._round.base_sha256}
-        draft = self.folder.new_incoming()
-        try:
-            written = write_tensor_file(draft, self._open_base().specs.values(), self._folded().finish(), metadata)
-            self.folder.move_in(draft, self.folder.model(written.sha256))
-        finally:
-            draft.unlink(missing_ok=True)
-        return written
-
-
-def _without_path(error: Exception, path: Path) -> str:
-    """The message as a phone may read it: it knows its update, not our folders."""
-    return str(error).replace(str(path), "the update")
+    def _due(self) -> Ending | None:
+        """Why the round ends now; None if it does not."""
+        accepted, rules = self._current.accepted, self._rules
+        if self._strategy.samples:
+            with self.ledger.reading() as session:
+                drawn = len(queries.selected_phones(session, self._round.number))
+            if 0 < drawn == accepted:
+                return "full"
+        elif accepted >= rules.clients_per_round:
+            return "full"
+        over = self._current.closes_at is not None and self.ledger.clock() >= self._current.closes_at
+        if over and self.current.halted is None and (accepted >= rules.min_clients or self._strategy.samples):
+            return "deadline"
+        return None

@@ -1,14 +1,20 @@
-"""Opening a state folder: the first time from artifacts, later as it was left."""
+"""Opening: a state folder, from artifacts or as it was left; the next round; a round gone back to."""
 
 import logging
+import secrets
+from collections.abc import Sequence
 
-from device_runtime.errors import ArtifactsError, StorageError, WeightsError
+from sqlalchemy.orm import Session
+
+from device_runtime.errors import ArtifactsError, StorageError, UpdateError, WeightsError
 from device_runtime.manifest import WEIGHTS, Artifacts
 from device_runtime.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from server_agg.settings import ServerSettings
+from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Round
+from server_agg.storage.tables import Model, Round
+from server_agg.strategies import NOISE_KEY_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -18,18 +24,73 @@ def open_state(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settin
 
     Raises ArtifactsError if the state began with other artifacts, WeightsError for a damaged model, StorageError.
     """
-    if ledger.open_round() is None:
+    with ledger.reading() as session:
+        new = queries.open_round(session) is None
+    if new:
         _begin(folder, ledger, artifacts, settings)
     _check_artifacts(folder, ledger, artifacts)
     _apply_settings(ledger, settings)
 
 
-def expect_open_round(ledger: Ledger) -> Round:
+def expect_open_round(ledger: Ledger, session: Session) -> Round:
     """The open round. Raises StorageError if there is none, which only damage can bring about."""
-    round_ = ledger.open_round()
+    round_ = queries.open_round(session)
     if round_ is None:
         raise StorageError(f"{ledger.path}: an open round expected, found none; restore the state folder")
     return round_
+
+
+def add_round(session: Session, now: float, number: int, base_sha256: str, settings: ServerSettings) -> Round:
+    """Open round `number` within the caller's transaction, under today's settings."""
+    round_ = Round(
+        number=number,
+        base_sha256=base_sha256,
+        rules=settings.rules.to_json(),
+        strategy=settings.strategy.to_json(),
+        population=0,
+        noise_key=secrets.token_bytes(NOISE_KEY_BYTES),
+        opened_at=now,
+    )
+    session.add(round_)
+    session.flush()
+    return round_
+
+
+def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings, number: int) -> None:
+    """End the open round without a result and open the next one on the model that round `number` ended with.
+
+    Raises UpdateError if there is no such round or its model is not kept.
+    """
+    with ledger.writing() as session:
+        now, rounds = ledger.clock(), queries.all_rounds(session)
+        sha256 = _result_of(rounds, number)
+        if sha256 is None:
+            raise UpdateError(f"round {number}: a closed round, or 0 for the exported model, expected; see the report")
+        if not folder.model(sha256).is_file():
+            raise UpdateError(f"round {number}: its model {sha256[:12]}… is no longer kept; see --models-kept")
+        open_ = expect_open_round(ledger, session)
+        for update in queries.accepted_updates(session, open_.number):
+            update.state, update.reason = "discarded", f"the server went back to round {number}"
+        for round_ in rounds:
+            if round_.number > number and round_.rolled_back_at is None:
+                round_.rolled_back_at = now
+        open_.closed_at, open_.ending, open_.noise_key = now, "rollback", None
+        session.flush()
+        add_round(session, now, open_.number + 1, sha256, settings)
+
+
+def prune_models(folder: StateFolder, models: Sequence[Model], base_sha256: str, kept: int | None) -> None:
+    """Delete the files of all models but the newest `kept` (None: of none), and optimiser states but the newest two."""
+    if kept is not None:
+        folder.keep_models({model.sha256 for model in models[-kept:]} | {base_sha256})
+    states = {str(model.optimizer_sha256) for model in models if folder.model(model.sha256).is_file()}
+    folder.keep_optimizers(states)
+
+
+def _result_of(rounds: Sequence[Round], number: int) -> str | None:
+    if number == 0:
+        return rounds[0].base_sha256
+    return next((round_.result_sha256 for round_ in rounds if round_.number == number), None)
 
 
 def _begin(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
@@ -39,14 +100,17 @@ def _begin(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: 
             for start, stop in tile_ranges(spec.elements):
                 check_finite(str(model.path), name, model.read_range(name, start, stop))
     nbytes = folder.copy_model(artifacts.path(WEIGHTS), sha256)
-    ledger.start(
-        ledger.new_model(sha256, 0, None, nbytes),
-        ledger.new_round(1, sha256, settings.clients_per_round, settings.weighting),
-    )
+    now = ledger.clock()
+    with ledger.writing() as session:
+        session.add(Model(sha256=sha256, round=0, bytes=nbytes, created_at=now))
+        session.flush()  # the round refers to it
+        add_round(session, now, 1, sha256, settings)
 
 
 def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) -> None:
-    base_sha256 = expect_open_round(ledger).base_sha256
+    with ledger.reading() as session:
+        base_sha256 = expect_open_round(ledger, session).base_sha256
+        known = session.get(Model, artifacts.weights_sha256) is not None
     with TensorFile(artifacts.path(WEIGHTS)) as model, TensorFile(folder.model(base_sha256)) as base:
         try:
             check_specs(f"state {folder.root}", base.specs, model.specs.values())
@@ -54,7 +118,7 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
             raise ArtifactsError(
                 f"{error}; the state belongs to other artifacts than {artifacts.folder}: choose another --state"
             ) from error
-    if ledger.model(artifacts.weights_sha256) is None:
+    if not known:
         raise ArtifactsError(
             f"state {folder.root}: one of its models expected in {artifacts.folder}, found "
             f"{artifacts.weights_sha256[:12]}…, which it never sent; choose another --state, or the artifacts it began "
@@ -64,16 +128,21 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
 
 def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
     """Give the open round today's settings, unless it accepted updates under its own."""
-    round_ = expect_open_round(ledger)
-    wanted = (settings.clients_per_round, settings.weighting)
-    if wanted == (round_.clients_per_round, round_.weighting):
-        return
-    if ledger.count_accepted(round_.number) == 0:
-        ledger.change_round(round_.number, *wanted)
-        return
+    wanted = (settings.rules.to_json(), settings.strategy.to_json())
+    with ledger.writing() as session:
+        round_ = expect_open_round(ledger, session)
+        if wanted == (round_.rules, round_.strategy):
+            return
+        if queries.count_updates(session, round_.number, "accepted") == 0:
+            round_.rules, round_.strategy = wanted
+            return
     log.warning(
-        "round %d has updates already and keeps clients_per_round %d and weighting %s until it closes",
+        "round %d has updates already and keeps its settings until it closes: %s %s",
         round_.number,
-        round_.clients_per_round,
-        round_.weighting,
+        round_.rules,
+        round_.strategy,
     )
+
+
+def halted(ledger: Ledger, strategy: object) -> str | None:
+    return None

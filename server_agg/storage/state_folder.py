@@ -1,12 +1,15 @@
 """The state folder: where what the server must not lose lies.
 
-ledger.sqlite                  rounds, models, bytes
-models/<sha256>.safetensors    models sent out, the newest few
-updates/<sha256>.safetensors   accepted updates of the open round
-incoming/                      uploads under way; emptied at start
-lock                           held by the one server that uses the folder
+ledger.sqlite                     rounds, models, updates, bytes
+models/<sha256>.safetensors       models sent out
+optimizers/<sha256>.safetensors   the server optimiser's state after the newest rounds
+updates/<sha256>.safetensors      accepted updates of the open round
+incoming/<id>                     uploads under way
+drafts/                           files in the making; emptied at start
+lock                              held by the one server that uses the folder
 """
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -28,10 +31,12 @@ class StateFolder:
         self.root = root
         self.ledger = root / LEDGER
         self.models = root / "models"
+        self.optimizers = root / "optimizers"
         self.updates = root / "updates"
-        self.incoming = root / "incoming"
+        self.uploads = root / "incoming"
+        self._drafts = root / "drafts"
         with storage_errors(root):
-            for folder in (self.models, self.updates, self.incoming):
+            for folder in (self.models, self.optimizers, self.updates, self.uploads, self._drafts):
                 folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -41,7 +46,7 @@ class StateFolder:
             raise StorageError(
                 f"{root}: another server uses this state folder; stop it or choose another --state"
             ) from error
-        _remove_all_but(self.incoming, ())
+        _remove_all_but(self._drafts, ())
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -51,13 +56,21 @@ class StateFolder:
         """Where a model lies."""
         return self.models / f"{sha256}.safetensors"
 
+    def optimizer(self, sha256: str) -> Path:
+        """Where a server optimiser's state lies."""
+        return self.optimizers / f"{sha256}.safetensors"
+
     def update(self, sha256: str) -> Path:
         """Where an accepted update of the open round lies."""
         return self.updates / f"{sha256}.safetensors"
 
-    def new_incoming(self) -> Path:
-        """A path in incoming/ that nobody uses."""
-        return self.incoming / secrets.token_hex(16)
+    def upload(self, identifier: str) -> Path:
+        """Where the bytes of an upload under way lie."""
+        return self.uploads / identifier
+
+    def new_draft(self) -> Path:
+        """A path in drafts/ that nobody uses."""
+        return self._drafts / secrets.token_hex(16)
 
     def check_space(self, nbytes: int) -> None:
         """Raise StorageError unless the disk has `nbytes` free."""
@@ -73,14 +86,24 @@ class StateFolder:
             return copy.tell()
 
     def move_in(self, source: Path, target: Path) -> None:
-        """Move a file of incoming/ to its place and make both its bytes and its name durable."""
+        """Move a draft to its place and make its name durable; its bytes must be on disk."""
+        with storage_errors(target):
+            source.replace(target)
+            sync_folder(target.parent)
+
+    def link_in(self, source: Path, target: Path) -> None:
+        """Give an upload a second name, durably, bytes and name; a target that exists has the same bytes, as its hash.
+
+        The first name stays until the ledger knows the second: a crash in between forgets neither.
+        """
         with storage_errors(target):
             descriptor = os.open(source, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            source.replace(target)
+            with contextlib.suppress(FileExistsError):
+                os.link(source, target)
             sync_folder(target.parent)
 
     def keep_updates(self, hashes: Collection[str]) -> None:
@@ -90,6 +113,14 @@ class StateFolder:
     def keep_models(self, hashes: Collection[str]) -> None:
         """Delete all models but these."""
         _remove_all_but(self.models, {self.model(sha256).name for sha256 in hashes})
+
+    def keep_optimizers(self, hashes: Collection[str]) -> None:
+        """Delete all server optimisers' states but these."""
+        _remove_all_but(self.optimizers, {self.optimizer(sha256).name for sha256 in hashes})
+
+    def keep_uploads(self, identifiers: Collection[str]) -> None:
+        """Delete the bytes of all uploads but these."""
+        _remove_all_but(self.uploads, identifiers)
 
 
 def _remove_all_but(folder: Path, names: Collection[str]) -> None:

@@ -5,10 +5,20 @@ from typing import Literal
 from sqlalchemy import ForeignKey, Index, String, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
-# accepted: counts in the round. repeated: an accepted update sent again, answered and not counted. rejected: the rest.
-UploadState = Literal["accepted", "repeated", "rejected"]
+# What can become of an update:
+# receiving: on its way, or all here and not yet decided on. accepted: counts in its round.
+# repeated: an accepted update sent again, answered and not counted. rejected: refused for what it is.
+# late: of a round that is over. broken: its connection broke and it can't be resumed.
+# expired, terminated: an unfinished upload given up by the server, by the phone. discarded: accepted, then rolled back.
+UpdateState = Literal[
+    "receiving", "accepted", "repeated", "rejected", "late", "broken", "expired", "terminated", "discarded"
+]
+# Why a round ended.
+Ending = Literal["full", "deadline", "rollback"]
+# What a phone's request was for.
+TrafficKind = Literal["upload", "model", "round", "refused"]
 
 
 class Base(DeclarativeBase):
@@ -20,8 +30,9 @@ class Model(Base):
 
     __tablename__ = "models"
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
-    round: Mapped[int]  # that made it; 0: exported
+    round: Mapped[int]  # that made it first; 0: exported
     parent_sha256: Mapped[str | None] = mapped_column(String(64))
+    optimizer_sha256: Mapped[str | None] = mapped_column(String(64))  # the server optimiser's state that goes with it
     bytes: Mapped[int]
     created_at: Mapped[float]
 
@@ -32,49 +43,79 @@ class Round(Base):
     __tablename__ = "rounds"
     number: Mapped[int] = mapped_column(primary_key=True)
     base_sha256: Mapped[str] = mapped_column(ForeignKey("models.sha256"))
-    result_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))
-    clients_per_round: Mapped[int]
-    weighting: Mapped[str]
+    result_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))  # the base itself: nothing changed
+    rules: Mapped[str]  # RoundRules as JSON
+    strategy: Mapped[str]  # StrategySettings as JSON
+    population: Mapped[int] = mapped_column(default=0)  # phones that could have been sampled
+    noise_key: Mapped[bytes | None]  # of differential privacy; deleted when the round ends
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
+    epsilon: Mapped[float | None]  # privacy spent up to its end, where the strategy counts it
+    ending: Mapped[Ending | None] = mapped_column(String(16))
+    rolled_back_at: Mapped[float | None]  # its result is no ancestor of the current model any more
 
 
-class Upload(Base):
-    """One POST of an update, whatever became of it."""
+class Selected(Base):
+    """A phone that the server drew for a round, where the strategy samples."""
 
-    __tablename__ = "uploads"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    __tablename__ = "selected"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    phone: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
+class Update(Base):
+    """One update of one phone, from the announcement of its upload on, whatever became of it."""
+
+    __tablename__ = "updates"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)  # random; the upload's URL ends in it
     round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), index=True)
-    phone: Mapped[str | None] = mapped_column(String(64))
-    sha256: Mapped[str | None] = mapped_column(String(64))
+    phone: Mapped[str] = mapped_column(String(64))
+    state: Mapped[UpdateState] = mapped_column(String(16), index=True)
+    length: Mapped[int]  # of the whole update
+    sha256: Mapped[str | None] = mapped_column(String(64))  # announced, or found
+    resumable: Mapped[bool]
+    received_bytes: Mapped[int] = mapped_column(default=0)  # bodies of all its requests; more than `length`: sent again
+    requests: Mapped[int] = mapped_column(default=0)  # that carried bytes of it
+    created_at: Mapped[float]
+    settled_at: Mapped[float | None]
     codec: Mapped[str | None]
     tokens: Mapped[int | None]
     weight: Mapped[int | None]  # in the round's average, if accepted
-    body_bytes: Mapped[int]
-    header_bytes: Mapped[int]
-    seconds: Mapped[float]  # from the first byte to the last
-    state: Mapped[str]
+    measures: Mapped[str | None]  # what the strategy measured at ingest, JSON
+    base_sha256: Mapped[str | None] = mapped_column(String(64))  # another than the round's: a late one folded in
+    status: Mapped[int | None]  # HTTP status it was answered with
     reason: Mapped[str | None]
-    received_at: Mapped[float]
 
 
 # A phone takes part in a round once; held by the database, not by code alone.
 Index(
     "one_accepted_update_per_phone",
-    Upload.round,
-    Upload.phone,
+    Update.round,
+    Update.phone,
     unique=True,
     sqlite_where=text("state = 'accepted'"),
 )
 
 
-class Download(Base):
-    """One model sent, with the body bytes that left the server; a broken download counts as far as it went."""
+class Traffic(Base):
+    """Bytes on the wire of one phone's requests of one kind during one round; phone '': not named."""
 
-    __tablename__ = "downloads"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), index=True)
-    sha256: Mapped[str] = mapped_column(ForeignKey("models.sha256"))
-    phone: Mapped[str | None] = mapped_column(String(64))
-    bytes: Mapped[int]
-    sent_at: Mapped[float]
+    __tablename__ = "traffic"
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
+    phone: Mapped[str] = mapped_column(String(64), primary_key=True)
+    kind: Mapped[TrafficKind] = mapped_column(String(16), primary_key=True)
+    requests: Mapped[int]
+    up_header_bytes: Mapped[int]
+    up_body_bytes: Mapped[int]
+    down_header_bytes: Mapped[int]
+    down_body_bytes: Mapped[int]
+
+
+class Quality(Base):
+    """What an evaluator found a model to be worth."""
+
+    __tablename__ = "quality"
+    sha256: Mapped[str] = mapped_column(ForeignKey("models.sha256"), primary_key=True)
+    metric: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[float]
+    reported_at: Mapped[float]

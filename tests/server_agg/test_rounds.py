@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import logging
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,12 +17,14 @@ from device_runtime.update_file import UpdateFile
 from server_agg.refusals import DuplicatePhoneError, InvalidUpdateError, MalformedUpdateError, StaleUpdateError
 from server_agg.report import read_report
 from server_agg.rounds.keeper import Receipt, RoundKeeper
+from server_agg.rounds.opening import add_round
+from server_agg.rounds.uploads import Announcement
 from server_agg.settings import ServerSettings
-from server_agg.storage.ledger import Ledger, Transfer
-from server_agg.storage.tables import Upload
-from tests.server_agg.workshop import Workshop, random_weights, write_artifacts
+from server_agg.storage.ledger import Ledger, WireBytes
+from server_agg.storage.tables import Model, Traffic, Update, UpdateState
+from tests.server_agg.workshop import Workshop, random_weights, settings_with, write_artifacts
 
-THREE = ServerSettings(clients_per_round=3)
+THREE = settings_with(clients_per_round=3)
 
 
 @contextlib.contextmanager
@@ -37,12 +38,10 @@ def opened(workshop: Workshop, state: Path, settings: ServerSettings = THREE) ->
 
 def send(keeper: RoundKeeper, update: Path, phone: str) -> Receipt:
     """What the application does once a body has arrived."""
-    path = keeper.folder.new_incoming()
+    upload = keeper.announce(Announcement(phone, update.stat().st_size, resumable=False))
+    path = keeper.folder.upload(upload.id)
     shutil.copy(update, path)
-    try:
-        return keeper.accept(path, phone, sha256_of_file(path), Transfer(path.stat().st_size, 200, 0.5))
-    finally:
-        path.unlink(missing_ok=True)
+    return keeper.settle(upload.id, sha256_of_file(path), path.stat().st_size)
 
 
 def files(folder: Path) -> set[str]:
@@ -90,7 +89,7 @@ def test_enough_updates_close_the_round(workshop: Workshop, tmp_path: Path) -> N
 
 
 def test_equal_weighting_counts_each_phone_the_same(workshop: Workshop, tmp_path: Path) -> None:
-    settings = ServerSettings(clients_per_round=2, weighting="equal")
+    settings = settings_with(clients_per_round=2, weighting="equal")
     with opened(workshop, tmp_path / "state", settings) as keeper:
         send(keeper, workshop.update(1, tokens=1), "a")
         receipt = send(keeper, workshop.update(2, tokens=1000), "b")
@@ -108,13 +107,13 @@ def test_a_restart_in_mid_round_changes_nothing(workshop: Workshop, tmp_path: Pa
     with opened(workshop, tmp_path / "before") as keeper:
         for seed in (1, 2):
             send(keeper, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
-        (keeper.folder.incoming / "half").write_bytes(b"an upload the crash cut off")
+        (keeper.folder.uploads / "half").write_bytes(b"an upload the crash cut off")
         (keeper.folder.updates / "stray").write_bytes(b"stored, but its ledger row was never written")
         # What a power cut would leave: the folder as it is now, under a keeper that was never closed.
         shutil.copytree(tmp_path / "before", tmp_path / "after")
     with opened(workshop, tmp_path / "after") as keeper:
         assert keeper.current.accepted == 2
-        assert files(keeper.folder.incoming) == set()
+        assert files(keeper.folder.uploads) == set()
         assert len(files(keeper.folder.updates)) == 2
         receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
     assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
@@ -127,16 +126,16 @@ def test_a_restart_between_the_last_update_and_the_close(
     state = tmp_path / "state"
     with monkeypatch.context() as patch, opened(workshop, state) as keeper:
         if moment == "before the model is written":
-            patch.setattr("server_agg.rounds.keeper.write_tensor_file", refuse_to_write)
+            patch.setattr("server_agg.rounds.closing.write_model", refuse_to_write)
         else:
-            patch.setattr(Ledger, "close_round", refuse_to_write)
+            patch.setattr("server_agg.rounds.opening.add_round", refuse_to_write)
         receipts = [send(keeper, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
         # The update is safe and gets its receipt, though the disk refused the model.
         assert (receipts[-1].accepted, receipts[-1].round_closed, keeper.current.round) == (3, False, 1)
     with opened(workshop, state) as keeper:
         assert keeper.current.round == 2
         assert keeper.current.base_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
-        assert files(keeper.folder.updates) == files(keeper.folder.incoming) == set()
+        assert files(keeper.folder.updates) == files(keeper.folder.uploads) == set()
 
 
 def refuse_to_write(*_: object, **__: object) -> None:
@@ -148,12 +147,12 @@ def test_a_close_that_failed_is_tried_again_at_the_next_upload(
 ) -> None:
     with opened(workshop, tmp_path / "state") as keeper:
         with monkeypatch.context() as patch:
-            patch.setattr("server_agg.rounds.keeper.write_tensor_file", refuse_to_write)
+            patch.setattr("server_agg.rounds.closing.write_model", refuse_to_write)
             for seed in (1, 2, 3):
                 send(keeper, workshop.update(seed), f"phone{seed}")
             with pytest.raises(StorageError, match="No space left"):
                 send(keeper, workshop.update(4), "phone4")
-        assert "round 1 is full and could not be closed, next upload tries again" in caplog.text
+        assert "round 1 is due and could not be closed, it is tried again" in caplog.text
         again = send(keeper, workshop.update(3), "phone3")
         assert (again.round_closed, again.model_sha256) == (True, keeper.current.base_sha256)
 
@@ -163,9 +162,8 @@ def test_an_update_that_cannot_be_stored_does_not_count(
 ) -> None:
     with opened(workshop, tmp_path / "state") as keeper:
         send(keeper, workshop.update(1, tokens=100), "phone1")
-        for target in ("move_in", "add_upload"):
+        for owner, target in ((keeper.folder, "link_in"), (keeper.uploads, "end")):
             with monkeypatch.context() as patch:
-                owner = keeper.folder if target == "move_in" else keeper.ledger
                 patch.setattr(owner, target, refuse_to_write)
                 with pytest.raises(StorageError, match="No space left"):
                     send(keeper, workshop.update(9, tokens=900), "phone9")
@@ -191,7 +189,7 @@ def test_the_same_update_again_gets_its_receipt_and_counts_once(workshop: Worksh
     entry = read_report(state)["rounds"][0]
     size = workshop.update(1).stat().st_size
     assert (entry["accepted"], entry["repeated"], entry["rejected"]) == (3, 2, 0)
-    assert (entry["accepted_bytes"], entry["up_body_bytes"]) == (3 * size, 5 * size)
+    assert (entry["useful_bytes"], entry["retried_bytes"]) == (3 * size, 2 * size)
 
 
 def test_two_phones_may_send_the_same_bytes(workshop: Workshop, tmp_path: Path) -> None:
@@ -211,6 +209,7 @@ def refusal(keeper: RoundKeeper, update: Path, phone: str, kind: type[Exception]
     with pytest.raises(kind) as caught:
         send(keeper, update, phone)
     assert (keeper.current, files(keeper.folder.updates)) == before
+    assert files(keeper.folder.uploads) == set()
     assert str(keeper.folder.root) not in str(caught.value)
     return str(caught.value)
 
@@ -269,7 +268,7 @@ def test_refuses_what_would_overflow_and_leaves_the_round_whole(workshop: Worksh
 
 
 def test_refuses_a_claim_of_too_many_tokens(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", ServerSettings(max_tokens=1000)) as keeper:
+    with opened(workshop, tmp_path / "state", settings_with(max_tokens=1000)) as keeper:
         message = refusal(keeper, workshop.update(1, tokens=1001), "a", InvalidUpdateError)
     assert "claims 1001 tokens, at most 1000 accepted" in message
 
@@ -343,19 +342,19 @@ def test_new_settings_apply_to_an_empty_round_only(
     state = tmp_path / "state"
     with opened(workshop, state):
         pass
-    with opened(workshop, state, ServerSettings(clients_per_round=2, weighting="equal")) as keeper:
+    with opened(workshop, state, settings_with(clients_per_round=2, weighting="equal")) as keeper:
         assert (keeper.current.clients_per_round, keeper.current.weighting) == (2, "equal")
         send(keeper, workshop.update(1), "phone1")
     with caplog.at_level(logging.WARNING), opened(workshop, state) as keeper:
         assert (keeper.current.clients_per_round, keeper.current.weighting) == (2, "equal")
         assert send(keeper, workshop.update(2), "phone2").round_closed
         assert (keeper.current.clients_per_round, keeper.current.weighting) == (3, "tokens")
-    assert "keeps clients_per_round 2 and weighting equal until it closes" in caplog.text
+    assert "round 1 has updates already and keeps its settings until it closes" in caplog.text
 
 
 def test_keeps_the_newest_models_only(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state, ServerSettings(clients_per_round=1, models_kept=2)) as keeper:
+    with opened(workshop, state, settings_with(clients_per_round=1, models_kept=2)) as keeper:
         made = [workshop.base_sha256]
         for number in (1, 2, 3):
             base = keeper.folder.model(keeper.current.base_sha256)
@@ -363,7 +362,7 @@ def test_keeps_the_newest_models_only(workshop: Workshop, tmp_path: Path) -> Non
         assert files(state / "models") == {f"{sha256}.safetensors" for sha256 in made[-2:]}
         assert [model.sha256 for model in keeper.ledger.models()] == made
         assert [model.parent_sha256 for model in keeper.ledger.models()] == [None, *made[:-1]]
-    with opened(workshop, state, ServerSettings(clients_per_round=1, models_kept=2)) as keeper:
+    with opened(workshop, state, settings_with(clients_per_round=1, models_kept=2)) as keeper:
         assert keeper.current.round == 4
 
 
@@ -379,7 +378,7 @@ def test_the_model_says_where_it_comes_from(workshop: Workshop, tmp_path: Path) 
         ("port", 70000, "port is 70000, expected 0 to 65535"),
         ("clients_per_round", 0, "clients_per_round is 0, expected at least 1"),
         ("weighting", "size", "weighting is 'size', expected one of tokens, equal"),
-        ("strategy", "median", "strategy is 'median', expected fedavg"),
+        ("strategy", "mode", "strategy is 'mode', expected "),
         ("max_tokens", 0, "max_tokens is 0"),
         ("max_upload_bytes", 0, "max_upload_bytes is 0"),
         ("idle_seconds", 0.0, "idle_seconds is 0.0"),
@@ -388,7 +387,7 @@ def test_the_model_says_where_it_comes_from(workshop: Workshop, tmp_path: Path) 
 )
 def test_settings_out_of_range(field: str, value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(ServerSettings(), **{field: value})
+        settings_with(**{field: value})
 
 
 def test_stored_updates_are_the_bytes_that_came(workshop: Workshop, tmp_path: Path) -> None:
@@ -401,14 +400,30 @@ def test_stored_updates_are_the_bytes_that_came(workshop: Workshop, tmp_path: Pa
             assert file.info.codec == "rows-f32"
 
 
+def a_ledger(path: Path) -> Ledger:
+    """A ledger with one open round."""
+    ledger = Ledger(path)
+    with ledger.writing() as session:
+        session.add(Model(sha256="a" * 64, round=0, bytes=1, created_at=0.0))
+        session.flush()
+        add_round(session, 0.0, 1, "a" * 64, ServerSettings())
+    return ledger
+
+
+def an_update(identifier: str, state: UpdateState, round_: int = 1) -> Update:
+    return Update(
+        id=identifier, round=round_, phone="a", state=state, length=10, resumable=True, created_at=0.0, requests=0
+    )
+
+
 def test_a_report_reads_one_snapshot(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = a_ledger(tmp_path / "ledger.sqlite")
     try:
-        ledger.start(ledger.new_model("a" * 64, 0, None, 1), ledger.new_round(1, "a" * 64, 3, "tokens"))
-        count = select(func.count()).select_from(Upload)
+        count = select(func.count()).select_from(Update)
         with ledger.reading() as session:
             assert session.scalar(count) == 0
-            ledger.add_upload(1, "rejected", Transfer(10, 20, 0.5))
+            with ledger.writing() as writer:
+                writer.add(an_update("x", "rejected"))
             assert session.scalar(count) == 0
         with ledger.reading() as session:
             assert session.scalar(count) == 1
@@ -417,13 +432,32 @@ def test_a_report_reads_one_snapshot(tmp_path: Path) -> None:
 
 
 def test_the_ledger_itself_holds_that_a_phone_counts_once(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = a_ledger(tmp_path / "ledger.sqlite")
     try:
-        ledger.start(ledger.new_model("a" * 64, 0, None, 1), ledger.new_round(1, "a" * 64, 3, "tokens"))
-        ledger.add_upload(1, "accepted", Transfer(10, 20, 0.5), phone="a", sha256="b" * 64)
-        with pytest.raises(StorageError, match="UNIQUE constraint failed"):
-            ledger.add_upload(1, "accepted", Transfer(10, 20, 0.5), phone="a", sha256="c" * 64)
-        with pytest.raises(StorageError, match="FOREIGN KEY constraint failed"):
-            ledger.add_upload(2, "rejected", Transfer(10, 20, 0.5))
+        with ledger.writing() as session:
+            session.add(an_update("x", "accepted"))
+        with pytest.raises(StorageError, match="UNIQUE constraint failed"), ledger.writing() as session:
+            session.add(an_update("y", "accepted"))
+        with pytest.raises(StorageError, match="FOREIGN KEY constraint failed"), ledger.writing() as session:
+            session.add(an_update("z", "rejected", round_=2))
+    finally:
+        ledger.close()
+
+
+def test_traffic_is_added_up_and_outlives_a_failed_transaction(tmp_path: Path) -> None:
+    ledger = a_ledger(tmp_path / "ledger.sqlite")
+    try:
+        ledger.count(1, "a", "upload", WireBytes(1, 2, 3, 4))
+        ledger.count(1, "a", "upload", WireBytes(10, 20, 30, 40))
+        with contextlib.suppress(RuntimeError), ledger.writing():
+            raise RuntimeError("rolled back")
+        ledger.count(1, "", "refused", WireBytes(5, 0, 6, 0))
+        ledger.flush()
+        ledger.count(1, "a", "upload", WireBytes(100, 200, 300, 400))
+        ledger.flush()
+        with ledger.reading() as session:
+            rows = session.scalars(select(Traffic).order_by(Traffic.kind)).all()
+            found = [(row.phone, row.kind, row.requests, row.up_header_bytes, row.up_body_bytes) for row in rows]
+        assert found == [("", "refused", 1, 5, 0), ("a", "upload", 3, 111, 222)]
     finally:
         ledger.close()

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,10 @@ from device_runtime.model_config import LanguageModelConfig
 from device_runtime.tensor_file import Array, TensorFile, save_tensors
 from device_runtime.update_file import UpdateInfo, write_update
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.rules import RoundRules
 from server_agg.server import AggregationServer
 from server_agg.settings import ServerSettings
+from server_agg.strategies import StrategySettings
 
 SMALL = LanguageModelConfig("lstm", vocabulary=50, embedding=8, hidden=8, layers=1)
 
@@ -91,6 +94,18 @@ class Workshop:
         return path
 
 
+def settings_with(**changes: object) -> ServerSettings:
+    """Default settings but for some, each named as its own dataclass names it."""
+    parts: dict[str, dict[str, Any]] = {"rules": {}, "strategy": {}, "": {}}
+    kinds = {"rules": RoundRules, "strategy": StrategySettings}
+    for name, value in changes.items():
+        owner = next((part for part, kind in kinds.items() if name in kind.__dataclass_fields__), "")
+        parts[owner][name] = value
+    return ServerSettings(
+        rules=RoundRules(**parts["rules"]), strategy=StrategySettings(**parts["strategy"]), **parts[""]
+    )
+
+
 @dataclass(frozen=True)
 class RunningServer:
     """A server that runs in a thread of the test."""
@@ -107,7 +122,7 @@ class RunningServer:
 
 @contextlib.contextmanager
 def run_server(workshop: Workshop, state: Path, **changes: object) -> Iterator[RunningServer]:
-    settings = ServerSettings(port=0, clients_per_round=2, **changes)  # type: ignore[arg-type]
+    settings = settings_with(**{"port": 0, "clients_per_round": 2} | changes)
     keeper = RoundKeeper(workshop.artifacts, state, settings)
     try:
         server = AggregationServer(keeper, settings)

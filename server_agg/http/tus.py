@@ -1,0 +1,142 @@
+"""The tus 1.0 protocol's headers: https://tus.io/protocols/resumable-upload, with the extensions creation,
+creation-with-upload, checksum, expiration and termination.
+
+Of our own, because tuspyserver, the library there is for starlette's family, brings FastAPI, knows no checksums, and
+leaves no room to check an upload before its first byte or to count what broke off.
+"""
+
+import base64
+import binascii
+import email.utils
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+
+from server_agg.refusals import RequestError
+from server_agg.rounds.uploads import Announcement, UploadRecord
+
+VERSION = "1.0.0"
+EXTENSIONS = "creation,creation-with-upload,checksum,expiration,termination"
+CHECKSUMS = ("sha256", "sha1")
+BODY_TYPE = "application/offset+octet-stream"
+# Not in HTTP's registry; the tus protocol's own.
+CHECKSUM_MISMATCH = 460
+
+COUNT = re.compile(r"[0-9]{1,18}\Z")
+SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+MAX_METADATA = 4096
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """What a request's body must hash to: name of the hash, raw digest."""
+
+    algorithm: str
+    digest: bytes
+
+
+def check_version(headers: Headers) -> None:
+    """Raise RequestError (412) unless the request speaks our version."""
+    found = headers.get("Tus-Resumable", "")
+    if found != VERSION:
+        raise RequestError(412, f"Tus-Resumable: {VERSION} expected, found {found[:20]!r}")
+
+
+def count_in(headers: Headers, name: str) -> int:
+    """A header's whole number. Raises RequestError (400)."""
+    text = headers.get(name, "")
+    if not COUNT.match(text):
+        raise RequestError(400, f"{name}: a whole number expected, found {text[:80]!r}")
+    return int(text)
+
+
+def check_body_type(headers: Headers) -> None:
+    """Raise RequestError (415) unless the body is one of tus."""
+    found = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if found != BODY_TYPE:
+        raise RequestError(415, f"Content-Type: {BODY_TYPE} expected, found {found[:80]!r}")
+
+
+def checksum_in(headers: Headers) -> Checksum | None:
+    """The Upload-Checksum, if there is one. Raises RequestError (400)."""
+    text = headers.get("Upload-Checksum")
+    if text is None:
+        return None
+    algorithm, _, encoded = text.partition(" ")
+    digest = _decoded("Upload-Checksum", encoded)
+    if algorithm not in CHECKSUMS or len(digest) != (32 if algorithm == "sha256" else 20):
+        raise RequestError(
+            400, f"Upload-Checksum: one of {', '.join(CHECKSUMS)} and a base64 digest expected, found {text[:80]!r}"
+        )
+    return Checksum(algorithm, digest)
+
+
+def announcement(headers: Headers, phone: str | None, limit: int) -> Announcement:
+    """What a creation announces; `phone`: a name known already. Raises RequestError (400, 413 above `limit` bytes).
+
+    Of Upload-Metadata `phone`, `sha256`, `base_sha256` and `round` are looked at, all optional but the phone.
+    """
+    length = count_in(headers, "Upload-Length")
+    if length < 1:
+        raise RequestError(400, "Upload-Length: at least 1 expected, found 0")
+    if length > limit:
+        raise RequestError(413, f"an update of at most {limit} bytes expected, found {length}; is it an update?")
+    metadata = _metadata(headers.get("Upload-Metadata", ""))
+    number = metadata.get("round")
+    if number is not None and not COUNT.match(number):
+        raise RequestError(400, f"Upload-Metadata: round: a whole number expected, found {number[:80]!r}")
+    return Announcement(
+        phone=phone if phone is not None else metadata.get("phone", ""),
+        length=length,
+        sha256=_sha256(metadata, "sha256"),
+        base_sha256=_sha256(metadata, "base_sha256"),
+        round=None if number is None else int(number),
+    )
+
+
+def upload_headers(upload: UploadRecord) -> dict[str, str]:
+    """The headers that say where an upload stands."""
+    headers = {"Tus-Resumable": VERSION, "Upload-Offset": str(upload.offset), "Cache-Control": "no-store"}
+    if upload.state == "receiving":
+        headers["Upload-Expires"] = email.utils.formatdate(upload.expires_at, usegmt=True)
+    return headers
+
+
+def capabilities(limit: int) -> dict[str, str]:
+    """The headers of an answer to OPTIONS."""
+    return {
+        "Tus-Resumable": VERSION,
+        "Tus-Version": VERSION,
+        "Tus-Extension": EXTENSIONS,
+        "Tus-Max-Size": str(limit),
+        "Tus-Checksum-Algorithm": ",".join(CHECKSUMS),
+    }
+
+
+def _metadata(text: str) -> dict[str, str]:
+    if len(text) > MAX_METADATA:
+        raise RequestError(400, f"Upload-Metadata: at most {MAX_METADATA} characters expected, found {len(text)}")
+    metadata = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        key, _, encoded = pair.partition(" ")
+        try:
+            metadata[key] = _decoded("Upload-Metadata", encoded).decode()
+        except UnicodeDecodeError as error:
+            raise RequestError(400, f"Upload-Metadata: {key[:40]}: UTF-8 expected, found other bytes") from error
+    return metadata
+
+
+def _sha256(metadata: Mapping[str, str], key: str) -> str | None:
+    value = metadata.get(key)
+    if value is not None and not SHA256.match(value):
+        raise RequestError(400, f"Upload-Metadata: {key}: 64 hex digits expected, found {value[:80]!r}")
+    return value
+
+
+def _decoded(name: str, encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded.strip(), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(400, f"{name}: base64 expected, found {encoded[:80]!r}") from error

@@ -1,0 +1,337 @@
+"""Updates in: in one request, or resumable over as many as it takes."""
+
+import asyncio
+import base64
+import binascii
+import dataclasses
+import hashlib
+import logging
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from device_runtime.errors import PhonogradError, StorageError, UpdateError
+from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE
+from server_agg.http import tus
+from server_agg.http.problems import one_line, problem_of
+from server_agg.http.receiving import Receiving
+from server_agg.http.wire import wire_of
+from server_agg.refusals import RequestError, UploadBrokenError
+from server_agg.rounds.keeper import Receipt, RoundKeeper
+from server_agg.rounds.uploads import Announcement, UploadRecord, truncate
+from server_agg.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+
+LENGTH = re.compile(r"[0-9]{1,18}\Z")
+DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]+):\s*(?:,|\Z)")  # other algorithms may stand beside it
+HASH_CHUNK_BYTES = 1 << 20
+
+
+@dataclass
+class _Live:
+    """An upload that requests of this server's life have touched: what its bytes hash to, and who is adding some."""
+
+    digest: Any = None  # of the bytes so far; None after a restart, until they are read again
+    receiving: Receiving | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class UploadRoutes:
+    """The routes that take updates in, over an open keeper."""
+
+    def __init__(self, keeper: RoundKeeper, settings: ServerSettings):
+        self._keeper = keeper
+        self._settings = settings
+        self._live: dict[str, _Live] = {}
+
+    def routes(self) -> list[Route]:
+        """POST /v1/updates takes one in one request; /v1/uploads speaks tus."""
+        return [
+            Route("/v1/updates", self.one_request, methods=["POST"]),
+            Route("/v1/uploads", self.capabilities, methods=["OPTIONS"]),
+            Route("/v1/uploads", self.create, methods=["POST"]),
+            Route("/v1/uploads/{id}", self.capabilities, methods=["OPTIONS"]),
+            Route("/v1/uploads/{id}", self.offset, methods=["HEAD"]),
+            Route("/v1/uploads/{id}", self.outcome, methods=["GET"]),
+            Route("/v1/uploads/{id}", self.append, methods=["PATCH"]),
+            Route("/v1/uploads/{id}", self.terminate, methods=["DELETE"]),
+            Route("/v1/uploads/{id}", self.overridden, methods=["POST"]),
+        ]
+
+    async def one_request(self, request: Request) -> Response:
+        """A whole update as the body, with Content-Length and Content-Digest (RFC 9530)."""
+        phone = phone_of(request)
+        announced = Announcement(
+            phone=_checked(phone),
+            length=self._checked_length(request),
+            sha256=_content_digest(request.headers.get("Content-Digest", "")),
+            resumable=False,
+        )
+        _note(request, announced.phone, self._keeper.current.round)
+        upload = await run_in_threadpool(self._keeper.announce, announced)
+        live = _Live(hashlib.sha256())
+        receiving = Receiving(request, [live.digest], self._settings.idle_seconds)
+        path = self._keeper.folder.upload(upload.id)
+        try:
+            await receiving.into(path, 0, announced.length)
+            found = live.digest.hexdigest()
+            if found != announced.sha256:
+                raise RequestError(
+                    400,
+                    f"Content-Digest: SHA-256 {str(announced.sha256)[:12]}… expected, the {receiving.nbytes} bytes "
+                    f"received have {found[:12]}…; they changed on their way, send again",
+                )
+            receipt = await run_in_threadpool(self._keeper.settle, upload.id, found, receiving.nbytes)
+        except PhonogradError as error:
+            if not isinstance(error, UpdateError):  # the keeper wrote those down
+                await run_in_threadpool(self._broken, upload, receiving.nbytes, error)
+            log.warning("update of %s refused after %d bytes: %s", upload.phone, receiving.nbytes, one_line(error))
+            return problem_of(error)
+        wire_of(request.scope).round = receipt.round
+        return JSONResponse(dataclasses.asdict(receipt), 201)
+
+    async def capabilities(self, request: Request) -> Response:
+        """What this server knows of tus."""
+        del request
+        return Response(status_code=204, headers=tus.capabilities(self._limit()))
+
+    async def create(self, request: Request) -> Response:
+        """Announce an upload; the body, if there is one, is its beginning."""
+        tus.check_version(request.headers)
+        announced = tus.announcement(request.headers, phone_of(request), self._limit())
+        _note(request, _checked(announced.phone), self._keeper.current.round)
+        upload = await run_in_threadpool(self._keeper.announce, announced)
+        location = {"Location": f"/v1/uploads/{upload.id}"}
+        if upload.state == "receiving" and request.headers.get("Content-Type", "") == tus.BODY_TYPE:
+            response = await self._append(request, upload, 0)
+            if response.status_code != 204:
+                return response
+            upload = await run_in_threadpool(self._found, request, upload.id)
+        return Response(status_code=201, headers=location | tus.upload_headers(upload))
+
+    async def offset(self, request: Request) -> Response:
+        """How many bytes of an upload are here."""
+        tus.check_version(request.headers)
+        upload = await self._upload(request)
+        _gone_if_ended(upload)
+        return Response(headers=tus.upload_headers(upload) | {"Upload-Length": str(upload.length)})
+
+    async def outcome(self, request: Request) -> Response:
+        """What has become of an upload: its state, and the receipt once it is accepted."""
+        upload = await self._upload(request)
+        receipt: Receipt | None = None
+        if upload.state in ("accepted", "repeated"):
+            receipt = await run_in_threadpool(self._keeper.receipt, upload)
+        document = {
+            "id": upload.id,
+            "state": upload.state,
+            "length": upload.length,
+            "offset": upload.offset,
+            "status": upload.status,
+            "reason": upload.reason or None,
+            "receipt": None if receipt is None else dataclasses.asdict(receipt),
+        }
+        return JSONResponse(document, headers={"Cache-Control": "no-store"})
+
+    async def append(self, request: Request) -> Response:
+        """Add bytes to an upload; the last of them settle it."""
+        tus.check_version(request.headers)
+        upload = await self._upload(request)
+        tus.check_body_type(request.headers)
+        return await self._append(request, upload, tus.count_in(request.headers, "Upload-Offset"))
+
+    async def terminate(self, request: Request) -> Response:
+        """Give an unfinished upload up."""
+        tus.check_version(request.headers)
+        upload = await self._upload(request)
+        live = self._live.setdefault(upload.id, _Live())
+        await _interrupt(live)
+        async with live.lock:
+            upload = await self._upload(request)
+            if upload.state != "receiving":
+                raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
+            await run_in_threadpool(self._keeper.uploads.give_up, upload.id, "terminated", "the phone gave it up", 410)
+        self._live.pop(upload.id, None)
+        return Response(status_code=204, headers={"Tus-Resumable": tus.VERSION})
+
+    async def overridden(self, request: Request) -> Response:
+        """A method that a network in between does not let through, named in a header."""
+        methods = {"PATCH": self.append, "DELETE": self.terminate, "HEAD": self.offset}
+        method = request.headers.get("X-HTTP-Method-Override", "")
+        if method not in methods:
+            raise RequestError(405, f"X-HTTP-Method-Override: {', '.join(methods)} expected, found {method[:20]!r}")
+        return await methods[method](request)
+
+    async def _append(self, request: Request, upload: UploadRecord, offset: int) -> Response:
+        checksum = tus.checksum_in(request.headers)
+        _gone_if_ended(upload)
+        live = self._live.setdefault(upload.id, _Live())
+        # The phone has a new connection; whatever still waits on the old one waits in vain.
+        await _interrupt(live)
+        async with live.lock:
+            upload = await self._upload(request)
+            if upload.state == "receiving":
+                await self._receive(request, upload, live, offset, checksum)
+            elif upload.offset != offset:
+                raise _wrong_offset(upload, offset)
+        upload = await run_in_threadpool(self._found, request, upload.id)
+        if upload.state != "receiving":
+            self._live.pop(upload.id, None)
+            wire_of(request.scope).round = upload.round
+        return Response(status_code=204, headers=tus.upload_headers(upload))
+
+    async def _receive(
+        self, request: Request, upload: UploadRecord, live: _Live, offset: int, checksum: tus.Checksum | None
+    ) -> None:
+        if upload.offset != offset:
+            raise _wrong_offset(upload, offset)
+        path = self._keeper.folder.upload(upload.id)
+        if live.digest is None:
+            live.digest = await run_in_threadpool(_digest_of, path)
+        before, part = live.digest.copy(), None if checksum is None else hashlib.new(checksum.algorithm)
+        digests = [live.digest] if part is None else [live.digest, part]
+        live.receiving = Receiving(request, digests, self._settings.idle_seconds)
+        counted = False
+        try:
+            await live.receiving.into(path, offset, upload.length - offset)
+            if part is not None and checksum is not None and part.digest() != checksum.digest:
+                await self._take_back(path, live, before, offset)
+                raise RequestError(
+                    tus.CHECKSUM_MISMATCH,
+                    f"Upload-Checksum: the {live.receiving.nbytes} bytes received have another "
+                    f"{checksum.algorithm}; they changed on their way, send them again from offset {offset}",
+                )
+            if offset + live.receiving.nbytes == upload.length:
+                counted = await self._settle(upload, live, path)
+        except UploadBrokenError:
+            if checksum is not None and upload.sha256 is None:  # nothing would find out whether these bytes are right
+                await self._take_back(path, live, before, offset)
+            raise
+        except StorageError:
+            live.digest = None  # it may have taken bytes that the disk did not
+            raise
+        except UpdateError:
+            counted = True  # by the keeper, that wrote down why
+            raise
+        finally:
+            receiving, live.receiving = live.receiving, None
+            if not counted:
+                await run_in_threadpool(self._keeper.uploads.received, upload.id, receiving.nbytes)
+
+    async def _settle(self, upload: UploadRecord, live: _Live, path: Path) -> bool:
+        found = live.digest.hexdigest()
+        if upload.sha256 not in (None, found):
+            await self._take_back(path, live, hashlib.sha256(), 0)
+            raise RequestError(
+                tus.CHECKSUM_MISMATCH,
+                f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
+                f"{found[:12]}…; they changed on their way, send them again from offset 0",
+            )
+        assert live.receiving is not None
+        await run_in_threadpool(self._keeper.settle, upload.id, found, live.receiving.nbytes)
+        return True
+
+    async def _take_back(self, path: Path, live: _Live, digest: Any, offset: int) -> None:
+        await run_in_threadpool(truncate, path, offset)
+        live.digest = digest
+
+    async def _upload(self, request: Request) -> UploadRecord:
+        upload = await run_in_threadpool(self._found, request, request.path_params["id"])
+        _note(request, upload.phone, upload.round)
+        return upload
+
+    def _found(self, request: Request, identifier: str) -> UploadRecord:
+        upload = self._keeper.uploads.find(identifier)
+        phone = phone_of(request)
+        if upload is None or (phone is not None and phone != upload.phone):
+            raise RequestError(404, f"upload {identifier[:40]} is not here; announce it anew: POST /v1/uploads")
+        return upload
+
+    def _broken(self, upload: UploadRecord, nbytes: int, error: PhonogradError) -> None:
+        """End an upload of one request that did not arrive whole, or that the disk refused."""
+        broken = isinstance(error, UploadBrokenError)
+        status = error.status if isinstance(error, RequestError) else None if broken else 507
+        try:
+            self._keeper.uploads.give_up(
+                upload.id, "broken" if broken or status == 408 else "rejected", one_line(error), status, nbytes
+            )
+        except PhonogradError as ledger_error:
+            log.error("the refusal could not be written down: %s", ledger_error)
+
+    def _limit(self) -> int:
+        return self._settings.upload_limit(self._keeper.current.model_bytes)
+
+    def _checked_length(self, request: Request) -> int:
+        length = request.headers.get("Content-Length", "")
+        if not LENGTH.match(length):
+            raise RequestError(411, f"Content-Length expected, found {length[:80]!r}; send the update not chunked")
+        if int(length) > self._limit():
+            raise RequestError(
+                413, f"a body of at most {self._limit()} bytes expected, found {length}; is it an update?"
+            )
+        return int(length)
+
+
+async def _interrupt(live: _Live) -> None:
+    if live.receiving is not None:
+        live.receiving.interrupt()
+        await live.receiving.finished.wait()
+
+
+def _note(request: Request, phone: str, number: int) -> None:
+    """Tell the wire counter whose request this is."""
+    wire = wire_of(request.scope)
+    wire.kind, wire.phone, wire.round = "upload", phone, number
+
+
+def phone_of(request: Request) -> str | None:
+    """The phone's name as its token or its header has it; None where neither does."""
+    principal = request.scope["state"].get("principal")
+    if principal is not None:
+        return str(principal.name)
+    return request.headers.get(PHONE_HEADER)
+
+
+def _checked(phone: str | None) -> str:
+    if phone is None or not PHONE_NAME.match(phone):
+        raise RequestError(400, f"{PHONE_HEADER}: {PHONE_NAME_RULE} expected, found {(phone or '')[:80]!r}")
+    return phone
+
+
+def _content_digest(text: str) -> str:
+    match = DIGEST.search(text)
+    try:
+        raw = base64.b64decode(match[1], validate=True) if match else b""
+    except binascii.Error:
+        raw = b""
+    if len(raw) != 32:
+        raise RequestError(
+            400, f"Content-Digest: sha-256=:BASE64: of 32 bytes (RFC 9530) expected, found {text[:80]!r}"
+        )
+    return raw.hex()
+
+
+def _gone_if_ended(upload: UploadRecord) -> None:
+    if upload.state not in ("receiving", "accepted", "repeated"):
+        raise RequestError(410, f"the upload is {upload.state}: {upload.reason}; announce it anew: POST /v1/uploads")
+
+
+def _wrong_offset(upload: UploadRecord, offset: int) -> RequestError:
+    return RequestError(409, f"Upload-Offset: {upload.offset} expected, found {offset}; go on from there")
+
+
+def _digest_of(path: Path) -> Any:
+    """SHA-256 of the bytes that an earlier server took in."""
+    digest = hashlib.sha256()
+    if path.exists():
+        with path.open("rb") as file:
+            while chunk := file.read(HASH_CHUNK_BYTES):
+                digest.update(chunk)
+    return digest

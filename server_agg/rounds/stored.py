@@ -1,0 +1,79 @@
+"""An accepted update as it lies in the state folder, opened when the aggregation needs it."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from device_runtime.codecs import Tile
+from device_runtime.errors import StorageError
+from device_runtime.files import sha256_of_file
+from device_runtime.tensor_file import TensorFile, TensorSpec
+from device_runtime.update_file import UpdateFile
+from server_agg.fold import TileSource
+from server_agg.storage.state_folder import StateFolder
+from server_agg.storage.tables import Update
+from server_agg.strategies import Aggregation, Member
+
+
+class MovedToBase:
+    """An update of an earlier model as one of today's: what the phone learned, added to today's weights."""
+
+    def __init__(self, update: UpdateFile, its_base: TensorFile):
+        self._update = update
+        self._its_base = its_base
+
+    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+        """base + (trained - its base), float32, of the elements that the update moved."""
+        for start, values in self._update.tiles(spec, self._its_base):
+            stop = start + len(values)
+            moved = values.astype(np.float64)
+            moved -= self._its_base.read_range(spec.name, start, stop)
+            moved += base.read_range(spec.name, start, stop)
+            yield start, moved.astype(np.float32)
+
+
+@contextlib.contextmanager
+def on_base(update: UpdateFile, folder: StateFolder, origin: str | None) -> Iterator[TileSource]:
+    """The tiles of an open update, as one of the open round's model; `origin`: the model of a late one."""
+    if origin is None:
+        yield update
+        return
+    with TensorFile(folder.model(origin)) as its_base:
+        yield MovedToBase(update, its_base)
+
+
+class StoredUpdate:
+    """The accepted update of `row`."""
+
+    def __init__(self, row: Update, folder: StateFolder):
+        self._row = row
+        self._folder = folder
+        self._path = folder.update(str(row.sha256))
+
+    @property
+    def member(self) -> Member:
+        """What the aggregation may ask of it."""
+        return Member(str(self._row.sha256), self._row.weight or 1, self._measures, self.open)
+
+    @property
+    def _measures(self) -> Mapping[str, float]:
+        measures: Mapping[str, float] = json.loads(self._row.measures or "{}")
+        return measures
+
+    def add_to(self, aggregation: Aggregation) -> None:
+        """Aggregate it again, as after a restart. Raises StorageError if the file is not what was accepted."""
+        try:
+            if (found := sha256_of_file(self._path)) != self._row.sha256:
+                raise StorageError(f"{self._path}: altered, its SHA-256 is {found}; restore the state folder")
+            with self.open() as source:
+                aggregation.add(source, self._row.weight or 1, self._measures)
+        except OSError as error:
+            raise StorageError(f"{self._path}: an accepted update cannot be read: {error}; restore it") from error
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[TileSource]:
+        """Its tiles."""
+        with UpdateFile(self._path) as update, on_base(update, self._folder, self._row.base_sha256) as source:
+            yield source

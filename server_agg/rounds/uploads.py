@@ -1,0 +1,173 @@
+"""Uploads under way: their rows in the ledger and their bytes in incoming/, so that they outlive the server."""
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from device_runtime.files import storage_errors
+from server_agg.storage import queries
+from server_agg.storage.ledger import Ledger
+from server_agg.storage.state_folder import StateFolder
+from server_agg.storage.tables import Update, UpdateState
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What a phone says of an update before it sends it; what it leaves out is found when the update is here.
+
+    phone: its name; length: bytes of the update; sha256: their hex hash; base_sha256, round: the model it was trained
+    from and the number of its round; resumable: whether it may come in several requests.
+    """
+
+    phone: str
+    length: int
+    sha256: str | None = None
+    base_sha256: str | None = None
+    round: int | None = None
+    resumable: bool = True
+
+
+@dataclass(frozen=True)
+class UploadRecord:
+    """An upload as the ledger has it; `offset` bytes of `length` are here. Times in seconds since 1970."""
+
+    id: str
+    round: int
+    phone: str
+    state: UpdateState
+    length: int
+    offset: int
+    sha256: str | None
+    resumable: bool
+    expires_at: float
+    status: int | None
+    reason: str | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all bytes are here."""
+        return self.offset == self.length
+
+
+class UploadBook:
+    """Keeps uploads between their announcement and their settling; thread-safe."""
+
+    def __init__(self, ledger: Ledger, folder: StateFolder, expire_seconds: float):
+        self._ledger = ledger
+        self._folder = folder
+        self._expire_seconds = expire_seconds
+
+    def add(self, session: Session, announced: Announcement, number: int) -> Update:
+        """A row for a new upload to round `number`, within the caller's transaction."""
+        row = Update(
+            id=secrets.token_hex(16),
+            round=number,
+            phone=announced.phone,
+            state="receiving",
+            length=announced.length,
+            sha256=announced.sha256,
+            resumable=announced.resumable,
+            received_bytes=0,
+            requests=0,
+            created_at=self._ledger.clock(),
+        )
+        session.add(row)
+        return row
+
+    def find(self, identifier: str) -> UploadRecord | None:
+        """An upload by its id."""
+        with self._ledger.reading() as session:
+            row = session.get(Update, identifier)
+            return None if row is None else self.record(row)
+
+    def record(self, row: Update) -> UploadRecord:
+        """The row with what its file says."""
+        offset, touched = row.length, row.created_at
+        if row.state == "receiving":
+            offset, touched = self._on_disk(row)
+        return UploadRecord(
+            id=row.id,
+            round=row.round,
+            phone=row.phone,
+            state=row.state,
+            length=row.length,
+            offset=offset,
+            sha256=row.sha256,
+            resumable=row.resumable,
+            expires_at=touched + self._expire_seconds,
+            status=row.status,
+            reason=row.reason,
+        )
+
+    def unfinished(self) -> list[UploadRecord]:
+        """All uploads under way, complete ones that are not settled too."""
+        with self._ledger.reading() as session:
+            return [self.record(row) for row in queries.unfinished_updates(session)]
+
+    def bytes_to_come(self, session: Session) -> int:
+        """Bytes that the uploads under way have announced and not sent."""
+        return sum(row.length - self._on_disk(row)[0] for row in queries.unfinished_updates(session))
+
+    def received(self, identifier: str, nbytes: int) -> None:
+        """Count one more request and its body bytes to an upload."""
+        with self._ledger.writing() as session:
+            count_request(session.get_one(Update, identifier), nbytes)
+
+    def give_up(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:
+        """End an upload that is not accepted: its bytes are deleted, its row says why. `nbytes`: of a last request."""
+        with self._ledger.writing() as session:
+            row = session.get_one(Update, identifier)
+            if row.state != "receiving":
+                return
+            if nbytes:
+                count_request(row, nbytes)
+            self.end(row, state, reason, status)
+        self._folder.upload(identifier).unlink(missing_ok=True)
+
+    def end(self, row: Update, state: UpdateState, reason: str, status: int | None) -> None:
+        """Mark a row as ended, within the caller's transaction; deleting its file is the caller's."""
+        row.state, row.reason, row.status, row.settled_at = state, reason, status, self._ledger.clock()
+
+    def expire(self) -> list[UploadRecord]:
+        """Give up uploads that nobody has gone on with for too long; those given up."""
+        now = self._ledger.clock()
+        old = [upload for upload in self.unfinished() if upload.expires_at < now and not upload.complete]
+        for upload in old:
+            self.give_up(upload.id, "expired", f"{upload.offset} of {upload.length} bytes came in time", 410)
+        return old
+
+    def recover(self) -> list[UploadRecord]:
+        """After a start: drop what can't be resumed or nobody knows; the complete uploads, still to be settled."""
+        for upload in self.unfinished():
+            if not upload.resumable:
+                self.give_up(upload.id, "broken", "the server stopped while it came", None)
+        unfinished = self.unfinished()
+        self._folder.keep_uploads({upload.id for upload in unfinished})
+        return [upload for upload in unfinished if upload.complete]
+
+    def _on_disk(self, row: Update) -> tuple[int, float]:
+        """Bytes of an upload that are here, and when the last of them came."""
+        try:
+            found = self._folder.upload(row.id).stat()
+        except FileNotFoundError:
+            return 0, row.created_at
+        return found.st_size, found.st_mtime
+
+
+def count_request(row: Update, nbytes: int) -> None:
+    """Count a request that carried bytes of an update."""
+    row.received_bytes += nbytes
+    row.requests += 1
+
+
+def truncate(path: Path, length: int) -> None:
+    """Cut the bytes of an upload back to `length`. Raises StorageError."""
+    with storage_errors(path), path.open("r+b") as file:
+        file.truncate(length)
+
+
+def without_path(error: Exception, path: Path) -> str:
+    """The message as a phone may read it: it knows its update, not our folders."""
+    return str(error).replace(str(path), "the update")

@@ -1,0 +1,54 @@
+"""What the server asks of its ledger; every function takes a session of `Ledger.reading` or `Ledger.writing`."""
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from server_agg.storage.tables import Model, Round, Selected, Update, UpdateState
+
+
+def open_round(session: Session) -> Round | None:
+    """The round that is open; None in a new ledger."""
+    return session.scalars(select(Round).where(Round.closed_at.is_(None))).one_or_none()
+
+
+def all_rounds(session: Session) -> list[Round]:
+    """All rounds, in order."""
+    return list(session.scalars(select(Round).order_by(Round.number)))
+
+
+def all_models(session: Session) -> list[Model]:
+    """All models, oldest first."""
+    return list(session.scalars(select(Model).order_by(Model.round, Model.created_at)))
+
+
+def accepted_updates(session: Session, number: int) -> list[Update]:
+    """The accepted updates of a round, by hash and phone: an order that does not depend on their arrival."""
+    wanted = select(Update).where(Update.round == number, Update.state == "accepted")
+    return list(session.scalars(wanted.order_by(Update.sha256, Update.phone)))
+
+
+def count_updates(session: Session, number: int, *states: UpdateState) -> int:
+    """How many updates of a round are in one of `states`."""
+    wanted = select(func.count()).select_from(Update).where(Update.round == number, Update.state.in_(states))
+    return session.scalar(wanted) or 0
+
+
+def updates_of_phone(session: Session, phone: str, *states: UpdateState) -> list[Update]:
+    """The updates of a phone in one of `states`, newest first."""
+    wanted = select(Update).where(Update.phone == phone, Update.state.in_(states))
+    return list(session.scalars(wanted.order_by(Update.created_at.desc())))
+
+
+def unfinished_updates(session: Session) -> list[Update]:
+    """Uploads under way."""
+    return list(session.scalars(select(Update).where(Update.state == "receiving").order_by(Update.created_at)))
+
+
+def selected_phones(session: Session, number: int) -> set[str]:
+    """The phones drawn for a round."""
+    return set(session.scalars(select(Selected.phone).where(Selected.round == number)))
+
+
+def rounds_from_model(session: Session, sha256: str) -> list[Round]:
+    """The rounds whose base was this model, in order."""
+    return list(session.scalars(select(Round).where(Round.base_sha256 == sha256).order_by(Round.number)))
