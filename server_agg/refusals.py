@@ -40,11 +40,15 @@ class InvalidUpdateError(UpdateError):
 
 
 class RequestError(PhonogradError):
-    """A request refused before its body is looked at, or while it arrives; `status` is the HTTP status."""
+    """A request refused before its body is looked at, or while it arrives; `status` is the HTTP status.
+
+    `headers` go with the answer.
+    """
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
         self.status = status
+        self.headers: dict[str, str] = {}
 
 
 class UploadBrokenError(PhonogradError):

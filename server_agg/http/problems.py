@@ -58,8 +58,7 @@ def one_line(error: Exception) -> str:
 def problem_of(error: PhonogradError) -> Problem:
     """The problem document of an error of ours; a class without a status of its own is the server's fault: 500."""
     if isinstance(error, RequestError):
-        headers = {"Tus-Version": tus.VERSION} if error.status == HTTPStatus.PRECONDITION_FAILED else None
-        return Problem(error.status, _phrase(error.status), one_line(error), headers)
+        return Problem(error.status, _phrase(error.status), one_line(error), error.headers)
     if isinstance(error, StorageError):  # its message names our folders, and the log has it
         return Problem(507, "The server cannot store it", "its disk refuses; send again later")
     headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, NotNowError) else None
@@ -77,7 +76,7 @@ async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, PhonogradError)
     problem = problem_of(error)
     log.warning("%s %r: %d: %s", request.method, request.url.path, problem.status_code, one_line(error))
-    return problem
+    return _as_tus(request, problem)
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -85,7 +84,15 @@ async def _http(request: Request, error: Exception) -> Response:
     status = error.status_code
     log.warning("%s %r: %d", request.method, request.url.path, status)
     known = "see /openapi.json for what this server answers"
-    return Problem(status, HTTPStatus(status).phrase, f"{request.method} {request.url.path}: {known}", error.headers)
+    detail = f"{request.method} {request.url.path}: {known}"
+    return _as_tus(request, Problem(status, HTTPStatus(status).phrase, detail, error.headers))
+
+
+def _as_tus(request: Request, problem: Problem) -> Problem:
+    """The protocol wants its version in every answer."""
+    if request.url.path.startswith("/v1/uploads"):
+        problem.headers["Tus-Resumable"] = tus.VERSION
+    return problem
 
 
 async def _bug(request: Request, error: Exception) -> Response:

@@ -41,7 +41,9 @@ def check_version(headers: Headers) -> None:
     """Raise RequestError (412) unless the request speaks our version."""
     found = headers.get("Tus-Resumable", "")
     if found != VERSION:
-        raise RequestError(412, f"Tus-Resumable: {VERSION} expected, found {found[:20]!r}")
+        error = RequestError(412, f"Tus-Resumable: {VERSION} expected, found {found[:20]!r}")
+        error.headers["Tus-Version"] = VERSION
+        raise error
 
 
 def count_in(headers: Headers, name: str) -> int:

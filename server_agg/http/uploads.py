@@ -177,10 +177,12 @@ class UploadRoutes:
         await _interrupt(live)
         async with live.lock:
             upload = await self._upload(request)
-            if upload.state == "receiving":
+            try:
                 await self._receive(request, upload, live, offset, checksum)
-            elif upload.offset != offset:
-                raise _wrong_offset(upload, offset)
+            except RequestError as error:
+                upload = await run_in_threadpool(self._found, request, upload.id)
+                error.headers["Upload-Offset"] = str(upload.offset)
+                raise
         upload = await run_in_threadpool(self._found, request, upload.id)
         if upload.state != "receiving":
             self._live.pop(upload.id, None)
@@ -191,7 +193,9 @@ class UploadRoutes:
         self, request: Request, upload: UploadRecord, live: _Live, offset: int, checksum: tus.Checksum | None
     ) -> None:
         if upload.offset != offset:
-            raise _wrong_offset(upload, offset)
+            raise RequestError(409, f"Upload-Offset: {upload.offset} expected, found {offset}; go on from there")
+        if upload.state != "receiving":
+            return  # settled by the request before this one
         path = self._keeper.folder.upload(upload.id)
         if live.digest is None:
             live.digest = await run_in_threadpool(_digest_of, path)
@@ -321,10 +325,6 @@ def _content_digest(text: str) -> str:
 def _gone_if_ended(upload: UploadRecord) -> None:
     if upload.state not in ("receiving", "accepted", "repeated"):
         raise RequestError(410, f"the upload is {upload.state}: {upload.reason}; announce it anew: POST /v1/uploads")
-
-
-def _wrong_offset(upload: UploadRecord, offset: int) -> RequestError:
-    return RequestError(409, f"Upload-Offset: {upload.offset} expected, found {offset}; go on from there")
 
 
 def _digest_of(path: Path) -> Any:

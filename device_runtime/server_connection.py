@@ -1,0 +1,137 @@
+"""Talking HTTP to the aggregation server: who asks, over what, and what goes wrong as errors of ours."""
+
+import contextlib
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UsageError
+from device_runtime.server_protocol import TOKEN, TOKEN_RULE, is_loopback
+
+# Seconds. Reading is long: the last update of a round is answered when the averaged model is on the server's disk.
+TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a server and who is asking.
+
+    url: such as http://127.0.0.1:8080.
+    token: this phone's (or administrator's), shown by `phonograd phones add`; None for a server that asks for none.
+    ca_cert: PEM file of the one authority trusted instead of the system's.
+    token_over_http: send the token unencrypted to another machine, where anyone on the way can read it.
+
+    Raises UsageError for a token that is none, and for one that would leave this machine over plain http.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    ca_cert: Path | None = None
+    token_over_http: bool = False
+
+    def __post_init__(self) -> None:
+        if self.token is None:
+            return
+        if not TOKEN.match(self.token):  # which is not shown: it may be a secret all the same
+            raise UsageError(
+                f"token: {TOKEN_RULE} expected, found {len(self.token)} other characters; "
+                "copy the one that `phonograd phones add` showed"
+            )
+        try:
+            url = httpx.URL(self.url)
+        except httpx.InvalidURL:
+            return  # said when it is used
+        if url.scheme == "http" and not is_loopback(url.host) and not self.token_over_http:
+            raise UsageError(
+                f"server {self.url}: anyone on the way could read the token; use https://, or say --token-over-http"
+            )
+
+    def __str__(self) -> str:
+        return self.url
+
+
+# What every function takes: a URL alone is a server that asks for no token.
+Server = Connection | str
+
+
+@contextlib.contextmanager
+def talking_to(server: Server) -> Iterator[httpx.Client]:
+    """A client for `server`, whose failures to reach it come out as ServerUnreachableError."""
+    connection = Connection(server) if isinstance(server, str) else server
+    next_step = "check the URL and that `phonograd serve` runs there"
+    try:
+        url = httpx.URL(connection.url)
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ServerUnreachableError(f"server {connection.url!r}: a URL such as http://127.0.0.1:8080 expected")
+        with httpx.Client(
+            base_url=url,
+            timeout=TIMEOUT,
+            headers={"Authorization": f"Bearer {connection.token}"} if connection.token else None,
+            verify=_trust(connection.ca_cert),
+            # A proxy named in the environment can't reach this machine's loopback.
+            trust_env=not is_loopback(url.host),
+        ) as client:
+            yield client
+    except httpx.InvalidURL as error:
+        raise ServerUnreachableError(
+            f"server {connection.url!r}: not a URL ({error}); expected http://HOST:PORT"
+        ) from error
+    except httpx.TimeoutException as error:
+        raise ServerUnreachableError(f"{server}: no answer in time ({type(error).__name__}); {next_step}") from error
+    except httpx.HTTPError as error:
+        reason = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            next_step = "check the server's name in the URL; trust a private authority with --ca-cert"
+        raise ServerUnreachableError(f"{server}: cannot be reached: {reason}; {next_step}") from error
+
+
+def _trust(ca_cert: Path | None) -> ssl.SSLContext | bool:
+    if ca_cert is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_cert)
+    except ssl.SSLError as error:
+        raise UsageError(f"{ca_cert}: not a PEM file of certificates: {error.reason or error}") from error
+    except OSError as error:
+        raise UsageError(f"{ca_cert}: cannot be read: {error.strerror}; expected a PEM file of certificates") from error
+
+
+def document_of(server: Server, response: httpx.Response, status: int) -> dict[str, Any]:
+    """The JSON object of an answer that has `status`. Raises ServerRefusedError for any other."""
+    if response.status_code != status:
+        raise refusal(server, response)
+    document = _json(response)
+    if document is None:
+        raise ServerRefusedError(f"{server}: a JSON object expected, found something else; is it phonograd serve?")
+    return document
+
+
+def _json(response: httpx.Response) -> dict[str, Any] | None:
+    try:
+        document = response.json()
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def refusal(server: Server, response: httpx.Response) -> ServerRefusedError:
+    """The error that an answer's problem document amounts to."""
+    problem: Mapping[str, Any] = _json(response) or {}
+    title = str(problem.get("title", response.reason_phrase))[:200]
+    detail = str(problem.get("detail", "no explanation given; is it phonograd serve?"))[:1000]
+    return ServerRefusedError(f"{server}: refused ({response.status_code} {title}): {detail}")
+
+
+@contextlib.contextmanager
+def expected_fields(server: Server) -> Iterator[None]:
+    """Turn what a wrong document makes its reader raise into a ServerRefusedError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServerRefusedError(
+            f"{server}: its answer lacks a field or holds a wrong one ({error!r}); is it phonograd serve, this version?"
+        ) from error
