@@ -7,18 +7,18 @@ ServerRefusedError if the server says no and ServerUnreachableError if it does n
 import base64
 import contextlib
 import hashlib
-import ipaddress
 import re
+import ssl
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
+from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError, UsageError, WeightsError
 from device_runtime.files import HASH_CHUNK_BYTES, atomic_file, sha256_of_file
-from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE
+from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE, TOKEN, TOKEN_RULE, is_loopback
 
 # Seconds. Reading is long: the last update of a round is answered when the averaged model is on the server's disk.
 TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0)
@@ -27,6 +27,48 @@ ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
 
 # Called with bytes sent so far and bytes in all.
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a server and who is asking.
+
+    url: such as http://127.0.0.1:8080.
+    token: this phone's (or administrator's), shown by `phonograd phones add`; None for a server that asks for none.
+    ca_cert: PEM file of the one authority trusted instead of the system's.
+    token_over_http: send the token unencrypted to another machine, where anyone on the way can read it.
+
+    Raises UsageError for a token that is none, and for one that would leave this machine over plain http.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    ca_cert: Path | None = None
+    token_over_http: bool = False
+
+    def __post_init__(self) -> None:
+        if self.token is None:
+            return
+        if not TOKEN.match(self.token):  # which is not shown: it may be a secret all the same
+            raise UsageError(
+                f"token: {TOKEN_RULE} expected, found {len(self.token)} other characters; "
+                "copy the one that `phonograd phones add` showed"
+            )
+        try:
+            url = httpx.URL(self.url)
+        except httpx.InvalidURL:
+            return  # said when it is used
+        if url.scheme == "http" and not is_loopback(url.host) and not self.token_over_http:
+            raise UsageError(
+                f"server {self.url}: anyone on the way could read the token; use https://, or say --token-over-http"
+            )
+
+    def __str__(self) -> str:
+        return self.url
+
+
+# What every function takes: a URL alone is a server that asks for no token.
+Server = Connection | str
 
 
 @dataclass(frozen=True)
@@ -69,10 +111,17 @@ class UploadReceipt:
     bytes: int
 
 
-def current_round(server: str) -> CurrentRound:
-    """The round that is open at `server` (a URL such as http://127.0.0.1:8080)."""
+def ask(
+    server: Server, method: str, path: str, document: Mapping[str, Any] | None = None, status: int = 200
+) -> dict[str, Any]:
+    """Send a request, with a JSON body or none, that is answered with `status` and a JSON object: the object."""
     with _talking_to(server) as client:
-        document = _document(server, client.get("/v1/round"), 200)
+        return _document(server, client.request(method, path, json=document), status)
+
+
+def current_round(server: Server) -> CurrentRound:
+    """The round that is open at `server`."""
+    document = ask(server, "GET", "/v1/round")
     with _expected_fields(server):
         return CurrentRound(
             round=int(document["round"]),
@@ -85,7 +134,7 @@ def current_round(server: str) -> CurrentRound:
 
 
 def download_model(
-    server: str, path: Path, known_sha256: str | None = None, *, sha256: str | None = None, phone: str | None = None
+    server: Server, path: Path, known_sha256: str | None = None, *, sha256: str | None = None, phone: str | None = None
 ) -> DownloadedModel:
     """Fetch model `sha256`, or the current one, to `path`: atomically, and not at all if it is `known_sha256`.
 
@@ -110,7 +159,7 @@ def download_model(
         return DownloadedModel(tag[1], _save(server, response, path, tag[1]), changed=True)
 
 
-def upload_update(server: str, path: Path, phone: str, progress: Progress | None = None) -> UploadReceipt:
+def upload_update(server: Server, path: Path, phone: str, progress: Progress | None = None) -> UploadReceipt:
     """Send the update at `path` in the name of `phone` (see PHONE_NAME), streamed from disk.
 
     Sending the same update again is safe: the server counts it once and gives the receipt again. Raises UpdateError if
@@ -144,10 +193,9 @@ def upload_update(server: str, path: Path, phone: str, progress: Progress | None
         )
 
 
-def report(server: str) -> dict[str, Any]:
+def report(server: Server) -> dict[str, Any]:
     """The server's report of rounds and bytes, as server_agg.report writes it."""
-    with _talking_to(server) as client:
-        return _document(server, client.get("/v1/report"), 200)
+    return ask(server, "GET", "/v1/report")
 
 
 def _pieces(path: Path, nbytes: int, progress: Progress | None) -> Iterator[bytes]:
@@ -160,7 +208,7 @@ def _pieces(path: Path, nbytes: int, progress: Progress | None) -> Iterator[byte
                 progress(sent, nbytes)
 
 
-def _save(server: str, response: httpx.Response, path: Path, sha256: str) -> int:
+def _save(server: Server, response: httpx.Response, path: Path, sha256: str) -> int:
     digest = hashlib.sha256()
     nbytes = 0
     with atomic_file(path) as file:
@@ -176,36 +224,49 @@ def _save(server: str, response: httpx.Response, path: Path, sha256: str) -> int
     return nbytes
 
 
-def _is_loopback(url: httpx.URL) -> bool:
-    if url.host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(url.host).is_loopback
-    except ValueError:
-        return False
-
-
 @contextlib.contextmanager
-def _talking_to(server: str) -> Iterator[httpx.Client]:
+def _talking_to(server: Server) -> Iterator[httpx.Client]:
     """A client for `server`, whose failures to reach it come out as ServerUnreachableError."""
+    connection = Connection(server) if isinstance(server, str) else server
     next_step = "check the URL and that `phonograd serve` runs there"
     try:
-        url = httpx.URL(server)
+        url = httpx.URL(connection.url)
         if url.scheme not in ("http", "https") or not url.host:
-            raise ServerUnreachableError(f"server {server!r}: a URL such as http://127.0.0.1:8080 expected")
-        # A proxy named in the environment can't reach this machine's loopback.
-        with httpx.Client(base_url=url, timeout=TIMEOUT, trust_env=not _is_loopback(url)) as client:
+            raise ServerUnreachableError(f"server {connection.url!r}: a URL such as http://127.0.0.1:8080 expected")
+        with httpx.Client(
+            base_url=url,
+            timeout=TIMEOUT,
+            headers={"Authorization": f"Bearer {connection.token}"} if connection.token else None,
+            verify=_trust(connection.ca_cert),
+            # A proxy named in the environment can't reach this machine's loopback.
+            trust_env=not is_loopback(url.host),
+        ) as client:
             yield client
     except httpx.InvalidURL as error:
-        raise ServerUnreachableError(f"server {server!r}: not a URL ({error}); expected http://HOST:PORT") from error
+        raise ServerUnreachableError(
+            f"server {connection.url!r}: not a URL ({error}); expected http://HOST:PORT"
+        ) from error
     except httpx.TimeoutException as error:
         raise ServerUnreachableError(f"{server}: no answer in time ({type(error).__name__}); {next_step}") from error
     except httpx.HTTPError as error:
         reason = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            next_step = "check the server's name in the URL; trust a private authority with --ca-cert"
         raise ServerUnreachableError(f"{server}: cannot be reached: {reason}; {next_step}") from error
 
 
-def _document(server: str, response: httpx.Response, status: int) -> dict[str, Any]:
+def _trust(ca_cert: Path | None) -> ssl.SSLContext | bool:
+    if ca_cert is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_cert)
+    except ssl.SSLError as error:
+        raise UsageError(f"{ca_cert}: not a PEM file of certificates: {error.reason or error}") from error
+    except OSError as error:
+        raise UsageError(f"{ca_cert}: cannot be read: {error.strerror}; expected a PEM file of certificates") from error
+
+
+def _document(server: Server, response: httpx.Response, status: int) -> dict[str, Any]:
     if response.status_code != status:
         raise _refusal(server, response)
     document = _json(response)
@@ -222,7 +283,7 @@ def _json(response: httpx.Response) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _refusal(server: str, response: httpx.Response) -> ServerRefusedError:
+def _refusal(server: Server, response: httpx.Response) -> ServerRefusedError:
     problem: Mapping[str, Any] = _json(response) or {}
     title = str(problem.get("title", response.reason_phrase))[:200]
     detail = str(problem.get("detail", "no explanation given; is it phonograd serve?"))[:1000]
@@ -230,7 +291,7 @@ def _refusal(server: str, response: httpx.Response) -> ServerRefusedError:
 
 
 @contextlib.contextmanager
-def _expected_fields(server: str) -> Iterator[None]:
+def _expected_fields(server: Server) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:

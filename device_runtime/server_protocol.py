@@ -1,8 +1,23 @@
 """What the aggregation server and its clients agree on beyond HTTP itself."""
 
+import ipaddress
 import re
 
 # Names the phone that sends an update or fetches a model; the server's ledger keeps it.
 PHONE_HEADER = "Phonograd-Phone"
 PHONE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 PHONE_NAME_RULE = "1 to 64 of A-Z a-z 0-9 . _ -"
+
+# `pgd_<public id>_<secret>`: 64 and 256 random bits. A prefix of its own, so that scanners for leaked secrets find it.
+TOKEN = re.compile(r"pgd_([0-9a-f]{16})_([0-9a-f]{64})\Z")
+TOKEN_RULE = "pgd_<16 hex digits>_<64 hex digits>"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only be this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
