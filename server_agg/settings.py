@@ -1,8 +1,9 @@
 """The server's settings: the one place that declares their defaults."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from device_runtime.tensor_file import HEADER_CAP_BYTES
+from server_agg.security.settings import SecuritySettings
 from server_agg.strategies import Strategy, strategy_named
 
 
@@ -17,6 +18,7 @@ class ServerSettings:
     max_upload_bytes: largest body of an upload; None: twice the full model and 1 MiB for the header.
     idle_seconds: how long an upload may send nothing before it is given up.
     models_kept: averaged models kept on disk, the newest; the ledger remembers all of them.
+    security: tokens, limits and TLS, see security/settings.py.
 
     Raises ValueError for a setting out of range.
     """
@@ -30,6 +32,7 @@ class ServerSettings:
     max_upload_bytes: int | None = None
     idle_seconds: float = 60.0
     models_kept: int = 10
+    security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
         checks = (

@@ -6,6 +6,7 @@ import re
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -18,6 +19,10 @@ from server_agg.http.receiving import Receiving, UploadHeaders
 from server_agg.refusals import RequestError
 from server_agg.report import report_csv, report_of
 from server_agg.rounds.keeper import Receipt, RoundKeeper
+from server_agg.security.audit import AuditLog
+from server_agg.security.guard import Guard
+from server_agg.security.registry import PhoneRegistry
+from server_agg.security.routes import admin_routes
 from server_agg.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -28,6 +33,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
     """The application over an open keeper, which stays the caller's to close."""
     api = _Api(keeper, settings)
+    registry, audit = PhoneRegistry(keeper.ledger), AuditLog(keeper.ledger)
     routes = [
         Route("/healthz", api.health),
         Route("/v1/round", api.round),
@@ -36,8 +42,10 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
         Route("/v1/updates", api.upload, methods=["POST"]),
         Route("/v1/report", api.report),
         Route("/v1/report.csv", api.report_as_csv),
+        *admin_routes(registry, audit),
     ]
-    return Starlette(routes=routes, exception_handlers=dict(HANDLERS))
+    guard = Middleware(Guard, settings=settings.security, host=settings.host, registry=registry, audit=audit)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=dict(HANDLERS))
 
 
 class _Api:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
+import server_agg.security.tables  # noqa: F401  (its tables are made with the others)
 from device_runtime.errors import StorageError
 from server_agg.storage.tables import SCHEMA_VERSION, Base, Download, Model, Round, Upload, UploadState
 
@@ -171,7 +172,10 @@ class Ledger:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Session]:
         with self._errors(), self._write_lock, self._sessions.begin() as session:
+            session.connection(execution_options={"immediate": True})
             yield session
+
+    writing = _writing
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -211,6 +215,8 @@ def _connect(path: Path) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
+        connection.exec_driver_sql(
+            "BEGIN IMMEDIATE" if connection.get_execution_options().get("immediate") else "BEGIN"
+        )
 
     return engine
