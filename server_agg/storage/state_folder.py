@@ -31,8 +31,9 @@ class StateFolder:
         self.updates = root / "updates"
         self.incoming = root / "incoming"
         with storage_errors(root):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # updates tell of what phones' owners wrote
             for folder in (self.models, self.updates, self.incoming):
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(exist_ok=True)
             self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
