@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),
     "upload": ("phonograd.commands.server", "upload", "Send an update to a server."),
     "rounds": ("phonograd.commands.server", "rounds", "Report rounds and the bytes each one cost."),
+    "phones": ("phonograd.commands.phones", "phones", "Enrol phones, replace and revoke their tokens."),
     "bench": ("phonograd.commands.bench", "bench", "What training and aggregation cost on this machine."),
     "demo": ("phonograd.commands.demo", "demo", "One federated round at full size, from corpus to report."),
 }

@@ -14,6 +14,8 @@ from device_runtime.errors import PhonogradError
 from server_agg.http.app import create_app
 from server_agg.http.wire import CountingProtocol
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.security.registry import PhoneRegistry
+from server_agg.security.tls import tls_files
 from server_agg.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -30,13 +32,15 @@ class ServerAddressError(PhonogradError):
 
 
 class AggregationServer:
-    """A server that listens from here on and serves while `run` runs. Raises ServerAddressError."""
+    """A server that listens from here on and serves while `run` runs. Raises ServerAddressError, TlsError."""
 
     def __init__(self, keeper: RoundKeeper, settings: ServerSettings):
         self._keeper = keeper
+        tls = tls_files(settings.security)
+        _warn(keeper, settings)
         self._socket = _listen(settings.host, settings.port)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        self.url = f"http://{host}:{self._socket.getsockname()[1]}"
+        self.url = f"{'https' if tls else 'http'}://{host}:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(
             create_app(keeper, settings),
             loop="asyncio",
@@ -46,6 +50,7 @@ class AggregationServer:
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=STOP_SECONDS,
+            **tls,
         )
         self._server = uvicorn.Server(config)
 
@@ -68,7 +73,7 @@ class AggregationServer:
 
 
 def serve(keeper: RoundKeeper, settings: ServerSettings, on_ready: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM. `on_ready` gets the URL once connections are taken. Raises ServerAddressError."""
+    """Serve until SIGINT or SIGTERM. `on_ready` gets the URL once connections are taken. Raises as it does."""
     server = AggregationServer(keeper, settings)
     if on_ready is not None:
         on_ready(server.url)
@@ -84,6 +89,13 @@ def _tick(keeper: RoundKeeper, stopped: threading.Event) -> None:
             keeper.tick()
         except Exception:  # a disk that refuses now may take it at the next tick; a bug must not end the deadlines
             log.exception("what time brings to the round went wrong; it is tried again")
+
+
+def _warn(keeper: RoundKeeper, settings: ServerSettings) -> None:
+    for line in settings.security.warnings(settings.host):
+        log.warning(line)
+    if settings.security.asks_for_tokens(settings.host) and not PhoneRegistry(keeper.ledger).phones():
+        log.warning("nobody is enrolled yet; enrol phones with: phonograd phones add NAME --state DIR")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from device_runtime.tensor_file import HEADER_CAP_BYTES
 from server_agg.rules import RoundRules
+from server_agg.security.settings import SecuritySettings
 from server_agg.strategies import StrategySettings
 
 
@@ -18,6 +19,7 @@ class ServerSettings:
     expire_seconds: how long an unfinished upload is kept for the phone to go on with.
     retry_seconds: what a phone is told to wait that has no place in the round.
     models_kept: models kept on disk, the newest; None: all. The ledger remembers all of them.
+    security: tokens, limits and TLS, see security/settings.py.
 
     Raises ValueError for a setting out of range.
     """
@@ -31,6 +33,7 @@ class ServerSettings:
     expire_seconds: float = 24 * 3600.0
     retry_seconds: float = 60.0
     models_kept: int | None = None
+    security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
         checks = (

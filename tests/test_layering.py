@@ -63,6 +63,18 @@ def test_no_heavy_module_where_a_phone_or_server_runs(package: str) -> None:
     assert not loaded & set(HEAVY)
 
 
+@pytest.mark.parametrize("package", ["device_runtime", "server_agg"])
+def test_nothing_that_runs_code_out_of_files_where_a_phone_or_server_runs(package: str) -> None:
+    """Files and bodies come from strangers: pickle and its kin would run what is in them."""
+    forbidden = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
+    for path in modules(package):
+        names = {name.split(".")[0] for name in imported(path)}
+        assert not names & forbidden, f"{path.relative_to(ROOT)} imports {names & forbidden}"
+        called = {node.id for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Name)}
+        assert not called & {"eval", "exec", "__import__"}, path.relative_to(ROOT)
+        assert "allow_pickle=True" not in path.read_text("utf-8"), path.relative_to(ROOT)
+
+
 def test_help_loads_no_subcommand() -> None:
     loaded = loaded_after(
         "import phonograd.cli\ntry:\n    phonograd.cli.phonograd.main(['--help'])\nexcept SystemExit:\n    pass"
@@ -71,7 +83,7 @@ def test_help_loads_no_subcommand() -> None:
 
 
 def test_serving_and_training_commands_load_no_torch() -> None:
-    commands = ("server", "train", "update", "export", "text", "pretrain", "demo")
+    commands = ("server", "train", "update", "export", "text", "pretrain", "demo", "phones")
     loaded = loaded_after("\n".join(f"import phonograd.commands.{name}" for name in commands))
     assert not loaded & set(HEAVY)
 

@@ -20,6 +20,10 @@ from server_agg.http.wire import RequestWire, WireCounter, wire_of
 from server_agg.refusals import RequestError
 from server_agg.report import lineage_of, report_csv, report_of
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.security.audit import AuditLog
+from server_agg.security.guard import Guard
+from server_agg.security.registry import PhoneRegistry
+from server_agg.security.routes import admin_routes
 from server_agg.settings import ServerSettings
 from server_agg.storage.ledger import WireBytes
 from server_agg.storage.tables import TrafficKind
@@ -32,6 +36,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
     """The application over an open keeper, which stays the caller's to close."""
     api = _Api(keeper, settings)
+    registry, audit = PhoneRegistry(keeper.ledger), AuditLog(keeper.ledger)
     routes = [
         Route("/healthz", api.health),
         Route("/v1/round", api.round),
@@ -42,9 +47,11 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
         Route("/v1/report.csv", api.report_as_csv),
         Route("/v1/rollback", api.rollback, methods=["POST"]),
         *UploadRoutes(keeper, settings).routes(),
+        *admin_routes(registry, audit),
     ]
     counted = Middleware(WireCounter, on_request=api.count)
-    return Starlette(routes=routes, middleware=[counted], exception_handlers=dict(HANDLERS))
+    guard = Middleware(Guard, settings=settings.security, host=settings.host, registry=registry, audit=audit)
+    return Starlette(routes=routes, middleware=[counted, guard], exception_handlers=dict(HANDLERS))
 
 
 class _Api:

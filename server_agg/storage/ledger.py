@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
+import server_agg.storage.phone_tables  # noqa: F401  (its tables are made with the others)
 from device_runtime.errors import StorageError
 from server_agg.storage.tables import SCHEMA_VERSION, Base, Traffic, TrafficKind
 

@@ -36,8 +36,9 @@ class StateFolder:
         self.uploads = root / "incoming"
         self._drafts = root / "drafts"
         with storage_errors(root):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # updates tell of what phones' owners wrote
             for folder in (self.models, self.optimizers, self.updates, self.uploads, self._drafts):
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(exist_ok=True)
             self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

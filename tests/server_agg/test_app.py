@@ -231,7 +231,7 @@ def test_a_cut_upload_leaves_the_round_as_it_was(
 ) -> None:
     half, whole = WRITE_BYTES, bytes(2 * WRITE_BYTES)
     head = (
-        f"POST /v1/updates HTTP/1.1\r\nHost: phone\r\nContent-Length: {len(whole)}\r\n"
+        f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(whole)}\r\n"
         f"Phonograd-Phone: phone1\r\nContent-Digest: {digest_of(whole)}\r\n\r\n"
     ).encode()
     with start_server(max_upload_bytes=len(whole)) as server:
@@ -254,7 +254,9 @@ def test_a_cut_upload_leaves_the_round_as_it_was(
 def test_a_silent_upload_is_given_up(start_server: StartServer, workshop: Workshop) -> None:
     data = workshop.update(1).read_bytes()
     with start_server(idle_seconds=0.1) as server, socket.create_connection(("127.0.0.1", server.port)) as connection:
-        head = f"POST /v1/updates HTTP/1.1\r\nHost: phone\r\nContent-Length: {len(data)}\r\nPhonograd-Phone: slow\r\n"
+        head = (
+            f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\nPhonograd-Phone: slow\r\n"
+        )
         connection.sendall(f"{head}Content-Digest: {digest_of(data)}\r\n\r\n".encode() + data[:100])
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
         assert uploads(server)[0][:3] == ("rejected", "slow", 100)

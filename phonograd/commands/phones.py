@@ -1,0 +1,201 @@
+"""`phonograd phones add|rotate|revoke|list|audit`: who may talk to a server, and what was done and refused.
+
+With --state they work on the state folder itself, whether a server runs on it or not: so the first administrator is
+made. With --server and an administrator's token they ask the server.
+"""
+
+import contextlib
+import dataclasses
+import getpass
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from device_runtime.server_client import Connection, ask
+from phonograd.connecting import connection_options
+from phonograd.console import Console, output_options
+from server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
+
+if TYPE_CHECKING:
+    from server_agg.storage.ledger import Ledger
+
+expires_option = click.option(
+    "--expires", default=DEFAULT_LIFETIME, show_default=True, help="How long the token lasts: 90d, 12h, never."
+)
+
+
+def place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --state and a connection's options; one of `state` and `connection` is not None."""
+
+    def wrapped(*args: Any, state: Path | None, connection: Connection | None, **options: Any) -> None:
+        if (state is None) == (connection is None):
+            raise click.UsageError("give --state DIR, or --server URL and --token: one of the two")
+        command(*args, state=state, connection=connection, **options)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__dict__.update(command.__dict__)
+    wrapped = click.option("--state", type=click.Path(path_type=Path), help="The state folder, on this machine.")(
+        wrapped
+    )
+    return connection_options(required=False)(wrapped)
+
+
+@click.group()
+def phones() -> None:
+    """Enrol phones and administrators, replace and revoke their tokens, and read the audit log."""
+
+
+@phones.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice(["phone", "admin"]), default="phone", show_default=True)
+@expires_option
+@place_options
+@output_options
+def add(
+    console: Console, state: Path | None, connection: Connection | None, name: str, role: str, expires: str
+) -> None:
+    """Enrol NAME and show its token, this once."""
+    if connection is not None:
+        issued = ask(connection, "POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
+    else:
+        from server_agg.security.registry import PhoneRegistry
+
+        with _ledger(state, console) as ledger:
+            issued = dataclasses.asdict(PhoneRegistry(ledger).add(name, role, expires, _operator()))
+    _show_token(console, issued)
+
+
+@phones.command()
+@click.argument("name")
+@expires_option
+@click.option(
+    "--overlap", default=DEFAULT_OVERLAP, show_default=True, help="How long the tokens it has go on at most: 1d, 0s."
+)
+@place_options
+@output_options
+def rotate(
+    console: Console, state: Path | None, connection: Connection | None, name: str, expires: str, overlap: str
+) -> None:
+    """Show a new token for NAME, this once; those it has end soon."""
+    if connection is not None:
+        path = f"/v1/phones/{quote(name, safe='')}/tokens"
+        issued = ask(connection, "POST", path, {"expires": expires, "overlap": overlap}, 201)
+    else:
+        from server_agg.security.registry import PhoneRegistry
+
+        with _ledger(state) as ledger:
+            issued = dataclasses.asdict(PhoneRegistry(ledger).rotate(name, expires, overlap, _operator()))
+    _show_token(console, issued)
+
+
+@phones.command()
+@click.argument("name")
+@place_options
+@output_options
+def revoke(console: Console, state: Path | None, connection: Connection | None, name: str) -> None:
+    """Refuse NAME and all its tokens from the next request on."""
+    if connection is not None:
+        document = ask(connection, "DELETE", f"/v1/phones/{quote(name, safe='')}")
+    else:
+        from server_agg.security.registry import PhoneRegistry
+
+        with _ledger(state) as ledger:
+            document = {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, _operator())}
+    console.result(document, ("Revoked", [document]))
+
+
+@phones.command("list")
+@place_options
+@output_options
+def list_(console: Console, state: Path | None, connection: Connection | None) -> None:
+    """All phones and administrators, without their tokens."""
+    if connection is not None:
+        document = ask(connection, "GET", "/v1/phones")
+    else:
+        from server_agg.security.registry import PhoneRegistry
+
+        with _ledger(state) as ledger:
+            document = {"phones": [dataclasses.asdict(phone) for phone in PhoneRegistry(ledger).phones()]}
+    console.result(document, ("Phones", [_phone_row(phone, time.time()) for phone in document["phones"]]))
+
+
+@phones.command()
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries, the newest.")
+@place_options
+@output_options
+def audit(console: Console, state: Path | None, connection: Connection | None, limit: int) -> None:
+    """What administrators did, and what was refused to whom; the newest first."""
+    if connection is not None:
+        document = ask(connection, "GET", f"/v1/audit?limit={limit}")
+    else:
+        from server_agg.security.audit import AuditLog
+
+        with _ledger(state) as ledger:
+            document = {"entries": [dataclasses.asdict(entry) for entry in AuditLog(ledger).entries(limit)]}
+    rows = [{**entry, "at": _moment(entry["at"])} for entry in document["entries"]]
+    console.result(document, ("Audit log", rows))
+
+
+@contextlib.contextmanager
+def _ledger(state: Path | None, console: Console | None = None) -> Iterator["Ledger"]:
+    """The ledger of a state folder. With `console`, both are made where there is none, and that is said."""
+    from device_runtime.files import storage_errors
+    from server_agg.storage.ledger import Ledger
+    from server_agg.storage.state_folder import LEDGER
+
+    assert state is not None
+    path = state / LEDGER
+    if console is not None and not path.exists():
+        with storage_errors(state):
+            state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        console.say(f"{state}: a new state folder")
+    ledger = Ledger(path, create=console is not None)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _operator() -> str:
+    try:
+        return f"operator:{getpass.getuser()}"
+    except (KeyError, OSError):  # a user id without a name, as in some containers
+        return "operator:?"
+
+
+def _show_token(console: Console, issued: dict[str, Any]) -> None:
+    """The token alone on stdout, for people and scripts to take; all else on stderr."""
+    console.text(issued, issued["token"])
+    console.say(
+        f"{issued['name']} ({issued['role']}) until {_moment(issued['expires_at'])}; the token is not shown again: "
+        "give it to its owner as PHONOGRAD_TOKEN"
+    )
+
+
+def _phone_row(phone: dict[str, Any], now: float) -> dict[str, object]:
+    tokens = phone["tokens"]
+    valid = [
+        token
+        for token in tokens
+        if token["revoked_at"] is None and (token["expires_at"] is None or token["expires_at"] > now)
+    ]
+    used = [token["last_used_at"] for token in tokens if token["last_used_at"] is not None]
+    ends = [token["expires_at"] for token in valid]
+    return {
+        "name": phone["name"],
+        "role": phone["role"],
+        "state": "revoked" if phone["revoked_at"] is not None else "enrolled" if valid else "expired",
+        "enrolled": _moment(phone["created_at"]),
+        "valid tokens": len(valid),
+        "until": _moment(None if None in ends else max(ends)) if ends else "-",
+        "last used": _moment(max(used)) if used else "-",
+    }
+
+
+def _moment(at: float | None) -> str:
+    return "no end" if at is None else datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,51 @@
+"""Options of every command that talks to a server: its URL, the token, whom to trust."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from device_runtime.server_client import Connection
+
+
+def connection_options(required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
+
+    Without `required`, it receives None where no --server was given.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def wrapped(
+            *args: Any,
+            server: str | None,
+            token: str | None,
+            ca_cert: Path | None,
+            token_over_http: bool,
+            **options: Any,
+        ) -> None:
+            connection = None if server is None else Connection(server, token or None, ca_cert, token_over_http)
+            command(*args, connection=connection, **options)
+
+        wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+        wrapped.__dict__.update(command.__dict__)  # click keeps the parameters declared so far there
+        for option in reversed(_options(required)):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def _options(required: bool) -> tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]:
+    return (
+        click.option("--server", required=required, help="For example http://127.0.0.1:8080"),
+        click.option(
+            "--token", envvar="PHONOGRAD_TOKEN", show_envvar=True,
+            help="What `phonograd phones add` showed; others see an option's value, not the variable's.",
+        ),
+        click.option(
+            "--ca-cert", type=click.Path(path_type=Path),
+            help="PEM file of the authority to trust, instead of the system's.",
+        ),
+        click.option("--token-over-http", is_flag=True, help="Send the token unencrypted to another machine."),
+    )  # fmt: skip

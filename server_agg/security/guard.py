@@ -1,0 +1,214 @@
+"""The guard: middleware that every request passes before the application sees it.
+
+In this order: sizes, who is asking, how often, whether a browser was talked into it, whether they may. What is refused
+is answered with a problem document without its body being read, and goes to the audit log.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from device_runtime.errors import StorageError
+from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, is_loopback
+from server_agg.http.problems import Problem, problem_of
+from server_agg.security.audit import AuditLog
+from server_agg.security.browsers import cross_site, not_local
+from server_agg.security.credentials import offered_token
+from server_agg.security.limits import OpenRequests, TokenBuckets, address_key
+from server_agg.security.registry import PhoneRegistry, Principal, Rejected
+from server_agg.security.roles import access_of
+from server_agg.security.settings import SecuritySettings
+
+MAX_BUCKETS = 10_000  # of some 300 bytes each
+BUSY_SECONDS = 1.0  # when to come again if too many requests are open
+
+REASONS: Mapping[str, str] = {
+    "unknown": "the token is not one of this server's",
+    "expired": "the token has expired",
+    "revoked": "the token was revoked",
+}
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Who is asking: `principal` with a valid token, else `rejected` says what is wrong with the token."""
+
+    address: str
+    principal: Principal | None = None
+    rejected: Rejected | None = None
+
+    @property
+    def actor(self) -> str:
+        """The name the audit log gives them, and what their requests are counted under."""
+        return self.principal.name if self.principal else f"address:{address_key(self.address)}"
+
+
+@dataclass(eq=False)
+class RefusedError(Exception):
+    """A request goes no further: the status, why, and the answer's headers."""
+
+    status: int
+    detail: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Guard:
+    """ASGI middleware in front of `app`, for a server that listens on `host`.
+
+    With a valid token, `request.state.principal` is whose it is; None on a server that asks for none. `clock`: seconds,
+    monotonic.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: SecuritySettings,
+        host: str,
+        registry: PhoneRegistry,
+        audit: AuditLog,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._app = app
+        self._settings = settings
+        self._tokens = settings.asks_for_tokens(host)
+        self._local = settings.auth == "auto" and not self._tokens
+        self._registry = registry
+        self._audit = audit
+        self._buckets = TokenBuckets(settings.requests_per_second, settings.burst, MAX_BUCKETS, clock)
+        self._open = OpenRequests(settings.concurrent_per_phone)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it with a refusal."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        visitor = Visitor(request.client.host if request.client else "")
+        try:
+            self._check_sizes(request)
+            visitor = await self._identify(request)
+            self._check_rate(visitor)
+            self._check_origin(request)
+            self._check_access(request, visitor)
+            self._enter(visitor)
+        except RefusedError as refusal:
+            await self._refuse(request, visitor, refusal, send)
+            return
+        except StorageError as error:
+            await problem_of(error)(scope, receive, send)
+            return
+        request.state.principal = visitor.principal
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._leave(visitor)
+
+    def _check_sizes(self, request: Request) -> None:
+        target = len(request.scope.get("raw_path") or b"") + 1 + len(request.scope["query_string"])
+        if target > self._settings.max_target_bytes:
+            raise RefusedError(
+                414, f"a URL of at most {self._settings.max_target_bytes} bytes expected, found {target}"
+            )
+        head = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
+        if head > self._settings.max_header_bytes:
+            raise RefusedError(
+                431, f"headers of at most {self._settings.max_header_bytes} bytes expected, found {head}"
+            )
+
+    async def _identify(self, request: Request) -> Visitor:
+        address = request.client.host if request.client else ""
+        token = offered_token(request.headers) if self._tokens else None
+        if token is None:
+            return Visitor(address)
+        found = await run_in_threadpool(self._registry.authenticate, token)
+        return Visitor(address, found) if isinstance(found, Principal) else Visitor(address, rejected=found)
+
+    def _check_rate(self, visitor: Visitor) -> None:
+        if self._limited(visitor) and (wait := self._buckets.take(visitor.actor)):
+            rate = f"{self._settings.requests_per_second:g} a second, {self._settings.burst} at once"
+            raise _too_many(f"at most {rate}, expected, found more", wait)
+
+    def _check_origin(self, request: Request) -> None:
+        if cross_site(request):
+            raise RefusedError(
+                403, "a page of another site sent this through a browser; only this server's own pages may"
+            )
+        if self._local and (found := not_local(request)):
+            raise RefusedError(
+                403, f"{found}; a server that is reached from elsewhere must ask for tokens: --auth tokens"
+            )
+
+    def _check_access(self, request: Request, visitor: Visitor) -> None:
+        access = access_of(request.scope["path"])
+        if access == "open" or not self._tokens:
+            return
+        if visitor.principal is None:
+            raise _unauthorized(visitor.rejected, wants_html="text/html" in request.headers.get("Accept", ""))
+        if visitor.principal.role == "admin":
+            return
+        if access == "admin":
+            raise RefusedError(403, f"an administrator's token expected, found that of phone {visitor.principal.name}")
+        named = request.headers.getlist(PHONE_HEADER)
+        if any(name != visitor.principal.name for name in named):
+            raise RefusedError(
+                403, f"{PHONE_HEADER}: {visitor.principal.name}, whose token this is, expected; found another"
+            )
+
+    def _enter(self, visitor: Visitor) -> None:
+        if self._limited(visitor) and not self._open.enter(visitor.actor):
+            limit = self._settings.concurrent_per_phone
+            raise _too_many(f"at most {limit} requests at once expected, found one more", BUSY_SECONDS)
+
+    def _leave(self, visitor: Visitor) -> None:
+        if self._limited(visitor):
+            self._open.leave(visitor.actor)
+
+    def _limited(self, visitor: Visitor) -> bool:
+        """All are limited but programs of this machine, on a server that asks nobody for a token."""
+        return self._tokens or not is_loopback(visitor.address)
+
+    async def _refuse(self, request: Request, visitor: Visitor, refusal: RefusedError, send: Send) -> None:
+        detail = f"{refusal.status}: {refusal.detail}"
+        if visitor.rejected is not None and visitor.rejected.phone is not None:
+            detail += f" (phone {visitor.rejected.phone})"
+        await run_in_threadpool(self._audit.refused, visitor.actor, request.method, request.scope["path"], detail)
+        problem = Problem(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)
+        await problem(request.scope, request.receive, send)
+
+
+def phone_of(request: Request) -> str | None:
+    """The phone a request speaks for: its token's, or else the name it gives itself, if that is one.
+
+    An administrator may stand in for any phone by naming it.
+    """
+    principal: Principal | None = getattr(request.state, "principal", None)
+    if principal is not None and principal.role == "phone":
+        return principal.name
+    name = request.headers.get(PHONE_HEADER, "")
+    return name if PHONE_NAME.match(name) else None
+
+
+def _too_many(detail: str, wait: float) -> RefusedError:
+    return RefusedError(429, detail, {"Retry-After": str(max(1, math.ceil(wait)))})
+
+
+def _unauthorized(rejected: Rejected | None, wants_html: bool) -> RefusedError:
+    found = REASONS[rejected.reason] if rejected else "none came"
+    challenge = 'Bearer realm="phonograd"'
+    if rejected is not None:
+        challenge += f', error="invalid_token", error_description="{found}"'
+    if wants_html:  # a browser then asks for it; the user's name does not matter
+        challenge = f'Basic realm="phonograd", {challenge}'
+    return RefusedError(
+        401,
+        f"a token expected in Authorization: Bearer, {found}; the operator makes one: phonograd phones add",
+        {"WWW-Authenticate": challenge},
+    )

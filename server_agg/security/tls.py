@@ -1,0 +1,64 @@
+"""TLS: the certificate and key are looked at before the server listens, so that what is wrong with them has words."""
+
+import logging
+import ssl
+from pathlib import Path
+from typing import TypedDict
+
+from device_runtime.errors import PhonogradError
+from server_agg.security.settings import SecuritySettings
+
+log = logging.getLogger(__name__)
+
+
+class TlsError(PhonogradError):
+    """The certificate or the key that the server was given is not one, or they are not a pair."""
+
+    exit_code = 18
+
+
+class TlsFiles(TypedDict, total=False):
+    """uvicorn's options for TLS."""
+
+    ssl_certfile: Path
+    ssl_keyfile: Path
+
+
+def tls_files(settings: SecuritySettings) -> TlsFiles:
+    """What uvicorn needs for these settings; empty without TLS. Raises TlsError."""
+    certificate = settings.tls_cert
+    if certificate is None:
+        return {}
+    key = settings.tls_key or certificate
+    _expect(
+        certificate, b"-----BEGIN CERTIFICATE-----", "--tls-cert", "a PEM certificate (-----BEGIN CERTIFICATE-----)"
+    )
+    _expect(key, b"PRIVATE KEY-----", "--tls-key", "a PEM private key (-----BEGIN PRIVATE KEY-----)")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_refuse_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsError(
+                f"{key}: the key of {certificate} expected, found another's; give the two as a pair"
+            ) from error
+        reason = error.reason or error
+        raise TlsError(f"{certificate}, {key}: damaged ({reason}); expected a certificate and its key") from error
+    except OSError as error:
+        raise TlsError(f"{certificate}, {key}: cannot be read: {error.strerror or error}") from error
+    if key.stat().st_mode & 0o077:
+        log.warning("%s: other users of this machine can read the private key; chmod 600", key)
+    return {"ssl_certfile": certificate, "ssl_keyfile": key}
+
+
+def _expect(path: Path, mark: bytes, option: str, what: str) -> None:
+    try:
+        found = mark in path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"{option} {path}: cannot be read: {error.strerror}; expected {what}") from error
+    if not found:
+        raise TlsError(f"{option} {path}: {what} expected, found none; is it in DER form?")
+
+
+def _refuse_password() -> str:
+    # Else OpenSSL would ask at the terminal, where a server has none.
+    raise TlsError("--tls-key: a key without a passphrase expected, found an encrypted one; decrypt it: openssl pkey")

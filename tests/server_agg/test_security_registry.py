@@ -1,0 +1,278 @@
+"""Phones and their tokens: kept as hashes, expiring, revocable, compared in constant time."""
+
+import contextlib
+import hmac
+import itertools
+import logging
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_runtime.server_protocol import TOKEN
+from server_agg.security.audit import AuditLog
+from server_agg.security.lifetimes import lifetime_seconds
+from server_agg.security.registry import LAST_USED_SECONDS, PhoneRegistry, Principal, RegistryError, Rejected
+from server_agg.storage.ledger import Ledger
+
+DAY = 86400.0
+
+
+class Clock:
+    """Seconds since 1970, as the test moves them."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with contextlib.closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def registry(ledger: Ledger, clock: Clock) -> PhoneRegistry:
+    return PhoneRegistry(ledger, clock)
+
+
+def test_a_token_is_its_phones(registry: PhoneRegistry) -> None:
+    one, two = (registry.add(name, role, "90d", "me") for name, role in (("phone1", "phone"), ("boss", "admin")))
+    assert TOKEN.match(one.token)
+    assert registry.authenticate(one.token) == Principal("phone1", "phone")
+    assert registry.authenticate(two.token) == Principal("boss", "admin")
+    mixed = one.token[:21] + two.token[21:]  # one's public id, the other's secret
+    assert registry.authenticate(mixed) == Rejected("unknown")
+
+
+def test_the_secret_is_nowhere(
+    registry: PhoneRegistry, ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    tokens = [registry.add("phone1", "phone", "90d", "me").token, registry.rotate("phone1", "1d", "1d", "me").token]
+    issued = registry.add("phone2", "phone", "90d", "me")
+    tokens.append(issued.token)
+    assert all(isinstance(registry.authenticate(token), Principal) for token in tokens)
+    AuditLog(ledger).refused("phone1", "GET", "/", "403")
+    registry.revoke("phone1", "me")
+    files = list(tmp_path.glob("ledger.sqlite*"))
+    assert {"ledger.sqlite", "ledger.sqlite-wal"} <= {path.name for path in files}
+    stored = b"".join(path.read_bytes() for path in files)
+    for token in tokens:
+        identity, secret = token.split("_")[1:]
+        assert identity.encode() in stored
+        for form in (secret.encode(), bytes.fromhex(secret)):
+            assert form not in stored
+        assert secret not in caplog.text
+    assert issued.token not in repr(issued)
+
+
+def test_tokens_expire(registry: PhoneRegistry, clock: Clock) -> None:
+    token = registry.add("phone1", "phone", "2d", "me").token
+    lasting = registry.add("phone2", "phone", "never", "me").token
+    clock.now += 2 * DAY - 1
+    assert isinstance(registry.authenticate(token), Principal)
+    clock.now += 1
+    assert registry.authenticate(token) == Rejected("expired", "phone1")
+    clock.now += 10_000 * DAY
+    assert isinstance(registry.authenticate(lasting), Principal)
+
+
+def test_rotation_ends_the_old_token_after_the_overlap(registry: PhoneRegistry, clock: Clock) -> None:
+    old = registry.add("phone1", "phone", "90d", "me").token
+    new = registry.rotate("phone1", "90d", "1d", "me").token
+    assert old != new
+    assert {registry.authenticate(token) for token in (old, new)} == {Principal("phone1", "phone")}
+    clock.now += DAY
+    assert registry.authenticate(old) == Rejected("expired", "phone1")
+    assert registry.authenticate(new) == Principal("phone1", "phone")
+    at_once = registry.rotate("phone1", "90d", "0s", "me").token
+    assert registry.authenticate(new) == Rejected("expired", "phone1")
+    last = registry.rotate("phone1", "90d", "never", "me").token
+    assert {registry.authenticate(token) for token in (at_once, last)} == {Principal("phone1", "phone")}
+
+
+def test_rotation_does_not_lengthen_a_token(registry: PhoneRegistry, clock: Clock) -> None:
+    token = registry.add("phone1", "phone", "60s", "me").token
+    registry.rotate("phone1", "90d", "1d", "me")
+    clock.now += 60
+    assert registry.authenticate(token) == Rejected("expired", "phone1")
+
+
+def test_revocation_is_for_good(registry: PhoneRegistry) -> None:
+    tokens = [registry.add("phone1", "phone", "90d", "me").token, registry.rotate("phone1", "90d", "1d", "me").token]
+    other = registry.add("phone2", "phone", "90d", "me").token
+    assert registry.revoke("phone1", "me") == 2
+    assert [registry.authenticate(token) for token in tokens] == [Rejected("revoked", "phone1")] * 2
+    assert registry.authenticate(other) == Principal("phone2", "phone")
+    again = registry.add("phone1", "admin", "90d", "me").token
+    assert registry.authenticate(again) == Principal("phone1", "admin")
+    assert [registry.authenticate(token) for token in tokens] == [Rejected("revoked", "phone1")] * 2
+
+
+def test_what_cannot_be_done(registry: PhoneRegistry) -> None:
+    registry.add("phone1", "phone", "90d", "me")
+    registry.add("gone", "phone", "90d", "me")
+    registry.revoke("gone", "me")
+    for call, status, message in (
+        (lambda: registry.add("phone1", "phone", "90d", "me"), 409, "phone phone1: a name that is free expected"),
+        (lambda: registry.add("../x", "phone", "90d", "me"), 400, "phone name '../x': 1 to 64 of"),
+        (lambda: registry.add("phone2", "root", "90d", "me"), 400, "role 'root': one of phone, admin expected"),
+        (lambda: registry.add("phone2", "phone", "90", "me"), 400, r"expires: .* found '90'"),
+        (lambda: registry.rotate("phone1", "90d", "soon", "me"), 400, r"overlap: .* found 'soon'"),
+        (lambda: registry.rotate("gone", "90d", "1d", "me"), 404, "phone 'gone': an enrolled phone expected"),
+        (lambda: registry.revoke("gone", "me"), 404, "phone 'gone': an enrolled phone expected"),
+        (lambda: registry.revoke("nobody", "me"), 404, "phone 'nobody'"),
+    ):
+        with pytest.raises(RegistryError, match=message) as raised:
+            call()
+        assert raised.value.status == status
+    assert [phone.name for phone in registry.phones()] == ["gone", "phone1"]
+
+
+def test_the_list_says_what_there_is(registry: PhoneRegistry, clock: Clock) -> None:
+    token = registry.add("phone1", "phone", "90d", "me").token
+    first = clock.now
+    registry.authenticate(token)
+    clock.now += LAST_USED_SECONDS - 1
+    registry.authenticate(token)
+    (phone,) = registry.phones()
+    assert (phone.name, phone.role, phone.created_at, phone.revoked_at) == ("phone1", "phone", first, None)
+    (entry,) = phone.tokens
+    assert (entry.id, entry.expires_at, entry.last_used_at) == (token.split("_")[1], first + 90 * DAY, first)
+    clock.now += 1
+    registry.authenticate(token)
+    assert registry.phones()[0].tokens[0].last_used_at == clock.now
+    registry.revoke("phone1", "me")
+    assert (registry.phones()[0].revoked_at, registry.phones()[0].tokens[0].revoked_at) == (clock.now, clock.now)
+
+
+def test_known_and_unknown_ids_are_compared_alike(registry: PhoneRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same comparison, same lengths, whether the id exists or not: time tells nothing of either."""
+    token = registry.add("phone1", "phone", "90d", "me").token
+    revoked = registry.add("phone2", "phone", "90d", "me").token
+    registry.revoke("phone2", "me")
+    compared: list[tuple[int, int]] = []
+    genuine = hmac.compare_digest
+
+    def watched(one: str, other: str) -> bool:
+        compared.append((len(one), len(other)))
+        return genuine(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", watched)
+    wrong = token[:-1] + ("0" if token[-1] != "0" else "1")
+    unknown = "pgd_" + "0" * 16 + token[20:]
+    assert registry.authenticate(token) == Principal("phone1", "phone")
+    assert registry.authenticate(wrong) == Rejected("unknown")
+    assert registry.authenticate(unknown) == Rejected("unknown")
+    assert registry.authenticate(revoked) == Rejected("revoked", "phone2")
+    assert compared == [(64, 64)] * 4
+
+
+def test_a_stolen_id_learns_nothing(registry: PhoneRegistry) -> None:
+    """Only who has the secret hears that the token was revoked or has expired."""
+    token = registry.add("phone1", "phone", "0s", "me").token
+    assert registry.authenticate(token) == Rejected("expired", "phone1")
+    assert registry.authenticate(token[:21] + "0" * 64) == Rejected("unknown")
+
+
+@given(st.text(max_size=120) | st.from_regex(r"pgd_[0-9a-f]{16}_[0-9a-f]{64}", fullmatch=True))
+def test_no_other_text_is_a_token(text: str) -> None:
+    with contextlib.closing(_shared_ledger()) as ledger:
+        assert PhoneRegistry(ledger).authenticate(text) == Rejected("unknown")
+
+
+def _shared_ledger() -> Ledger:
+    return Ledger(Path(":memory:"))
+
+
+def _add_phones(path: Path, prefix: str) -> None:
+    with contextlib.closing(Ledger(path, create=False)) as ledger:
+        for number in range(10):
+            PhoneRegistry(ledger).add(f"{prefix}{number}", "phone", "90d", "me")
+
+
+def test_several_processes_write_at_once(registry: PhoneRegistry, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_add_phones, args=(tmp_path / "ledger.sqlite", prefix)) for prefix in "ab"]
+    for worker in workers:
+        worker.start()
+    for number in range(10):
+        registry.add(f"c{number}", "phone", "90d", "me")
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    expected = sorted(f"{prefix}{number}" for prefix, number in itertools.product("abc", range(10)))
+    assert [phone.name for phone in registry.phones()] == expected
+
+
+def test_what_is_done_is_in_the_audit_log(registry: PhoneRegistry, ledger: Ledger, clock: Clock) -> None:
+    registry.add("phone1", "phone", "90d", "boss")
+    clock.now += 1
+    registry.rotate("phone1", "30d", "1d", "boss")
+    with pytest.raises(RegistryError):
+        registry.add("phone1", "phone", "90d", "boss")
+    registry.revoke("phone1", "operator:me")
+    entries = AuditLog(ledger).entries()
+    assert [(entry.actor, entry.action, entry.subject, entry.outcome, entry.detail) for entry in entries] == [
+        ("operator:me", "phones revoke", "phone1", "done", "2 tokens"),
+        ("boss", "phones rotate", "phone1", "done", "expires 30d, overlap 1d"),
+        ("boss", "phones add", "phone1", "done", "role phone, expires 90d"),
+    ]
+    assert (entries[0].at, entries[2].at) == (clock.now, clock.now - 1)
+    assert AuditLog(ledger).entries(limit=1, before=entries[0].id) == [entries[1]]
+
+
+def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    audit = AuditLog(ledger, clock, kept=70)
+    for number in range(1000):
+        audit.refused("address:192.0.2.1", "GET", f"/{number}", "401: a token expected")
+    assert len(audit.entries(1000)) == 60
+    assert len(caplog.records) == 60
+    clock.now += 1
+    audit.refused("address:192.0.2.1", "GET", "/last", "401: a token expected")
+    (newest,) = audit.entries(1)
+    assert newest.detail == "401: a token expected (and 940 refusals before it that were too many to write down)"
+    for _ in range(30):
+        clock.now += 1
+        audit.refused("address:192.0.2.1", "GET", "/", "401")
+    PhoneRegistry(ledger, clock).add("phone1", "phone", "90d", "me")
+    refused = [entry for entry in audit.entries(1000) if entry.outcome == "refused"]
+    assert len(refused) == 70
+    assert refused[-1].subject == "/21"  # the oldest of 91 are gone
+
+
+def test_what_strangers_write_is_one_printable_line(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    AuditLog(ledger).refused("address:x", "GET", "/\n2026 INFO all is well\x1b[2J", "4" * 10_000)
+    (entry,) = AuditLog(ledger).entries()
+    assert entry.subject == "/?2026 INFO all is well?[2J"
+    assert len(entry.detail) == 300
+    assert "\n2026" not in caplog.text
+    (record,) = caplog.records
+    assert (record.__dict__["actor"], record.__dict__["outcome"]) == ("address:x", "refused")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90d", 90 * DAY), ("12h", DAY / 2), ("5m", 300.0), ("0s", 0.0), ("never", None)]
+)
+def test_lifetimes(text: str, seconds: float | None) -> None:
+    assert lifetime_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "d", "-1d", "1.5d", "1w", "1d ", "1d\n", "99999999d", "٣d", "NEVER", "9" * 5000 + "d"]
+)
+def test_no_lifetimes(text: str) -> None:
+    with pytest.raises(ValueError, match="10 years at most, or never expected, found"):
+        lifetime_seconds(text)
