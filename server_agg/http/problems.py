@@ -23,6 +23,7 @@ from server_agg.refusals import (
     RoundFullError,
     StaleUpdateError,
     UploadBrokenError,
+    one_line,
 )
 
 log = logging.getLogger(__name__)
@@ -48,11 +49,6 @@ class Problem(JSONResponse):
     def __init__(self, status: int, title: str, detail: str, headers: Mapping[str, str] | None = None):
         document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
         super().__init__(document, status, headers)
-
-
-def one_line(error: Exception) -> str:
-    """An error's message as one printable line of at most 1000 characters: parts of it may come from a hostile file."""
-    return "".join(character if character.isprintable() else "?" for character in str(error))[:1000]
 
 
 def problem_of(error: PhonogradError) -> Problem:

@@ -19,10 +19,10 @@ from starlette.routing import Route
 from device_runtime.errors import PhonogradError, StorageError, UpdateError
 from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE
 from server_agg.http import tus
-from server_agg.http.problems import one_line, problem_of
+from server_agg.http.problems import problem_of
 from server_agg.http.receiving import Receiving
 from server_agg.http.wire import wire_of
-from server_agg.refusals import RequestError, UploadBrokenError
+from server_agg.refusals import RequestError, UploadBrokenError, one_line
 from server_agg.rounds.keeper import Receipt, RoundKeeper
 from server_agg.rounds.uploads import Announcement, UploadRecord, truncate
 from server_agg.settings import ServerSettings

@@ -20,7 +20,7 @@ from device_runtime.files import sha256_of_file
 from device_runtime.manifest import Artifacts
 from device_runtime.tensor_file import TensorFile
 from device_runtime.update_file import UpdateFile
-from server_agg.refusals import InvalidUpdateError, LateUpdateError, MalformedUpdateError, NotSelectedError
+from server_agg.refusals import InvalidUpdateError, LateUpdateError, MalformedUpdateError, NotSelectedError, one_line
 from server_agg.rounds import admission, closing, opening
 from server_agg.rounds.stored import StoredUpdate, on_base
 from server_agg.rounds.uploads import Announcement, UploadBook, UploadRecord, count_request, without_path
@@ -173,7 +173,7 @@ class RoundKeeper:
             except UpdateError as error:
                 late = isinstance(error, LateUpdateError)
                 status = 409 if late or isinstance(error, NotSelectedError) else 422
-                self.uploads.give_up(identifier, "late" if late else "rejected", str(error)[:1000], status, nbytes)
+                self.uploads.give_up(identifier, "late" if late else "rejected", one_line(error), status, nbytes)
                 raise
             path.unlink(missing_ok=True)
             return receipt

@@ -17,6 +17,7 @@ from device_runtime.errors import ServerRefusedError, ServerUnreachableError, Up
 from device_runtime.files import sha256_of_file
 from server_agg.report import read_report
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.rules import RoundRules
 from server_agg.server import AggregationServer, ServerAddressError
 from server_agg.settings import ServerSettings
 from tests.server_agg.workshop import RunningServer, Workshop
@@ -188,8 +189,9 @@ from pathlib import Path
 from device_runtime.manifest import open_artifacts
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.server import serve
+from server_agg.rules import RoundRules
 from server_agg.settings import ServerSettings
-settings = ServerSettings(port=0, clients_per_round=2)
+settings = ServerSettings(port=0, rules=RoundRules(2))
 keeper = RoundKeeper(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
 serve(keeper, settings, lambda url: print(url, flush=True))
 keeper.close()
@@ -228,7 +230,7 @@ def test_a_killed_server_loses_nothing(workshop: Workshop, tmp_path: Path) -> No
                     models.append(client.upload_update(url, workshop.update(2), "phone2").model_sha256)
             finally:
                 process.kill()
-    keeper = RoundKeeper(workshop.artifacts, tmp_path / "calm", ServerSettings(clients_per_round=2))
+    keeper = RoundKeeper(workshop.artifacts, tmp_path / "calm", ServerSettings(rules=RoundRules(2)))
     try:
         server = AggregationServer(keeper, ServerSettings(port=0))
         thread = threading.Thread(target=server.run)

@@ -1,0 +1,76 @@
+"""A network between a phone and the server: it counts bytes, and can drop the connection."""
+
+import contextlib
+import selectors
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Relay:
+    """Relays connections to `target` on loopback. up, down: bytes passed to and from the server so far.
+
+    cuts: for each connection in turn, the bytes from the phone after which it is dropped; None, or none left: never.
+    """
+
+    target: int
+    cuts: list[int | None] = field(default_factory=list)
+    up: int = 0
+    down: int = 0
+    connections: int = 0
+
+    def serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                phone, _ = listener.accept()
+            except OSError:
+                return
+            cut = self.cuts.pop(0) if self.cuts else None
+            self.connections += 1
+            threading.Thread(target=self._relay, args=(phone, cut), daemon=True).start()
+
+    def _relay(self, phone: socket.socket, cut: int | None) -> None:
+        with (
+            phone,
+            socket.create_connection(("127.0.0.1", self.target)) as server,
+            selectors.DefaultSelector() as ready,
+        ):
+            ready.register(phone, selectors.EVENT_READ)
+            ready.register(server, selectors.EVENT_READ)
+            passed = 0
+            while True:
+                for key, _ in ready.select():
+                    source, sink = (phone, server) if key.fileobj is phone else (server, phone)
+                    try:
+                        data = source.recv(1 << 16)
+                    except OSError:
+                        return
+                    if not data:
+                        return
+                    if source is phone:
+                        if cut is not None and passed + len(data) >= cut:
+                            data = data[: cut - passed]
+                        passed += len(data)
+                        self.up += len(data)
+                    else:
+                        self.down += len(data)
+                    with contextlib.suppress(OSError):
+                        sink.sendall(data)
+                    if source is phone and cut is not None and passed >= cut:
+                        return
+
+
+@contextlib.contextmanager
+def relay_to(port: int, cuts: list[int | None] | None = None) -> Iterator[tuple[Relay, str]]:
+    """A relay to `port` and its own URL."""
+    relay = Relay(port, cuts or [])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=relay.serve, args=(listener,))
+        thread.start()
+        try:
+            yield relay, f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()

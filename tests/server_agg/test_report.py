@@ -1,0 +1,168 @@
+"""The ledger against the wire: every byte that a network between phones and server saw is in the report."""
+
+import csv
+import io
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from device_runtime.server_client import current_round, download_model, upload_update
+from server_agg.report import (
+    GIB,
+    MIB,
+    PAPER_GIB_PER_ROUND,
+    PAPER_MIB_PER_PHONE,
+    phones_of,
+    projection,
+    read_report,
+    report_rows,
+)
+from tests.server_agg.relay import Relay, relay_to
+from tests.server_agg.test_app import headers_of, post
+from tests.server_agg.workshop import RunningServer, Workshop
+
+
+@pytest.fixture
+def relay(server: RunningServer) -> Iterator[tuple[Relay, str]]:
+    with relay_to(server.port) as relayed:
+        yield relayed
+
+
+@pytest.fixture
+def http(relay: tuple[Relay, str]) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=relay[1], trust_env=False) as client:
+        yield client
+
+
+def settled(server: RunningServer) -> dict[str, Any]:
+    """The report, once the requests that were answered are counted."""
+    while True:
+        report = read_report(server.state)
+        time.sleep(0.05)
+        server.keeper.ledger.flush()
+        if read_report(server.state) == report:
+            return report
+
+
+def wire_total(totals: dict[str, int], *names: str) -> int:
+    return sum(totals[name] for name in names)
+
+
+def test_every_byte_on_the_wire_is_counted(
+    server: RunningServer, workshop: Workshop, relay: tuple[Relay, str], http: httpx.Client, tmp_path: Path
+) -> None:
+    wire, url = relay
+    full, rows = workshop.update(1), workshop.update(2, codec="rows-f32")
+    size = full.stat().st_size
+    current_round(url)
+    download_model(url, tmp_path / "model", phone="phone1")
+    http.get("/v1/model", headers={"Range": "bytes=0-99"})
+    http.get("/v1/model", headers={"If-None-Match": f'"{workshop.base_sha256}"'})
+    http.head("/v1/model")
+    assert post(http, workshop.update(3, round=7), "phone3").status_code == 409
+    assert post(http, full, "phone1").status_code == 201
+    assert post(http, full, "phone1").status_code == 201  # in one request: sent twice
+    upload_update(url, full, "phone1")  # resumable: found to be there, nothing sent
+    last = upload_update(url, rows, "phone2")
+
+    report = settled(server)
+    totals = report["totals"]
+    assert wire_total(totals, "up_body_bytes", "up_header_bytes") == wire.up
+    assert wire_total(totals, "down_body_bytes", "down_header_bytes") == wire.down
+    assert totals["model_bytes"] == workshop.base_path.stat().st_size + 100
+    kinds = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
+    assert wire_total(totals, *kinds) == totals["up_body_bytes"]
+
+    closed, open_ = report["rounds"]
+    assert (closed["accepted"], closed["repeated"], closed["rejected"], closed["setups"]) == (2, 1, 1, 4)
+    assert (closed["useful_bytes"], closed["retried_bytes"]) == (size + rows.stat().st_size, size)
+    assert closed["rejected_bytes"] == workshop.update(3, round=7).stat().st_size
+    assert closed["codecs"] == {
+        "full-f32": {"updates": 1, "bytes": size},
+        "rows-f32": {"updates": 1, "bytes": rows.stat().st_size},
+    }
+    assert closed["phone_ratio"] == pytest.approx(PAPER_MIB_PER_PHONE * MIB / (closed["useful_bytes"] / 2))
+    assert closed["round_ratio"] == pytest.approx(PAPER_GIB_PER_ROUND * GIB / closed["useful_bytes"])
+    assert closed["model_sha256"] == last.model_sha256 == open_["base_sha256"]
+    assert 0 < closed["seconds_to_model"] <= closed["closed_at"] - closed["opened_at"]
+    assert (open_["accepted"], open_["closed_at"], open_["phone_ratio"]) == (0, None, None)
+    assert report["totals"]["rounds_closed"] == 1
+    assert report["paper"] == {"mib_per_phone": 174.43, "gib_per_round": 1.70}
+
+
+def test_a_dropped_connection_is_counted_as_far_as_it_went(server: RunningServer, workshop: Workshop) -> None:
+    update = workshop.update(1)
+    size = update.stat().st_size
+    # The announcement passes; the first sending is dropped in the middle of the body.
+    with relay_to(server.port, [None, size // 2]) as (wire, url):
+        receipt = upload_update(url, update, "phone1")
+    assert receipt.accepted == 1
+    report = settled(server)
+    (entry,) = report["rounds"]
+    assert entry["up_body_bytes"] + entry["up_header_bytes"] == wire.up
+    assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (size, 0, 2)
+
+
+def test_phones_add_up_to_their_round(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
+    post(http, workshop.update(1), "phone1")
+    post(http, workshop.update(3, round=7), "phone3")
+    http.get("/v1/model", headers={"Phonograd-Phone": "phone9"})
+    (entry,) = settled(server)["rounds"]
+    phones = {str(phone["phone"]): phone for phone in phones_of(server.keeper.ledger, 1)}
+    assert {name: phone["state"] for name, phone in phones.items()} == {
+        "phone1": "accepted", "phone3": "rejected", "phone9": None,
+    }  # fmt: skip
+    for name in ("useful_bytes", "rejected_bytes", "up_header_bytes", "down_body_bytes", "model_bytes", "requests"):
+        assert sum(phone[name] for phone in phones.values()) == entry[name]
+
+
+def test_the_report_over_http_is_the_folders(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
+    update = workshop.update(1)
+    size = update.stat().st_size
+    post(http, update, "phone1")
+    assert http.get("/v1/report").json() == read_report(server.state)
+    answer = http.get("/v1/report.csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    (line,) = csv.DictReader(io.StringIO(answer.text))
+    assert (line["round"], line["accepted"], line["useful_bytes"]) == ("1", "1", str(size))
+    assert line["codecs"] == f"full-f32:1:{size}"
+    (row,) = report_rows(http.get("/v1/report").json())
+    assert (row["updates"], row["model"], row["codecs"], row["seconds"]) == ("1/2", "open", "full-f32 x1", "")
+
+
+def test_a_projection_is_today_s_cost_times_phones_and_rounds(
+    server: RunningServer, workshop: Workshop, http: httpx.Client
+) -> None:
+    assert projection(settled(server), 10, 300) is None
+    post(http, workshop.update(1), "phone1")
+    report = settled(server)
+    totals = report["totals"]
+    projected = projection(report, 10, 300)
+    assert projected is not None
+    assert projected["up_bytes"] == 3000 * (totals["up_body_bytes"] + totals["up_header_bytes"])
+    assert projected["paper_up_bytes"] == round(3000 * PAPER_MIB_PER_PHONE * MIB)
+    assert projected["ratio"] == pytest.approx(projected["paper_up_bytes"] / projected["up_bytes"])
+
+
+def test_a_late_update_is_told_apart(start_server: Callable[..., Any], workshop: Workshop) -> None:
+    with start_server(clients_per_round=1) as server, httpx.Client(base_url=server.url, trust_env=False) as http:
+        assert post(http, workshop.update(1), "phone1").status_code == 201
+        late = post(http, workshop.update(2), "phone2")
+        assert (late.status_code, late.headers["Retry-After"]) == (409, "60")
+        assert "round 1, which is over; round 2 is open" in late.json()["detail"]
+        announced = http.post(
+            "/v1/uploads",
+            headers={**headers_of(b"", "phone3"), "Tus-Resumable": "1.0.0", "Upload-Length": "100"}
+            | {
+                "Upload-Metadata": "base_sha256 "
+                + __import__("base64").b64encode(workshop.base_sha256.encode()).decode()
+            },
+        )
+        assert (announced.status_code, announced.headers["Retry-After"]) == (409, "60")
+        report = settled(server)
+    open_ = report["rounds"][1]
+    assert (open_["late"], open_["late_bytes"]) == (1, workshop.update(2).stat().st_size)
