@@ -6,22 +6,31 @@ folds them again. Memory is one int64 per parameter and a few tiles, whatever th
 """
 
 import hashlib
+import math
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 
-from device_runtime.codecs import Tile
-from device_runtime.errors import WeightsError
-from device_runtime.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec, tile_ranges
+from device_runtime.errors import StorageError, WeightsError
+from device_runtime.tensor_file import Array, TensorFile, tile_ranges
+from server_agg.measuring import (
+    BLOCK_ELEMENTS,
+    NamedTile,
+    TileSource,
+    check_float32,
+    named_tiles,
+    reach_of,
+    threads_for,
+)
+from server_agg.parallel import prefetched, share_out
 
 # One step of the fixed point is 2**-32: an update is off by 1.2e-10 at most, a hundredth of float32's spacing near 0.1.
 FRACTION_BITS = 32
-STEPS_PER_UNIT = 2.0**FRACTION_BITS
 # Sums stay below 2**62, so that adding one more term can't leave int64 before it is refused.
 SUM_LIMIT = 1 << 62
+# A reach is measured in float32 and may be a rounding short of the truth.
+REACH_MARGIN = 1 + 2.0**-22
 
 MAGIC = b"PHGFOLD\x00"
 BYTES_VERSION = 1
@@ -29,77 +38,63 @@ BYTES_VERSION = 1
 HEADER = struct.Struct("<8sII32s32sQQQ")
 
 
-class TileSource(Protocol):
-    """What can be folded: an UpdateFile, or weights in memory."""
-
-    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        """Trained weights of one tensor, (flat start, float32 values); what is not yielded did not move."""
-        ...
-
-
-@dataclass(frozen=True)
-class TrainedWeights:
-    """Trained weights in memory, by name, float32 in the base's shapes; for simulations and tests."""
-
-    weights: Mapping[str, Array]
-
-    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        """All elements, a tile at a time."""
-        del base
-        flat = self.weights[spec.name].reshape(-1)
-        for start, stop in tile_ranges(spec.elements):
-            yield start, flat[start:stop]
-
-
 class Fold:
     """The weighted sum of the updates of one round, relative to its base model.
 
     `base` (all tensors F32) must stay open as long as the fold is used; it is read by position, a tile at a time.
-    `base_sha256` is its hex hash. Not thread-safe. Raises WeightsError for a base that is not float32 throughout.
+    `base_sha256` is its hex hash. `fraction_bits`: one step of the fixed point is 2**-fraction_bits. Not thread-safe.
+    Raises WeightsError for a base that is not float32 throughout.
     """
 
-    def __init__(self, base: TensorFile, base_sha256: str):
-        for spec in base.specs.values():
-            if spec.dtype != "F32":
-                raise WeightsError(f"{base.path}: tensor {spec}: a fold takes F32 models only; export the model again")
+    def __init__(self, base: TensorFile, base_sha256: str, fraction_bits: int = FRACTION_BITS):
+        check_float32(base)
         self.base = base
         self.base_sha256 = base_sha256
         self.updates = 0
         self.total_weight = 0
         self._bound = 0  # no |sum| is larger
+        self._bits = fraction_bits
+        self._steps_per_unit = 2.0**fraction_bits
+        self._spoilt = False
         self._sums = {name: np.zeros(spec.elements, np.int64) for name, spec in base.specs.items()}
-        self._delta = np.empty(TILE_ELEMENTS, np.float64)
-        self._steps = np.empty(TILE_ELEMENTS, np.int64)
 
-    def accumulate(self, update: TileSource, weight: int) -> None:
-        """Add weight x (update - base). `weight` is at least 1 (ValueError otherwise).
+    def accumulate(
+        self, update: TileSource, weight: int, reach: float | None = None, scales: Mapping[str, float] | None = None
+    ) -> None:
+        """Add weight x (update - base), rounded to steps. `weight` is at least 1 (ValueError otherwise).
 
-        Reads the update twice: once to see that it fits, then to add it. Raises WeightsError, with nothing changed, for
-        values that are not finite and for sums that would leave the accumulators.
+        scales: a factor for each tensor's delta; then steps are cut off towards zero, so that no norm grows.
+        reach: no |delta|, scaled, is larger, and all are finite; measured by reading the update once more if None.
+        Raises WeightsError, with nothing changed, for values that are not finite and for sums that would leave the
+        accumulators. An update that cannot be read to its end spoils the fold: it takes and gives nothing more.
         """
         if weight < 1:
             raise ValueError(f"weight is {weight}, expected at least 1")
-        bound = self._bound + weight * self._largest_step(update)
+        if reach is None:
+            reach = reach_of(update, self.base) * max((scales or {}).values(), default=1.0)
+        self._check_whole()
+        bound = self._bound + weight * math.ceil(reach * self._steps_per_unit * REACH_MARGIN)
         _check_room(bound, self.total_weight + weight)
-        for name, start, delta in self._deltas(update):
-            np.multiply(delta, STEPS_PER_UNIT, out=delta)
-            np.rint(delta, out=delta)
-            steps = self._steps[: len(delta)]
-            np.copyto(steps, delta, casting="unsafe")  # whole numbers below 2**62: exact
-            np.multiply(steps, weight, out=steps)
-            sums = self._sums[name][start : start + len(delta)]
-            np.add(sums, steps, out=sums)
+        self._spoilt = True
+        share_out(
+            named_tiles(update, self.base),
+            lambda tiles: self._add(tiles, weight, scales),
+            threads_for(self.base),
+        )
+        self._spoilt = False
         self._bound = bound
         self.total_weight += weight
         self.updates += 1
 
     def merge(self, other: "Fold") -> None:
         """Add another fold of the same base. Raises WeightsError, with nothing changed, for another base or no room."""
-        if (other.base_sha256, other.base.specs) != (self.base_sha256, self.base.specs):
+        if (other.base_sha256, other.base.specs, other._bits) != (self.base_sha256, self.base.specs, self._bits):
             raise WeightsError(
                 f"fold of model {self.base_sha256[:12]}… cannot take in one of model {other.base_sha256[:12]}…; "
                 "merge folds of one round only"
             )
+        self._check_whole()
+        other._check_whole()
         bound = self._bound + other._bound
         _check_room(bound, self.total_weight + other.total_weight)
         for name, sums in self._sums.items():
@@ -108,23 +103,29 @@ class Fold:
         self.total_weight += other.total_weight
         self.updates += other.updates
 
+    def deltas(self, divisor: float | None = None) -> Iterator[Array]:
+        """sum / divisor as fresh float64 tiles in the base's file order; the total weight divides if None is given.
+
+        Exactly 0.0 where no update moved, and everywhere in an empty fold.
+        """
+        self._check_whole()
+        steps = (divisor or self.total_weight or 1) * self._steps_per_unit
+        for name, spec in self.base.specs.items():
+            for start, stop in tile_ranges(spec.elements):
+                yield np.divide(self._sums[name][start:stop], steps)
+
     def finish(self) -> Iterator[Array]:
         """The weighted average of all updates, float32 tiles in the base's file order, ready for `write_tensor_file`.
 
         base + sum / (total weight x 2**32), computed in float64. Elements that no update moved keep the base's bits.
         """
-        divisor = self.total_weight * STEPS_PER_UNIT
+        return prefetched(self._averaged())
+
+    def _averaged(self) -> Generator[Array, None, None]:
+        deltas = self.deltas()
         for name, spec in self.base.specs.items():
-            for start, stop in tile_ranges(spec.elements):
-                tile = self.base.read_range(name, start, stop)
-                sums = self._sums[name][start:stop]
-                moved = sums != 0  # untouched elements keep their bits: -0.0 + 0.0 would be 0.0
-                if moved.any():
-                    delta = self._delta[: stop - start]
-                    np.divide(sums, divisor, out=delta)
-                    np.add(delta, tile, out=delta)
-                    np.copyto(tile, delta, casting="same_kind", where=moved)
-                yield tile
+            for start, _ in tile_ranges(spec.elements):
+                yield moved(self.base, name, start, next(deltas))
 
     def average(self) -> dict[str, Array]:
         """What `finish` streams, as tensors in memory."""
@@ -137,10 +138,11 @@ class Fold:
 
     def to_bytes(self) -> bytes:
         """The fold as bytes: HEADER, then the sums in file order, int64 little endian."""
+        self._check_whole()
         header = HEADER.pack(
             MAGIC,
             BYTES_VERSION,
-            FRACTION_BITS,
+            self._bits,
             bytes.fromhex(self.base_sha256),
             _table_hash(self.base),
             self.updates,
@@ -183,28 +185,40 @@ class Fold:
             )
         self.updates, self.total_weight, self._bound = updates, weight, bound
 
-    def _deltas(self, update: TileSource) -> Iterator[tuple[str, int, Array]]:
-        """(tensor, flat start, float64 update - base) in scratch that the next step overwrites."""
-        for name, spec in self.base.specs.items():
-            for first, values in update.tiles(spec, self.base):
-                for start, stop in tile_ranges(len(values)):  # a codec's tile is one row at least, however long
-                    delta = self._delta[: stop - start]
-                    old = self.base.read_range(name, first + start, first + stop)
-                    np.subtract(values[start:stop], old, out=delta, dtype=np.float64)
-                    yield name, first + start, delta
+    def _add(self, tiles: Iterator[NamedTile], weight: int, scales: Mapping[str, float] | None) -> None:
+        """Add tiles, of which threads that run this beside each other get different ones."""
+        scratch = np.empty(BLOCK_ELEMENTS, np.float64)
+        whole = np.empty(BLOCK_ELEMENTS, np.int64)
+        for name, first, values in tiles:
+            factor = self._steps_per_unit * (1.0 if scales is None else scales[name])
+            for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
+                old = self.base.read_range(name, first + start, first + stop)
+                delta = np.subtract(values[start:stop], old, out=scratch[: stop - start], dtype=np.float64)
+                np.multiply(delta, factor, out=delta)
+                if scales is None:
+                    np.rint(delta, out=delta)
+                steps = whole[: stop - start]
+                np.copyto(steps, delta, casting="unsafe")  # below 2**62; what is behind the point is cut off
+                if weight != 1:
+                    np.multiply(steps, weight, out=steps)
+                sums = self._sums[name][first + start : first + stop]
+                np.add(sums, steps, out=sums)
 
-    def _largest_step(self, update: TileSource) -> int:
-        largest = 0.0
-        for name, start, delta in self._deltas(update):
-            reach = max(float(delta.max()), -float(delta.min()))
-            if not np.isfinite(reach):
-                at = int(np.argmin(np.isfinite(delta)))
-                raise WeightsError(
-                    f"update: tensor {name}: element {start + at} differs from the base by {delta[at]}, "
-                    "expected a finite number"
-                )
-            largest = max(largest, reach)
-        return int(np.rint(largest * STEPS_PER_UNIT))
+    def _check_whole(self) -> None:
+        if self._spoilt:
+            raise StorageError("fold: an update could not be read to its end; fold the round's updates again")
+
+
+def moved(base: TensorFile, name: str, start: int, delta: Array) -> Array:
+    """A float32 tile of base + delta, from element `start` of a tensor; where delta is 0.0 the base keeps its bits.
+
+    `delta` (float64) is used up.
+    """
+    tile = base.read_range(name, start, start + len(delta))
+    moving = delta != 0  # -0.0 + 0.0 would be 0.0
+    np.add(delta, tile, out=delta)
+    np.copyto(tile, delta, casting="same_kind", where=moving)
+    return tile
 
 
 def _check_room(bound: int, total_weight: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from device_runtime.tensor_file import HEADER_CAP_BYTES
 from server_agg.rules import RoundRules
 from server_agg.security.settings import SecuritySettings
-from server_agg.strategies import StrategySettings
+from server_agg.strategies import StrategySettings, strategy_of
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,22 @@ class ServerSettings:
                 f"models_kept is {self.models_kept}, expected at least 1",
             ),
         )
-        for good, message in checks:
+        for good, message in (*checks, *self._checks_of_both()):
             if not good:
                 raise ValueError(message)
+
+    def _checks_of_both(self) -> tuple[tuple[bool, str], ...]:
+        """What rules and strategy must be together."""
+        strategy, phones = strategy_of(self.strategy), self.rules.clients_per_round
+        low, high = strategy.fewest_members, strategy.most_members
+        return (
+            (low <= phones <= high, f"clients_per_round is {phones}, expected {low} to {high} for {strategy.name}"),
+            (
+                not self.strategy.private or self.rules.deadline_seconds is not None,
+                f"deadline_seconds is None, expected a deadline for {strategy.name}: it draws its phones, "
+                "and some will not come",
+            ),
+        )
 
     def upload_limit(self, model_bytes: int) -> int:
         """The largest update for a model file of `model_bytes`."""

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from device_runtime.tensor_file import TensorFile
-from server_agg.rounds import opening
+from server_agg.rounds import drawing, opening
 from server_agg.rounds.stored import StoredUpdate
 from server_agg.settings import ServerSettings
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Ending, Model, Round
-from server_agg.strategies import Aggregation, Strategy, write_model
+from server_agg.strategies import Aggregation, StrategySettings, write_model
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class RoundToClose:
     """A round that is due, its updates, and why it is due."""
 
     round: Round
-    strategy: Strategy
+    strategy: StrategySettings
     aggregation: Aggregation
     updates: Sequence[StoredUpdate]
     ending: Ending
@@ -34,12 +34,15 @@ def close_round(
     """
     model = _new_model(due, folder, ledger, base) if due.updates else None
     result = due.round.base_sha256 if model is None else model.sha256
+    with ledger.reading() as session:  # composing takes a moment, in which nobody else should wait to write
+        epsilon = drawing.epsilon_with(session, due.round)
     with ledger.writing() as session:
         if model is not None and session.get(Model, model.sha256) is None:
             session.add(model)
             session.flush()  # the rounds refer to it
         row = session.get_one(Round, due.round.number)
         row.result_sha256, row.closed_at, row.ending = result, ledger.clock(), due.ending
+        row.epsilon = epsilon
         row.noise_key = None  # from here on nobody can tell the noise from the model
         session.flush()
         opening.add_round(session, ledger.clock(), due.round.number + 1, result, settings)

@@ -21,7 +21,7 @@ from device_runtime.manifest import Artifacts
 from device_runtime.tensor_file import TensorFile
 from device_runtime.update_file import UpdateFile
 from server_agg.refusals import InvalidUpdateError, LateUpdateError, MalformedUpdateError, NotSelectedError, one_line
-from server_agg.rounds import admission, closing, opening
+from server_agg.rounds import admission, closing, drawing, opening
 from server_agg.rounds.stored import StoredUpdate, on_base
 from server_agg.rounds.uploads import Announcement, UploadBook, UploadRecord, count_request, without_path
 from server_agg.rules import RoundRules
@@ -30,7 +30,7 @@ from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Ending, Round, Update
-from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, make_strategy
+from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, strategy_of
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,8 @@ class RoundKeeper:
             for upload in self.uploads.recover():
                 self._settle_pending(upload)
             self._close_if_due()
-            self._aggregated()
+            if self._current.accepted:
+                self._aggregated()  # a stored update that is damaged is found now
         except BaseException:
             self.close()
             raise
@@ -190,6 +191,7 @@ class RoundKeeper:
             log.info("upload of %s expired: %s", upload.phone, upload.reason)
         with self._lock:
             if self._base is not None:
+                self._draw_again()
                 self._try_to_close()
 
     def rollback(self, number: int) -> OpenRound:
@@ -213,7 +215,8 @@ class RoundKeeper:
             accepted = queries.accepted_updates(session, self._round.number)
             models = queries.all_models(session)
         self._rules = RoundRules.from_json(self._round.rules)
-        self._strategy: Strategy = make_strategy(StrategySettings.from_json(self._round.strategy))
+        self._how = StrategySettings.from_json(self._round.strategy)
+        self._strategy: Strategy = strategy_of(self._how)
         self._aggregation: Aggregation | None = None
         if self._base is not None:
             self._base.close()
@@ -230,13 +233,14 @@ class RoundKeeper:
     def _publish(self) -> None:
         with self.ledger.reading() as session:
             accepted = queries.count_updates(session, self._round.number, "accepted")
+            halted = drawing.halted(session, self._round)
         deadline = self._rules.deadline_seconds
         self._standing = admission.Standing(
             number=self._round.number,
             base_sha256=self._round.base_sha256,
             rules=self._rules,
-            samples=self._strategy.samples,
-            halted=opening.halted(self.ledger, self._strategy),
+            samples=self._how.private,
+            halted=halted,
             retry_seconds=self.settings.retry_seconds,
         )
         self._current = OpenRound(
@@ -244,8 +248,8 @@ class RoundKeeper:
             base_sha256=self._round.base_sha256,
             model_bytes=self._open_base().nbytes,
             clients_per_round=self._rules.clients_per_round,
-            strategy=self._strategy.settings.strategy,
-            weighting=self._strategy.settings.weighting,
+            strategy=self._how.strategy,
+            weighting=self._how.weighting,
             accepted=accepted,
             closes_at=None if deadline is None else self._round.opened_at + deadline,
             halted=self._standing.halted,
@@ -372,7 +376,7 @@ class RoundKeeper:
             return
         number = self._round.number
         closing.close_round(
-            closing.RoundToClose(self._round, self._strategy, self._aggregated(), self._stored(), ending),
+            closing.RoundToClose(self._round, self._how, self._aggregated(), self._stored(), ending),
             self.folder,
             self.ledger,
             self._open_base(),
@@ -381,10 +385,18 @@ class RoundKeeper:
         self._stand_at_open_round()
         log.info("round %d closed (%s): model %s", number, ending, self._current.base_sha256[:12])
 
+    def _draw_again(self) -> None:
+        """Draw the phones of a private round that found none enrolled when it opened."""
+        if not self._how.private or self._round.population:
+            return
+        with self.ledger.writing() as session:
+            drawing.draw(session, session.get_one(Round, self._round.number))
+        self._stand_at_open_round()
+
     def _due(self) -> Ending | None:
         """Why the round ends now; None if it does not."""
         accepted, rules = self._current.accepted, self._rules
-        if self._strategy.samples:
+        if self._how.private:
             with self.ledger.reading() as session:
                 drawn = len(queries.selected_phones(session, self._round.number))
             if 0 < drawn == accepted:
@@ -392,6 +404,8 @@ class RoundKeeper:
         elif accepted >= rules.clients_per_round:
             return "full"
         over = self._current.closes_at is not None and self.ledger.clock() >= self._current.closes_at
-        if over and self.current.halted is None and (accepted >= rules.min_clients or self._strategy.samples):
+        enough = accepted >= max(rules.min_clients, self._strategy.fewest_members)
+        # A private round ends in any case: another draw, another chance.
+        if over and self._current.halted is None and (enough or self._how.private):
             return "deadline"
         return None

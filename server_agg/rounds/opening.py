@@ -9,12 +9,13 @@ from sqlalchemy.orm import Session
 from device_runtime.errors import ArtifactsError, StorageError, UpdateError, WeightsError
 from device_runtime.manifest import WEIGHTS, Artifacts
 from device_runtime.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
+from server_agg.privacy.noise import KEY_BYTES
+from server_agg.rounds import drawing
 from server_agg.settings import ServerSettings
 from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Model, Round
-from server_agg.strategies import NOISE_KEY_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +49,12 @@ def add_round(session: Session, now: float, number: int, base_sha256: str, setti
         rules=settings.rules.to_json(),
         strategy=settings.strategy.to_json(),
         population=0,
-        noise_key=secrets.token_bytes(NOISE_KEY_BYTES),
+        noise_key=secrets.token_bytes(KEY_BYTES),
         opened_at=now,
     )
     session.add(round_)
     session.flush()
+    drawing.draw(session, round_)
     return round_
 
 
@@ -135,6 +137,7 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
             return
         if queries.count_updates(session, round_.number, "accepted") == 0:
             round_.rules, round_.strategy = wanted
+            drawing.draw(session, round_)
             return
     log.warning(
         "round %d has updates already and keeps its settings until it closes: %s %s",
@@ -142,7 +145,3 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
         round_.rules,
         round_.strategy,
     )
-
-
-def halted(ledger: Ledger, strategy: object) -> str | None:
-    return None

@@ -11,7 +11,7 @@ from device_runtime.errors import StorageError
 from device_runtime.files import sha256_of_file
 from device_runtime.tensor_file import TensorFile, TensorSpec
 from device_runtime.update_file import UpdateFile
-from server_agg.fold import TileSource
+from server_agg.measuring import TileSource
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Update
 from server_agg.strategies import Aggregation, Member

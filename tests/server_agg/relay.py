@@ -20,6 +20,7 @@ class Relay:
     up: int = 0
     down: int = 0
     connections: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def serve(self, listener: socket.socket) -> None:
         while True:
@@ -30,6 +31,11 @@ class Relay:
             cut = self.cuts.pop(0) if self.cuts else None
             self.connections += 1
             threading.Thread(target=self._relay, args=(phone, cut), daemon=True).start()
+
+    def _count(self, up: int, down: int) -> None:
+        with self._lock:
+            self.up += up
+            self.down += down
 
     def _relay(self, phone: socket.socket, cut: int | None) -> None:
         with (
@@ -53,9 +59,7 @@ class Relay:
                         if cut is not None and passed + len(data) >= cut:
                             data = data[: cut - passed]
                         passed += len(data)
-                        self.up += len(data)
-                    else:
-                        self.down += len(data)
+                    self._count(up=len(data) if source is phone else 0, down=len(data) if source is server else 0)
                     with contextlib.suppress(OSError):
                         sink.sendall(data)
                     if source is phone and cut is not None and passed >= cut:

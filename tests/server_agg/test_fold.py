@@ -16,7 +16,8 @@ from device_runtime.errors import UpdateError, WeightsError
 from device_runtime.model_config import LanguageModelConfig
 from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors, write_tensor_file
 from device_runtime.update_file import UpdateFile
-from server_agg.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold, TrainedWeights
+from server_agg.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
+from server_agg.measuring import TrainedWeights
 from tests.server_agg.workshop import Workshop
 
 SHA = "ab" * 32
@@ -286,7 +287,7 @@ def test_memory_allocated_does_not_grow_with_the_number_of_updates(make_workshop
                 pass
             peaks[count] = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-    assert peaks[40] < peaks[2] + 200_000
+    assert peaks[40] < peaks[2] + 2**21  # two tiles that threads may have in flight, or not
     # Accumulators, the fold's two scratch tiles, and a few float32 tiles in flight.
     assert peaks[40] < 8 * config.parameters + 2 * 8 * 2**18 + 5 * 4 * 2**18
 

@@ -1,0 +1,65 @@
+"""Two threads for work on tiles: NumPy, file reads and hashing let go of the interpreter's lock."""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
+
+# More would not pay: two already keep the memory bus busy, and a server has uploads to receive meanwhile.
+THREADS = min(2, os.cpu_count() or 1)
+# Tiles made before they are asked for: enough that neither side waits at every tile.
+TILES_AHEAD = 4
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def share_out(items: Iterable[T], work: Callable[[Iterator[T]], R], threads: int = THREADS) -> list[R]:
+    """Run `work` in `threads` threads that take from one iterator of `items`; what each returned.
+
+    An item must stay valid while later ones are taken. The first error ends all threads and is raised.
+    """
+    shared = _SharedIterator(items)
+    if threads == 1:
+        return [work(shared)]
+    with ThreadPoolExecutor(threads) as executor:
+        running = [executor.submit(shared.guarded, work) for _ in range(threads)]
+    return [thread.result() for thread in running]
+
+
+class _SharedIterator(Iterator[T]):
+    """An iterator that several threads may take from; ends for all when the work of one fails."""
+
+    def __init__(self, items: Iterable[T]):
+        self._items = iter(items)
+        self._lock = threading.Lock()
+        self._failed = False
+
+    def __next__(self) -> T:
+        with self._lock:
+            if self._failed:
+                raise StopIteration
+            return next(self._items)
+
+    def guarded(self, work: Callable[[Iterator[T]], R]) -> R:
+        try:
+            return work(self)
+        except BaseException:
+            self._failed = True
+            raise
+
+
+def prefetched(items: Generator[T, None, None], ahead: int = TILES_AHEAD) -> Iterator[T]:
+    """The same items in the same order, made in a thread of their own, up to `ahead` before they are asked for."""
+    end = object()
+    with ThreadPoolExecutor(1) as executor:
+        waiting = deque(executor.submit(next, items, end) for _ in range(ahead))
+        try:
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(executor.submit(next, items, end))
+                yield cast(T, item)
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+            items.close()

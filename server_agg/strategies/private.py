@@ -1,0 +1,100 @@
+"""DP-FedAvg and DP-FedSGD (McMahan et al., paper M, Algorithm 1): clipped deltas, a mean of known sensitivity, noise.
+
+The two differ in what the phone does, an epoch or one step; the server's part is the same. Sampling the phones is the
+keeper's (privacy.sampling), and so is the account of epsilon (privacy.accountant).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from device_runtime.tensor_file import Array, TensorFile
+from device_runtime.update_file import UpdateInfo
+from server_agg.fold import FRACTION_BITS, Fold
+from server_agg.measuring import TileSource, norms_of
+from server_agg.privacy.clipping import clip_scales, scaled_reach
+from server_agg.privacy.mechanism import GaussianMean
+from server_agg.privacy.noise import NoiseStream, with_noise
+from server_agg.strategies.base import ANY_NUMBER, NORM, Measures, Member, RoundContext, norms_in
+from server_agg.strategies.settings import StrategySettings
+from server_agg.strategies.weighting import WEIGHT_STEPS, capped_weight
+
+STEPS_PER_UNIT = 2.0**FRACTION_BITS
+
+
+@dataclass(frozen=True)
+class PrivateAveraging:
+    """dp-fedavg and dp-fedsgd. A weight is counted in steps of 2**-20."""
+
+    settings: StrategySettings
+    fewest_members: int = 1
+    most_members: int = ANY_NUMBER
+
+    @property
+    def name(self) -> str:
+        """dp-fedavg or dp-fedsgd."""
+        return self.settings.strategy
+
+    def weight(self, info: UpdateInfo) -> int:
+        """w_k in steps of 2**-20. Raises InvalidUpdateError for more tokens than one phone can have trained."""
+        return capped_weight(self.settings, info)
+
+    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "PrivateMean":
+        """A fold: one int64 a parameter. Raises ValueError for a population below 1 or a key that is not one."""
+        if context.population < 1:
+            raise ValueError(f"population is {context.population}, expected at least 1 enrolled phone")
+        noise = NoiseStream(context.noise_key, context.number, "dp")
+        return PrivateMean(
+            self.settings, Fold(base, base_sha256), mechanism_of(self.settings, context.population), noise
+        )
+
+
+def mechanism_of(settings: StrategySettings, population: int) -> GaussianMean:
+    """The round's mechanism for `population` enrolled phones, N: W = N x mean_weight."""
+    return GaussianMean(
+        clip_norm=settings.clip_norm,
+        estimator=settings.estimator,
+        sampling=settings.sampling,
+        population_weight=population * settings.mean_weight,
+        min_share=settings.min_share,
+        noise_multiplier=settings.noise_multiplier,
+    )
+
+
+class PrivateMean:
+    """Updates clipped, weighted and summed as they come; noise at the close."""
+
+    def __init__(self, settings: StrategySettings, fold: Fold, mechanism: GaussianMean, noise: NoiseStream):
+        self._settings = settings
+        self._fold = fold
+        self._mechanism = mechanism
+        self._noise = noise
+        self._weight = 0  # in steps of 2**-20
+
+    def measure(self, update: TileSource) -> dict[str, float]:
+        """Each tensor's L2 norm. Raises WeightsError for values that are not finite."""
+        return {NORM + name: norm for name, norm in norms_of(update, self._fold.base).items()}
+
+    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+        """Clip, weight, cut off to whole steps of the fold towards zero (no norm grows by it), and fold."""
+        norms = norms_in(measures)
+        share = weight / WEIGHT_STEPS
+        clips = clip_scales(norms, self._settings.clip_norm, self._settings.per_layer)
+        scales = {name: clip * share for name, clip in clips.items()}
+        self._fold.accumulate(update, 1, scaled_reach(norms, scales), scales)
+        self._weight += weight
+
+    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+        """(sum of w x clipped delta + noise) / divisor; the noise in whole steps, as the sum is."""
+        if not members:
+            return self._fold.deltas()
+        # Noise on the sum that is z x sensitivity once divided. For f_f this is z x S, whoever took part.
+        divisor = self._mechanism.divisor(self._weight / WEIGHT_STEPS)
+        spread = self._mechanism.noise_std * divisor * STEPS_PER_UNIT
+        steps = with_noise(
+            self._fold.deltas(1 / STEPS_PER_UNIT),
+            self._fold.base,
+            self._noise,
+            dict.fromkeys(self._fold.base.specs, spread),
+            whole=True,
+        )
+        return (tile / (divisor * STEPS_PER_UNIT) for tile in steps)
