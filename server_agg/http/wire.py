@@ -78,28 +78,42 @@ class WireCounter:
         state = scope.setdefault("state", {})
         wire = state["wire"] = RequestWire()
         connection: ConnectionBytes = state.get("connection") or ConnectionBytes()
-        sent_before, body = connection.sent, 0
+        counted = _Counted(scope, connection)
 
         async def counting(message: Message) -> None:
-            nonlocal body
             await send(message)
-            if message["type"] == "http.response.body" and scope["method"] != "HEAD":
-                body += len(message.get("body", b""))
+            if message["type"] == "http.response.body":
+                counted.body += 0 if scope["method"] == "HEAD" else len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    counted.end()  # now: the application may go on for a while, and the next request be here by then
 
         try:
             await self._app(scope, receive, counting)
         finally:
-            headers = header_bytes(scope)
-            received, connection.received = connection.received, 0
-            self._on_request(
-                wire,
-                WireBytes(
-                    up_headers=headers,
-                    up_body=max(0, received - headers),
-                    down_headers=max(0, connection.sent - sent_before - body),
-                    down_body=body,
-                ),
+            self._on_request(wire, counted.end())
+
+
+class _Counted:
+    """One request's bytes: what its connection carries from here to the first `end`."""
+
+    def __init__(self, scope: Scope, connection: ConnectionBytes):
+        self.body = 0  # of the answer
+        self._headers = header_bytes(scope)
+        self._connection = connection
+        self._sent_before = connection.sent
+        self._bytes: WireBytes | None = None
+
+    def end(self) -> WireBytes:
+        """The bytes up to the first call."""
+        if self._bytes is None:
+            received, self._connection.received = self._connection.received, 0
+            self._bytes = WireBytes(
+                up_headers=self._headers,
+                up_body=max(0, received - self._headers),
+                down_headers=max(0, self._connection.sent - self._sent_before - self.body),
+                down_body=self.body,
             )
+        return self._bytes
 
 
 def wire_of(scope: Scope) -> RequestWire:
