@@ -1,9 +1,10 @@
 """What each round cost in bytes and time, beside paper P's figures; the same document from a server or a folder."""
 
+import contextlib
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session
 from server_agg.rules import RoundRules
 from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import LEDGER, StateFolder
+from server_agg.storage.state_folder import LEDGER, MODELS
 from server_agg.storage.tables import Quality, Round, Traffic, Update
 from server_agg.strategies import StrategySettings
 
@@ -132,7 +133,7 @@ def phones_of(ledger: Ledger, number: int) -> list[dict[str, Any]]:
     return [{"phone": name or None, **entry} for name, entry in sorted(phones.items())]
 
 
-def lineage_of(ledger: Ledger, folder: StateFolder) -> list[dict[str, Any]]:
+def lineage_of(ledger: Ledger, state: Path) -> list[dict[str, Any]]:
     """All models, oldest first: hash, round, parent, bytes, when it was made, whether its file is kept, quality."""
     with ledger.reading() as session:
         quality = _quality(session)
@@ -143,7 +144,7 @@ def lineage_of(ledger: Ledger, folder: StateFolder) -> list[dict[str, Any]]:
                 "parent_sha256": model.parent_sha256,
                 "bytes": model.bytes,
                 "created_at": model.created_at,
-                "kept": folder.model(model.sha256).is_file(),
+                "kept": (state / MODELS / f"{model.sha256}.safetensors").is_file(),
                 "quality": quality[model.sha256],
             }
             for model in queries.all_models(session)
@@ -152,9 +153,27 @@ def lineage_of(ledger: Ledger, folder: StateFolder) -> list[dict[str, Any]]:
 
 def read_report(state: Path) -> dict[str, Any]:
     """The report of a state folder, whether a server uses it or not. Raises StorageError if it holds no ledger."""
+    with _reading(state) as ledger:
+        return report_of(ledger)
+
+
+def read_phones(state: Path, number: int) -> list[dict[str, Any]]:
+    """`phones_of` for a state folder. Raises StorageError if it holds no ledger."""
+    with _reading(state) as ledger:
+        return phones_of(ledger, number)
+
+
+def read_lineage(state: Path) -> list[dict[str, Any]]:
+    """`lineage_of` for a state folder. Raises StorageError if it holds no ledger."""
+    with _reading(state) as ledger:
+        return lineage_of(ledger, state)
+
+
+@contextlib.contextmanager
+def _reading(state: Path) -> Iterator[Ledger]:
     ledger = Ledger(state / LEDGER, create=False)
     try:
-        return report_of(ledger)
+        yield ledger
     finally:
         ledger.close()
 

@@ -18,7 +18,7 @@ from server_agg.http.problems import HANDLERS
 from server_agg.http.uploads import UploadRoutes, phone_of
 from server_agg.http.wire import RequestWire, WireCounter, wire_of
 from server_agg.refusals import RequestError
-from server_agg.report import lineage_of, report_csv, report_of
+from server_agg.report import lineage_of, phones_of, report_csv, report_of
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.security.audit import AuditLog
 from server_agg.security.guard import Guard
@@ -45,6 +45,7 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
         Route("/v1/models/{sha256}", api.model),
         Route("/v1/report", api.report),
         Route("/v1/report.csv", api.report_as_csv),
+        Route("/v1/report/rounds/{number:int}", api.phones),
         Route("/v1/rollback", api.rollback, methods=["POST"]),
         *UploadRoutes(keeper, settings).routes(),
         *admin_routes(registry, audit),
@@ -91,7 +92,8 @@ class _Api:
     async def models(self, request: Request) -> Response:
         """All models with their parents: the lineage."""
         del request
-        return JSONResponse(await run_in_threadpool(lineage_of, self._keeper.ledger, self._keeper.folder))
+        models = await run_in_threadpool(lineage_of, self._keeper.ledger, self._keeper.folder.root)
+        return JSONResponse({"models": models})
 
     async def report(self, request: Request) -> Response:
         del request
@@ -101,6 +103,15 @@ class _Api:
         del request
         document = await run_in_threadpool(self._report)
         return PlainTextResponse(report_csv(document), media_type="text/csv")
+
+    async def phones(self, request: Request) -> Response:
+        """What each phone cost in one round."""
+        number = int(request.path_params["number"])
+        if number > self._keeper.current.round:
+            raise RequestError(404, f"round {number} is not here; round {self._keeper.current.round} is the open one")
+        await run_in_threadpool(self._keeper.ledger.flush)
+        phones = await run_in_threadpool(phones_of, self._keeper.ledger, number)
+        return JSONResponse({"round": number, "phones": phones})
 
     async def rollback(self, request: Request) -> Response:
         """Go back to the model of ?round=N."""

@@ -18,6 +18,7 @@ ACCESS: Mapping[str, Access] = {
     "/v1/uploads": "phone",
     "/v1/uploads/{id}": "phone",
     "/v1/models": "admin",
+    "/v1/report/rounds/{number:int}": "admin",
     "/v1/rollback": "admin",
     "/v1/report": "admin",
     "/v1/report.csv": "admin",

@@ -22,6 +22,7 @@ from device_runtime.files import atomic_file, storage_errors, sync_folder
 
 COPY_CHUNK_BYTES = 1 << 20
 LEDGER = "ledger.sqlite"
+MODELS = "models"
 
 
 class StateFolder:
@@ -30,7 +31,7 @@ class StateFolder:
     def __init__(self, root: Path):
         self.root = root
         self.ledger = root / LEDGER
-        self.models = root / "models"
+        self.models = root / MODELS
         self.optimizers = root / "optimizers"
         self.updates = root / "updates"
         self.uploads = root / "incoming"

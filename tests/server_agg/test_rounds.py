@@ -361,7 +361,7 @@ def test_keeps_the_newest_models_only(workshop: Workshop, tmp_path: Path) -> Non
             base = keeper.folder.model(keeper.current.base_sha256)
             made.append(str(send(keeper, workshop.update(number, round=number, base=base), "a").model_sha256))
         assert files(state / "models") == {f"{sha256}.safetensors" for sha256 in made[-2:]}
-        models = lineage_of(keeper.ledger, keeper.folder)
+        models = lineage_of(keeper.ledger, state)
         assert [model["sha256"] for model in models] == made
         assert [model["parent_sha256"] for model in models] == [None, *made[:-1]]
         assert [model["kept"] for model in models] == [False, False, True, True]

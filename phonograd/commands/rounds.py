@@ -1,0 +1,133 @@
+"""`phonograd rounds`, `models` and `rollback`: what a server has done, and undoing it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from device_runtime.server_client import Connection
+from phonograd.connecting import connection_options
+from phonograd.console import Console, output_options
+
+PATH = click.Path(path_type=Path)
+state_option = click.option("--state", type=PATH, help="Read a state folder, whether a server runs on it or not.")
+
+
+@click.command()
+@connection_options(required=False)
+@state_option
+@click.option("--round", "number", type=click.IntRange(1), help="What each phone cost in this round.")
+@click.option("--csv", "as_csv", is_flag=True, help="The rounds as CSV on stdout, every figure.")
+@click.option("--project", type=click.IntRange(1), nargs=2, metavar="PHONES ROUNDS", help="So many phones a round.")
+@output_options
+def rounds(
+    console: Console,
+    connection: Connection | None,
+    state: Path | None,
+    number: int | None,
+    as_csv: bool,
+    project: tuple[int, int] | None,
+) -> None:
+    """Report rounds and the bytes each one cost, beside paper P's.
+
+    useful: what counted; retried: sent again or lost on the way; refused: of updates that were not taken; setups:
+    requests that began or resumed an upload. --project says what many phones and rounds would cost at today's rate.
+    """
+    from device_runtime.server_client import ask
+    from device_runtime.server_client import report as ask_server
+    from server_agg.report import projection, read_phones, read_report, report_csv, report_rows
+
+    if number is not None:
+        phones = _either(
+            connection,
+            state,
+            lambda server: ask(server, "GET", f"/v1/report/rounds/{number}")["phones"],
+            lambda folder: read_phones(folder, number),
+        )
+        console.result(phones, (f"Round {number}", phones))
+        return
+    report = _either(connection, state, ask_server, read_report)
+    if as_csv:
+        click.echo(report_csv(report), nl=False)
+        return
+    tables = [("Rounds", report_rows(report)), ("Totals", _rows("total", report["totals"]))]
+    if project is not None:
+        projected = projection(report, *project)
+        if projected is None:
+            raise click.UsageError("--project: no update has been accepted yet; there is nothing to go by")
+        report = {**report, "projection": projected}
+        tables.append((f"{project[0]} phones a round, {project[1]} rounds", _rows("projected", projected)))
+    console.result(report, *tables)
+
+
+@click.command()
+@connection_options(required=False)
+@state_option
+@click.option("--fetch", metavar="SHA256", help="Fetch this model, by its hash or the beginning of it (--server).")
+@click.option("--out", type=PATH, help="Where --fetch puts it.")
+@output_options
+def models(
+    console: Console, connection: Connection | None, state: Path | None, fetch: str | None, out: Path | None
+) -> None:
+    """List models and their lineage; fetch any of them back."""
+    from device_runtime.server_client import ask, download_model
+    from server_agg.report import read_lineage
+
+    listed = _either(connection, state, lambda server: ask(server, "GET", "/v1/models")["models"], read_lineage)
+    if fetch is None:
+        console.result(listed, ("Models", [_model_row(model) for model in listed]))
+        return
+    if connection is None or out is None:
+        raise click.UsageError("--fetch: --server URL and --out FILE expected beside it")
+    found = [model["sha256"] for model in listed if model["sha256"].startswith(fetch)]
+    if len(found) != 1:
+        raise click.UsageError(f"--fetch {fetch}: the beginning of one model's hash expected, {len(found)} fit")
+    fetched = download_model(connection, out, sha256=found[0])
+    document = {"model": str(out), "sha256": fetched.sha256, "bytes": fetched.nbytes}
+    console.result(document, ("Fetched", [document]))
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(0))
+@connection_options(required=True)
+@output_options
+def rollback(console: Console, number: int, connection: Connection) -> None:
+    """Go back to the model that round NUMBER ended with (0: the exported one).
+
+    The open round ends without a result, its updates are discarded, and the next round begins on that model.
+    """
+    from device_runtime.server_client import ask
+
+    document = ask(connection, "POST", f"/v1/rollback?round={number}")
+    console.result(document, ("Open round", _rows("figure", document)))
+
+
+def _either(
+    connection: Connection | None,
+    state: Path | None,
+    ask_server: Callable[[Connection], Any],
+    read_folder: Callable[[Path], Any],
+) -> Any:
+    """Ask the server or read the folder, whichever was given."""
+    if connection is not None and state is None:
+        return ask_server(connection)
+    if state is not None and connection is None:
+        return read_folder(state)
+    raise click.UsageError("give --server URL or --state DIR: one of the two")
+
+
+def _rows(title: str, document: dict[str, Any]) -> list[dict[str, object]]:
+    return [{title: key, "value": value} for key, value in document.items() if key != "codecs"]
+
+
+def _model_row(model: dict[str, Any]) -> dict[str, object]:
+    quality = ", ".join(f"{metric} {value:.4g}" for metric, value in model["quality"].items())
+    return {
+        "round": model["round"],
+        "model": model["sha256"][:12],
+        "parent": (model["parent_sha256"] or "")[:12],
+        "bytes": model["bytes"],
+        "kept": model["kept"],
+        "quality": quality,
+    }

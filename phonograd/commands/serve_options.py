@@ -1,0 +1,125 @@
+"""The options of `phonograd serve`, made from the settings' own fields: one place declares a default."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+
+from server_agg.rules import Late, RoundRules
+from server_agg.security.settings import Auth, SecuritySettings
+from server_agg.settings import ServerSettings
+from server_agg.strategies import STRATEGIES, WEIGHTINGS, StrategySettings
+from server_agg.strategies.settings import ESTIMATORS, NORMS, SERVER_OPTIMIZERS
+
+Settings = TypeVar("Settings")
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+CHOICES: Mapping[str, Sequence[str]] = {
+    "late": get_args(Late),
+    "auth": get_args(Auth),
+    "strategy": STRATEGIES,
+    "weighting": WEIGHTINGS,
+    "server_optimizer": SERVER_OPTIMIZERS,
+    "attention_norm": NORMS,
+    "estimator": ESTIMATORS,
+}
+SERVER = {
+    "host": "Where to listen; off loopback, phones must show tokens.",
+    "port": "0: a free one.",
+    "max_upload_bytes": "Largest update.  [default: twice the model]",
+    "idle_seconds": "A silent connection is given up after this.",
+    "expire_seconds": "An unfinished upload is kept this long.",
+    "retry_seconds": "What a phone without a place is told to wait.",
+    "models_kept": "Models kept on disk, the newest.  [default: all]",
+}
+RULES = {
+    "clients_per_round": "Accepted updates that close a round.",
+    "min_clients": "The fewest that a deadline closes it with.",
+    "max_clients": "The most phones that take part at once: over-selection.  [default: no limit]",
+    "deadline_seconds": "A round also closes this long after it opened.  [default: never]",
+    "late": "What becomes of updates of a round that is over.",
+}
+SECURITY = {
+    "auth": "Who must show a token; auto: everyone, unless the server listens on loopback.",
+    "tls_cert": "PEM certificate: serve https.",
+    "tls_key": "Its PEM key, if it is in a file of its own.",
+    "requests_per_second": "Of each phone; --burst of them at once.",
+    "burst": "Requests at once.",
+    "concurrent_per_phone": "Requests that a phone may have open at once.",
+}
+STRATEGY = {
+    "strategy": "How updates become the next model (docs/strategies.md).",
+    "weighting": "What an update weighs in the average; paper P: equal.",
+    "max_tokens": "The most tokens an update may claim.",
+    "server_optimizer": "What turns the averaged delta into a step.",
+    "server_lr": "Server optimiser's learning rate.",
+    "momentum": "Of --server-optimizer momentum.",
+    "beta1": "Of --server-optimizer adam.",
+    "beta2": "Of --server-optimizer adam.",
+    "adam_epsilon": "Of --server-optimizer adam.",
+    "attention_step": "fedatt: paper J's epsilon.",
+    "attention_norm": "fedatt: p of the distance.",
+    "attention_noise": "fedatt: beta x sigma.",
+    "trim_share": "trimmed-mean: dropped at each end.",
+    "krum_byzantine": "multi-krum: hostile updates withstood.",
+    "krum_selected": "multi-krum: updates averaged; 0: all but those.",
+    "norm_bound": "norm-bound: largest L2 norm of a delta.",
+    "clip_norm": "dp: S, largest L2 norm of a delta.",
+    "per_layer": "dp: clip each tensor to S/sqrt(m).",
+    "estimator": "dp: f_f or f_c of paper M.",
+    "min_share": "dp, clipped: W_min / W.",
+    "noise_multiplier": "dp: z.",
+    "sampling": "dp: q, each phone's probability to be drawn.",
+    "token_cap": "dp: tokens of a phone of weight 1.  [default: all weigh 1]",
+    "mean_weight": "dp: W / N.",
+    "delta": "dp: delta of the guarantee.",
+    "epsilon_budget": "dp: no round past this epsilon.  [default: no limit]",
+}
+
+
+def serve_options(command: Callable[..., None]) -> Callable[..., None]:
+    """All of them; what the command gets by name goes through `settings_from`."""
+    parts: Sequence[tuple[type, Mapping[str, str]]] = (
+        (StrategySettings, STRATEGY),
+        (SecuritySettings, SECURITY),
+        (RoundRules, RULES),
+        (ServerSettings, SERVER),
+    )
+    for kind, helps in parts:
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        for name, text in reversed(list(helps.items())):
+            command = _option(fields[name], text)(command)
+    return command
+
+
+def settings_from(options: Mapping[str, Any]) -> ServerSettings:
+    """The settings that the options make. Raises click.UsageError for a value out of range."""
+    if options["tls_key"] is not None and options["tls_cert"] is None:
+        raise click.UsageError("--tls-key: --tls-cert expected beside it")
+    try:
+        return ServerSettings(
+            **{name: options[name] for name in SERVER},
+            rules=_taken(RoundRules, RULES, options),
+            strategy=_taken(StrategySettings, STRATEGY, options),
+            security=_taken(SecuritySettings, SECURITY, options),
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _taken(kind: type[Settings], names: Mapping[str, str], options: Mapping[str, Any]) -> Settings:
+    return kind(**{name: options[name] for name in names})
+
+
+def _option(field: dataclasses.Field[Any], text: str) -> Decorator:
+    flag = f"--{field.name.replace('_', '-')}"
+    if field.name in CHOICES:
+        choice = click.Choice(list(CHOICES[field.name]))
+        return click.option(flag, type=choice, default=field.default, show_default=True, help=text)
+    kinds = [kind for kind in get_args(field.type) or (field.type,) if kind is not type(None)]
+    if kinds == [bool]:
+        return click.option(flag, is_flag=True, default=field.default, help=text)
+    kind: Any = click.Path(path_type=Path) if kinds == [Path] else kinds[0]
+    return click.option(flag, type=kind, default=field.default, show_default=field.default is not None, help=text)
