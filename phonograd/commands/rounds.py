@@ -8,7 +8,7 @@ import click
 
 from device_runtime.server_client import Connection
 from phonograd.connecting import connection_options
-from phonograd.console import Console, output_options
+from phonograd.console import Console, Rows, output_options
 
 PATH = click.Path(path_type=Path)
 state_option = click.option("--state", type=PATH, help="Read a state folder, whether a server runs on it or not.")
@@ -51,7 +51,7 @@ def rounds(
     if as_csv:
         click.echo(report_csv(report), nl=False)
         return
-    tables = [("Rounds", report_rows(report)), ("Totals", _rows("total", report["totals"]))]
+    tables: list[tuple[str, Rows]] = [("Rounds", report_rows(report)), ("Totals", _rows("total", report["totals"]))]
     if project is not None:
         projected = projection(report, *project)
         if projected is None:
