@@ -31,6 +31,10 @@ FRACTION_BITS = 32
 SUM_LIMIT = 1 << 62
 # A reach is measured in float32 and may be a rounding short of the truth.
 REACH_MARGIN = 1 + 2.0**-22
+# Products below this can become integers by adding SHIFT, see _times.
+SMALL_STEPS = 2.0**50
+SHIFT = 1.5 * 2.0**52
+SHIFT_BITS = int(np.float64(SHIFT).view(np.int64))
 
 MAGIC = b"PHGFOLD\x00"
 BYTES_VERSION = 1
@@ -78,7 +82,7 @@ class Fold:
         self._spoilt = True
         share_out(
             named_tiles(update, self.base),
-            lambda tiles: self._add(tiles, weight, scales),
+            lambda tiles: self._add(tiles, weight, reach, scales),
             threads_for(self.base),
         )
         self._spoilt = False
@@ -185,28 +189,37 @@ class Fold:
             )
         self.updates, self.total_weight, self._bound = updates, weight, bound
 
-    def _add(self, tiles: Iterator[NamedTile], weight: int, scales: Mapping[str, float] | None) -> None:
+    def _add(self, tiles: Iterator[NamedTile], weight: int, reach: float, scales: Mapping[str, float] | None) -> None:
         """Add tiles, of which threads that run this beside each other get different ones."""
-        scratch = np.empty(BLOCK_ELEMENTS, np.float64)
-        whole = np.empty(BLOCK_ELEMENTS, np.int64)
+        to_whole = np.rint if scales is None else np.trunc
+        small = reach * self._steps_per_unit * weight < SMALL_STEPS
+        scratch = np.empty((3, BLOCK_ELEMENTS), np.float64)
         for name, first, values in tiles:
             factor = self._steps_per_unit * (1.0 if scales is None else scales[name])
             for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
-                old = self.base.read_range(name, first + start, first + stop)
-                delta = np.subtract(values[start:stop], old, out=scratch[: stop - start], dtype=np.float64)
+                delta, old, whole = scratch[:, : stop - start]
+                np.copyto(delta, values[start:stop])  # faster than a difference that casts on the way
+                np.copyto(old, self.base.read_range(name, first + start, first + stop))
+                np.subtract(delta, old, out=delta)
                 np.multiply(delta, factor, out=delta)
-                if scales is None:
-                    np.rint(delta, out=delta)
-                steps = whole[: stop - start]
-                np.copyto(steps, delta, casting="unsafe")  # below 2**62; what is behind the point is cut off
-                if weight != 1:
-                    np.multiply(steps, weight, out=steps)
+                to_whole(delta, out=delta)
+                steps = _times(delta, weight, small, out=whole.view(np.int64))
                 sums = self._sums[name][first + start : first + stop]
                 np.add(sums, steps, out=sums)
 
     def _check_whole(self) -> None:
         if self._spoilt:
             raise StorageError("fold: an update could not be read to its end; fold the round's updates again")
+
+
+def _times(steps: Array, weight: int, small: bool, out: Array) -> Array:
+    """Whole float64 `steps` times weight as int64; exact. `steps` is used up."""
+    if small:  # vectors can add, but not convert: 1.5 x 2**52 + n holds n in its low bits
+        np.multiply(steps, weight, out=steps)
+        np.add(steps, SHIFT, out=steps)
+        return np.subtract(steps.view(np.int64), SHIFT_BITS, out=out)
+    np.copyto(out, steps, casting="unsafe")
+    return np.multiply(out, weight, out=out)
 
 
 def moved(base: TensorFile, name: str, start: int, delta: Array) -> Array:

@@ -17,7 +17,7 @@ from device_runtime.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorS
 from server_agg.parallel import THREADS, share_out
 
 # Elements worked on at a time: float64 and int64 scratch of this many stay in a core's second-level cache.
-BLOCK_ELEMENTS = 1 << 15
+BLOCK_ELEMENTS = 1 << 16
 
 # An update further than this from its base is not a trained model: 2**30, where a fold's accumulators end too.
 REACH_LIMIT = 2.0**30

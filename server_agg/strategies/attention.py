@@ -25,7 +25,7 @@ class FedAtt:
     """Attentive aggregation; weights by tokens are checked but not used."""
 
     settings: StrategySettings
-    name: str = "fedatt"
+    samples: bool = False
     fewest_members: int = 1
     most_members: int = ANY_NUMBER
 

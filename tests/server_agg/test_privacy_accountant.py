@@ -1,0 +1,93 @@
+"""Epsilon against dp-accounting's own figures, budgets, and Poisson sampling."""
+
+import math
+import sys
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from device_runtime.errors import MissingExtraError
+from server_agg.privacy.accountant import PrivateRounds, require_accounting, spent, would_exceed
+from server_agg.privacy.sampling import sample
+
+# Paper M, table 2's large population: N = 763,430 phones, 5,000 expected a round, z = 1, delta = 1e-9.
+PAPER_ROUNDS = PrivateRounds(sampling=5000 / 763_430, noise_multiplier=1.0, count=5000)
+PAPER_DELTA = 1e-9
+PAPER_EPSILON = 4.634  # what the paper's moments accountant gives for 4,980 of them
+
+
+def test_the_papers_setting_costs_what_dp_accounting_says() -> None:
+    event = dp_accounting.SelfComposedDpEvent(
+        dp_accounting.PoissonSampledDpEvent(5000 / 763_430, dp_accounting.GaussianDpEvent(1.0)), 5000
+    )
+    found = spent([PAPER_ROUNDS], PAPER_DELTA)
+    assert found.epsilon == PLDAccountant().compose(event).get_epsilon(PAPER_DELTA)
+    assert found.epsilon_rdp == RdpAccountant().compose(event).get_epsilon(PAPER_DELTA)
+    assert found.epsilon == pytest.approx(3.899, abs=5e-3)
+    assert found.epsilon_rdp == pytest.approx(4.183, abs=5e-3)
+    assert found.epsilon < found.epsilon_rdp < PAPER_EPSILON, "tighter accounts of the same mechanism"
+    assert (found.rounds, found.delta) == (5000, PAPER_DELTA)
+
+
+def test_rounds_add_up_however_they_are_listed() -> None:
+    one = PrivateRounds(0.01, 1.0)
+    together = spent([PrivateRounds(0.01, 1.0, 6)], 1e-6)
+    assert spent([one] * 6, 1e-6) == together
+    assert spent([one, PrivateRounds(0.01, 1.0, 5)], 1e-6) == together
+    mixed = [PrivateRounds(0.01, 1.0, 3), PrivateRounds(0.02, 2.0, 2)]
+    assert spent(mixed, 1e-6) == spent(mixed[::-1], 1e-6)
+
+
+def test_a_round_in_which_all_take_part_is_the_plain_gaussian_mechanism() -> None:
+    """Balle and Wang 2018, theorem 8: delta of N(0, z^2), sensitivity 1; PLD is tight up to its grid."""
+    epsilon = spent([PrivateRounds(1.0, 1.0)], 1e-6).epsilon
+
+    def phi(x: float) -> float:
+        return 0.5 * math.erfc(-x / math.sqrt(2))
+
+    exact_delta = phi(0.5 - epsilon) - math.exp(epsilon) * phi(-0.5 - epsilon)
+    assert exact_delta == pytest.approx(1e-6, rel=2e-3)
+
+
+def test_nothing_spent_and_nothing_hidden() -> None:
+    assert spent([], 1e-9).epsilon == spent([], 1e-9).epsilon_rdp == 0.0
+    assert spent([PrivateRounds(0.01, 0.0)], 1e-9).epsilon == math.inf
+
+
+def test_a_round_that_would_pass_the_budget_is_seen_before() -> None:
+    one = PrivateRounds(0.05, 1.0)
+    three = spent([PrivateRounds(0.05, 1.0, 3)], 1e-6).epsilon
+    assert not would_exceed([one] * 2, one, 1e-6, three)
+    assert would_exceed([one] * 3, one, 1e-6, three)
+    assert would_exceed([one] * 2, one, 1e-6, math.nextafter(three, 0))
+    assert not would_exceed([one] * 1000, one, 1e-6, None)
+
+
+def test_without_dp_accounting_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    for asked in (require_accounting, lambda: spent([PrivateRounds(0.3, 1.1)], 1e-6)):
+        with pytest.raises(MissingExtraError, match=r"dp-accounting; install it with: pip install 'phonograd\[dp\]'"):
+            asked()
+
+
+def test_sampling_takes_each_with_its_probability() -> None:
+    names = [f"phone{number:05}" for number in range(20_000)]
+    taken = sample(names, 0.3)
+    assert taken == sorted(set(taken))
+    assert set(taken) <= set(names)
+    # Binomial: 6 deviations either side, wrong once in 5e8 draws (the source cannot be seeded).
+    assert abs(len(taken) - 6000) < 6 * math.sqrt(20_000 * 0.3 * 0.7)
+    again = sample(names, 0.3)
+    overlap = len(set(taken) & set(again))
+    assert abs(overlap - 1800) < 6 * math.sqrt(20_000 * 0.09 * 0.91), "independent of the round before"
+
+
+def test_sampling_everyone_and_hardly_anyone() -> None:
+    assert sample(["b", "a"], 1.0) == ["a", "b"]
+    assert sample([], 0.5) == []
+    assert sample(["a"] * 100, 1e-9) == []
+    for bad in (0.0, -1.0, 1.5, math.nan):
+        with pytest.raises(ValueError, match="sampling is"):
+            sample(["a"], bad)

@@ -1,0 +1,184 @@
+"""What holds for every strategy: order, restarts, splitting into tiles, what is refused, empty rounds, memory."""
+
+import dataclasses
+import gc
+import random
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from device_runtime.codecs import Tile
+from device_runtime.errors import StorageError, WeightsError
+from device_runtime.tensor_file import TILE_ELEMENTS, TensorFile, TensorSpec
+from device_runtime.update_file import UpdateInfo
+from server_agg.measuring import TileSource, TrainedWeights
+from server_agg.refusals import InvalidUpdateError
+from server_agg.strategies import STRATEGIES, RoundContext, StrategySettings, make_strategy, strategy_named
+from server_agg.strategies.streams import BLOCK_ELEMENTS
+from tests.server_agg.rounds_of_updates import CONTEXT, SHA, Round, Sparse, all_bits, averaged, model, trained
+
+EVERY = [
+    *(StrategySettings(strategy=name) for name in STRATEGIES),
+    StrategySettings(strategy="fedavg", weighting="equal"),
+    StrategySettings(strategy="fedatt", attention_norm="1", attention_noise=0.1),
+    StrategySettings(strategy="dp-fedavg", estimator="clipped", per_layer=True, token_cap=150),
+    StrategySettings(strategy="norm-bound", norm_bound=0.05),
+]
+every_strategy = pytest.mark.parametrize("settings", EVERY, ids=lambda settings: settings.strategy)
+
+
+@every_strategy
+def test_order_and_restart_do_not_change_a_bit(settings: StrategySettings) -> None:
+    with model() as base:
+        updates = [(Sparse(trained(base, seed)), 37 * seed) for seed in range(1, 8)]
+        first = Round(base, settings)
+        for number, (update, tokens) in enumerate(updates):
+            first.take(update, tokens, sha256=f"{number:064x}")
+        shuffled = first.members[:]
+        random.Random(1).shuffle(shuffled)
+        assert shuffled != first.members
+
+        # After a restart: a new aggregation, the kept weights and measures, another order, other members' order.
+        second = Round(base, settings)
+        for member in shuffled:
+            with member.open() as update:
+                second.aggregation.add(update, member.weight, member.measures)
+        result = all_bits(first.result())
+        assert all_bits(second.result(shuffled)) == result
+        assert all_bits(first.result(shuffled)) == result, "closing twice gives the same, noise too"
+        assert any(result)
+
+
+@every_strategy
+def test_how_a_codec_cuts_tiles_does_not_matter(settings: StrategySettings) -> None:
+    with model() as base:
+        weights = [trained(base, seed) for seed in range(1, 8)]
+        for array in weights[0].values():
+            array[...] = 0.5
+        for tile in (1, 4, 1000):
+            cut = Round(base, settings)
+            whole = Round(base, settings)
+            for update in weights:
+                cut.take(Sparse(update, tile))
+                whole.take(TrainedWeights(update))
+            for name, found in cut.result().items():
+                np.testing.assert_allclose(found, whole.result()[name], rtol=1e-9, atol=1e-12)
+
+
+@every_strategy
+def test_a_round_without_updates_moves_nothing(settings: StrategySettings) -> None:
+    with model() as base:
+        assert not any(all_bits(averaged(base, settings, [])))
+
+
+@pytest.mark.parametrize("settings", [s for s in EVERY if not s.private and not s.attention_noise], ids=str)
+def test_what_no_update_moved_is_exactly_zero(settings: StrategySettings) -> None:
+    with model() as base:
+        updates = [trained(base, seed) for seed in range(1, 8)]
+        for update in updates:
+            update["kernel"] = base.read("kernel")
+        result = averaged(base, settings, updates)
+    assert not any(result["kernel"].tobytes())
+    assert result["bias"].any()
+
+
+@every_strategy
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_refused(settings: StrategySettings, bad: float) -> None:
+    with model() as base:
+        evil = trained(base, 1)
+        evil["bias"][9] = bad
+        with pytest.raises(WeightsError, match="tensor bias: element 9 differs from the base by .*, expected"):
+            Round(base, settings).take(TrainedWeights(evil))
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedsgd", "median", "trimmed-mean", "multi-krum", "fedatt"])
+def test_updates_far_from_the_base_are_refused(strategy: str) -> None:
+    with model() as base:
+        far = trained(base, 1)
+        far["bias"][9] = 2.0**31
+        with pytest.raises(WeightsError, match=r"update: .*differ.* expected"):
+            Round(base, StrategySettings(strategy=strategy)).take(TrainedWeights(far))
+
+
+@every_strategy
+def test_claims_of_too_many_tokens_are_refused(settings: StrategySettings) -> None:
+    strategy = make_strategy(dataclasses.replace(settings, max_tokens=1000))
+    assert strategy.weight(UpdateInfo(SHA, 1, 1000, "full-f32", 0)) >= 1
+    with pytest.raises(InvalidUpdateError, match="claims 1001 tokens, at most 1000"):
+        strategy.weight(UpdateInfo(SHA, 1, 1001, "full-f32", 0))
+
+
+def test_names_and_sizes_of_rounds() -> None:
+    for settings in EVERY:
+        assert make_strategy(settings).settings == settings
+        assert 1 <= make_strategy(settings).fewest_members <= make_strategy(settings).most_members
+    assert make_strategy(StrategySettings(strategy="multi-krum", krum_byzantine=2)).fewest_members == 7
+    assert strategy_named("median", "equal", 5).settings.strategy == "median"
+
+
+def test_a_fold_that_could_not_read_an_update_gives_nothing_more() -> None:
+    class Broken(TrainedWeights):
+        def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+            yield from super().tiles(spec, base)
+            raise OSError("the disk is gone")
+
+    with model() as base:
+        round_ = Round(base, StrategySettings())
+        good = round_.take(TrainedWeights(trained(base, 1)))
+        with pytest.raises(OSError, match="the disk is gone"):
+            round_.aggregation.add(Broken(trained(base, 2)), 1, good.measures)
+        with pytest.raises(StorageError, match="could not be read to its end; fold the round's updates again"):
+            round_.result()
+        with pytest.raises(StorageError, match="fold the round's updates again"):
+            round_.aggregation.add(TrainedWeights(trained(base, 1)), 1, good.measures)
+
+
+def test_private_strategies_want_a_key_and_phones() -> None:
+    settings = StrategySettings(strategy="dp-fedavg")
+    with model() as base:
+        with pytest.raises(ValueError, match="noise_key has 0 bytes, expected 32"):
+            make_strategy(settings).begin(base, SHA, RoundContext(1, population=5))
+        with pytest.raises(ValueError, match="population is 0, expected at least 1"):
+            make_strategy(settings).begin(base, SHA, RoundContext(1, CONTEXT.noise_key))
+
+
+class Copies(TrainedWeights):
+    """Tiles in memory of their own, as a file gives them."""
+
+    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+        return ((start, values.copy()) for start, values in super().tiles(spec, base))
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedatt", "median", "multi-krum", "dp-fedavg", "norm-bound"])
+def test_memory_does_not_grow_with_the_number_of_phones(strategy: str) -> None:
+    shapes = {"matrix": (3000, 300), "vector": (5,)}
+    rng = np.random.default_rng(1)
+    weights = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    elements = sum(array.size for array in weights.values())
+    peaks = {}
+    with model(weights) as base:
+        update = Copies({name: array + np.float32(0.01) for name, array in weights.items()})
+        for count in (5, 40):
+            peaks[count] = peak_bytes(base, StrategySettings(strategy=strategy), update, count)
+    if strategy in {"median", "multi-krum"}:  # no fold, but a tile of each update, and blocks of 16 MiB whatever K
+        assert peaks[40] < peaks[5] + 35 * 4 * TILE_ELEMENTS + 2**22
+        assert peaks[40] < 40 * 4 * TILE_ELEMENTS + 4 * 8 * BLOCK_ELEMENTS
+    else:
+        assert peaks[40] < peaks[5] + 2**21
+        assert peaks[40] < 8 * elements + 14 * 2**20
+
+
+def peak_bytes(base: TensorFile, settings: StrategySettings, update: TileSource, count: int) -> int:
+    gc.collect()
+    tracemalloc.start()
+    round_ = Round(base, settings)
+    for _ in range(count):
+        round_.take(update)
+    for _ in round_.aggregation.deltas(round_.members):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
