@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from device_runtime.codecs import CODECS
 from device_runtime.errors import StorageError
 from device_runtime.tensor_file import load_tensors, save_tensors
 from server_agg.http.receiving import WRITE_BYTES
@@ -79,7 +80,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Cl
         "clients_per_round": 2,
         "weighting": "tokens",
         "accepted": 0,
-        "codecs": ["full-f32", "rows-f32"],
+        "codecs": list(CODECS),
     }
     model = http.get(first["model_url"])
     assert model.content == workshop.base_path.read_bytes()
