@@ -7,7 +7,8 @@ from types import TracebackType
 
 import numpy as np
 
-from device_runtime.codecs import Codec, Tile, codec_named
+from device_runtime.codecs import Codec, Parts, Tile, codec_named
+from device_runtime.codecs.compressed import PARTS_KEY, Compressed, CompressedParts, compress_parts
 from device_runtime.errors import UpdateError
 from device_runtime.tensor_file import (
     Array,
@@ -54,9 +55,11 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     parts: dict[str, Array] = {}
     for name, spec in base.specs.items():
         check_finite("trained weights", name, trained[name])
-        parts |= codec.encode(spec, base.read(name), trained[name])
-    metadata = {"format": FORMAT, "version": str(FORMAT_VERSION)}
-    return save_tensors(path, parts, metadata | {key: str(value) for key, value in asdict(info).items()})
+        parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
+    metadata = {"format": FORMAT, "version": str(FORMAT_VERSION)} | {k: str(v) for k, v in asdict(info).items()}
+    if isinstance(codec, Compressed):
+        parts, metadata[PARTS_KEY] = compress_parts(parts)
+    return save_tensors(path, parts, metadata)
 
 
 class UpdateFile:
@@ -68,6 +71,7 @@ class UpdateFile:
         try:
             self.info = _parse_info(path, self.tensors.metadata)
             self.codec: Codec = codec_named(self.info.codec)
+            self.parts: Parts = CompressedParts(self.tensors) if isinstance(self.codec, Compressed) else self.tensors
         except BaseException:
             self.tensors.close()
             raise
@@ -100,12 +104,12 @@ class UpdateFile:
 
         Raises UpdateError (parts that disagree) or WeightsError (name, shape, dtype).
         """
-        expected = [part for spec in base.specs.values() for part in self.codec.expects(spec, self.tensors)]
-        check_specs(str(self.path), self.tensors.specs, expected)
+        expected = [part for spec in base.specs.values() for part in self.codec.expects(spec, self.parts)]
+        check_specs(str(self.path), self.parts.specs, expected)
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move."""
-        return self.codec.decode(spec, self.tensors, base)
+        return self.codec.decode(spec, self.parts, base, self.info.seed)
 
     def weights(self, base: TensorFile) -> dict[str, Array]:
         """All trained weights, in memory: base with the update's tiles written over it."""

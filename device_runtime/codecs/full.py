@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from device_runtime.codecs.base import Tile
+from device_runtime.codecs.base import Parts, Tile
 from device_runtime.tensor_file import Array, TensorFile, TensorSpec, tile_ranges
 
 
@@ -16,18 +16,18 @@ class FullF32:
         """Four bytes a parameter."""
         return sum(spec.nbytes for spec in specs)
 
-    def encode(self, spec: TensorSpec, base: Array, trained: Array) -> dict[str, Array]:
+    def encode(self, spec: TensorSpec, base: Array, trained: Array, seed: int) -> dict[str, Array]:
         """The tensor itself."""
-        del base
+        del base, seed
         return {spec.name: trained}
 
-    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
         """The tensor itself."""
         del found
         return [spec]
 
-    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
         """All weights, a tile at a time."""
-        del base
+        del base, seed
         for start, stop in tile_ranges(spec.elements):
             yield start, update.read_range(spec.name, start, stop)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from device_runtime.codecs.base import Tile
+from device_runtime.codecs.base import Parts, Tile
 from device_runtime.codecs.full import FullF32
 from device_runtime.errors import UpdateError
 from device_runtime.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec
@@ -30,16 +30,16 @@ class RowsF32:
         del specs
         return None
 
-    def encode(self, spec: TensorSpec, base: Array, trained: Array) -> dict[str, Array]:
+    def encode(self, spec: TensorSpec, base: Array, trained: Array, seed: int) -> dict[str, Array]:
         """Rows whose bits differ from the base's, or the whole tensor where that is smaller."""
         old, new = (np.ascontiguousarray(array, "<f4").reshape(-1, spec.row) for array in (base, trained))
         # Bits, not values: -0.0 and 0.0 are equal, and NaN differs from itself.
         rows = np.flatnonzero((old.view("<u4") != new.view("<u4")).any(axis=1)).astype("<u4")
         if len(rows) * (INDEX_BYTES + 4 * spec.row) >= spec.nbytes:
-            return self._full.encode(spec, base, trained)
+            return self._full.encode(spec, base, trained, seed)
         return {f"{spec.name}.rows": rows, f"{spec.name}.values": new[rows]}
 
-    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
         """The whole tensor, or rows and values of one length."""
         if spec.name in found.specs:
             return [spec]
@@ -47,15 +47,17 @@ class RowsF32:
         if rows is None or len(rows.shape) != 1:
             raise UpdateError(f"{found.path}: tensor {spec} or its rows U32[n] expected, found neither")
         moved = rows.shape[0]
+        if moved * spec.row > spec.elements:
+            raise UpdateError(f"{found.path}: {rows}: more rows than tensor {spec} has; encode the update again")
         return [
             TensorSpec(f"{spec.name}.rows", "U32", (moved,)),
             TensorSpec(f"{spec.name}.values", "F32", (moved, spec.row)),
         ]
 
-    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
         """Runs of neighbouring rows, at most a tile at a time."""
         if spec.name in update.specs:
-            yield from self._full.decode(spec, update, base)
+            yield from self._full.decode(spec, update, base, seed)
             return
         rows = update.read(f"{spec.name}.rows").astype(np.int64)
         count = spec.elements // spec.row

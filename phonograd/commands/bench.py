@@ -234,12 +234,13 @@ def _export(folder: Path, model: "LanguageModelConfig") -> None:
 @bench.command()
 @click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
 @click.option("--updates", type=click.IntRange(1), multiple=True, default=(2, 40), show_default=True)
+@_names_option("--codecs", tuple(CODECS), "full-f32,rows-f32", "Of the updates")
 @output_options
-def aggregate(console: Console, preset: str, updates: tuple[int, ...]) -> None:
+def aggregate(console: Console, preset: str, updates: tuple[int, ...], codecs: Names) -> None:
     """The fold: seconds per update, and memory for few and many phones."""
     from bench.aggregate import bench_aggregate
 
-    rows = [dataclasses.asdict(result) for result in bench_aggregate(preset, updates, tuple(CODECS))]
+    rows = [dataclasses.asdict(result) for result in bench_aggregate(preset, updates, codecs)]
     console.result(rows, ("Aggregation", rows))
 
 

@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from device_runtime.codecs import CODECS
 from device_runtime.errors import StorageError
 from device_runtime.tensor_file import load_tensors, save_tensors
 from server_agg.http.receiving import WRITE_BYTES
@@ -82,7 +83,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Cl
         "accepted": 0,
         "closes_at": None,
         "halted": None,
-        "codecs": ["full-f32", "rows-f32"],
+        "codecs": list(CODECS),
     }
     model = http.get(first["model_url"])
     assert model.content == workshop.base_path.read_bytes()

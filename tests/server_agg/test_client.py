@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from device_runtime import server_client as client
+from device_runtime.codecs import CODECS
 from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
 from device_runtime.files import sha256_of_file
 from server_agg.report import read_report
@@ -27,7 +28,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, tmp_path: Path
     current = client.current_round(server.url)
     assert (current.round, current.accepted, current.clients_per_round) == (1, 0, 2)
     assert current.base_sha256 == workshop.base_sha256
-    assert current.codecs == ("full-f32", "rows-f32")
+    assert current.codecs == tuple(CODECS)
 
     path = tmp_path / "model.safetensors"
     model = client.download_model(server.url, path, phone="phone1")
