@@ -24,7 +24,7 @@ from export.presets import preset_named
 
 SCHEMA_VERSION = 1
 FULL = "full-f32"
-FLOWER = "flower"
+FLOWER, FLOWER_PEER = "flower", "bench.peers.flower"
 FLOWER_HINT = "pip install 'flwr>=1.41', best in an environment of its own, and name it: --flower-python PYTHON"
 TOKENS = 3000  # of the first phone; the next has 100 more
 # Flower adds up in float32: each of 40 additions may round by 2^-25 of weights of 0.3 at most.
@@ -56,7 +56,7 @@ class Aggregated:
 
     aggregate_seconds: medians; of the fold they include reading the updates' files, of Flower they start with all of
     them in memory, and load_seconds is what it took to bring them there. ratio: seconds by the fold's in the same
-    round, loading left out; ratio_with_loading: loading counted; both medians, None where the fold took no part.
+    round, loading left out; ratio_with_loading: loading counted; both medians.
     difference: largest absolute difference of a weight from the first contestant's average. own_rss_bytes: the peak
     less the interpreter's with all packages imported.
     """
@@ -100,8 +100,8 @@ class _Entry:
 def bench_aggregate(config: AggregateBenchConfig, say: Say = str) -> AggregateBench:
     """Let all contestants take turns, each run in a fresh process. Raises BenchError, ArtifactsError, StorageError."""
     model = preset_named(config.preset).model
-    entries = [*(_Entry(f"fold {codec}", "bench.peers.fold", codec) for codec in config.codecs)]
-    entries.append(_Entry(FLOWER, "bench.peers.flower", FULL, config.flower_python or sys.executable))
+    entries = [_Entry(f"fold {codec}", "bench.peers.fold", codec) for codec in config.codecs]
+    entries.append(_Entry(FLOWER, FLOWER_PEER, FULL, config.flower_python or sys.executable))
     left_out: dict[str, str] = {}
     measured: list[Aggregated] = []
     with tempfile.TemporaryDirectory() as place:

@@ -87,12 +87,13 @@ class LastByte:
     """From a round's last byte to its model being served, the round's other update having been accepted before.
 
     pause: how long the phone waited before its last 64 KiB; 0: sent as fast as loopback goes. passes: seconds by those
-    of a pass over the model's memory in the same round; both medians.
+    of a pass over the model's memory in the same round, copies: by those of a synced copy of its file; medians.
     """
 
     pause: float
     seconds: float
     passes: float
+    copies: float
     each: tuple[float, ...]
 
 
@@ -237,6 +238,7 @@ class _Ingest:
                 pause,
                 statistics.median(own),
                 statistics.median(a / b.add_seconds for a, b in zip(own, passes, strict=True)),
+                statistics.median(a / b.copy_seconds for a, b in zip(own, passes, strict=True)),
                 tuple(own),
             )
             for pause, own in seconds.items()
@@ -326,6 +328,7 @@ def ingest_tables(result: IngestBench) -> list[tuple[str, list[dict[str, object]
             "seconds": one.seconds,
             "passes": one.passes,
             "at most": MOST_PASSES,
+            "copies": one.copies,
         }
         for one in result.last_byte
     ]

@@ -6,6 +6,7 @@ argument, a file is on disk before it is answered.
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -36,8 +37,7 @@ def bare_app(folder: Path, sync: bool) -> Starlette:
 def main() -> None:
     """Entry point: the folder, and perhaps "sync". Says {"port": ...} once it listens."""
     app = bare_app(Path(sys.argv[1]), "sync" in sys.argv[2:])
-    config = uvicorn.Config(app, HOST, 0, log_config=None, access_log=False)
-    listening = config.bind_socket()
+    listening = socket.create_server((HOST, 0))  # uvicorn's own would listen only later
     sys.stdout.write(json.dumps({"port": listening.getsockname()[1]}) + "\n")
     sys.stdout.flush()
-    uvicorn.Server(config).run([listening])
+    uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False)).run([listening])

@@ -86,7 +86,7 @@ def _head(method: str, target: str, body: Body, lines: Sequence[str]) -> bytes:
 
 def _send(port: int, parcel: Parcel) -> Sent:
     body = parcel.body
-    with socket.create_connection((HOST, port), ANSWER_SECONDS) as connection, body.path.open("rb") as file:
+    with _connected(port) as connection, body.path.open("rb") as file:
         began = time.perf_counter()
         # Who refuses early closes the connection: what it said before is read below all the same.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -102,9 +102,18 @@ def _send(port: int, parcel: Parcel) -> Sent:
         answer = _answer(connection)
         answered = time.perf_counter()
     if _status(answer) != parcel.expected:
-        told = answer[-300:].decode("latin-1").strip().splitlines()[-1:]
+        told = answer.rpartition(b"\r\n")[2].decode("utf-8", "replace")[:300] or "nothing more was said"
         raise BenchError(f"bench: status {parcel.expected} expected for an upload, found {_status(answer)}: {told}")
     return Sent(began, last_byte, answered)
+
+
+def _connected(port: int) -> socket.socket:
+    try:
+        return socket.create_connection((HOST, port), ANSWER_SECONDS)
+    except OSError as error:
+        raise BenchError(
+            f"bench: {HOST}:{port} takes no connection ({error.strerror}); did its process end?"
+        ) from error
 
 
 def _send_range(connection: socket.socket, file: int, start: int, stop: int) -> None:

@@ -70,6 +70,8 @@ def repeated() -> str:
             words.append(name)
         elif isinstance(value, Path) or name.endswith("-python"):
             words += [name, name.lstrip("-").upper()]
+        elif parameter.multiple:
+            words += [word for one in value for word in (name, str(one))]
         else:
             words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
     return " ".join(words)
