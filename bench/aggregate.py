@@ -1,64 +1,221 @@
-"""Seconds and memory of the fold at full size, for few and for many phones."""
+"""Seconds and memory of aggregation, for few and for many phones: our fold beside Flower's FedAvg."""
 
+import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
-import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bench.measuring import in_fresh_process, peak_rss_bytes
-from device_runtime.tensor_file import TensorFile, save_tensors, write_tensor_file
-from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
+from bench.aggregator import AggregationJob
+from bench.contestants import ROOT, BenchError
+from bench.environment import Environment, this_environment
+from bench.measuring import in_fresh_process
+from bench.stand_ins import random_weights, write_stand_in_updates
+from device_runtime.codecs import CODECS
+from device_runtime.tensor_file import TensorFile, save_tensors, tile_ranges
 from export.presets import preset_named
-from export.torch_layout import seeded_weights
-from server_agg.fold import Fold
+
+SCHEMA_VERSION = 1
+FULL = "full-f32"
+FLOWER, FLOWER_PEER = "flower", "bench.peers.flower"
+FLOWER_HINT = "pip install 'flwr>=1.41', best in an environment of its own, and name it: --flower-python PYTHON"
+TOKENS = 3000  # of the first phone; the next has 100 more
+# Flower adds up in float32: each of 40 additions may round by 2^-25 of weights of 0.3 at most.
+TOLERANCE = 1e-6
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class AggregateBenchConfig:
+    """counts: phones in an average; distinct: update files, used in turn; rounds: runs of each contestant and count."""
+
+    preset: str = "popov-2x650"
+    counts: tuple[int, ...] = (10, 40)
+    codecs: tuple[str, ...] = (FULL,)
+    flower_python: str | None = None
+    distinct: int = 10
+    rounds: int = 3
+
+    def __post_init__(self) -> None:
+        for codec in self.codecs:
+            if codec not in CODECS:
+                raise ValueError(f"codec is {codec!r}, expected one of {', '.join(CODECS)}")
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """One contestant's figures for one number of phones.
+
+    aggregate_seconds: medians; of the fold they include reading the updates' files, of Flower they start with all of
+    them in memory, and load_seconds is what it took to bring them there. ratio: seconds by the fold's in the same
+    round, loading left out; ratio_with_loading: loading counted; both medians.
+    difference: largest absolute difference of a weight from the first contestant's average. own_rss_bytes: the peak
+    less the interpreter's with all packages imported.
+    """
+
+    name: str
+    updates: int
+    update_bytes: int
+    load_seconds: float
+    aggregate_seconds: float
+    ratio: float
+    ratio_with_loading: float
+    peak_rss_bytes: int
+    own_rss_bytes: int
+    difference: float
+    versions: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class AggregateBench:
-    """One run of the fold: seconds per update (median), seconds to write the average, peak memory of the process."""
+    """The whole benchmark. `disagreements`: a line for each average that is not the first's."""
 
+    kind: str
+    schema_version: int
+    environment: Environment
+    preset: str
+    weight_bytes: int
+    rounds: int
+    contestants: tuple[Aggregated, ...]
+    left_out: Mapping[str, str]
+    disagreements: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    peer: str
     codec: str
-    updates: int
-    update_bytes: int
-    seconds_per_update: float
-    seconds_to_write: float
-    peak_rss_bytes: int
+    python: str = sys.executable
 
 
-def bench_aggregate(preset: str, counts: tuple[int, ...], codecs: tuple[str, ...]) -> list[AggregateBench]:
-    """Fold the same update again and again, each run in a process of its own. Raises ArtifactsError, StorageError."""
+def bench_aggregate(config: AggregateBenchConfig, say: Say = str) -> AggregateBench:
+    """Let all contestants take turns, each run in a fresh process. Raises BenchError, ArtifactsError, StorageError."""
+    model = preset_named(config.preset).model
+    entries = [_Entry(f"fold {codec}", "bench.peers.fold", codec) for codec in config.codecs]
+    entries.append(_Entry(FLOWER, FLOWER_PEER, FULL, config.flower_python or sys.executable))
+    left_out: dict[str, str] = {}
+    measured: list[Aggregated] = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        in_fresh_process(_make_updates, folder, preset, codecs)
-        return [in_fresh_process(_measure, folder, codec, count) for codec in codecs for count in counts]
+        say(f"making {config.distinct} updates of {config.preset}")
+        in_fresh_process(_make_updates, folder, config)
+        for count in config.counts:
+            entries = [entry for entry in entries if entry.name not in left_out]
+            runs: dict[str, list[dict[str, Any]]] = {entry.name: [] for entry in entries}
+            for number in range(config.rounds):
+                say(f"{count} updates, round {number + 1} of {config.rounds}")
+                first = number % len(entries)
+                for entry in (*entries[first:], *entries[:first]):
+                    if entry.name in left_out:
+                        continue
+                    answer = _run(entry, _job(folder, entry, count, config.distinct))
+                    if "left_out" in answer:
+                        left_out[entry.name] = f"{answer['left_out']}; {FLOWER_HINT}"
+                    else:
+                        runs[entry.name].append(answer)
+            measured += _measured(folder, entries, count, runs)
+    return AggregateBench(
+        kind="aggregate",
+        schema_version=SCHEMA_VERSION,
+        environment=this_environment(),
+        preset=config.preset,
+        weight_bytes=4 * model.parameters,
+        rounds=config.rounds,
+        contestants=tuple(measured),
+        left_out=left_out,
+        disagreements=tuple(
+            f"{one.name} over {one.updates} updates is off by {one.difference:.2g}"
+            for one in measured
+            if not one.difference <= TOLERANCE
+        ),
+    )
 
 
-def _make_updates(folder: Path, preset: str, codecs: tuple[str, ...]) -> None:
-    """A base, and an update in each codec: every weight moves, but of the embedding only one row in ten."""
-    weights = seeded_weights(preset_named(preset).model, 0)
-    base = save_tensors(folder / "base", weights)
-    random = np.random.default_rng(0)
-    for name, array in weights.items():
-        moved = array[::10] if name == "embedding.weight" else array
-        moved += random.normal(scale=1e-3, size=moved.shape).astype(np.float32)
-    with TensorFile(folder / "base") as base_file:
-        for codec in codecs:
-            write_update(folder / codec, base_file, weights, UpdateInfo(base.sha256, 1, 4000, codec, 0))
+def _make_updates(folder: Path, config: AggregateBenchConfig) -> None:
+    save_tensors(folder / "base", random_weights(preset_named(config.preset).model, 0))
+    codecs = {FULL, *config.codecs}
+    for phone in range(config.distinct):
+        paths = {codec: _update(folder, codec, phone) for codec in codecs}
+        write_stand_in_updates(folder / "base", paths, phone, TOKENS + 100 * phone)
 
 
-def _measure(folder: Path, codec: str, count: int) -> AggregateBench:
-    seconds = []
-    with TensorFile(folder / "base") as base, UpdateFile(folder / codec) as update:
-        fold = Fold(base, update.info.base_sha256)
-        for _ in range(count):
-            began = time.perf_counter()
-            fold.accumulate(update, update.info.tokens)
-            seconds.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        write_tensor_file(folder / "average", base.specs.values(), fold.finish(), {})
-        to_write = time.perf_counter() - began
-    nbytes = (folder / codec).stat().st_size
-    return AggregateBench(codec, count, nbytes, statistics.median(seconds), to_write, peak_rss_bytes())
+def _update(folder: Path, codec: str, phone: int) -> Path:
+    return folder / f"{codec}-{phone}"
+
+
+def _job(folder: Path, entry: _Entry, count: int, distinct: int) -> AggregationJob:
+    phones = [phone % distinct for phone in range(count)]
+    updates = [(str(_update(folder, entry.codec, phone)), TOKENS + 100 * phone) for phone in phones]
+    return AggregationJob(entry.peer, str(folder / "base"), updates, str(_average(folder, entry)))
+
+
+def _average(folder: Path, entry: _Entry) -> Path:
+    return folder / f"average-{entry.name.replace(' ', '-')}"
+
+
+def _run(entry: _Entry, job: AggregationJob) -> dict[str, Any]:
+    """A run in a fresh process, malloc as it is by default. Raises BenchError with its last line of stderr."""
+    line = [entry.python, "-c", "import bench.aggregator as a; a.main()", json.dumps(asdict(job))]
+    # The peer's Python may be another one: this project is found by its path there.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    except OSError as error:
+        raise BenchError(f"bench: {entry.name}: {entry.python} cannot be run ({error.strerror})") from error
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise BenchError(f"bench: {entry.name} left with code {done.returncode}: {last}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _measured(
+    folder: Path, entries: Sequence[_Entry], count: int, runs: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[Aggregated]:
+    first = entries[0]
+    for entry in entries:
+        if not (own := runs[entry.name]):
+            continue
+        yield Aggregated(
+            name=entry.name,
+            updates=count,
+            update_bytes=_update(folder, entry.codec, 0).stat().st_size,
+            load_seconds=statistics.median(run["load_seconds"] for run in own),
+            aggregate_seconds=statistics.median(run["aggregate_seconds"] for run in own),
+            ratio=_ratio(own, runs[first.name], "aggregate_seconds"),
+            ratio_with_loading=_ratio(own, runs[first.name], "load_seconds", "aggregate_seconds"),
+            peak_rss_bytes=max(run["peak_rss_bytes"] for run in own),
+            own_rss_bytes=max(run["own_rss_bytes"] for run in own),
+            difference=difference(_average(folder, first), _average(folder, entry)),
+            versions=own[0]["versions"],
+        )
+
+
+def _ratio(own: Sequence[Mapping[str, Any]], first: Sequence[Mapping[str, Any]], *keys: str) -> float:
+    """Median over rounds of the seconds under `keys`, by the first contestant's of the same round."""
+    pairs = zip(own, first, strict=True)
+    return float(statistics.median(sum(a[key] for key in keys) / sum(b[key] for key in keys) for a, b in pairs))
+
+
+def difference(one: Path, other: Path) -> float:
+    """Largest absolute difference of two tensor files' elements. Raises BenchError if they can't be compared."""
+    largest = 0.0
+    with TensorFile(one) as a, TensorFile(other) as b:
+        if a.specs != b.specs:
+            raise BenchError(f"bench: {other.name} holds other tensors than {one.name}; they average different models")
+        for name, spec in a.specs.items():
+            for start, stop in tile_ranges(spec.elements):
+                gap = float(np.abs(a.read_range(name, start, stop) - b.read_range(name, start, stop)).max())
+                if not np.isfinite(gap):
+                    raise BenchError(f"bench: {other.name}, tensor {name}: a weight is not finite; check the updates")
+                largest = max(largest, gap)
+    return largest

@@ -22,9 +22,10 @@ def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Res
         return pool.submit(function, *arguments).result()
 
 
-def peak_rss_bytes() -> int:
-    """Peak resident memory of this process so far: VmHWM, as getrusage's also counts the process it was forked from."""
-    for line in Path("/proc/self/status").read_text("ascii").splitlines():
+def peak_rss_bytes(pid: int | None = None) -> int:
+    """Peak resident memory so far, of this process or another: VmHWM, as getrusage's counts the forking process too."""
+    status = Path("/proc") / ("self" if pid is None else str(pid)) / "status"
+    for line in status.read_text("ascii").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status: no VmHWM; Linux is needed to measure memory")
+    raise OSError(f"{status}: no VmHWM; Linux is needed to measure memory")

@@ -78,7 +78,7 @@ def machine(document: Mapping[str, Any]) -> str:
     found = document["environment"]
     return (
         f"{found['cpu']} ({', '.join(found['features'])}), {found['cores']} cores, {found['system']}, "
-        f"Python {found['python']}; {document['threads']} threads."
+        f"Python {found['python']}" + (f"; {document['threads']} threads." if "threads" in document else ".")
     )
 
 
@@ -147,11 +147,15 @@ def _parity(document: Mapping[str, Any]) -> list[str]:
 
 
 def _name(contestant: Mapping[str, Any]) -> str:
-    versions = contestant["about"].get("versions", {})
-    own = [f"{name} {version}" for name, version in versions.items() if name != "numpy"]
-    if kernels := contestant["about"].get("kernels"):
-        own.append(f"{kernels} kernels")
-    return f"{contestant['name']} ({', '.join(own)})" if own else str(contestant["name"])
+    kernels = contestant["about"].get("kernels")
+    return _versioned(
+        contestant["name"], contestant["about"].get("versions", {}), *([f"{kernels} kernels"] if kernels else [])
+    )
+
+
+def _versioned(name: str, versions: Mapping[str, str], *more: str) -> str:
+    own = [*(f"{package} {version}" for package, version in versions.items() if package != "numpy"), *more]
+    return f"{name} ({', '.join(own)})" if own else name
 
 
 def _or_dash(value: float | None, form: str) -> str:
@@ -208,9 +212,94 @@ def _phone(document: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
+def _aggregate(document: Mapping[str, Any]) -> list[str]:
+    weights = document["weight_bytes"]
+    columns = {
+        "contestant": "l", "updates": "r", "MB each": "r", "seconds": "r", "loading before, s": "r",
+        "time by the first's": "r", "loading counted": "r", "peak memory, MB": "r", "by the weights'": "r",
+        "largest difference": "r",
+    }  # fmt: skip
+    rows = [
+        [
+            _versioned(one["name"], one["versions"]), f"{one['updates']}", f"{one['update_bytes'] / MB:.1f}",
+            f"{one['aggregate_seconds']:.2f}", f"{one['load_seconds']:.2f}", f"{one['ratio']:.2f}",
+            f"{one['ratio_with_loading']:.2f}", f"{one['peak_rss_bytes'] / MB:.0f}",
+            f"{one['peak_rss_bytes'] / weights:.1f}", f"{one['difference']:.1e}",
+        ]
+        for one in document["contestants"]
+    ]  # fmt: skip
+    lines = [
+        f"## Aggregation: {document['preset']}, {weights / MB:.1f} MB of weights",
+        "",
+        machine(document),
+        "",
+        f"The average of the same updates, {document['rounds']} rounds by turns, each run a process of its own. The "
+        "fold reads the updates from their files as it adds them; Flower's FedAvg begins with all of them in memory, "
+        "and loading is what brought them there. Difference: of a weight, from the first's average.",
+        "",
+        *table(columns, rows),
+    ]
+    if document["left_out"]:
+        lines.append("")
+    lines += [f"Left out: {name} ({reason})." for name, reason in document["left_out"].items()]
+    lines += [f"They disagree: {line}." for line in document["disagreements"]]
+    return lines
+
+
+def _ingest(document: Mapping[str, Any]) -> list[str]:
+    throughput = [
+        [one["way"], f"{one['at_once']}", f"{one['mb_per_second']:.0f}", f"{one['ratio']:.0%}"]
+        for one in document["throughput"]
+    ]
+    memory = [
+        [
+            f"{one['phones']}", f"{one['peak_rss_bytes'] / MB:.0f}", f"{one['limit_bytes'] / MB:.0f}",
+            f"{one['idle_rss_bytes'] / MB:.0f}", f"{one['mb_per_second']:.0f}", f"{one['closing_seconds']:.2f}",
+        ]
+        for one in document["memory"]
+    ]  # fmt: skip
+    last_byte = [
+        [
+            f"last 64 KiB {one['pause']:g} s later" if one["pause"] else "as fast as loopback goes",
+            f"{one['seconds']:.2f}", f"{one['passes']:.1f}", f"{one['copies']:.1f}",
+        ]
+        for one in document["last_byte"]
+    ]  # fmt: skip
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    return [
+        f"## Uploads: {document['preset']}, {document['update_bytes'] / MB:.1f} MB each",
+        "",
+        machine(document),
+        "",
+        f"{versions}. MB/s of a real server over loopback, from the first byte sent to the last answer, "
+        f"{document['rounds']} rounds by turns. Received: to disk and hashed, then refused; accepted: synced, folded "
+        "and in the ledger too. The bare handler, starlette's under uvicorn, writes the body to a file.",
+        "",
+        *table({"way": "l", "at once": "r", "MB/s": "r", "by the bare handler's": "r"}, throughput),
+        "",
+        "Peak memory of a fresh server while so many phones upload at once and close the round.",
+        "",
+        *table(
+            {
+                "phones": "r", "peak memory, MB": "r", "at most": "r", "idle, MB": "r", "MB/s": "r",
+                "last byte to model, s": "r",
+            },
+            memory,
+        ),
+        "",
+        "From the last byte of a round's last upload to the new model's first byte, its other updates folded before. A "
+        f"pass is c = a + b over the weights, c in new memory: {document['pass_seconds']:.3f} s; a copy reads the "
+        f"model's file, writes another and syncs it: {document['copy_seconds']:.3f} s.",
+        "",
+        *table({"sent": "l", "seconds": "r", "passes": "r", "copies": "r"}, last_byte),
+    ]  # fmt: skip
+
+
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "epoch": _epoch,
     "parity": _parity,
     "kernels": _kernels,
     "phone": _phone,
+    "aggregate": _aggregate,
+    "ingest": _ingest,
 }

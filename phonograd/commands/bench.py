@@ -18,6 +18,7 @@ from phonograd.console import Console, output_options
 from phonograd.native_engine import build_on_first_use
 
 if TYPE_CHECKING:
+    from bench.aggregate import AggregateBench
     from bench.epoch import EpochBench
     from bench.parity import Parity
     from device_runtime.model_config import LanguageModelConfig
@@ -69,6 +70,8 @@ def repeated() -> str:
             words.append(name)
         elif isinstance(value, Path) or name.endswith("-python"):
             words += [name, name.lstrip("-").upper()]
+        elif parameter.multiple:
+            words += [word for one in value for word in (name, str(one))]
         else:
             words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
     return " ".join(words)
@@ -233,15 +236,77 @@ def _export(folder: Path, model: "LanguageModelConfig") -> None:
 
 @bench.command()
 @click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
-@click.option("--updates", type=click.IntRange(1), multiple=True, default=(2, 40), show_default=True)
-@_names_option("--codecs", tuple(CODECS), "full-f32,rows-f32", "Of the updates")
+@click.option("--updates", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
+@_names_option("--codecs", tuple(CODECS), "full-f32", "The fold once for each of these; Flower takes whole weights")
+@click.option("--flower-python", metavar="PYTHON", help="An interpreter with flwr.  [default: this one]")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each, taking turns.")
+@save_option
 @output_options
-def aggregate(console: Console, preset: str, updates: tuple[int, ...], codecs: Names) -> None:
-    """The fold: seconds per update, and memory for few and many phones."""
-    from bench.aggregate import bench_aggregate
+def aggregate(
+    console: Console,
+    preset: str,
+    updates: tuple[int, ...],
+    codecs: Names,
+    flower_python: str | None,
+    rounds: int,
+    save: Path | None,
+) -> None:
+    """The fold beside Flower's FedAvg, over the same updates: seconds, memory, and whether the averages agree.
 
-    rows = [dataclasses.asdict(result) for result in bench_aggregate(preset, updates, codecs)]
-    console.result(rows, ("Aggregation", rows))
+    Each run is a process of its own, and they take turns. Exit code 16 if the averages differ.
+    """
+    from bench.aggregate import AggregateBenchConfig, bench_aggregate
+    from bench.results import save_result
+
+    result = bench_aggregate(AggregateBenchConfig(preset, updates, codecs, flower_python, rounds=rounds), console.say)
+    document = dataclasses.asdict(result)
+    if save is not None:
+        save_result(save, document, repeated())
+    console.result(document, (f"The average of updates to {preset}", [*_aggregate_rows(result)]))
+    if result.disagreements:
+        raise BenchError(f"bench: the averages differ: {'; '.join(result.disagreements)}")
+
+
+def _aggregate_rows(result: "AggregateBench") -> Iterator[dict[str, object]]:
+    for one in result.contestants:
+        yield {
+            "contestant": one.name,
+            "updates": one.updates,
+            "update MB": one.update_bytes / MB,
+            "seconds": one.aggregate_seconds,
+            "and loading": one.load_seconds,
+            "ratio": one.ratio,
+            "with loading": one.ratio_with_loading,
+            "peak MB": round(one.peak_rss_bytes / MB),
+            "own MB": round(one.own_rss_bytes / MB),
+            "largest difference": one.difference,
+        }
+    for name, reason in result.left_out.items():
+        yield {"contestant": f"{name}: left out, {reason}"}
+
+
+@bench.command()
+@click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
+@click.option("--phones", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
+@click.option("--at-once", type=click.IntRange(2), default=4, show_default=True, help="Uploads side by side for MB/s.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each, taking turns.")
+@save_option
+@output_options
+def ingest(
+    console: Console, preset: str, phones: tuple[int, ...], at_once: int, rounds: int, save: Path | None
+) -> None:
+    """A real server under load: MB/s beside a bare handler, memory while phones upload at once, seconds to a new model.
+
+    At full size it takes some minutes and 10 GB of disk, given back at the end.
+    """
+    from bench.ingest import IngestBenchConfig, bench_ingest, ingest_tables
+    from bench.results import save_result
+
+    result = bench_ingest(IngestBenchConfig(preset, rounds, at_once, phones), console.say)
+    document = dataclasses.asdict(result)
+    if save is not None:
+        save_result(save, document, repeated())
+    console.result(document, *ingest_tables(result))
 
 
 @bench.command("phone-cost")

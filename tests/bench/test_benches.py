@@ -2,19 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.aggregate import bench_aggregate
 from bench.demo_corpus import Corpus, CorpusConfig, fetch_corpus, write_corpus
 from device_runtime.errors import TextError
-
-
-def test_aggregation_is_measured_for_each_codec_and_count() -> None:
-    results = bench_aggregate("tiny", (1, 3), ("full-f32", "rows-f32"))
-    assert [(r.codec, r.updates) for r in results] == [
-        ("full-f32", 1), ("full-f32", 3), ("rows-f32", 1), ("rows-f32", 3),
-    ]  # fmt: skip
-    assert results[2].update_bytes < results[0].update_bytes
-    assert all(r.seconds_per_update > 0 for r in results)
-
 
 TEXTS = {
     "general": [b"general number %d" % n for n in range(500)],

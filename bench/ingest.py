@@ -1,0 +1,341 @@
+"""What the server takes in: MB/s, memory while many phones upload at once, and seconds from last byte to new model."""
+
+import http.client
+import itertools
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.contestants import BenchError
+from bench.environment import Environment, this_environment, version_of
+from bench.measuring import in_fresh_process, peak_rss_bytes
+from bench.passes import Passes, measure_passes
+from bench.stand_ins import write_stand_in_artifacts, write_stand_in_updates
+from bench.uploads.bodies import Body, BodyMaker
+from bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
+from bench.uploads.sending import HOST, Parcel, post_damaged, post_update, put_file, raw, send_at_once
+from device_runtime.manifest import WEIGHTS
+from device_runtime.server_client import upload_update
+from export.presets import preset_named
+
+SCHEMA_VERSION = 1
+TOKENS = 4000
+BARE, BARE_SYNC, COPY = "bare handler", "bare handler, synced", "file copy"
+RECEIVED, ACCEPTED, CLIENT = "received", "accepted", "accepted, own client"
+NEVER = 1_000_000  # clients per round of a server whose round is to stay open
+POLL_SECONDS = 0.01
+SERVED_SECONDS = 300.0
+# What the server is held to: memory of 2.2 models and 150 MB, half the bare handler's MB/s, three passes.
+MEMORY_MODELS, MEMORY_BYTES, LEAST_RATIO, MOST_PASSES = 2.2, 150_000_000, 0.5, 3.0
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class IngestBenchConfig:
+    """at_once: uploads side by side where MB/s are measured, beside one alone; phones: those where memory is.
+
+    rounds: runs of each way to receive, and rounds closed for the last byte's seconds.
+    """
+
+    preset: str = "popov-2x650"
+    rounds: int = 5
+    at_once: int = 4
+    phones: tuple[int, ...] = (10, 40)
+    pause: float = 1.0
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """MB/s (10^6 bytes) from the first byte sent to the last answer, all rounds and their median.
+
+    ratio: by the bare handler's in the same round, median.
+    """
+
+    way: str
+    at_once: int
+    mb_per_second: float
+    ratio: float
+    each: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A fresh server whose round is closed by `phones` uploads that begin at once.
+
+    idle_rss_bytes: its peak before any; limit_bytes: what it is held to; closing_seconds: from the last byte of all to
+    the new model being served; seconds: from the first byte to that.
+    """
+
+    phones: int
+    idle_rss_bytes: int
+    peak_rss_bytes: int
+    limit_bytes: int
+    seconds: float
+    closing_seconds: float
+    mb_per_second: float
+
+
+@dataclass(frozen=True)
+class LastByte:
+    """From a round's last byte to its model being served, the round's other update having been accepted before.
+
+    pause: how long the phone waited before its last 64 KiB; 0: sent as fast as loopback goes. passes: seconds by those
+    of a pass over the model's memory in the same round, copies: by those of a synced copy of its file; medians.
+    """
+
+    pause: float
+    seconds: float
+    passes: float
+    copies: float
+    each: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class IngestBench:
+    """The whole benchmark. pass_seconds, copy_seconds: see bench.passes.Passes, medians."""
+
+    kind: str
+    schema_version: int
+    environment: Environment
+    versions: Mapping[str, str]
+    preset: str
+    model_bytes: int
+    update_bytes: int
+    rounds: int
+    throughput: tuple[Throughput, ...]
+    memory: tuple[Memory, ...]
+    last_byte: tuple[LastByte, ...]
+    pass_seconds: float
+    copy_seconds: float
+
+
+def bench_ingest(config: IngestBenchConfig, say: Say = str) -> IngestBench:
+    """Measure all, in a temporary folder that is removed. Raises BenchError, ArtifactsError, StorageError."""
+    with tempfile.TemporaryDirectory() as place:
+        bench = _Ingest(Path(place), config, say)
+        throughput = tuple(bench.throughput())
+        last_byte, passes = bench.last_bytes()
+        memory = tuple(bench.memory(phones) for phones in config.phones)
+        return IngestBench(
+            kind="ingest",
+            schema_version=SCHEMA_VERSION,
+            environment=this_environment(),
+            versions=version_of("phonograd", "uvicorn", "starlette", "h11", "httptools", "uvloop"),
+            preset=config.preset,
+            model_bytes=bench.model_bytes,
+            update_bytes=bench.maker.body(0, 1, "0" * 64).nbytes,
+            rounds=config.rounds,
+            throughput=throughput,
+            memory=memory,
+            last_byte=last_byte,
+            pass_seconds=statistics.median(one.add_seconds for one in passes),
+            copy_seconds=statistics.median(one.copy_seconds for one in passes),
+        )
+
+
+class _Ingest:
+    """The benchmark's folder: artifacts, one update, and what each server makes there."""
+
+    def __init__(self, folder: Path, config: IngestBenchConfig, say: Say):
+        self.folder, self.config, self.say = folder, config, say
+        self.artifacts, self.update = folder / "artifacts", folder / "update"
+        self._check_space()
+        say(f"making artifacts and an update of {config.preset}")
+        in_fresh_process(_make_material, self.artifacts, self.update, config.preset)
+        self.maker = BodyMaker(self.update)
+        self.base_sha256 = self.maker.info.base_sha256
+        self.model_bytes = (self.artifacts / WEIGHTS).stat().st_size
+        self._phones = itertools.count(1)
+
+    def _check_space(self) -> None:
+        """Raise BenchError if the disk has no room for the phones' updates, and as much again."""
+        parallel = self.config.rounds * (self.config.at_once + 2)
+        models = max(*self.config.phones, parallel) + 10
+        needed = models * 4 * preset_named(self.config.preset).model.parameters
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise BenchError(f"bench: {self.folder}: {needed} bytes expected to be free, found {free}; set TMPDIR")
+
+    def bodies(self, count: int, round_: int = 1, base_sha256: str | None = None) -> list[tuple[str, Body]]:
+        """As many uploads as phones that have not uploaded before, and the phones' names."""
+        numbers = [next(self._phones) for _ in range(count)]
+        return [(f"phone-{n}", self.maker.body(n, round_, base_sha256 or self.base_sha256)) for n in numbers]
+
+    def throughput(self) -> Iterator[Throughput]:
+        """Every way to receive, alone and side by side, taking turns."""
+        ways = [*itertools.product((BARE, BARE_SYNC, COPY, RECEIVED, ACCEPTED), (1, self.config.at_once)), (CLIENT, 1)]
+        rates: dict[tuple[str, int], list[float]] = {way: [] for way in ways}
+        with ExitStack() as stack:
+            place = self.folder / "throughput"
+            place.mkdir()
+            receivers = {
+                BARE: stack.enter_context(bare_handler(place / "bare", sync=False)),
+                BARE_SYNC: stack.enter_context(bare_handler(place / "synced", sync=True)),
+                COPY: stack.enter_context(plain_copy(place / "copied")),
+            }
+            server = stack.enter_context(phonograd_serve(self.artifacts, place / "state", NEVER))
+            for number in range(self.config.rounds):
+                self.say(f"throughput, round {number + 1} of {self.config.rounds}")
+                first = number % len(ways)
+                for way in (*ways[first:], *ways[:first]):
+                    os.sync()  # what others left to be written must not be written now
+                    rates[way].append(self._rate(*way, receivers.get(way[0], server)))
+                    for folder in ("bare", "synced", "copied"):
+                        _clear(place / folder)
+            _remove(place)
+        for (name, at_once), own in rates.items():
+            bare = rates[BARE, at_once]
+            ratio = statistics.median(a / b for a, b in zip(own, bare, strict=True))
+            yield Throughput(name, at_once, statistics.median(own), ratio, tuple(own))
+
+    def _rate(self, way: str, at_once: int, receiver: Receiver) -> float:
+        uploads = self.bodies(at_once)
+        total = sum(body.nbytes for _, body in uploads)
+        if way == CLIENT:
+            began = time.perf_counter()
+            upload_update(f"http://{HOST}:{receiver.port}", self.update, uploads[0][0])
+            return total / 1e6 / (time.perf_counter() - began)
+        make: Mapping[str, Callable[[str, Body], Parcel]] = {
+            BARE: lambda name, body: put_file(body, name),
+            BARE_SYNC: lambda name, body: put_file(body, name),
+            COPY: lambda _, body: raw(body),
+            RECEIVED: lambda name, body: post_damaged(body, name),
+            ACCEPTED: lambda name, body: post_update(body, name),
+        }
+        sent = send_at_once(receiver.port, [make[way](name, body) for name, body in uploads])
+        return total / 1e6 / (max(one.answered for one in sent) - min(one.began for one in sent))
+
+    def last_bytes(self) -> tuple[tuple[LastByte, ...], list[Passes]]:
+        """Rounds of two phones, one after the other; the second's last byte makes the model."""
+        pauses = (0.0, self.config.pause)
+        seconds: dict[float, list[float]] = {pause: [] for pause in pauses}
+        passes: list[Passes] = []
+        place = self.folder / "last-byte"
+        place.mkdir()
+        with phonograd_serve(self.artifacts, place / "state", 2) as server:
+            base_sha256, round_ = self.base_sha256, 1
+            for number in range(self.config.rounds):
+                self.say(f"last byte to new model, round {number + 1} of {self.config.rounds}")
+                passes.append(in_fresh_process(measure_passes, self.artifacts / WEIGHTS, self.update, place / "pass"))
+                for pause in pauses:
+                    (one, first), (other, last) = self.bodies(2, round_, base_sha256)
+                    os.sync()
+                    send_at_once(server.port, [post_update(first, one)])
+                    sent = send_at_once(server.port, [post_update(last, other, pause=pause)])
+                    served, base_sha256 = _served(server, base_sha256)
+                    seconds[pause].append(served - sent[0].last_byte)
+                    round_ += 1
+        _remove(place)
+        return tuple(
+            LastByte(
+                pause,
+                statistics.median(own),
+                statistics.median(a / b.add_seconds for a, b in zip(own, passes, strict=True)),
+                statistics.median(a / b.copy_seconds for a, b in zip(own, passes, strict=True)),
+                tuple(own),
+            )
+            for pause, own in seconds.items()
+        ), passes
+
+    def memory(self, phones: int) -> Memory:
+        """`phones` uploads at once to a fresh server."""
+        self.say(f"{phones} phones upload at once")
+        place = self.folder / f"memory-{phones}"
+        place.mkdir()
+        uploads = self.bodies(phones)
+        with phonograd_serve(self.artifacts, place / "state", phones) as server:
+            idle = peak_rss_bytes(server.pid)
+            os.sync()
+            sent = send_at_once(server.port, [post_update(body, name) for name, body in uploads])
+            served, _ = _served(server, self.base_sha256)
+            peak = peak_rss_bytes(server.pid)
+        _remove(place)
+        began, last_byte = min(one.began for one in sent), max(one.last_byte for one in sent)
+        return Memory(
+            phones=phones,
+            idle_rss_bytes=idle,
+            peak_rss_bytes=peak,
+            limit_bytes=round(MEMORY_MODELS * self.model_bytes) + MEMORY_BYTES,
+            seconds=served - began,
+            closing_seconds=served - last_byte,
+            mb_per_second=sum(body.nbytes for _, body in uploads) / 1e6 / (served - began),
+        )
+
+
+def _make_material(artifacts: Path, update: Path, preset: str) -> None:
+    write_stand_in_artifacts(artifacts, preset_named(preset).model)
+    write_stand_in_updates(artifacts / WEIGHTS, {"full-f32": update}, 0, TOKENS)
+
+
+def _served(server: Receiver, old_sha256: str) -> tuple[float, str]:
+    """Wait until another model than `old_sha256` is served: when its first byte was here, and its hash."""
+    deadline = time.perf_counter() + SERVED_SECONDS
+    while time.perf_counter() < deadline:
+        connection = http.client.HTTPConnection(HOST, server.port, timeout=SERVED_SECONDS)
+        with closing(connection):
+            connection.request("GET", "/v1/model", headers={"If-None-Match": f'"{old_sha256}"'})
+            response = connection.getresponse()
+            if response.status == http.HTTPStatus.OK and response.read(1):
+                return time.perf_counter(), response.headers["ETag"].strip('"')
+        time.sleep(POLL_SECONDS)
+    raise BenchError(f"bench: no new model {SERVED_SECONDS:g} s after a round's last upload; see what the server logs")
+
+
+def _clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def _remove(folder: Path) -> None:
+    """Give the disk back now: what follows needs it."""
+    shutil.rmtree(folder)
+
+
+def ingest_tables(result: IngestBench) -> list[tuple[str, list[dict[str, object]]]]:
+    """Titled tables for people, with what the server is held to."""
+    throughput: list[dict[str, object]] = [
+        {
+            "way": one.way,
+            "at once": one.at_once,
+            "MB/s": one.mb_per_second,
+            "of the bare handler's": f"{one.ratio:.0%}",
+            "wanted": f"{LEAST_RATIO:.0%}" if one.way in (RECEIVED, ACCEPTED) else None,
+        }
+        for one in result.throughput
+    ]
+    memory: list[dict[str, object]] = [
+        {
+            "phones at once": one.phones,
+            "idle MB": one.idle_rss_bytes / 1e6,
+            "peak MB": one.peak_rss_bytes / 1e6,
+            "at most": one.limit_bytes / 1e6,
+            "seconds": one.seconds,
+            "MB/s": one.mb_per_second,
+            "last byte to model, s": one.closing_seconds,
+        }
+        for one in result.memory
+    ]
+    last_byte: list[dict[str, object]] = [
+        {
+            "sent": f"last 64 KiB {one.pause:g} s later" if one.pause else "at loopback's speed",
+            "seconds": one.seconds,
+            "passes": one.passes,
+            "at most": MOST_PASSES,
+            "copies": one.copies,
+        }
+        for one in result.last_byte
+    ]
+    last_byte.append({"sent": "one pass: c = a + b over the weights, c in new memory", "seconds": result.pass_seconds})
+    last_byte.append({"sent": "the model's file copied and synced", "seconds": result.copy_seconds})
+    return [
+        (f"Uploads of {result.update_bytes / 1e6:.1f} MB", throughput),
+        ("Memory of the server", memory),
+        ("From a round's last byte to its model", last_byte),
+    ]

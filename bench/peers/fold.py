@@ -1,0 +1,35 @@
+"""Our fold, as the server runs it: updates read from their files a tile at a time, the average streamed out."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bench.aggregator import AggregationJob
+from bench.environment import version_of
+from device_runtime.tensor_file import TensorFile, write_tensor_file
+from device_runtime.update_file import UpdateFile
+from server_agg.fold import Fold
+
+
+class FoldAggregator:
+    """Nothing is loaded beforehand."""
+
+    def __init__(self, job: AggregationJob):
+        self._job = job
+        self._base = TensorFile(Path(job.base))
+        self.versions: Mapping[str, str] = version_of("phonograd")
+
+    def aggregate(self) -> Callable[[Path], object]:
+        """Fold every update, then make every tile of the average."""
+        with UpdateFile(Path(self._job.updates[0][0])) as first:
+            fold = Fold(self._base, first.info.base_sha256)
+        for path, weight in self._job.updates:
+            with UpdateFile(Path(path)) as update:
+                fold.accumulate(update, weight)
+        for _ in fold.finish():
+            pass
+        return lambda path: write_tensor_file(path, self._base.specs.values(), fold.finish(), {})
+
+
+def load(job: AggregationJob) -> FoldAggregator:
+    """See bench.aggregator."""
+    return FoldAggregator(job)

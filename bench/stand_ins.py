@@ -1,0 +1,53 @@
+"""Stand-ins for what export and phones would make: artifacts, a base and updates of any shape, without torch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from device_runtime.files import sha256_of_file
+from device_runtime.manifest import FILES, WEIGHTS, FileEntry, Manifest, TensorEntry, TrainingConfig
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.tensor_file import Array, TensorFile, save_tensors
+from device_runtime.update_file import UpdateInfo, write_update
+
+STEP = np.float32(1e-3)  # how far a stand-in update moves a weight
+
+
+def random_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
+    """Normal weights of standard deviation 0.05, by name."""
+    random = np.random.default_rng(seed)
+    return {spec.name: random.standard_normal(spec.shape, np.float32) * 0.05 for spec in config.tensor_specs()}
+
+
+def write_stand_in_artifacts(folder: Path, config: LanguageModelConfig) -> None:
+    """A new artifacts folder as far as a server reads it: random weights, and placeholders for graphs."""
+    folder.mkdir()
+    for name in FILES:
+        (folder / name).write_bytes(name.encode())
+    save_tensors(folder / WEIGHTS, random_weights(config, 0))
+    Manifest(
+        model=config,
+        training=TrainingConfig(),
+        states=(),
+        tensors=tuple(TensorEntry(spec.name, spec.shape, spec.dtype, "0" * 64) for spec in config.tensor_specs()),
+        files={name: FileEntry((folder / name).stat().st_size, sha256_of_file(folder / name)) for name in FILES},
+        tools={},
+    ).write(folder)
+
+
+def write_stand_in_updates(base: Path, paths: Mapping[str, Path], seed: int, tokens: int) -> None:
+    """One phone's update for round 1 in each codec that `paths` names.
+
+    Every weight moves, but of the embedding only one row in ten.
+    """
+    random = np.random.default_rng(1 + seed)
+    base_sha256 = sha256_of_file(base)
+    with TensorFile(base) as file:
+        trained = {}
+        for name in file.specs:
+            weights = trained[name] = file.read(name)
+            moved = weights[::10] if name == "embedding.weight" else weights
+            moved += STEP * random.standard_normal(moved.shape, np.float32)
+        for codec, path in paths.items():
+            write_update(path, file, trained, UpdateInfo(base_sha256, 1, tokens, codec, seed))

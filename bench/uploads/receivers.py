@@ -1,0 +1,75 @@
+"""The processes that receive: `phonograd serve`, the bare handler, the copy. All are gone when their block ends."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.contestants import ROOT, BenchError
+
+STOP_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """A process that listens on loopback."""
+
+    pid: int
+    port: int
+
+
+@contextlib.contextmanager
+def phonograd_serve(artifacts: Path, state: Path, clients_per_round: int) -> Iterator[Receiver]:
+    """The server as a user starts it. Raises BenchError with its last line if it does not come up."""
+    options = ("--artifacts", artifacts, "--state", state, "--clients-per-round", clients_per_round, "--port", 0)
+    line = ["-m", "phonograd", "serve", "--json", *map(str, options)]
+    with _started("phonograd serve", line, state.with_suffix(".log")) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def bare_handler(folder: Path, *, sync: bool) -> Iterator[Receiver]:
+    """See bench.uploads.bare; `folder` is made."""
+    folder.mkdir()
+    code = ["-c", "import bench.uploads.bare as b; b.main()", str(folder), *(["sync"] if sync else [])]
+    with _started("the bare handler", code, folder.with_suffix(".log")) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def plain_copy(folder: Path) -> Iterator[Receiver]:
+    """See bench.uploads.copying; `folder` is made."""
+    folder.mkdir()
+    code = ["-c", "import bench.uploads.copying as c; c.main()", str(folder)]
+    with _started("the copy", code, folder.with_suffix(".log")) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def _started(name: str, arguments: Sequence[str], log: Path) -> Iterator[Receiver]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            ready = process.stdout.readline()
+            if not ready:
+                last = (log.read_text("utf-8").strip().splitlines() or ["it said nothing"])[-1]
+                raise BenchError(f"bench: {name} left with code {process.wait()}: {last}")
+            said = json.loads(ready)
+            yield Receiver(process.pid, int(said.get("port") or said["url"].rpartition(":")[2]))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()

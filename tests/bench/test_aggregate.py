@@ -1,0 +1,99 @@
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from bench.aggregate import AggregateBench, AggregateBenchConfig, bench_aggregate
+from bench.contestants import BenchError
+from bench.results import render
+from phonograd.cli import phonograd
+from phonograd.console import run
+
+SHORT = AggregateBenchConfig("tiny", counts=(2, 5), distinct=3, rounds=2)
+ONE = dataclasses.replace(SHORT, counts=(2,), rounds=1)
+
+
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.aggregate.FLOWER_PEER", "tests.bench.fake_aggregator")
+
+
+@pytest.fixture
+def no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.aggregate.FLOWER_PEER", "bench.peers.no_such_flower")
+
+
+def test_the_fold_and_its_peer_average_the_same_updates(
+    peer: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    result = bench_aggregate(dataclasses.replace(SHORT, codecs=("full-f32", "rows-f32")))
+    names = ("fold full-f32", "fold rows-f32", "flower")
+    assert [(one.name, one.updates) for one in result.contestants] == [(n, c) for c in (2, 5) for n in names]
+    assert result.disagreements == ()
+    assert result.left_out == {}
+    full, rows, flower = result.contestants[:3]
+    # rows-f32 is lossless, so its fold is the same to the bit; the peer adds up in float32.
+    assert (full.difference, rows.difference) == (0, 0)
+    assert 0 < flower.difference < 1e-7
+    assert rows.update_bytes < full.update_bytes == flower.update_bytes
+    assert (full.ratio, full.ratio_with_loading) == (1, 1)
+    for one in result.contestants:
+        assert one.aggregate_seconds > 0
+        assert 0 <= one.own_rss_bytes < one.peak_rss_bytes
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_peer_the_table_says_how_to_get_it(no_peer: None) -> None:
+    result = bench_aggregate(SHORT)
+    assert [(one.name, one.updates) for one in result.contestants] == [("fold full-f32", 2), ("fold full-f32", 5)]
+    reason = result.left_out["flower"]
+    assert reason.startswith("No module named 'bench.peers.no_such_flower'; pip install 'flwr>=1.41'")
+    assert "--flower-python" in reason
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("fails", "flower left with code 1: fell over"),
+        ("nan", "tensor decoder.bias: a weight is not finite"),
+        ("another model", "they average different models"),
+    ],
+)
+def test_a_peer_that_fails_is_named(peer: None, monkeypatch: pytest.MonkeyPatch, wrong: str, message: str) -> None:
+    monkeypatch.setenv("FAKE_AGGREGATOR", wrong)
+    with pytest.raises(BenchError, match=message):
+        bench_aggregate(ONE)
+
+
+def test_an_interpreter_that_is_not_there_and_an_unknown_codec_are_refused() -> None:
+    with pytest.raises(BenchError, match="flower: /no/python cannot be run"):
+        bench_aggregate(dataclasses.replace(ONE, flower_python="/no/python"))
+    with pytest.raises(ValueError, match="codec is 'morse', expected one of"):
+        AggregateBenchConfig(codecs=("morse",))
+
+
+def test_the_command_saves_and_fails_when_averages_differ(
+    peer: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["bench", "aggregate", "--preset", "tiny", "--updates", "2", "--rounds", "1"]
+    for wrong, code in (("", 0), ("off", 16)):
+        monkeypatch.setenv("FAKE_AGGREGATOR", wrong)
+        assert run(phonograd, [*line, "--save", str(tmp_path / "r.json"), "--json"]) == code
+        out, err = capsys.readouterr()
+        shown, saved = json.loads(out), json.loads((tmp_path / "r.json").read_text())
+        assert set(shown) == {field.name for field in dataclasses.fields(AggregateBench)}
+        assert bool(saved["disagreements"]) == (code == 16) == ("flower over 2 updates is off by 0.25" in err)
+        assert saved["command"] == "phonograd bench aggregate --preset tiny --updates 2 --rounds 1"
+
+
+def test_a_page_of_an_aggregation(peer: None) -> None:
+    document = json.loads(json.dumps(dataclasses.asdict(bench_aggregate(ONE))))
+    page = render(
+        {"aggregate.json": {**document, "left_out": {"x": "not here"}, "command": "phonograd bench aggregate"}}
+    )
+    assert "## Aggregation: tiny, 0.0 MB of weights" in page
+    assert "| flower (fake 1) | 2 | 0.0 |" in page
+    assert "Left out: x (not here)." in page

@@ -1,0 +1,159 @@
+import dataclasses
+import hashlib
+import json
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.contestants import BenchError
+from bench.ingest import IngestBench, IngestBenchConfig, bench_ingest
+from bench.passes import measure_passes
+from bench.results import render
+from bench.stand_ins import write_stand_in_artifacts, write_stand_in_updates
+from bench.uploads.bodies import BodyMaker
+from bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
+from bench.uploads.sending import post_damaged, post_update, put_file, raw, send_at_once
+from device_runtime.manifest import WEIGHTS
+from device_runtime.tensor_file import TensorFile
+from device_runtime.update_file import UpdateFile
+from export.presets import preset_named
+from phonograd.cli import phonograd
+from phonograd.console import run
+
+SHORT = IngestBenchConfig("tiny", rounds=2, at_once=2, phones=(2, 3), pause=0.05)
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ingest")
+    write_stand_in_artifacts(folder / "artifacts", preset_named("tiny").model)
+    write_stand_in_updates(folder / "artifacts" / WEIGHTS, {"full-f32": folder / "update"}, 0, 100)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def maker(material: Path) -> BodyMaker:
+    return BodyMaker(material / "update")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("place")
+
+
+@pytest.fixture(scope="module")
+def result(place: Path) -> IngestBench:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(tempfile, "tempdir", str(place))
+        return bench_ingest(SHORT)
+
+
+def test_all_that_is_promised_is_measured(result: IngestBench, place: Path) -> None:
+    ways = ("bare handler", "bare handler, synced", "file copy", "received", "accepted")
+    assert [(one.way, one.at_once) for one in result.throughput] == [
+        *((way, at_once) for way in ways for at_once in (1, 2)), ("accepted, own client", 1),
+    ]  # fmt: skip
+    assert [one.ratio for one in result.throughput[:2]] == [1, 1]
+    assert all(len(one.each) == 2 and min(one.each) > 0 for one in result.throughput)
+    assert [one.phones for one in result.memory] == [2, 3]
+    for one in result.memory:
+        assert one.limit_bytes == round(2.2 * result.model_bytes) + 150_000_000
+        assert 0 < one.idle_rss_bytes <= one.peak_rss_bytes
+        assert 0 < one.closing_seconds < one.seconds
+    assert [(one.pause, len(one.each)) for one in result.last_byte] == [(0.0, 2), (0.05, 2)]
+    assert min(result.pass_seconds, result.copy_seconds) > 0
+    assert result.update_bytes > result.model_bytes  # by its metadata
+    assert list(place.iterdir()) == []
+    page = render({"ingest.json": {**json.loads(json.dumps(dataclasses.asdict(result))), "command": "c"}})
+    assert "## Uploads: tiny, 0.0 MB each" in page
+    assert "| bare handler | 1 |" in page
+
+
+def test_a_body_is_the_update_in_another_phone_s_name(material: Path, maker: BodyMaker, tmp_path: Path) -> None:
+    body = maker.body(77, 5, "a" * 64)
+    sent = body.head + body.path.read_bytes()[body.offset :]
+    assert (len(sent), hashlib.sha256(sent).hexdigest()) == (body.nbytes, body.sha256)
+    (tmp_path / "sent").write_bytes(sent)
+    with UpdateFile(material / "update") as one, UpdateFile(tmp_path / "sent") as other:
+        assert other.info == dataclasses.replace(one.info, seed=77, round=5, base_sha256="a" * 64)
+        with TensorFile(material / "artifacts" / WEIGHTS) as base:
+            mine, theirs = one.weights(base), other.weights(base)
+    assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+
+def received(folder: Path) -> list[bytes]:
+    return sorted(path.read_bytes() for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+def test_every_receiver_gets_the_bytes(maker: BodyMaker, tmp_path: Path, pause: float) -> None:
+    bodies = [maker.body(phone, 1, maker.info.base_sha256) for phone in (1, 2)]
+    sent = sorted(body.head + body.path.read_bytes()[body.offset :] for body in bodies)
+    with (
+        plain_copy(tmp_path / "copied") as copy,
+        bare_handler(tmp_path / "bare", sync=False) as bare,
+        bare_handler(tmp_path / "synced", sync=True) as synced,
+    ):
+        send_at_once(copy.port, [dataclasses.replace(raw(body), pause=pause) for body in bodies])
+        for receiver in (bare, synced):
+            parcels = [dataclasses.replace(put_file(body, f"{n}"), pause=pause) for n, body in enumerate(bodies)]
+            for one in send_at_once(receiver.port, parcels):
+                assert one.began + pause <= one.last_byte <= one.answered
+    assert received(tmp_path / "copied") == received(tmp_path / "bare") == received(tmp_path / "synced") == sent
+
+
+def test_a_server_takes_an_update_and_refuses_a_damaged_one(material: Path, maker: BodyMaker, tmp_path: Path) -> None:
+    with phonograd_serve(material / "artifacts", tmp_path / "state", 10) as server:
+        body = maker.body(1, 1, maker.info.base_sha256)
+        send_at_once(server.port, [post_update(body, "one"), post_damaged(body, "two")])
+        stale = maker.body(3, 1, "b" * 64)
+        with pytest.raises(BenchError, match="status 201 expected for an upload, found 409: .*Another round or base"):
+            send_at_once(server.port, [post_update(stale, "three")])
+        with pytest.raises(BenchError, match="status None expected for an upload, found 404"):
+            send_at_once(server.port, [dataclasses.replace(put_file(body, "nowhere"), expected=None)])
+
+
+def test_what_cannot_start_or_answer_is_named(maker: BodyMaker, tmp_path: Path) -> None:
+    with (
+        pytest.raises(BenchError, match="phonograd serve left with code .*no-artifacts"),
+        phonograd_serve(tmp_path / "no-artifacts", tmp_path / "state", 10),
+    ):
+        pass
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        free = Receiver(0, listening.getsockname()[1])
+    with pytest.raises(BenchError, match="takes no connection"):
+        send_at_once(free.port, [raw(maker.body(1, 1, "c" * 64))])
+
+
+def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6 - 1, 1))  # type: ignore[attr-defined]
+    with pytest.raises(BenchError, match="bytes expected to be free, found 1; set TMPDIR"):
+        bench_ingest(SHORT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pass_leaves_nothing_behind(material: Path, tmp_path: Path) -> None:
+    passes = measure_passes(material / "artifacts" / WEIGHTS, material / "update", tmp_path / "copy")
+    assert min(passes.add_seconds, passes.copy_seconds) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command(
+    result: IngestBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[IngestBenchConfig] = []
+    monkeypatch.setattr("bench.ingest.bench_ingest", lambda config, say: asked.append(config) or result)
+    line = ["bench", "ingest", "--preset", "tiny", "--phones", "2", "--phones", "3", "--at-once", "2", "--rounds", "2"]
+    assert run(phonograd, [*line, "--save", str(tmp_path / "r.json"), "--quiet"]) == 0
+    assert asked == [dataclasses.replace(SHORT, pause=1.0)]
+    out, _ = capsys.readouterr()
+    assert "Uploads of 0.0 MB" in out
+    assert "one pass: c = a + b over the weights" in out
+    saved = json.loads((tmp_path / "r.json").read_text())
+    assert set(saved) == {"command"} | {field.name for field in dataclasses.fields(IngestBench)}
+    assert saved["command"] == "phonograd " + " ".join(line)
