@@ -112,7 +112,8 @@ class Guard:
             self._leave(visitor)
 
     def _check_sizes(self, request: Request) -> None:
-        target = len(request.scope.get("raw_path") or b"") + 1 + len(request.scope["query_string"])
+        query = request.scope["query_string"]
+        target = len(request.scope.get("raw_path") or b"") + (1 + len(query) if query else 0)
         if target > self._settings.max_target_bytes:
             raise RefusedError(
                 414, f"a URL of at most {self._settings.max_target_bytes} bytes expected, found {target}"
@@ -133,8 +134,8 @@ class Guard:
 
     def _check_rate(self, visitor: Visitor) -> None:
         if self._limited(visitor) and (wait := self._buckets.take(visitor.actor)):
-            rate = f"{self._settings.requests_per_second:g} a second, {self._settings.burst} at once"
-            raise _too_many(f"at most {rate}, expected, found more", wait)
+            rate = f"{self._settings.requests_per_second:g} requests a second, {self._settings.burst} at once"
+            raise _too_many(f"at most {rate} expected, found more", wait)
 
     def _check_origin(self, request: Request) -> None:
         if cross_site(request):
