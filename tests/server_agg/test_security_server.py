@@ -133,6 +133,17 @@ def test_administrators_do_it_over_http(guarded: Guarded, caplog: pytest.LogCapt
         assert secret.split("_")[2] not in caplog.text
 
 
+def test_a_rollback_is_in_the_audit_log(guarded: Guarded, workshop: Workshop) -> None:
+    for phone, name, seed in zip(guarded.phones, ("phone1", "phone2"), (1, 2), strict=True):
+        client.upload_update(phone, workshop.update(seed), name)
+    with pytest.raises(ServerRefusedError, match="an administrator's token expected"):
+        client.ask(guarded.phones[0], "POST", "/v1/rollback?round=0")
+    client.ask(guarded.boss, "POST", "/v1/rollback?round=0")
+    done, refused = client.ask(guarded.boss, "GET", "/v1/audit?limit=2")["entries"]
+    assert (done["actor"], done["action"], done["subject"]) == ("boss", "rollback", "to round 0")
+    assert (refused["actor"], refused["subject"], refused["outcome"]) == ("phone1", "/v1/rollback", "refused")
+
+
 def test_a_token_is_not_kept_on_its_way(guarded: Guarded) -> None:
     with guarded.http as http:
         answer = http.post("/v1/phones", json={"name": "phone3"})
