@@ -1,12 +1,15 @@
 """A whole server with tokens and TLS on loopback, and clients of it."""
 
+import base64
 import contextlib
 import dataclasses
+import hashlib
 import logging
 import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from device_runtime.errors import ServerRefusedError, ServerUnreachableError, Us
 from device_runtime.files import sha256_of_file
 from device_runtime.server_client import Connection
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.security import connections
 from server_agg.security.audit import AuditLog
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.settings import SecuritySettings
@@ -359,3 +363,40 @@ def test_an_authority_that_is_none(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             client.current_round(Connection("https://127.0.0.1:1", ca_cert=path))
+
+
+def test_connections_without_a_request_are_closed(
+    guarded: Guarded, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent from the start, a head without end, a refused body without end; not an upload that takes its time."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    refused = b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
+    for opening, answered in ((b"", False), (b"GET /v1/round HTTP/1.1\r\nHost: x\r\n", False), (refused, True)):
+        with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+            connection.sendall(opening)
+            if answered:
+                assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
+            connection.settimeout(0.05)
+            closed_by = time.monotonic() + 10
+            while not _closed(connection):
+                assert time.monotonic() < closed_by
+    body = workshop.update(1).read_bytes()
+    head = f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {guarded.phones[0].token}\r\n"
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    head += f"Content-Length: {len(body)}\r\nContent-Digest: sha-256=:{digest}:\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+        connection.sendall(head.encode() + body[:100])
+        time.sleep(1.0)  # past the deadline, three times
+        connection.sendall(body[100:])
+        assert connection.recv(4096).startswith(b"HTTP/1.1 201 ")
+
+
+def _closed(connection: socket.socket) -> bool:
+    """Send a byte more, and see whether the other end is still there."""
+    try:
+        connection.sendall(b"x")
+        return connection.recv(4096) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
