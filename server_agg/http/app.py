@@ -35,8 +35,8 @@ SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
     """The application over an open keeper, which stays the caller's to close."""
-    api = _Api(keeper, settings)
     registry, audit = PhoneRegistry(keeper.ledger), AuditLog(keeper.ledger)
+    api = _Api(keeper, settings, audit)
     routes = [
         Route("/healthz", api.health),
         Route("/v1/round", api.round),
@@ -56,9 +56,10 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
 
 
 class _Api:
-    def __init__(self, keeper: RoundKeeper, settings: ServerSettings):
+    def __init__(self, keeper: RoundKeeper, settings: ServerSettings, audit: AuditLog):
         self._keeper = keeper
         self._settings = settings
+        self._audit = audit
 
     def count(self, wire: RequestWire, cost: WireBytes) -> None:
         if wire.kind is not None:
@@ -121,6 +122,7 @@ class _Api:
                 400, f"?round= a round's number, 0 for the exported model, expected, found {number[:40]!r}"
             )
         opened = await run_in_threadpool(self._keeper.rollback, int(number))
+        await run_in_threadpool(self._audit.done, request.state.actor, "rollback", f"to round {number}")
         return JSONResponse(dataclasses.asdict(opened))
 
     def _report(self) -> dict[str, object]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from server_agg.security.connections import PunctualProtocol
 from server_agg.storage.ledger import WireBytes
 from server_agg.storage.tables import TrafficKind
 
@@ -48,7 +48,7 @@ class _CountingTransport:
         return getattr(self._transport, name)
 
 
-class CountingProtocol(H11Protocol):
+class CountingProtocol(PunctualProtocol):
     """uvicorn's HTTP/1.1 protocol; each request finds its connection's ConnectionBytes in its scope's state."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

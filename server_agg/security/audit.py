@@ -56,6 +56,11 @@ class AuditLog:
         self._lock = threading.Lock()
         self._unwritten = 0
 
+    def done(self, actor: str, action: str, subject: str, detail: str = "") -> None:
+        """Write down what was done in a transaction of another's. Raises StorageError."""
+        with self._ledger.writing() as session:
+            note(session, self._clock(), actor, action, subject, detail)
+
     def refused(self, actor: str, action: str, subject: str, detail: str) -> None:
         """Write down a refusal, in the database and the log; above the rate it is only counted. Never raises."""
         with self._lock:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from device_runtime.errors import StorageError
-from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, is_loopback
+from device_runtime.server_protocol import PHONE_HEADER, is_loopback
 from server_agg.http.problems import Problem, problem_of
 from server_agg.security.audit import AuditLog
 from server_agg.security.browsers import cross_site, not_local
@@ -61,8 +61,8 @@ class RefusedError(Exception):
 class Guard:
     """ASGI middleware in front of `app`, for a server that listens on `host`.
 
-    With a valid token, `request.state.principal` is whose it is; None on a server that asks for none. `clock`: seconds,
-    monotonic.
+    With a valid token, `request.state.principal` is whose it is; None on a server that asks for none.
+    `request.state.actor` is the asker's name for the audit log. `clock`: seconds, monotonic.
     """
 
     def __init__(
@@ -105,14 +105,15 @@ class Guard:
         except StorageError as error:
             await problem_of(error)(scope, receive, send)
             return
-        request.state.principal = visitor.principal
+        request.state.principal, request.state.actor = visitor.principal, visitor.actor
         try:
             await self._app(scope, receive, send)
         finally:
             self._leave(visitor)
 
     def _check_sizes(self, request: Request) -> None:
-        target = len(request.scope.get("raw_path") or b"") + 1 + len(request.scope["query_string"])
+        query = request.scope["query_string"]
+        target = len(request.scope.get("raw_path") or b"") + (1 + len(query) if query else 0)
         if target > self._settings.max_target_bytes:
             raise RefusedError(
                 414, f"a URL of at most {self._settings.max_target_bytes} bytes expected, found {target}"
@@ -133,8 +134,8 @@ class Guard:
 
     def _check_rate(self, visitor: Visitor) -> None:
         if self._limited(visitor) and (wait := self._buckets.take(visitor.actor)):
-            rate = f"{self._settings.requests_per_second:g} a second, {self._settings.burst} at once"
-            raise _too_many(f"at most {rate}, expected, found more", wait)
+            rate = f"{self._settings.requests_per_second:g} requests a second, {self._settings.burst} at once"
+            raise _too_many(f"at most {rate} expected, found more", wait)
 
     def _check_origin(self, request: Request) -> None:
         if cross_site(request):
@@ -152,9 +153,7 @@ class Guard:
             return
         if visitor.principal is None:
             raise _unauthorized(visitor.rejected, wants_html="text/html" in request.headers.get("Accept", ""))
-        if visitor.principal.role == "admin":
-            return
-        if access == "admin":
+        if access == "admin" and visitor.principal.role != "admin":
             raise RefusedError(403, f"an administrator's token expected, found that of phone {visitor.principal.name}")
         named = request.headers.getlist(PHONE_HEADER)
         if any(name != visitor.principal.name for name in named):
@@ -182,18 +181,6 @@ class Guard:
         await run_in_threadpool(self._audit.refused, visitor.actor, request.method, request.scope["path"], detail)
         problem = Problem(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)
         await problem(request.scope, request.receive, send)
-
-
-def phone_of(request: Request) -> str | None:
-    """The phone a request speaks for: its token's, or else the name it gives itself, if that is one.
-
-    An administrator may stand in for any phone by naming it.
-    """
-    principal: Principal | None = getattr(request.state, "principal", None)
-    if principal is not None and principal.role == "phone":
-        return principal.name
-    name = request.headers.get(PHONE_HEADER, "")
-    return name if PHONE_NAME.match(name) else None
 
 
 def _too_many(detail: str, wait: float) -> RefusedError:

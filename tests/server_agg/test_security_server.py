@@ -1,0 +1,402 @@
+"""A whole server with tokens and TLS on loopback, and clients of it."""
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from device_runtime import server_client as client
+from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UsageError
+from device_runtime.files import sha256_of_file
+from device_runtime.server_client import Connection
+from server_agg.rounds.keeper import RoundKeeper
+from server_agg.security import connections
+from server_agg.security.audit import AuditLog
+from server_agg.security.registry import PhoneRegistry
+from server_agg.security.settings import SecuritySettings
+from server_agg.security.tls import TlsError, tls_files
+from server_agg.server import AggregationServer
+from server_agg.settings import ServerSettings
+from tests.server_agg.workshop import RunningServer, Workshop, run_server
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarded:
+    """A server that asks for tokens, and an administrator's and two phones' connections to it."""
+
+    server: RunningServer
+    boss: Connection
+    phones: tuple[Connection, Connection]
+
+    @property
+    def http(self) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.server.url, trust_env=False, headers={"Authorization": f"Bearer {self.boss.token}"}
+        )
+
+
+@pytest.fixture
+def guarded(workshop: Workshop, tmp_path: Path) -> Iterator[Guarded]:
+    with run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server:
+        registry = PhoneRegistry(server.keeper.ledger)
+        boss, one, two = (
+            Connection(server.url, registry.add(name, role, "90d", "me").token)
+            for name, role in (("boss", "admin"), ("phone1", "phone"), ("phone2", "phone"))
+        )
+        yield Guarded(server, boss, (one, two))
+
+
+def test_a_round_with_tokens(guarded: Guarded, workshop: Workshop, tmp_path: Path) -> None:
+    one, two = guarded.phones
+    assert client.current_round(one).accepted == 0
+    model = client.download_model(one, tmp_path / "model", phone="phone1")
+    assert model.sha256 == workshop.base_sha256
+    client.upload_update(one, workshop.update(1), "phone1")
+    assert client.upload_update(two, workshop.update(2), "phone2").round_closed
+    assert client.report(guarded.boss)["totals"]["accepted"] == 2
+    with pytest.raises(
+        ServerRefusedError, match=r"refused \(403 Forbidden\): an administrator's token expected, found"
+    ):
+        client.report(one)
+    with pytest.raises(ServerRefusedError, match=r"refused \(401 Unauthorized\): a token expected .* none came"):
+        client.current_round(guarded.server.url)
+
+
+def test_two_phones_with_one_token(guarded: Guarded, workshop: Workshop) -> None:
+    """The second phone can't take part in its own name, nor a second time in the token's."""
+    one, _ = guarded.phones
+    client.upload_update(one, workshop.update(1), "phone1")
+    with pytest.raises(ServerRefusedError, match=r"403 Forbidden\): Phonograd-Phone: phone1, whose token this is"):
+        client.upload_update(one, workshop.update(2), "phone2")
+    with pytest.raises(ServerRefusedError, match=r"refused \(409 "):
+        client.upload_update(one, workshop.update(2), "phone1")
+    assert client.current_round(one).accepted == 1
+
+
+def test_another_process_revokes(guarded: Guarded) -> None:
+    """The command works on the state folder while the server runs, and the very next request is refused."""
+    one, two = guarded.phones
+    assert client.current_round(one).round == 1
+    command = [sys.executable, "-m", "phonograd", "phones", "revoke", "phone1", "--state", str(guarded.server.state)]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    with pytest.raises(ServerRefusedError, match=r"401 Unauthorized\): .* the token was revoked"):
+        client.current_round(one)
+    assert client.current_round(two).round == 1
+    entries = AuditLog(guarded.server.keeper.ledger).entries()
+    assert [(entry.action, entry.subject, entry.outcome) for entry in entries[:2]] == [
+        ("GET", "/v1/round", "refused"),
+        ("phones revoke", "phone1", "done"),
+    ]
+    assert entries[1].actor.startswith("operator:")
+
+
+def test_administrators_do_it_over_http(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    boss, url = guarded.boss, guarded.server.url
+    issued = client.ask(boss, "POST", "/v1/phones", {"name": "phone3"}, 201)
+    assert (issued["name"], issued["role"]) == ("phone3", "phone")
+    third = Connection(url, issued["token"])
+    assert client.current_round(third).round == 1
+    fresh = client.ask(boss, "POST", "/v1/phones/phone3/tokens", {"overlap": "0s"}, 201)
+    with pytest.raises(ServerRefusedError, match="the token has expired"):
+        client.current_round(third)
+    assert client.current_round(Connection(url, fresh["token"])).round == 1
+    listed = client.ask(boss, "GET", "/v1/phones")["phones"]
+    assert [phone["name"] for phone in listed] == ["boss", "phone1", "phone2", "phone3"]
+    assert len(listed[3]["tokens"]) == 2
+    assert client.ask(boss, "DELETE", "/v1/phones/phone3") == {"name": "phone3", "tokens_revoked": 2}
+    entries = client.ask(boss, "GET", "/v1/audit?limit=3")["entries"]
+    assert [(entry["actor"], entry["action"]) for entry in entries] == [
+        ("boss", "phones revoke"),
+        ("address:127.0.0.1", "GET"),
+        ("boss", "phones rotate"),
+    ]
+    older = client.ask(boss, "GET", f"/v1/audit?before={entries[2]['id']}")["entries"]
+    assert older[0]["action"] == "phones add"
+    for secret in (issued["token"], fresh["token"], boss.token):
+        assert secret is not None
+        assert secret not in str(listed)
+        assert secret.split("_")[2] not in caplog.text
+
+
+def test_a_rollback_is_in_the_audit_log(guarded: Guarded, workshop: Workshop) -> None:
+    for phone, name, seed in zip(guarded.phones, ("phone1", "phone2"), (1, 2), strict=True):
+        client.upload_update(phone, workshop.update(seed), name)
+    with pytest.raises(ServerRefusedError, match="an administrator's token expected"):
+        client.ask(guarded.phones[0], "POST", "/v1/rollback?round=0")
+    client.ask(guarded.boss, "POST", "/v1/rollback?round=0")
+    done, refused = client.ask(guarded.boss, "GET", "/v1/audit?limit=2")["entries"]
+    assert (done["actor"], done["action"], done["subject"]) == ("boss", "rollback", "to round 0")
+    assert (refused["actor"], refused["subject"], refused["outcome"]) == ("phone1", "/v1/rollback", "refused")
+
+
+def test_a_token_is_not_kept_on_its_way(guarded: Guarded) -> None:
+    with guarded.http as http:
+        answer = http.post("/v1/phones", json={"name": "phone3"})
+        assert (answer.status_code, answer.headers["cache-control"]) == (201, "no-store")
+
+
+def test_administrators_can_be_wrong(guarded: Guarded) -> None:
+    with guarded.http as http:
+        for method, path, body, status, detail in (
+            ("POST", "/v1/phones", b"", 400, "a JSON object of texts expected: name, role, expires"),
+            ("POST", "/v1/phones", b"{", 400, "a JSON object expected"),
+            ("POST", "/v1/phones", b"\xff\xfe", 400, "a JSON object expected"),
+            ("POST", "/v1/phones", b"[" * 4000, 400, "a JSON object expected"),
+            ("POST", "/v1/phones", b'["name"]', 400, "a JSON object of texts expected"),
+            ("POST", "/v1/phones", b'{"name": 1}', 400, "a JSON object of texts expected"),
+            ("POST", "/v1/phones", b'{"name": "x", "scope": "all"}', 400, "a JSON object of texts expected"),
+            ("POST", "/v1/phones", b'{"name": "\\ud800"}', 400, "1 to 64 of"),
+            ("POST", "/v1/phones", b'{"name": "x", "role": "root"}', 400, "role 'root'"),
+            ("POST", "/v1/phones", b'{"name": "x", "expires": "1y"}', 400, "expires: a number and s, m, h or d"),
+            ("POST", "/v1/phones", b'{"name": "phone1"}', 409, "phone phone1: a name that is free expected"),
+            ("POST", "/v1/phones", b" " * 5000, 413, "at most 4096 bytes"),
+            ("POST", "/v1/phones/nobody/tokens", b"{}", 404, "phone 'nobody': an enrolled phone expected"),
+            ("DELETE", "/v1/phones/%0anobody", b"", 404, "an enrolled phone expected"),
+            ("GET", "/v1/audit?limit=many", b"", 400, "limit: a number expected, found 'many'"),
+            ("GET", "/v1/audit?before=" + "9" * 40, b"", 400, "before: a number expected"),
+            ("GET", "/v1/audit?before=-1", b"", 400, "before: a number expected"),
+        ):
+            answer = http.request(method, path, content=body)
+            assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), path
+            assert detail in answer.json()["detail"]
+        assert len(http.get("/v1/phones").json()["phones"]) == 3
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(st.binary(max_size=200), st.sampled_from(["/v1/phones", "/v1/phones/phone1/tokens"]))
+def test_no_body_breaks_it(guarded: Guarded, body: bytes, path: str) -> None:
+    with guarded.http as http:
+        assert http.post(path, content=body).status_code in (201, 400, 409, 429)
+
+
+def test_nobody_makes_tokens_where_none_are_asked_for(server: RunningServer) -> None:
+    for method, path in (
+        ("GET", "/v1/phones"),
+        ("POST", "/v1/phones"),
+        ("DELETE", "/v1/phones/x"),
+        ("GET", "/v1/audit"),
+    ):
+        with pytest.raises(
+            ServerRefusedError, match=r"403 Forbidden\): this server asks for no tokens; use .* --state"
+        ):
+            client.ask(server.url, method, path)
+
+
+def test_refused_uploads_are_not_read(guarded: Guarded) -> None:
+    """A stranger's body is answered before it came, however large it says it is."""
+    with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+        connection.sendall(b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
+    assert list((guarded.server.state / "incoming").iterdir()) == []
+
+
+def test_raw_heads_never_break_it(guarded: Guarded) -> None:
+    heads = (
+        b"GET /v1/round HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n",
+        b"GET /v1/round HTTP/1.1\r\nHost: x\r\nAuthorization:\r\n\r\n",
+        b"GET /v1/round HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/round HTTP/1.0\r\n\r\n",
+        b"GET http://elsewhere/v1/round HTTP/1.1\r\nHost: x\r\n\r\n",
+    )
+    found = []
+    for head in heads:
+        with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+            connection.sendall(head)
+            found.append(connection.recv(1000)[9:12])
+    assert found == [b"401", b"401", b"431", b"414", b"401", b"401"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificates:
+    """A private authority and a server's certificate from it, as PEM files."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    folder = tmp_path_factory.mktemp("certificates")
+    made = Certificates(folder / "authority.pem", folder / "certificate.pem", folder / "key.pem")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(made.authority))
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    made.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    made.key.write_bytes(issued.private_key_pem.bytes())
+    made.key.chmod(0o600)
+    return made
+
+
+def secured(certificates: Certificates, **changes: Any) -> SecuritySettings:
+    return SecuritySettings(auth="tokens", tls_cert=certificates.certificate, tls_key=certificates.key, **changes)
+
+
+def test_a_round_over_tls(workshop: Workshop, tmp_path: Path, certificates: Certificates) -> None:
+    with run_server(workshop, tmp_path / "state", security=secured(certificates)) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        token = PhoneRegistry(server.keeper.ledger).add("phone1", "phone", "90d", "me").token
+        phone = Connection(server.url, token, certificates.authority)
+        assert client.current_round(phone).round == 1
+        path = tmp_path / "model"
+        assert client.download_model(phone, path).sha256 == sha256_of_file(path) == workshop.base_sha256
+        assert client.upload_update(phone, workshop.update(1), "phone1").accepted == 1
+        with pytest.raises(
+            ServerUnreachableError, match=r"CERTIFICATE_VERIFY_FAILED.*trust a private authority with --ca"
+        ):
+            client.current_round(Connection(server.url, token))
+        with pytest.raises(ServerUnreachableError):
+            client.current_round(server.url.replace("https", "http"))
+
+
+def test_certificates_that_do_not_do(certificates: Certificates, tmp_path: Path) -> None:
+    other = trustme.CA().issue_cert("localhost")
+    other_key, garbage, encrypted = tmp_path / "other.pem", tmp_path / "garbage.pem", tmp_path / "encrypted.pem"
+    other_key.write_bytes(other.private_key_pem.bytes())
+    other_key.chmod(0o600)
+    garbage.write_bytes(b"\x30\x82\x01\x00")
+    loaded = serialization.load_pem_private_key(other.private_key_pem.bytes(), None)
+    encrypted.write_bytes(
+        loaded.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+        )
+    )
+    cut = tmp_path / "cut.pem"
+    cut.write_bytes(certificates.certificate.read_bytes()[:300] + b"\n-----END CERTIFICATE-----\n")
+    for certificate, key, message in (
+        (tmp_path / "none.pem", None, "--tls-cert .*none.pem: cannot be read: No such file"),
+        (tmp_path, None, "--tls-cert .*: cannot be read: Is a directory"),
+        (
+            garbage,
+            certificates.key,
+            "--tls-cert .*garbage.pem: a PEM certificate .* expected, found none; is it in DER",
+        ),
+        (certificates.certificate, tmp_path / "none.pem", "--tls-key .*none.pem: cannot be read: No such file"),
+        (certificates.certificate, garbage, "--tls-key .*garbage.pem: a PEM private key .* expected, found none"),
+        (certificates.certificate, None, "--tls-key .*certificate.pem: a PEM private key .* expected, found none"),
+        (certificates.certificate, other_key, "other.pem: the key of .*certificate.pem expected, found another's"),
+        (certificates.certificate, encrypted, "a key without a passphrase expected, found an encrypted one"),
+        (cut, certificates.key, r"cut.pem, .*key.pem: damaged \("),
+    ):
+        with pytest.raises(TlsError, match=message) as raised:
+            tls_files(SecuritySettings(tls_cert=certificate, tls_key=key))
+        assert raised.value.exit_code == 18
+
+
+def test_one_file_may_hold_both(certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    both = tmp_path / "both.pem"
+    both.write_bytes(certificates.certificate.read_bytes() + certificates.key.read_bytes())
+    both.chmod(0o600)
+    assert tls_files(SecuritySettings(tls_cert=both)) == {"ssl_certfile": both, "ssl_keyfile": both}
+    assert not caplog.records
+    both.chmod(0o644)
+    tls_files(SecuritySettings(tls_cert=both))
+    assert "other users of this machine can read the private key; chmod 600" in caplog.text
+
+
+def test_a_server_says_what_is_unsafe(workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for security, expected in (
+        (SecuritySettings(), ["there is no TLS", "nobody is enrolled yet"]),
+        (SecuritySettings(auth="none"), ["there is no TLS", "lets ANYONE who reaches it"]),
+    ):
+        settings = ServerSettings(host="0.0.0.0", port=0, security=security)
+        keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
+        caplog.clear()
+        with contextlib.closing(keeper), contextlib.closing(AggregationServer(keeper, settings)._socket):
+            warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(warnings) == len(expected)
+        assert all(part in line for part, line in zip(expected, warnings, strict=True))
+
+
+TOKEN = "pgd_" + "0" * 16 + "_" + "1" * 64
+
+
+@pytest.mark.parametrize(
+    "url", ["http://phones.example", "http://192.0.2.1:8080", "HTTP://phones.example", "http://[2001:db8::1]"]
+)
+def test_a_token_does_not_leave_the_machine_unencrypted(url: str) -> None:
+    with pytest.raises(
+        UsageError, match="anyone on the way could read the token; use https://, or say --token-over-http"
+    ):
+        Connection(url, TOKEN)
+    assert Connection(url, TOKEN, token_over_http=True).url == url
+    for safe in (url.lower().replace("http", "https"), "http://127.0.0.1:8080", "http://localhost", "http://[::1]:1"):
+        assert Connection(safe, TOKEN).token == TOKEN
+
+
+def test_a_connection_does_not_show_its_token() -> None:
+    assert "1111" not in repr(Connection("https://phones.example", TOKEN))
+    for wrong in ("", "hunter2\r\nX: y", TOKEN + "\n", TOKEN.upper()):
+        with pytest.raises(
+            UsageError, match=r"token: pgd_<16 hex digits>_<64 hex digits> expected, found \d+ "
+        ) as raised:
+            Connection("https://phones.example", wrong)
+        assert not re.search("hunter2|1111", str(raised.value))
+
+
+def test_an_authority_that_is_none(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.pem"
+    garbage.write_text("nothing")
+    for path, message in (
+        (garbage, "not a PEM file of certificates"),
+        (tmp_path / "none", "cannot be read: No such file"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            client.current_round(Connection("https://127.0.0.1:1", ca_cert=path))
+
+
+def test_connections_without_a_request_are_closed(
+    guarded: Guarded, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent from the start, a head without end, a refused body without end; not an upload that takes its time."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    refused = b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
+    for opening, answered in ((b"", False), (b"GET /v1/round HTTP/1.1\r\nHost: x\r\n", False), (refused, True)):
+        with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+            connection.sendall(opening)
+            if answered:
+                assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
+            connection.settimeout(0.05)
+            closed_by = time.monotonic() + 10
+            while not _closed(connection):
+                assert time.monotonic() < closed_by
+    body = workshop.update(1).read_bytes()
+    head = f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {guarded.phones[0].token}\r\n"
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    head += f"Content-Length: {len(body)}\r\nContent-Digest: sha-256=:{digest}:\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+        connection.sendall(head.encode() + body[:100])
+        time.sleep(1.0)  # past the deadline, three times
+        connection.sendall(body[100:])
+        assert connection.recv(4096).startswith(b"HTTP/1.1 201 ")
+
+
+def _closed(connection: socket.socket) -> bool:
+    """Send a byte more, and see whether the other end is still there."""
+    try:
+        connection.sendall(b"x")
+        return connection.recv(4096) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
