@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from device_runtime.tensor_file import HEADER_CAP_BYTES
 from server_agg.rules import RoundRules
 from server_agg.security.settings import SecuritySettings
-from server_agg.strategies import StrategySettings, strategy_of
+from server_agg.strategies import StrategySettings, make_strategy
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,16 @@ class ServerSettings:
 
     def _checks_of_both(self) -> tuple[tuple[bool, str], ...]:
         """What rules and strategy must be together."""
-        strategy, phones = strategy_of(self.strategy), self.rules.clients_per_round
+        strategy, phones, name = make_strategy(self.strategy), self.rules.clients_per_round, self.strategy.strategy
         low, high = strategy.fewest_members, strategy.most_members
         return (
-            (low <= phones <= high, f"clients_per_round is {phones}, expected {low} to {high} for {strategy.name}"),
+            (
+                low <= phones <= high,
+                f"clients_per_round is {phones}, expected {low} to {high} for {name}",
+            ),
             (
                 not self.strategy.private or self.rules.deadline_seconds is not None,
-                f"deadline_seconds is None, expected a deadline for {strategy.name}: it draws its phones, "
+                f"deadline_seconds is None, expected a deadline for {name}: it draws its phones, "
                 "and some will not come",
             ),
         )
