@@ -101,8 +101,8 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[P
     report = phono("rounds", "--server", url, "--json").document
     assert report == phono("rounds", "--state", state, "--json").document
     first = report["rounds"][0]
-    assert first["accepted_bytes"] == sum(size for _, _, size in updates)
-    assert first["codecs"] == {"rows-f32": {"updates": 2, "bytes": first["accepted_bytes"]}}
+    assert first["useful_bytes"] == sum(size for _, _, size in updates)
+    assert first["codecs"] == {"rows-f32": {"updates": 2, "bytes": first["useful_bytes"]}}
     assert "rows-f32 x2" in phono("rounds", "--server", url).out
 
     model = state / "models" / f"{receipt['model_sha256']}.safetensors"
