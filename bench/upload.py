@@ -97,12 +97,13 @@ def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> Upl
     base = artifacts.path(WEIGHTS)
     with tempfile.TemporaryDirectory() as place:
         phones = list(_phones(artifacts, config, Path(place), say))
-        before = _perplexities(artifacts, base, config)
+        models = _Models(artifacts, config)
+        before = models.perplexities(base, artifacts.weights_sha256)
         costs: list[CodecCost] = []
         for codec in config.codecs:
             say(f"{codec}: {len(phones)} phones")
             first = costs[0].perplexities if costs else None
-            costs.append(_cost(artifacts, codec, phones, Path(place), config, first))
+            costs.append(_cost(artifacts, codec, phones, Path(place), models, first))
     return UploadBench(
         kind="upload",
         schema_version=SCHEMA_VERSION,
@@ -158,7 +159,7 @@ def _cost(
     codec: str,
     phones: Sequence[_Phone],
     place: Path,
-    config: UploadBenchConfig,
+    models: "_Models",
     first: Mapping[str, float] | None,
 ) -> CodecCost:
     sizes, encoding, decoding = [], [], []
@@ -176,8 +177,8 @@ def _cost(
                 update.check(base, sha256)
                 decoding.append(time.perf_counter() - began)
                 fold.accumulate(update, 1)
-        write_tensor_file(place / "average", base.specs.values(), fold.finish(), {})
-    perplexities = _perplexities(artifacts, place / "average", config)
+        average = write_tensor_file(place / "average", base.specs.values(), fold.finish(), {})
+    perplexities = models.perplexities(place / "average", average.sha256)
     mean = statistics.mean(sizes)
     return CodecCost(
         codec=codec,
@@ -190,20 +191,34 @@ def _cost(
     )
 
 
-def _perplexities(artifacts: Artifacts, weights: Path, config: UploadBenchConfig) -> dict[str, float]:
-    """Perplexity of each text, by its name."""
-    if not config.tests:
-        return {}
-    training = artifacts.manifest.training
-    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
-    backend = load_backend("native", artifacts, weights, BackendOptions(config.threads))
-    try:
-        return {
-            name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt).perplexity
-            for name, path in _named(config.tests)
-        }
-    finally:
-        backend.close()
+class _Models:
+    """Perplexities of models on the tests; the same model, as of a lossless codec, is measured once."""
+
+    def __init__(self, artifacts: Artifacts, config: UploadBenchConfig):
+        self._artifacts = artifacts
+        self._config = config
+        self._known: dict[str, dict[str, float]] = {}
+
+    def perplexities(self, weights: Path, sha256: str) -> dict[str, float]:
+        """Of each text by its name."""
+        if sha256 not in self._known:
+            self._known[sha256] = self._measured(weights)
+        return self._known[sha256]
+
+    def _measured(self, weights: Path) -> dict[str, float]:
+        if not self._config.tests:
+            return {}
+        manifest = self._artifacts.manifest
+        training = manifest.training
+        vocabulary = Vocabulary.load(self._artifacts.path(VOCABULARY), manifest.model.vocabulary)
+        backend = load_backend("native", self._artifacts, weights, BackendOptions(self._config.threads))
+        try:
+            return {
+                name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt).perplexity
+                for name, path in _named(self._config.tests)
+            }
+        finally:
+            backend.close()
 
 
 def _named(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:

@@ -54,7 +54,8 @@ class DeltaF16:
         return np.clip(moved, -F16_LARGEST, F16_LARGEST).astype("<f2")
 
     def _widened(self, values: Array) -> Array:
-        return values.astype(np.float32)
+        with np.errstate(invalid="ignore"):  # a signaling NaN
+            return values.astype(np.float32)
 
 
 class DeltaBF16(DeltaF16):

@@ -65,6 +65,6 @@ def trained_rows(spec: TensorSpec, rows: Array, start: int, moved: Array, base: 
     for run_start, run_stop in zip(run_starts.tolist(), run_stops.tolist(), strict=True):
         low, high = max(start, (first + run_start) * width), min(stop, (first + run_stop) * width)
         place = int(near[run_start]) * width + low - (first + run_start) * width
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by who checks
             values = base.read_range(spec.name, place, place + high - low) + moved[low - start : high - start]
         yield place, values
