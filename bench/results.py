@@ -295,10 +295,37 @@ def _ingest(document: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
+def _upload(document: Mapping[str, Any]) -> list[str]:
+    model, texts = document["model"], list(document["before"])
+    rows = [
+        [
+            one["codec"], f"{one['bytes'] / MB:.3f}", f"{one['ratio']:.1f}", f"{one['encode_seconds']:.2f}",
+            f"{one['decode_seconds']:.2f}",
+            *(f"{one['perplexities'][text]:.2f} ({one['change'][text]:+.2%})" for text in texts),
+        ]
+        for one in document["codecs"]
+    ]  # fmt: skip
+    rows.append(["before the round", *4 * ["-"], *(f"{document['before'][text]:.2f}" for text in texts)])
+    columns = {"codec": "l", "MB": "r", "smaller by": "r", "encode, s": "r", "decode, s": "r"}
+    deltas = "each trained on a text of its own" if document["trained"] else "of random deltas"
+    return [
+        f"## An upload: {model['cell'].upper()} {model['layers']}x{model['hidden']}, {model['vocabulary']:,} words",
+        "",
+        machine(document),
+        "",
+        f"{document['phones']} phones, {deltas}; bytes of an update (mean), by which the weights' "
+        f"{document['weight_bytes'] / MB:.1f} MB are larger, seconds to encode and write it and to decode and check it "
+        "(medians), and perplexity of the average of all, with its change against the first codec's.",
+        "",
+        *table({**columns, **dict.fromkeys(texts, "r")}, rows),
+    ]
+
+
 SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "epoch": _epoch,
     "parity": _parity,
     "kernels": _kernels,
+    "upload": _upload,
     "phone": _phone,
     "aggregate": _aggregate,
     "ingest": _ingest,

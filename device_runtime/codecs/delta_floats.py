@@ -54,7 +54,8 @@ class DeltaF16:
         return np.clip(moved, -F16_LARGEST, F16_LARGEST).astype("<f2")
 
     def _widened(self, values: Array) -> Array:
-        return values.astype(np.float32)
+        with np.errstate(invalid="ignore"):  # a signaling NaN
+            return values.astype(np.float32)
 
 
 class DeltaBF16(DeltaF16):
@@ -67,8 +68,8 @@ class DeltaBF16(DeltaF16):
         bits = moved.view("<u4")
         upper = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16  # to the nearest, halves to even
         sign = upper & 0x8000
-        rounded: Array = (np.minimum(upper & 0x7FFF, BF16_LARGEST_BITS) | sign).astype("<u2")
-        return rounded
+        rounded: Array = np.minimum(upper & 0x7FFF, BF16_LARGEST_BITS) | sign
+        return rounded.astype("<u2")
 
     def _widened(self, values: Array) -> Array:
         widened: Array = (values.astype("<u4") << 16).view("<f4")

@@ -8,6 +8,8 @@ from device_runtime.codecs.base import Parts, Tile
 from device_runtime.errors import UpdateError
 from device_runtime.tensor_file import Array, TensorFile, TensorSpec
 
+LARGEST_DELTA = np.float32(2.0**100)  # of no use to anyone, but a rotation sums 4096 of them without an infinity
+
 
 def row_count(spec: TensorSpec) -> int:
     """Rows of a tensor: all dimensions but the last."""
@@ -15,12 +17,11 @@ def row_count(spec: TensorSpec) -> int:
 
 
 def deltas(spec: TensorSpec, base: Array, trained: Array) -> Array:
-    """trained - base, float32 [rows, row]; a difference past float32's range is cut to its largest number."""
+    """trained - base, float32 [rows, row], cut to LARGEST_DELTA."""
     new, old = (np.ascontiguousarray(array, "<f4").reshape(row_count(spec), spec.row) for array in (trained, base))
     with np.errstate(over="ignore"):
         difference: Array = np.subtract(new, old)
-    largest = np.finfo(np.float32).max
-    np.clip(difference, -largest, largest, out=difference)
+    np.clip(difference, -LARGEST_DELTA, LARGEST_DELTA, out=difference)
     return difference
 
 
@@ -64,6 +65,6 @@ def trained_rows(spec: TensorSpec, rows: Array, start: int, moved: Array, base: 
     for run_start, run_stop in zip(run_starts.tolist(), run_stops.tolist(), strict=True):
         low, high = max(start, (first + run_start) * width), min(stop, (first + run_stop) * width)
         place = int(near[run_start]) * width + low - (first + run_start) * width
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused by who checks
             values = base.read_range(spec.name, place, place + high - low) + moved[low - start : high - start]
         yield place, values

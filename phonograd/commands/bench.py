@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bench.aggregate import AggregateBench
     from bench.epoch import EpochBench
     from bench.parity import Parity
+    from bench.upload import UploadBench
     from device_runtime.model_config import LanguageModelConfig
 
 PATH = click.Path(path_type=Path)
@@ -70,6 +71,8 @@ def repeated() -> str:
             words.append(name)
         elif isinstance(value, Path) or name.endswith("-python"):
             words += [name, name.lstrip("-").upper()]
+        elif parameter.multiple and value and isinstance(value[0], Path):
+            words += [name, name.lstrip("-").upper() + "..."]
         elif parameter.multiple:
             words += [word for one in value for word in (name, str(one))]
         else:
@@ -307,6 +310,64 @@ def ingest(
     if save is not None:
         save_result(save, document, repeated())
     console.result(document, *ingest_tables(result))
+
+
+@bench.command()
+@click.option("--artifacts", type=PATH, help="The folder to measure.  [default: popov-2x650 with random weights]")
+@click.option("--user", "users", type=PATH, multiple=True, help="A text per phone to train on; may be repeated.")
+@click.option("--rehearsal", type=PATH, help="General text: half of what each phone trains on.")
+@click.option("--test", "tests", type=PATH, multiple=True, help="A text to measure perplexity on; may be repeated.")
+@_names_option("--codecs", tuple(CODECS), ",".join(CODECS), "Changes of perplexity are against the first")
+@click.option("--phones", type=click.IntRange(1), default=2, show_default=True, help="Without --user: random deltas.")
+@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@save_option
+@output_options
+def upload(
+    console: Console,
+    artifacts: Path | None,
+    users: tuple[Path, ...],
+    rehearsal: Path | None,
+    tests: tuple[Path, ...],
+    codecs: Names,
+    phones: int,
+    threads: int,
+    save: Path | None,
+) -> None:
+    """Each codec: bytes of an update, seconds, and perplexity after a round.
+
+    The phones train once. In each codec their updates are encoded, decoded, checked and averaged, weighing the same,
+    and the average is evaluated. Without --user the deltas are random, and no perplexity follows.
+    """
+    from bench.results import save_result
+    from bench.upload import UploadBenchConfig, bench_upload
+
+    if tests and not users:
+        raise click.UsageError("--test needs --user, the texts that phones train on")
+    if rehearsal and not users:
+        raise click.UsageError("--rehearsal needs --user, the texts to mix it with")
+    if users:
+        build_on_first_use(console)
+    config = UploadBenchConfig(codecs, users, rehearsal, tests, phones, threads)
+    with _artifacts(console, artifacts) as folder:
+        result = bench_upload(folder, config, console.say)
+    document = dataclasses.asdict(result)
+    if save is not None:
+        save_result(save, document, repeated())
+    console.result(document, (f"An update of each of {result.phones} phones", [*_upload_rows(result)]))
+
+
+def _upload_rows(result: "UploadBench") -> Iterator[dict[str, object]]:
+    for one in result.codecs:
+        yield {
+            "codec": one.codec,
+            "MB": f"{one.bytes / MB:.3f}",
+            "ratio": f"{one.ratio:.1f}",
+            "encode s": one.encode_seconds,
+            "decode s": one.decode_seconds,
+            **{text: f"{value:.2f} ({one.change[text]:+.2%})" for text, value in one.perplexities.items()},
+        }
+    if result.before:
+        yield {"codec": "before the round", **{text: f"{value:.2f}" for text, value in result.before.items()}}
 
 
 @bench.command("phone-cost")

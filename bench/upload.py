@@ -1,0 +1,229 @@
+"""What each codec costs and keeps: bytes, seconds, and perplexity after a round that was encoded and averaged."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.environment import Environment, this_environment
+from device_runtime.backends import load_backend
+from device_runtime.backends.base import BackendOptions
+from device_runtime.evaluation import evaluate
+from device_runtime.files import sha256_of_file
+from device_runtime.manifest import MANIFEST, VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.rehearsal import mix
+from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors, write_tensor_file
+from device_runtime.text import read_messages
+from device_runtime.trainer import train_epoch
+from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
+from device_runtime.vocabulary import Vocabulary
+from server_agg.fold import Fold
+
+SCHEMA_VERSION = 1
+MOVED_EMBEDDINGS, STEP = 20, 1e-3  # of random deltas: one embedding row in that many, and their standard deviation
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class UploadBenchConfig:
+    """users: a text per phone, trained on with as much of `rehearsal`; without any, `phones` have random deltas.
+
+    tests: texts that perplexity is of, before the round and after it in each codec.
+    """
+
+    codecs: tuple[str, ...]
+    users: tuple[Path, ...] = ()
+    rehearsal: Path | None = None
+    tests: tuple[Path, ...] = ()
+    phones: int = 2
+    threads: int = 2
+
+
+@dataclass(frozen=True)
+class CodecCost:
+    """One codec's round.
+
+    bytes: of an update, mean over phones; ratio: the model's weights by that; encode_seconds: with writing the file,
+    decode_seconds: with checking it as a server does, both median over phones; perplexities: of the averaged model, by
+    text; change: those less the first codec's, relative.
+    """
+
+    codec: str
+    bytes: float
+    ratio: float
+    encode_seconds: float
+    decode_seconds: float
+    perplexities: Mapping[str, float]
+    change: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class UploadBench:
+    """The whole benchmark. before: perplexities of the model that the phones started from."""
+
+    kind: str
+    schema_version: int
+    environment: Environment
+    threads: int
+    manifest_sha256: str
+    weights_sha256: str
+    model: LanguageModelConfig
+    weight_bytes: int
+    phones: int
+    trained: bool
+    before: Mapping[str, float]
+    codecs: tuple[CodecCost, ...]
+
+
+@dataclass(frozen=True)
+class _Phone:
+    weights: Path
+    tokens: int
+    seed: int
+
+
+def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> UploadBench:
+    """Train the phones once, then encode, decode, average and evaluate in each codec; one phone in memory at a time.
+
+    Raises what training, codecs and evaluation raise.
+    """
+    artifacts = open_artifacts(folder)
+    base = artifacts.path(WEIGHTS)
+    with tempfile.TemporaryDirectory() as place:
+        phones = list(_phones(artifacts, config, Path(place), say))
+        models = _Models(artifacts, config)
+        before = models.perplexities(base, artifacts.weights_sha256)
+        costs: list[CodecCost] = []
+        for codec in config.codecs:
+            say(f"{codec}: {len(phones)} phones")
+            first = costs[0].perplexities if costs else None
+            costs.append(_cost(artifacts, codec, phones, Path(place), models, first))
+    return UploadBench(
+        kind="upload",
+        schema_version=SCHEMA_VERSION,
+        environment=this_environment(),
+        threads=config.threads,
+        manifest_sha256=sha256_of_file(folder / MANIFEST),
+        weights_sha256=artifacts.weights_sha256,
+        model=artifacts.manifest.model,
+        weight_bytes=4 * artifacts.manifest.model.parameters,
+        phones=len(phones),
+        trained=bool(config.users),
+        before=before,
+        codecs=tuple(costs),
+    )
+
+
+def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: Say) -> Iterator[_Phone]:
+    """Trained weights of each phone, on disk."""
+    for number in range(1, (len(config.users) or config.phones) + 1):
+        path = place / f"phone-{number}.safetensors"
+        if config.users:
+            say(f"training on {config.users[number - 1].name}")
+            weights, tokens = _trained(artifacts, config, config.users[number - 1], number)
+        else:
+            weights, tokens = _moved_at_random(artifacts, number), 1
+        save_tensors(path, weights)
+        yield _Phone(path, tokens, number)
+
+
+def _trained(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int) -> tuple[dict[str, Array], int]:
+    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
+    general, share = ([], 1.0) if config.rehearsal is None else (read_messages(config.rehearsal), None)
+    text = mix(read_messages(user), general, share or TrainingConfig.user_share, vocabulary, seed)
+    backend = load_backend("native", artifacts, None, BackendOptions(config.threads, seed))
+    try:
+        report = train_epoch(backend, artifacts.manifest.training, text)
+        return backend.weights(), report.tokens
+    finally:
+        backend.close()
+
+
+def _moved_at_random(artifacts: Artifacts, seed: int) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
+    weights = load_tensors(artifacts.path(WEIGHTS))
+    for name, array in weights.items():
+        moved = array[seed::MOVED_EMBEDDINGS] if name == "embedding.weight" else array
+        moved += random.normal(scale=STEP, size=moved.shape).astype(np.float32)
+    return weights
+
+
+def _cost(
+    artifacts: Artifacts,
+    codec: str,
+    phones: Sequence[_Phone],
+    place: Path,
+    models: "_Models",
+    first: Mapping[str, float] | None,
+) -> CodecCost:
+    sizes, encoding, decoding = [], [], []
+    path, sha256 = place / "update", artifacts.weights_sha256
+    with TensorFile(artifacts.path(WEIGHTS)) as base:
+        fold = Fold(base, sha256)
+        for phone in phones:
+            trained = load_tensors(phone.weights)
+            began = time.perf_counter()
+            written = write_update(path, base, trained, UpdateInfo(sha256, 1, phone.tokens, codec, phone.seed))
+            encoding.append(time.perf_counter() - began)
+            sizes.append(written.nbytes)
+            with UpdateFile(path) as update:
+                began = time.perf_counter()
+                update.check(base, sha256)
+                decoding.append(time.perf_counter() - began)
+                fold.accumulate(update, 1)
+        average = write_tensor_file(place / "average", base.specs.values(), fold.finish(), {})
+    perplexities = models.perplexities(place / "average", average.sha256)
+    mean = statistics.mean(sizes)
+    return CodecCost(
+        codec=codec,
+        bytes=mean,
+        ratio=4 * artifacts.manifest.model.parameters / mean,
+        encode_seconds=statistics.median(encoding),
+        decode_seconds=statistics.median(decoding),
+        perplexities=perplexities,
+        change={text: found / (first or perplexities)[text] - 1 for text, found in perplexities.items()},
+    )
+
+
+class _Models:
+    """Perplexities of models on the tests; the same model, as of a lossless codec, is measured once."""
+
+    def __init__(self, artifacts: Artifacts, config: UploadBenchConfig):
+        self._artifacts = artifacts
+        self._config = config
+        self._known: dict[str, dict[str, float]] = {}
+
+    def perplexities(self, weights: Path, sha256: str) -> dict[str, float]:
+        """Of each text by its name."""
+        if sha256 not in self._known:
+            self._known[sha256] = self._measured(weights)
+        return self._known[sha256]
+
+    def _measured(self, weights: Path) -> dict[str, float]:
+        if not self._config.tests:
+            return {}
+        manifest = self._artifacts.manifest
+        training = manifest.training
+        vocabulary = Vocabulary.load(self._artifacts.path(VOCABULARY), manifest.model.vocabulary)
+        backend = load_backend("native", self._artifacts, weights, BackendOptions(self._config.threads))
+        try:
+            return {
+                name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt).perplexity
+                for name, path in _named(self._config.tests)
+            }
+        finally:
+            backend.close()
+
+
+def _named(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Files by their names without a suffix, numbered from the second of a name."""
+    found: dict[str, int] = {}
+    for path in texts:
+        found[path.stem] = found.get(path.stem, 0) + 1
+        yield path.stem if found[path.stem] == 1 else f"{path.stem} {found[path.stem]}", path

@@ -1,0 +1,106 @@
+"""Codecs that claim it are unbiased: over many seeds, the mean of what is decoded is what was encoded."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_runtime.codecs import CODECS
+from device_runtime.codecs.base import Codec
+from device_runtime.codecs.row_sampling import draw_rows, row_norms
+from device_runtime.codecs.top_rows import TopRows
+from device_runtime.tensor_file import Array, TensorFile, TensorSpec, save_tensors
+
+SEEDS = 400
+SPEC = TensorSpec("a", "F32", (40, 48))
+
+
+def decoded_deltas(codec: Codec, folder: Path, delta: Array, seeds: int) -> Array:
+    """[seeds, elements] float64: what each seed makes of the same delta."""
+    base = np.zeros(delta.shape, "<f4")
+    save_tensors(folder / "base", {"a": base})
+    found = np.zeros((seeds, delta.size))
+    with TensorFile(folder / "base") as base_file:
+        for seed in range(seeds):
+            save_tensors(folder / "update", codec.encode(SPEC, base, delta, seed))
+            with TensorFile(folder / "update") as update:
+                for start, values in codec.decode(SPEC, update, base_file, seed):
+                    found[seed, start : start + len(values)] = values
+    return found
+
+
+def deltas(kind: str) -> Array:
+    random = np.random.default_rng(5)
+    noise = random.normal(size=SPEC.shape)
+    rows = {
+        "gaussian": np.ones(40),
+        "rows of any length": 10 ** random.uniform(-2, 1, 40),
+        "few rows": (np.arange(40) % 5 == 0).astype(float),
+    }
+    return (noise * rows[kind][:, None]).astype("<f4")
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "rows of any length", "few rows"])
+@pytest.mark.parametrize(
+    "codec", [CODECS[name] for name in ("delta-int8", "rot-q4", "rot-q2", "rot-q1")] + [TopRows(12, 1), TopRows(6, 2)],
+    ids=lambda codec: f"{codec.name}",
+)  # fmt: skip
+def test_the_mean_over_seeds_is_the_delta(tmp_path: Path, codec: Codec, kind: str) -> None:
+    delta = deltas(kind)
+    found = decoded_deltas(codec, tmp_path, delta, SEEDS)
+    errors = found - delta.reshape(-1)
+    # Projections of the mean error on 50 fixed directions, the delta's own among them, in standard errors. Were there
+    # no bias, all 50 would stay below 4.9 with probability 1 - 50·1e-6 (normal approximation).
+    random = np.random.default_rng(9)
+    directions = np.vstack([delta.reshape(1, -1), delta.reshape(1, -1) * (np.arange(delta.size) < delta.size // 2),
+                            random.normal(size=(48, delta.size)) * np.abs(delta).reshape(1, -1)])  # fmt: skip
+    projected = errors @ directions.T
+    spread = projected.std(axis=0, ddof=1) / math.sqrt(SEEDS)
+    scale = np.linalg.norm(directions, axis=1) * np.linalg.norm(delta)
+    assert (np.abs(projected.mean(axis=0)) <= 4.9 * spread + 1e-5 * scale).all()
+    # And the mean error is as small as chance allows: its square is errors² / SEEDS on average.
+    ratio = np.square(errors.mean(axis=0)).sum() / (np.square(errors).sum() / SEEDS**2)
+    assert ratio < 2
+
+
+def test_largest_rows_only_would_be_found_biased(tmp_path: Path) -> None:
+    """The test above can fail: sure rows without the others by chance lack a part of the delta."""
+
+    class Largest(TopRows):
+        def encode(self, spec: TensorSpec, base: Array, trained: Array, seed: int) -> dict[str, Array]:
+            kept = np.argsort(-row_norms(trained - base))[:12]
+            cut = base.copy()
+            cut[kept] = trained[kept]
+            return super().encode(spec, base, cut, seed)
+
+    delta = deltas("gaussian")
+    errors = decoded_deltas(Largest(40, 1), tmp_path, delta, SEEDS) - delta.reshape(-1)
+    assert np.square(errors.mean(axis=0)).sum() / (np.square(errors).sum() / SEEDS**2) > 20
+
+
+def test_int8_is_off_by_less_than_a_step(tmp_path: Path) -> None:
+    delta = deltas("rows of any length")
+    found = decoded_deltas(CODECS["delta-int8"], tmp_path, delta, 5).reshape(5, *delta.shape)
+    assert (np.abs(found - delta) <= np.abs(delta).max(axis=1, keepdims=True) / 127 * 1.0001).all()
+
+
+@pytest.mark.parametrize("most", [1, 7, 39, 40, 50])
+def test_just_as_many_rows_are_drawn_as_may_be_and_each_as_often_as_it_should(most: int) -> None:
+    norms = np.random.default_rng(3).exponential(size=50) ** 3
+    norms[::5] = 0
+    drawn = np.zeros(50)
+    chances = np.zeros(50)
+    times = 4000
+    for uniform in (np.arange(times) + 0.5) / times:
+        rows, found = draw_rows(norms, most, float(uniform))
+        assert len(rows) == min(most, 40)
+        assert (np.diff(rows) > 0).all()
+        drawn[rows] += 1 / times
+        chances[rows] = found
+    assert chances.sum() == pytest.approx(min(most, 40), abs=50 / times)  # the rarest were never drawn
+    assert np.abs(drawn - chances).max() <= 1 / times + 1e-9  # `uniform` was laid out evenly
+    by_chance = (chances > 0) & (chances < 1)
+    if by_chance.any():
+        assert np.ptp(chances[by_chance] / norms[by_chance]) < 1e-12 * (chances / norms.clip(1e-30)).max()
+        assert norms[chances == 1].min(initial=np.inf) >= norms[by_chance].max()
