@@ -3,10 +3,12 @@
 Each round is a Poisson-sampled Gaussian mechanism; neighbours differ by one phone more or less (paper M, section 2).
 """
 
+import contextlib
 import functools
+import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -70,11 +72,27 @@ def _epsilon(method: str, kinds: tuple[PrivateRounds, ...], delta: float) -> flo
     if any(kind.noise_multiplier == 0 for kind in kinds):
         return math.inf
     accountant = dp.pld.PLDAccountant() if method == "pld" else dp.rdp.RdpAccountant()
-    for kind in kinds:
-        noisy = dp.GaussianDpEvent(kind.noise_multiplier)
-        event = noisy if kind.sampling == 1 else dp.PoissonSampledDpEvent(kind.sampling, noisy)
-        accountant.compose(event, kind.count)
+    with _without_warnings():
+        for kind in kinds:
+            noisy = dp.GaussianDpEvent(kind.noise_multiplier)
+            event = noisy if kind.sampling == 1 else dp.PoissonSampledDpEvent(kind.sampling, noisy)
+            accountant.compose(event, kind.count)
     return float(accountant.get_epsilon(delta))
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """For sampling near 1/2 some Renyi orders do not converge and are left out, each with a warning in the log.
+
+    Leaving out orders only makes epsilon larger.
+    """
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _dp_accounting() -> ModuleType:

@@ -14,7 +14,7 @@ import numpy as np
 
 from device_runtime.tensor_file import Array, TensorFile, tile_ranges
 
-NOISE_KEY_BYTES = 32
+KEY_BYTES = 32
 DOMAIN = b"phonograd-noise-v1"
 # Noise is made in blocks that begin at multiples of this, so that it depends on the position and not on the tiles.
 BLOCK = 1 << 15
@@ -28,8 +28,8 @@ class NoiseStream:
     """
 
     def __init__(self, key: bytes, round_number: int, purpose: str):
-        if len(key) != NOISE_KEY_BYTES:
-            raise ValueError(f"noise_key has {len(key)} bytes, expected {NOISE_KEY_BYTES} from a cryptographic source")
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"noise_key has {len(key)} bytes, expected {KEY_BYTES} from a cryptographic source")
         fields = (key, DOMAIN, purpose.encode(), struct.pack("<Q", round_number))
         self._prefix = b"".join(struct.pack("<I", len(field)) + field for field in fields)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from server_agg.privacy.noise import NOISE_KEY_BYTES
 from server_agg.strategies.attention import FedAtt
 from server_agg.strategies.averaging import FedAvg, NormBound
 from server_agg.strategies.base import Aggregation, Measures, Member, RoundContext, Strategy
@@ -24,7 +23,6 @@ _MAKERS: Mapping[str, Callable[[StrategySettings], Strategy]] = {
 }
 
 __all__ = [
-    "NOISE_KEY_BYTES",
     "PRIVATE_STRATEGIES",
     "STRATEGIES",
     "WEIGHTINGS",
@@ -34,17 +32,11 @@ __all__ = [
     "RoundContext",
     "Strategy",
     "StrategySettings",
-    "make_strategy",
-    "strategy_named",
+    "strategy_of",
     "write_model",
 ]
 
 
-def make_strategy(settings: StrategySettings) -> Strategy:
+def strategy_of(settings: StrategySettings) -> Strategy:
     """The strategy that the settings name."""
     return _MAKERS[settings.strategy](settings)
-
-
-def strategy_named(name: str, weighting: str, max_tokens: int) -> Strategy:
-    """The strategy of that name, its other knobs at their defaults. Raises ValueError naming those there are."""
-    return make_strategy(StrategySettings(strategy=name, weighting=weighting, max_tokens=max_tokens))

@@ -25,7 +25,7 @@ class FedAtt:
     """Attentive aggregation; weights by tokens are checked but not used."""
 
     settings: StrategySettings
-    samples: bool = False
+    name: str = "fedatt"
     fewest_members: int = 1
     most_members: int = ANY_NUMBER
 

@@ -22,9 +22,13 @@ class FedAvg:
     """
 
     settings: StrategySettings
-    samples: bool = False
     fewest_members: int = 1
     most_members: int = ANY_NUMBER
+
+    @property
+    def name(self) -> str:
+        """fedavg or fedsgd."""
+        return self.settings.strategy
 
     def weight(self, info: UpdateInfo) -> int:
         """Tokens, or 1. Raises InvalidUpdateError for more tokens than one phone can have trained."""

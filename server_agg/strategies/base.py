@@ -13,7 +13,6 @@ from typing import Protocol
 from device_runtime.tensor_file import Array, TensorFile
 from device_runtime.update_file import UpdateInfo
 from server_agg.measuring import TileSource
-from server_agg.strategies.settings import StrategySettings
 
 Measures = Mapping[str, float]
 # Names of measures, as they are kept in the ledger: the largest |delta|; and `norm.TENSOR`, that tensor's norm.
@@ -79,13 +78,8 @@ class Strategy(Protocol):
     """A way to average rounds of `fewest_members` to `most_members` updates; it is not to close others."""
 
     @property
-    def settings(self) -> StrategySettings:
-        """What it was made from."""
-        ...
-
-    @property
-    def samples(self) -> bool:
-        """Whether phones are drawn at random, and epsilon is spent."""
+    def name(self) -> str:
+        """As in the settings."""
         ...
 
     @property

@@ -10,15 +10,16 @@ from device_runtime.files import atomic_file
 from device_runtime.tensor_file import Array, TensorFile, TensorWriter, WrittenFile, tile_ranges, write_tensor_file
 from server_agg.fold import moved
 from server_agg.parallel import prefetched
-from server_agg.strategies.base import Aggregation, Member, Strategy
+from server_agg.strategies.base import Aggregation, Member
 from server_agg.strategies.optimizers import Moments, ServerOptimizer, optimizer_of, state_metadata, state_specs
+from server_agg.strategies.settings import StrategySettings
 
 # The float32 tile of the next model, and of the optimiser's moments [n, number of them].
 ModelTile = tuple[Array, Array]
 
 
 def write_model(
-    strategy: Strategy,
+    settings: StrategySettings,
     aggregation: Aggregation,
     members: Sequence[Member],
     base: TensorFile,
@@ -36,7 +37,6 @@ def write_model(
     """
     if not members:
         raise ValueError("a round without updates leaves the model as it was; there is nothing to write")
-    settings = strategy.settings
     optimizer = optimizer_of(settings)
     moments = Moments(settings, base, optimizer.first, old_optimizer_state)
     tiles = prefetched(_model_tiles(optimizer, moments, base, aggregation.deltas(members)))

@@ -26,9 +26,13 @@ class PrivateAveraging:
     """dp-fedavg and dp-fedsgd. A weight is counted in steps of 2**-20."""
 
     settings: StrategySettings
-    samples: bool = True
     fewest_members: int = 1
     most_members: int = ANY_NUMBER
+
+    @property
+    def name(self) -> str:
+        """dp-fedavg or dp-fedsgd."""
+        return self.settings.strategy
 
     def weight(self, info: UpdateInfo) -> int:
         """w_k in steps of 2**-20. Raises InvalidUpdateError for more tokens than one phone can have trained."""

@@ -24,9 +24,13 @@ class Robust:
 
     settings: StrategySettings
     combine: Combine
-    samples: bool = False
     fewest_members: int = 1
     most_members: int = MOST_STREAMS
+
+    @property
+    def name(self) -> str:
+        """The strategy's."""
+        return self.settings.strategy
 
     def weight(self, info: UpdateInfo) -> int:
         """Tokens, or 1; checked and not used. Raises InvalidUpdateError for more than one phone can have trained."""

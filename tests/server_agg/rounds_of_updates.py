@@ -13,7 +13,7 @@ from device_runtime.codecs import Tile
 from device_runtime.tensor_file import Array, TensorFile, TensorSpec, save_tensors, tile_ranges
 from device_runtime.update_file import UpdateInfo
 from server_agg.measuring import TileSource, TrainedWeights
-from server_agg.strategies import Aggregation, Member, RoundContext, StrategySettings, make_strategy
+from server_agg.strategies import Aggregation, Member, RoundContext, StrategySettings, strategy_of
 
 SHA = "ab" * 32
 SHAPES = {"embedding": (7, 3), "kernel": (1, 8, 5), "bias": (11,)}
@@ -66,7 +66,7 @@ class Round:
 
     def __init__(self, base: TensorFile, settings: StrategySettings, context: RoundContext = CONTEXT):
         self.base = base
-        self.strategy = make_strategy(settings)
+        self.strategy = strategy_of(settings)
         self.aggregation: Aggregation = self.strategy.begin(base, SHA, context)
         self.members: list[Member] = []
 

@@ -36,7 +36,7 @@ def base() -> Iterator[TensorFile]:
         yield file
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("per_layer", [False, True])
 @pytest.mark.parametrize("estimator", ["fixed", "clipped"])

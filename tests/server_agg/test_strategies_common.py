@@ -15,7 +15,7 @@ from device_runtime.tensor_file import TILE_ELEMENTS, TensorFile, TensorSpec
 from device_runtime.update_file import UpdateInfo
 from server_agg.measuring import TileSource, TrainedWeights
 from server_agg.refusals import InvalidUpdateError
-from server_agg.strategies import STRATEGIES, RoundContext, StrategySettings, make_strategy, strategy_named
+from server_agg.strategies import STRATEGIES, RoundContext, StrategySettings, strategy_of
 from server_agg.strategies.streams import BLOCK_ELEMENTS
 from tests.server_agg.rounds_of_updates import CONTEXT, SHA, Round, Sparse, all_bits, averaged, model, trained
 
@@ -105,7 +105,7 @@ def test_updates_far_from_the_base_are_refused(strategy: str) -> None:
 
 @every_strategy
 def test_claims_of_too_many_tokens_are_refused(settings: StrategySettings) -> None:
-    strategy = make_strategy(dataclasses.replace(settings, max_tokens=1000))
+    strategy = strategy_of(dataclasses.replace(settings, max_tokens=1000))
     assert strategy.weight(UpdateInfo(SHA, 1, 1000, "full-f32", 0)) >= 1
     with pytest.raises(InvalidUpdateError, match="claims 1001 tokens, at most 1000"):
         strategy.weight(UpdateInfo(SHA, 1, 1001, "full-f32", 0))
@@ -113,10 +113,9 @@ def test_claims_of_too_many_tokens_are_refused(settings: StrategySettings) -> No
 
 def test_names_and_sizes_of_rounds() -> None:
     for settings in EVERY:
-        assert make_strategy(settings).settings == settings
-        assert 1 <= make_strategy(settings).fewest_members <= make_strategy(settings).most_members
-    assert make_strategy(StrategySettings(strategy="multi-krum", krum_byzantine=2)).fewest_members == 7
-    assert strategy_named("median", "equal", 5).settings.strategy == "median"
+        assert strategy_of(settings).name == settings.strategy
+        assert 1 <= strategy_of(settings).fewest_members <= strategy_of(settings).most_members
+    assert strategy_of(StrategySettings(strategy="multi-krum", krum_byzantine=2)).fewest_members == 7
 
 
 def test_a_fold_that_could_not_read_an_update_gives_nothing_more() -> None:
@@ -140,9 +139,9 @@ def test_private_strategies_want_a_key_and_phones() -> None:
     settings = StrategySettings(strategy="dp-fedavg")
     with model() as base:
         with pytest.raises(ValueError, match="noise_key has 0 bytes, expected 32"):
-            make_strategy(settings).begin(base, SHA, RoundContext(1, population=5))
+            strategy_of(settings).begin(base, SHA, RoundContext(1, population=5))
         with pytest.raises(ValueError, match="population is 0, expected at least 1"):
-            make_strategy(settings).begin(base, SHA, RoundContext(1, CONTEXT.noise_key))
+            strategy_of(settings).begin(base, SHA, RoundContext(1, CONTEXT.noise_key))
 
 
 class Copies(TrainedWeights):

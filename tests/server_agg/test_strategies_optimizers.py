@@ -45,7 +45,7 @@ def write_round(folder: Path, number: int, settings: StrategySettings, seeds: tu
         old = TensorFile(state) if state.exists() else None
         try:
             write_model(
-                round_.strategy,
+                settings,
                 round_.aggregation,
                 round_.members,
                 base,
@@ -105,7 +105,7 @@ def test_untouched_weights_keep_their_bits(settings: StrategySettings, tmp_path:
     with TensorFile(tmp_path / "model-0") as base:
         round_ = Round(base, settings)
         round_.take(TrainedWeights({"odd": moved}))
-        write_model(round_.strategy, round_.aggregation, round_.members, base, None, tmp_path / "m", tmp_path / "s", {})
+        write_model(settings, round_.aggregation, round_.members, base, None, tmp_path / "m", tmp_path / "s", {})
     after = load_tensors(tmp_path / "m")["odd"]
     assert after[:-1].tobytes() == odd[:-1].tobytes()
     assert after[-1] != odd[-1]
@@ -153,7 +153,7 @@ def test_a_model_that_would_leave_float32_is_not_written(tmp_path: Path) -> None
     ):
         round_ = Round(base, wild)
         round_.take(TrainedWeights({"w": largest}))
-        write_model(round_.strategy, round_.aggregation, round_.members, base, None, tmp_path / "m", tmp_path / "s", {})
+        write_model(wild, round_.aggregation, round_.members, base, None, tmp_path / "m", tmp_path / "s", {})
     assert [path.name for path in tmp_path.iterdir()] == ["model-0"]
 
 
