@@ -116,15 +116,15 @@ def report_of(ledger: Ledger) -> dict[str, Any]:
 
 
 def phones_of(ledger: Ledger, number: int) -> list[dict[str, Any]]:
-    """What each phone cost in round `number`: its updates' state and codec, bytes by kind as in RoundReport."""
+    """What each phone cost in round `number`: its update's state, codec and reason, bytes by kind as in RoundReport."""
     with ledger.reading() as session:
         phones: dict[str, dict[str, Any]] = defaultdict(
-            lambda: {"state": None, "codec": None} | dict.fromkeys((*BYTES, "requests", "setups"), 0)
+            lambda: {"state": None, "codec": None, "reason": None} | dict.fromkeys((*BYTES, "requests", "setups"), 0)
         )
         for update in session.scalars(select(Update).where(Update.round == number).order_by(Update.created_at)):
             entry = phones[update.phone]
             if entry["state"] != "accepted":
-                entry["state"], entry["codec"] = update.state, update.codec
+                entry["state"], entry["codec"], entry["reason"] = update.state, update.codec, update.reason or None
             entry["setups"] += update.requests
             for kind, nbytes in _by_kind(update.state, update.length, update.received_bytes):
                 entry[f"{kind}_bytes"] += nbytes

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from device_runtime.server_protocol import PHONE_NAME
+from server_agg.dashboard.pages import Dashboard
 from server_agg.http.downloads import ModelFile, matches
 from server_agg.http.problems import HANDLERS
 from server_agg.http.uploads import UploadRoutes, phone_of
@@ -49,6 +50,7 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
         Route("/v1/rollback", api.rollback, methods=["POST"]),
         *UploadRoutes(keeper, settings).routes(),
         *admin_routes(registry, audit),
+        *Dashboard(keeper).routes(),
     ]
     counted = Middleware(WireCounter, on_request=api.count)
     guard = Middleware(Guard, settings=settings.security, host=settings.host, registry=registry, audit=audit)

@@ -11,6 +11,8 @@ Access = Literal["open", "phone", "admin"]
 # Paths as the routes write them, whatever the method. Every route is listed here; a test sees to it.
 ACCESS: Mapping[str, Access] = {
     "/healthz": "open",
+    "/openapi.json": "open",
+    "/static/{name}": "open",
     "/v1/round": "phone",
     "/v1/model": "phone",
     "/v1/models/{sha256}": "phone",
@@ -26,6 +28,13 @@ ACCESS: Mapping[str, Access] = {
     "/v1/phones/{name}": "admin",
     "/v1/phones/{name}/tokens": "admin",
     "/v1/audit": "admin",
+    "/v1/models/{sha256}/quality": "admin",
+    "/metrics": "admin",
+    "/": "admin",
+    "/dashboard/live": "admin",
+    "/dashboard/rounds": "admin",
+    "/dashboard/rounds/{number}": "admin",
+    "/dashboard/models": "admin",
 }
 
 _STRICTNESS: Mapping[Access, int] = {"open": 0, "phone": 1, "admin": 2}

@@ -1,0 +1,264 @@
+"""Charts as geometry: what is to be drawn where, in the coordinates of one SVG viewBox; templates/chart.html draws it.
+
+Pure functions of numbers. Labels reach the page through the template, which escapes them.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from server_agg.dashboard.formats import number, unit_power
+
+WIDTH, HEIGHT = 480.0, 232.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 10.0, 30.0, 26.0
+# Above the data, where a reference has its line that would dwarf them.
+BREAK = 16.0
+WIDEST_BAR = 30.0
+# A reference up to this many times the data is drawn to scale.
+TO_SCALE = 1.6
+MOST_DOTS = 60
+TICKS = 4
+LABELS = 5
+
+Text = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One value a round; `css`: class of its colour. None: no value in that round."""
+
+    label: str
+    css: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value to compare with."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Rect:
+    """A rectangle; `tip`: what is said of it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    css: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """All that stands over one round: its whole height for the pointer, the parts of its bar, what is said of it."""
+
+    hit: Rect
+    tip: str
+    parts: tuple[Rect, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through points "x,y x,y ..."; `dots` as well where they are few."""
+
+    points: str
+    dots: tuple[tuple[float, float], ...]
+    css: str
+
+
+@dataclass(frozen=True)
+class ReferenceLine:
+    """A reference's line; `broken`: above a break of the axis, not to scale."""
+
+    y: float
+    label: str
+    broken: bool
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing with its title and its one-sentence description; `legend`: label and class of each series."""
+
+    title: str
+    description: str
+    columns: tuple[Column, ...]
+    curves: tuple[Curve, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    reference: ReferenceLine | None
+    legend: tuple[tuple[str, str], ...]
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+    bottom: float = HEIGHT - BOTTOM
+
+
+def stacked_bars(
+    title: str, rounds: Sequence[int], series: Sequence[Series], text: Text, reference: Reference | None = None
+) -> Chart:
+    """A bar a round, its parts on top of each other; the axis begins at 0. `text` writes a value."""
+    totals = [sum(one.values[place] or 0.0 for one in series) for place in range(len(rounds))]
+    axis = _Axis.of(0.0, max(totals, default=0.0), reference, size_step)
+    slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
+    columns = []
+    for place, number_ in enumerate(rounds):
+        parts, below = [], 0.0
+        for one in series:
+            value = one.values[place] or 0.0
+            if value > 0:
+                low, high = axis.y(below), axis.y(below + value)
+                width = min(WIDEST_BAR, slot * 0.8)
+                parts.append(_rect(LEFT + slot * (place + 0.5) - width / 2, high, width, low - high, one.css))
+            below += value
+        said = ", ".join(f"{one.label} {text(one.values[place] or 0.0)}" for one in series if one.values[place])
+        columns.append(_column(place, slot, f"Round {number_}: {said or text(0.0)}", tuple(parts)))
+    used = [one for one in series if any(one.values)] or list(series[:1])
+    description = _description(rounds, [total for total in totals if total], text)
+    return Chart(
+        title=title,
+        description=description,
+        columns=tuple(columns),
+        curves=(),
+        x_ticks=_round_ticks(rounds, slot),
+        y_ticks=tuple(Tick(_shown(axis.y(value)), text(value)) for value in axis.ticks),
+        reference=axis.reference_line(reference, max(totals, default=0.0)),
+        legend=tuple((one.label, one.css) for one in used),
+    )
+
+
+def lines(
+    title: str,
+    rounds: Sequence[int],
+    series: Sequence[Series],
+    text: Text,
+    *,
+    from_zero: bool,
+    step: Callable[[float], float] | None = None,
+    reference: Reference | None = None,
+) -> Chart:
+    """A line a series through the rounds that have a value. `step`: distance of ticks for a range (None: decimal)."""
+    values = [value for one in series for value in one.values if value is not None]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    axis = _Axis.of(0.0 if from_zero else low, high, reference, step or decimal_step)
+    slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
+    curves = []
+    for one in series:
+        points = [
+            (_shown(LEFT + slot * (place + 0.5)), _shown(axis.y(value)))
+            for place, value in enumerate(one.values)
+            if value is not None
+        ]
+        dots = tuple(points) if len(points) <= MOST_DOTS else tuple(points[-1:])
+        curves.append(Curve(" ".join(f"{x},{y}" for x, y in points), dots, one.css))
+    columns = []
+    for place, number_ in enumerate(rounds):
+        said = [f"{one.label} {text(value)}" for one in series if (value := one.values[place]) is not None]
+        if said:
+            columns.append(_column(place, slot, f"Round {number_}: {', '.join(said)}"))
+    return Chart(
+        title=title,
+        description=_description(rounds, values, text),
+        columns=tuple(columns),
+        curves=tuple(curves),
+        x_ticks=_round_ticks(rounds, slot),
+        y_ticks=tuple(Tick(_shown(axis.y(value)), text(value)) for value in axis.ticks),
+        reference=axis.reference_line(reference, high),
+        legend=tuple((one.label, one.css) for one in series),
+    )
+
+
+def decimal_step(span: float) -> float:
+    """The distance of ticks that divides `span` into at most TICKS parts: 1, 2, 2.5 or 5 times a power of ten."""
+    if not span > 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(span / TICKS))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * TICKS >= span * (1 - 1e-9))
+
+
+def size_step(span: float) -> float:
+    """The same for bytes: round numbers of the unit they are written in."""
+    unit = 1024.0 ** unit_power(span)
+    step = decimal_step(span / unit) * unit
+    return max(1.0, step)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The vertical axis: values `low` at the bottom to `high` at `top`."""
+
+    low: float
+    high: float
+    top: float
+    ticks: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls, low: float, high: float, reference: Reference | None, step_of: Callable[[float], float]
+    ) -> "_Axis":
+        to_scale = reference is not None and high > 0 and reference.value <= TO_SCALE * high
+        if reference is not None and to_scale:
+            high = max(high, reference.value)
+        if not high > low:
+            low, high = (low, low + 1.0) if low == 0 else (low - abs(low) * 0.1, high + abs(high) * 0.1)
+        step = step_of(high - low)
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        ticks = tuple(place * step for place in range(first, last + 1))
+        broken = reference is not None and not to_scale
+        return cls(ticks[0], ticks[-1], TOP + (BREAK if broken else 0.0), ticks)
+
+    def y(self, value: float) -> float:
+        """Where a value is."""
+        share = (value - self.low) / (self.high - self.low)
+        return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - self.top)
+
+    def reference_line(self, reference: Reference | None, highest: float) -> ReferenceLine | None:
+        """The reference's line: to scale where it fits, else above a break."""
+        if reference is None:
+            return None
+        if reference.value <= self.high:
+            return ReferenceLine(_shown(self.y(reference.value)), reference.label, broken=False)
+        more = f", {number(reference.value / highest)}× the highest here" if highest > 0 else ""
+        return ReferenceLine(TOP - 8.0, reference.label + more, broken=True)
+
+
+def _round_ticks(rounds: Sequence[int], slot: float) -> tuple[Tick, ...]:
+    """Numbers under at most LABELS + 1 rounds, at multiples of a round number."""
+    if not rounds:
+        return ()
+    step = max(1, math.ceil(decimal_step((rounds[-1] - rounds[0] + 1) * TICKS / LABELS)))
+    chosen = [place for place, number_ in enumerate(rounds) if number_ % step == 0]
+    if not chosen or len(rounds) <= LABELS:
+        chosen = list(range(len(rounds)))[-LABELS:]
+    return tuple(Tick(_shown(LEFT + slot * (place + 0.5)), str(rounds[place])) for place in chosen)
+
+
+def _column(place: int, slot: float, tip: str, parts: tuple[Rect, ...] = ()) -> Column:
+    return Column(_rect(LEFT + slot * place, TOP, slot, HEIGHT - BOTTOM - TOP), tip, parts)
+
+
+def _description(rounds: Sequence[int], values: Sequence[float], text: Text) -> str:
+    if not rounds or not values:
+        return "No values yet."
+    span = f"Rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"Round {rounds[0]}"
+    return f"{span}: {text(min(values))} to {text(max(values))}, last {text(values[-1])}."
+
+
+def _rect(x: float, y: float, width: float, height: float, css: str = "") -> Rect:
+    return Rect(_shown(x), _shown(y), _shown(width), _shown(height), css)
+
+
+def _shown(value: float) -> float:
+    """A coordinate: hundredths are finer than any screen, and pages stay short."""
+    return round(value, 2)

@@ -1,0 +1,173 @@
+"""The dashboard's routes: pages, the fragment of the open round that a browser asks for again and again, static files."""
+
+import hashlib
+import mimetypes
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from server_agg.dashboard import formats, views
+from server_agg.dashboard.views import Live, Page
+from server_agg.http.downloads import matches
+from server_agg.http.queries import whole_number
+from server_agg.refusals import RequestError
+from server_agg.report import GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
+from server_agg.report import lineage_of, phones_of, projection, report_of
+from server_agg.rounds.keeper import RoundKeeper
+
+HERE = Path(__file__).parent
+NEWEST_ROUNDS = 10
+ROUNDS_A_PAGE = 25
+MODELS_A_PAGE = 25
+PHONES_A_PAGE = 100
+# Paper P's federation, which the projection starts from.
+PAPER_PHONES, PAPER_ROUNDS = 10, 300
+
+# Nothing but our own files runs or is shown, and nobody frames the page.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class Dashboard:
+    """The pages over an open keeper."""
+
+    def __init__(self, keeper: RoundKeeper):
+        self._keeper = keeper
+        self._templates = _environment()
+        self._static = {path.name: path.read_bytes() for path in (HERE / "static").iterdir()}
+
+    def routes(self) -> list[Route]:
+        """All that a browser asks for."""
+        return [
+            Route("/", self.overview),
+            Route("/dashboard/live", self.live),
+            Route("/dashboard/rounds", self.rounds),
+            Route("/dashboard/rounds/{number}", self.round),
+            Route("/dashboard/models", self.models),
+            Route("/static/{name}", self.static),
+        ]
+
+    async def overview(self, request: Request) -> Response:
+        """The open round, the figures so far, charts, the newest rounds, what more would cost."""
+        phones = whole_number(request, "phones", PAPER_PHONES)
+        rounds = whole_number(request, "rounds", PAPER_ROUNDS)
+        return await run_in_threadpool(self._overview, phones, rounds)
+
+    async def live(self, request: Request) -> Response:
+        """The open round alone, a fragment of the overview."""
+        del request
+        return await run_in_threadpool(lambda: self._page("live.html", live=self._live()))
+
+    async def rounds(self, request: Request) -> Response:
+        """All rounds, newest first, page by page."""
+        return await run_in_threadpool(self._rounds, whole_number(request, "page", 1))
+
+    async def round(self, request: Request) -> Response:
+        """One round and its phones."""
+        number = request.path_params["number"]
+        if not (number.isascii() and number.isdigit() and len(number) <= 9):
+            raise RequestError(404, f"round {number[:40]!r} is not here; see /dashboard/rounds")
+        return await run_in_threadpool(self._round, int(number), whole_number(request, "page", 1))
+
+    async def models(self, request: Request) -> Response:
+        """All models and which came from which."""
+        return await run_in_threadpool(self._models, whole_number(request, "page", 1))
+
+    async def static(self, request: Request) -> Response:
+        """A file of the dashboard's own; a browser keeps it, and asks whether it has changed."""
+        name = request.path_params["name"]
+        content = self._static.get(name)
+        if content is None:
+            raise RequestError(404, f"file {name[:80]!r} is not here")
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers = {"ETag": etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+        if matches(request.headers.get("If-None-Match"), etag):
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=mimetypes.guess_type(name)[0], headers=headers)
+
+    def _overview(self, phones: int, rounds: int) -> Response:
+        report = report_of(self._keeper.ledger)
+        return self._page(
+            "overview.html",
+            live=self._live(),
+            tiles=views.tiles(report),
+            charts=views.overview_charts(report),
+            rounds_closed=report["totals"]["rounds_closed"],
+            rounds_drawn=views.ROUNDS_DRAWN,
+            codecs=views.codec_rows(report),
+            newest=report["rounds"][: -NEWEST_ROUNDS - 1 : -1],
+            rounds_in_all=len(report["rounds"]),
+            phones=phones,
+            rounds=rounds,
+            projected=projection(report, phones, rounds),
+        )
+
+    def _rounds(self, number: int) -> Response:
+        newest_first = report_of(self._keeper.ledger)["rounds"][::-1]
+        return self._page("rounds.html", page=Page.of(newest_first, number, ROUNDS_A_PAGE))
+
+    def _round(self, number: int, page: int) -> Response:
+        report = report_of(self._keeper.ledger)
+        entry = next((entry for entry in report["rounds"] if entry["round"] == number), None)
+        if entry is None:
+            raise RequestError(404, f"round {number} is not here; see /dashboard/rounds")
+        phones = phones_of(self._keeper.ledger, number)
+        return self._page(
+            "round.html",
+            entry=entry,
+            last=report["rounds"][-1]["round"],
+            page=Page.of(phones, page, PHONES_A_PAGE),
+            totals=views.phone_totals(phones),
+        )
+
+    def _models(self, number: int) -> Response:
+        current = self._keeper.current.base_sha256
+        models = views.lineage_rows(lineage_of(self._keeper.ledger, self._keeper.folder), current)
+        return self._page("models.html", page=Page.of(models, number, MODELS_A_PAGE))
+
+    def _live(self) -> Live:
+        keeper = self._keeper
+        return Live.of(keeper.current, keeper.uploads.unfinished(), keeper.ledger.clock())
+
+    def _page(self, template: str, **values: Any) -> Response:
+        now = self._keeper.ledger.clock()
+        html = self._templates.get_template(template).render(now=now, template=template, **values)
+        return HTMLResponse(html, headers={**HEADERS, "Cache-Control": "no-store"})
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("size", "count", "number", "seconds", "when", "machine_time", "short", "times")
+    filters: Mapping[str, Any] = {name: getattr(formats, name) for name in names}
+    environment.filters.update(filters)
+    paper = {"phone_bytes": PAPER_MIB_PER_PHONE * MIB, "round_bytes": PAPER_GIB_PER_ROUND * GIB}
+    environment.globals.update(paper=paper, kinds=views.KINDS)
+    return environment
+
+
+def _printable(value: object) -> object:
+    """Text from the ledger may come from a hostile file: no control characters, none that turn the writing around."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return "".join(character if character.isprintable() or character in "\n\N{NO-BREAK SPACE}" else "\ufffd" for character in value)

@@ -1,0 +1,206 @@
+"""What the dashboard shows, taken from the report and the keeper: numbers are the report's, only chosen and drawn here.
+
+Reports and their rounds are the documents of server_agg.report.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from server_agg.dashboard import charts, formats
+from server_agg.dashboard.charts import Chart, Reference, Series
+from server_agg.report import BYTES, GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
+from server_agg.rounds.keeper import OpenRound
+from server_agg.rounds.uploads import UploadRecord
+
+# What a chart has room for; the tables have the rest.
+ROUNDS_DRAWN = 300
+UPLOADS_SHOWN = 20
+METRICS_DRAWN = 6
+CODEC_COLOURS = 8
+KINDS = ("useful", "retried", "rejected", "late", "unfinished")
+PAPER_PHONE = f"paper P: {PAPER_MIB_PER_PHONE} MiB a phone"
+PAPER_ROUND = f"paper P: {PAPER_GIB_PER_ROUND:.2f} GiB a round"
+
+Item = TypeVar("Item")
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """One page of a list: its items, its number from 1, how many pages and items there are in all."""
+
+    items: Sequence[Item]
+    number: int
+    pages: int
+    total: int
+
+    @classmethod
+    def of(cls, items: Sequence[Item], number: int, length: int) -> "Page[Item]":
+        """Page `number` of `items`, the last one if there are fewer."""
+        pages = max(1, -(-len(items) // length))
+        number = min(max(1, number), pages)
+        return cls(items[(number - 1) * length : number * length], number, pages, len(items))
+
+
+@dataclass(frozen=True)
+class Live:
+    """The open round as it moves; `uploads`: the first UPLOADS_SHOWN of those under way, `under_way`: how many.
+
+    closes_in: seconds to the deadline, below 0 when it is over; None without one.
+    """
+
+    round: OpenRound
+    uploads: Sequence[UploadRecord]
+    under_way: int
+    closes_in: float | None
+
+    @classmethod
+    def of(cls, round_: OpenRound, unfinished: Sequence[UploadRecord], now: float) -> "Live":
+        """As it stands at `now`, seconds since 1970."""
+        closes_in = None if round_.closes_at is None else round_.closes_at - now
+        return cls(round_, unfinished[:UPLOADS_SHOWN], len(unfinished), closes_in)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure with its name and a remark."""
+
+    name: str
+    figure: str
+    remark: str
+
+
+@dataclass(frozen=True)
+class CodecRow:
+    """What all accepted updates of a codec cost; `ratio`: how many times less than paper P's upload."""
+
+    codec: str
+    css: str
+    updates: int
+    bytes: int
+    mean: float
+    ratio: float
+
+
+def tiles(report: Report) -> list[Tile]:
+    """The figures at the top of the overview."""
+    totals, closed = report["totals"], _closed(report)
+    accepted, useful = totals["accepted"], totals["useful_bytes"]
+    up = sum(totals[f"{kind}_bytes"] for kind in KINDS)
+    mean = useful / accepted if accepted else None
+    against = "no update accepted yet"
+    if mean:
+        ratio = PAPER_MIB_PER_PHONE * MIB / mean
+        than = "less" if ratio >= 1 else "more"
+        against = f"{formats.times(max(ratio, 1 / ratio))} {than} than paper P's {PAPER_MIB_PER_PHONE} MiB"
+    turned_away = totals["rejected"] + totals["late"]
+    found = [
+        Tile("Rounds closed", formats.count(totals["rounds_closed"]), f"{formats.count(totals['setups'])} upload setups"),
+        Tile("Updates accepted", formats.count(accepted), f"{formats.count(turned_away)} rejected or late"),
+        Tile("Upload per phone", formats.size(mean), against),
+        Tile("Uploaded in all", formats.size(up), f"{_percent(useful, up)} of it useful" if up else "nothing yet"),
+    ]
+    epsilon = [entry for entry in closed if entry["epsilon"] is not None]
+    if epsilon:
+        last = epsilon[-1]
+        found.append(Tile("Privacy spent", f"ε {formats.number(last['epsilon'])}", f"up to round {last['round']}"))
+    for metric in _metrics(closed)[:2]:
+        last = [entry for entry in closed if metric in entry["quality"]][-1]
+        value = formats.number(last["quality"][metric])
+        found.append(Tile(metric, value, f"model of round {last['round']}"))
+    return found
+
+
+def overview_charts(report: Report) -> list[Chart]:
+    """Bytes, quality, privacy and time per round, of the newest ROUNDS_DRAWN closed rounds; none before one closes."""
+    closed = _closed(report)[-ROUNDS_DRAWN:]
+    if not closed:
+        return []
+    numbers = [entry["round"] for entry in closed]
+    kinds = [Series(kind, f"kind-{kind}", [entry[f"{kind}_bytes"] for entry in closed]) for kind in KINDS]
+    phone = Series("mean of accepted updates", "c0", [entry["mean_bytes_per_phone"] for entry in closed])
+    bytes_line = _line(formats.size, from_zero=True, step=charts.size_step)
+    drawn = [
+        charts.stacked_bars(
+            "Bytes uploaded per round",
+            numbers, kinds, formats.size, Reference(PAPER_GIB_PER_ROUND * GIB, PAPER_ROUND),
+        ),
+        bytes_line("Upload per phone", numbers, [phone], Reference(PAPER_MIB_PER_PHONE * MIB, PAPER_PHONE)),
+        charts.stacked_bars("Useful bytes per round by codec", numbers, _codec_series(closed, report), formats.size),
+    ]  # fmt: skip
+    for metric in _metrics(closed)[:METRICS_DRAWN]:
+        values = [entry["quality"].get(metric) for entry in closed]
+        drawn.append(_line(formats.number)(metric, numbers, [Series(metric, "c2", values)], None))
+    if any(entry["epsilon"] is not None for entry in closed):
+        spent = Series("ε", "c3", [entry["epsilon"] for entry in closed])
+        drawn.append(_line(formats.number, from_zero=True)("Privacy spent, ε", numbers, [spent], None))
+    times = Series("seconds", "c1", [entry["seconds_to_model"] for entry in closed])
+    drawn.append(_line(formats.seconds, from_zero=True)("First byte to new model", numbers, [times], None))
+    return drawn
+
+
+def codec_rows(report: Report) -> list[CodecRow]:
+    """All rounds' accepted updates by codec."""
+    rows = []
+    for place, codec in enumerate(_codecs(report["rounds"])):
+        parts = [entry["codecs"][codec] for entry in report["rounds"] if codec in entry["codecs"]]
+        updates, nbytes = sum(part["updates"] for part in parts), sum(part["bytes"] for part in parts)
+        mean = nbytes / updates
+        rows.append(CodecRow(codec, _colour(place), updates, nbytes, mean, PAPER_MIB_PER_PHONE * MIB / mean))
+    return rows
+
+
+def lineage_rows(models: Sequence[Mapping[str, Any]], current: str) -> list[dict[str, Any]]:
+    """Models newest first, with whether each is the current one or an ancestor of it."""
+    parents = {model["sha256"]: model["parent_sha256"] for model in models}
+    line: set[str] = set()
+    at: str | None = current
+    while at is not None and at not in line:
+        line.add(at)
+        at = parents.get(at)
+    return [
+        {**model, "current": model["sha256"] == current, "in_line": model["sha256"] in line}
+        for model in reversed(models)
+    ]
+
+
+def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The sum of each column of a round's phones."""
+    return {name: sum(phone[name] for phone in phones) for name in (*BYTES, "requests", "setups")}
+
+
+def _closed(report: Report) -> list[Mapping[str, Any]]:
+    return [entry for entry in report["rounds"] if entry["closed_at"] is not None]
+
+
+def _codecs(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+    return sorted({codec for entry in rounds for codec in entry["codecs"]})
+
+
+def _codec_series(closed: Sequence[Mapping[str, Any]], report: Report) -> list[Series]:
+    return [
+        Series(codec, _colour(place), [entry["codecs"].get(codec, {}).get("bytes") for entry in closed])
+        for place, codec in enumerate(_codecs(report["rounds"]))
+    ]
+
+
+def _colour(place: int) -> str:
+    return f"c{place % CODEC_COLOURS}"
+
+
+def _metrics(closed: Sequence[Mapping[str, Any]]) -> list[str]:
+    return sorted({metric for entry in closed for metric in entry["quality"]})
+
+
+def _line(
+    text: charts.Text, from_zero: bool = False, step: Callable[[float], float] | None = None
+) -> Callable[[str, Sequence[int], Sequence[Series], Reference | None], Chart]:
+    def draw(title: str, rounds: Sequence[int], series: Sequence[Series], reference: Reference | None) -> Chart:
+        return charts.lines(title, rounds, series, text, from_zero=from_zero, step=step, reference=reference)
+
+    return draw
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f}\N{NO-BREAK SPACE}%"
