@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from device_runtime.tensor_file import HEADER_CAP_BYTES
 from server_agg.rules import RoundRules
 from server_agg.security.settings import SecuritySettings
-from server_agg.strategies import StrategySettings, make_strategy
+from server_agg.strategies import StrategySettings, strategy_of
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ServerSettings:
 
     def _checks_of_both(self) -> tuple[tuple[bool, str], ...]:
         """What rules and strategy must be together."""
-        strategy, phones, name = make_strategy(self.strategy), self.rules.clients_per_round, self.strategy.strategy
+        strategy, phones, name = strategy_of(self.strategy), self.rules.clients_per_round, self.strategy.strategy
         low, high = strategy.fewest_members, strategy.most_members
         return (
             (

@@ -136,7 +136,7 @@ class Dashboard:
 
     def _models(self, number: int) -> Response:
         current = self._keeper.current.base_sha256
-        models = views.lineage_rows(lineage_of(self._keeper.ledger, self._keeper.folder), current)
+        models = views.lineage_rows(lineage_of(self._keeper.ledger, self._keeper.folder.root), current)
         return self._page("models.html", page=Page.of(models, number, MODELS_A_PAGE))
 
     def _live(self) -> Live:

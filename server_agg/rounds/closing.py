@@ -10,7 +10,7 @@ from server_agg.settings import ServerSettings
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Ending, Model, Round
-from server_agg.strategies import Aggregation, Strategy, write_model
+from server_agg.strategies import Aggregation, StrategySettings, write_model
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class RoundToClose:
     """A round that is due, its updates, and why it is due."""
 
     round: Round
-    strategy: Strategy
+    strategy: StrategySettings
     aggregation: Aggregation
     updates: Sequence[StoredUpdate]
     ending: Ending

@@ -30,7 +30,7 @@ from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Ending, Round, Update
-from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, make_strategy
+from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, strategy_of
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +215,8 @@ class RoundKeeper:
             accepted = queries.accepted_updates(session, self._round.number)
             models = queries.all_models(session)
         self._rules = RoundRules.from_json(self._round.rules)
-        self._strategy: Strategy = make_strategy(StrategySettings.from_json(self._round.strategy))
+        self._how = StrategySettings.from_json(self._round.strategy)
+        self._strategy: Strategy = strategy_of(self._how)
         self._aggregation: Aggregation | None = None
         if self._base is not None:
             self._base.close()
@@ -238,7 +239,7 @@ class RoundKeeper:
             number=self._round.number,
             base_sha256=self._round.base_sha256,
             rules=self._rules,
-            samples=self._strategy.samples,
+            samples=self._how.private,
             halted=halted,
             retry_seconds=self.settings.retry_seconds,
         )
@@ -247,8 +248,8 @@ class RoundKeeper:
             base_sha256=self._round.base_sha256,
             model_bytes=self._open_base().nbytes,
             clients_per_round=self._rules.clients_per_round,
-            strategy=self._strategy.settings.strategy,
-            weighting=self._strategy.settings.weighting,
+            strategy=self._how.strategy,
+            weighting=self._how.weighting,
             accepted=accepted,
             closes_at=None if deadline is None else self._round.opened_at + deadline,
             halted=self._standing.halted,
@@ -375,7 +376,7 @@ class RoundKeeper:
             return
         number = self._round.number
         closing.close_round(
-            closing.RoundToClose(self._round, self._strategy, self._aggregated(), self._stored(), ending),
+            closing.RoundToClose(self._round, self._how, self._aggregated(), self._stored(), ending),
             self.folder,
             self.ledger,
             self._open_base(),
@@ -386,7 +387,7 @@ class RoundKeeper:
 
     def _draw_again(self) -> None:
         """Draw the phones of a private round that found none enrolled when it opened."""
-        if not self._strategy.samples or self._round.population:
+        if not self._how.private or self._round.population:
             return
         with self.ledger.writing() as session:
             drawing.draw(session, session.get_one(Round, self._round.number))
@@ -395,7 +396,7 @@ class RoundKeeper:
     def _due(self) -> Ending | None:
         """Why the round ends now; None if it does not."""
         accepted, rules = self._current.accepted, self._rules
-        if self._strategy.samples:
+        if self._how.private:
             with self.ledger.reading() as session:
                 drawn = len(queries.selected_phones(session, self._round.number))
             if 0 < drawn == accepted:
@@ -405,6 +406,6 @@ class RoundKeeper:
         over = self._current.closes_at is not None and self.ledger.clock() >= self._current.closes_at
         enough = accepted >= max(rules.min_clients, self._strategy.fewest_members)
         # A private round ends in any case: another draw, another chance.
-        if over and self._current.halted is None and (enough or self._strategy.samples):
+        if over and self._current.halted is None and (enough or self._how.private):
             return "deadline"
         return None

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from device_runtime.errors import ArtifactsError, StorageError, UpdateError, WeightsError
 from device_runtime.manifest import WEIGHTS, Artifacts
 from device_runtime.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
-from server_agg.privacy.noise import NOISE_KEY_BYTES
+from server_agg.privacy.noise import KEY_BYTES
 from server_agg.rounds import drawing
 from server_agg.settings import ServerSettings
 from server_agg.storage import queries
@@ -49,7 +49,7 @@ def add_round(session: Session, now: float, number: int, base_sha256: str, setti
         rules=settings.rules.to_json(),
         strategy=settings.strategy.to_json(),
         population=0,
-        noise_key=secrets.token_bytes(NOISE_KEY_BYTES),
+        noise_key=secrets.token_bytes(KEY_BYTES),
         opened_at=now,
     )
     session.add(round_)

@@ -32,9 +32,7 @@ def write_history(workshop: Workshop, state: Path, rounds: int, phones: int = 10
         for number in range(1, rounds + 1):
             row = first if number == 1 else Round(number=number, base_sha256=base, rules=rules, strategy=strategy)
             result, closed = sha256_of(f"model of round {number}"), opened + float(rng.uniform(400, 900))
-            session.add(
-                Model(sha256=result, round=number, parent_sha256=base, bytes=183_000_000, created_at=closed)
-            )
+            session.add(Model(sha256=result, round=number, parent_sha256=base, bytes=183_000_000, created_at=closed))
             session.flush()
             row.opened_at, row.closed_at, row.result_sha256 = opened, closed, result
             row.ending, row.noise_key = "deadline" if number % 7 == 0 else "full", None
@@ -42,7 +40,10 @@ def write_history(workshop: Workshop, state: Path, rounds: int, phones: int = 10
             session.add(row)
             session.flush()
             _add_phones(session, rng, number, phones, opened)
-            for metric, value in (("perplexity general", 160 + 3 * np.exp(-number / 40)), ("perplexity users", 417 * number**-0.2)):
+            for metric, value in (
+                ("perplexity general", 160 + 3 * np.exp(-number / 40)),
+                ("perplexity users", 417 * number**-0.2),
+            ):
                 if number % 3 == 1:
                     noisy = float(value * rng.uniform(0.99, 1.01))
                     session.add(Quality(sha256=result, metric=metric, value=noisy, reported_at=closed + 60))
@@ -64,10 +65,22 @@ def _add_phones(session, rng, number: int, phones: int, opened: float) -> None:
         at = opened + float(rng.uniform(5, 300))
         session.add(
             Update(
-                id=sha256_of(f"{number} {place}")[:32], round=number, phone=phone, state="accepted", length=length,
-                sha256=sha256_of(f"update {number} {place}"), resumable=True, received_bytes=length + again,
-                requests=2 if again else 1, created_at=at, settled_at=at + 30, codec=codec, tokens=4000, weight=4000,
-                status=201, reason="",
+                id=sha256_of(f"{number} {place}")[:32],
+                round=number,
+                phone=phone,
+                state="accepted",
+                length=length,
+                sha256=sha256_of(f"update {number} {place}"),
+                resumable=True,
+                received_bytes=length + again,
+                requests=2 if again else 1,
+                created_at=at,
+                settled_at=at + 30,
+                codec=codec,
+                tokens=4000,
+                weight=4000,
+                status=201,
+                reason="",
             )  # fmt: skip
         )
         _add_traffic(session, number, phone, length + again)
@@ -76,9 +89,19 @@ def _add_phones(session, rng, number: int, phones: int, opened: float) -> None:
         received = int(rng.uniform(0.1, 1) * CODECS["rot-q4"])
         session.add(
             Update(
-                id=sha256_of(f"{number} refused")[:32], round=number, phone=f"stray-{number}", state=state,
-                length=CODECS["rot-q4"], resumable=False, received_bytes=received, requests=1, created_at=opened + 9,
-                settled_at=opened + 20, codec=None, status=422, reason=reason,
+                id=sha256_of(f"{number} refused")[:32],
+                round=number,
+                phone=f"stray-{number}",
+                state=state,
+                length=CODECS["rot-q4"],
+                resumable=False,
+                received_bytes=received,
+                requests=1,
+                created_at=opened + 9,
+                settled_at=opened + 20,
+                codec=None,
+                status=422,
+                reason=reason,
             )  # fmt: skip
         )
         _add_traffic(session, number, f"stray-{number}", received)
@@ -88,7 +111,13 @@ def _add_traffic(session, number: int, phone: str, up: int) -> None:
     for kind, up_body, down_body in (("upload", up, 300), ("model", 0, 183_000_000), ("round", 0, 400)):
         session.add(
             Traffic(
-                round=number, phone=phone, kind=kind, requests=1, up_header_bytes=412, up_body_bytes=up_body,
-                down_header_bytes=180, down_body_bytes=down_body,
+                round=number,
+                phone=phone,
+                kind=kind,
+                requests=1,
+                up_header_bytes=412,
+                up_body_bytes=up_body,
+                down_header_bytes=180,
+                down_body_bytes=down_body,
             )  # fmt: skip
         )
