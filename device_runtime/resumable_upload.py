@@ -86,7 +86,13 @@ def upload_update(
             upload = _Upload(path, nbytes, response.headers["Location"], phone)
             offset = int(response.headers["Upload-Offset"])
     _send_all(server, upload, offset, progress, patience)
-    return _receipt(server, upload)
+    outcome = _outcome(server, upload)
+    if outcome.get("state") == "receiving":
+        # All of it is there and not decided on: the disk refused it then, or an earlier request's answer was lost and
+        # it still is being read. An empty request waits for that, or has it decided on.
+        _send(server, upload, nbytes, progress)
+        outcome = _outcome(server, upload)
+    return _receipt(server, outcome)
 
 
 def _announcement(info: UpdateInfo, sha256: str, nbytes: int, phone: str) -> dict[str, str]:
@@ -153,9 +159,12 @@ def _offset(server: Server, upload: _Upload) -> int:
         return int(response.headers["Upload-Offset"])
 
 
-def _receipt(server: Server, upload: _Upload) -> UploadReceipt:
+def _outcome(server: Server, upload: _Upload) -> dict[str, Any]:
     with talking_to(server) as client:
-        document = document_of(server, client.get(upload.url, headers={PHONE_HEADER: upload.phone}), 200)
+        return document_of(server, client.get(upload.url, headers={PHONE_HEADER: upload.phone}), 200)
+
+
+def _receipt(server: Server, document: dict[str, Any]) -> UploadReceipt:
     with expected_fields(server):
         receipt: dict[str, Any] | None = document["receipt"]
         if receipt is None:

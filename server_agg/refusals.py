@@ -1,17 +1,42 @@
-"""Why the server refuses an update. Each class has one HTTP status, see http/problems.py."""
+"""Why the server refuses an update, and the HTTP status and title of each answer."""
+
+from typing import ClassVar
 
 from device_runtime.errors import PhonogradError, UpdateError
 
 
-class MalformedUpdateError(UpdateError):
+class RefusalError(UpdateError):
+    """Base of the refusals; `status` is the HTTP status, which the ledger keeps too."""
+
+    status: ClassVar[int]
+    title: ClassVar[str]
+
+
+class MalformedUpdateError(RefusalError):
     """The file is not an update: truncated, not a tensor file, no metadata, unknown codec."""
 
+    status, title = 400, "Not an update"
 
-class StaleUpdateError(UpdateError):
+
+class StaleUpdateError(RefusalError):
     """A sound update of another round or another base model."""
 
+    status, title = 409, "Another round or base model"
 
-class NotNowError(UpdateError):
+
+class UploadOverError(RefusalError):
+    """The upload was given up while its bytes came: expired, terminated, or the phone announced another update."""
+
+    status, title = 410, "The upload is over"
+
+
+class UnknownRoundError(RefusalError):
+    """No such round to go back to, or its model is not kept."""
+
+    status, title = 404, "No such round"
+
+
+class NotNowError(RefusalError):
     """Nothing is wrong with the update but the time; `retry_seconds` from now there may be a place for the phone."""
 
     def __init__(self, message: str, retry_seconds: float):
@@ -22,21 +47,31 @@ class NotNowError(UpdateError):
 class LateUpdateError(NotNowError):
     """The update's round is over."""
 
+    status, title = 409, "The round is over"
+
 
 class RoundFullError(NotNowError):
     """As many phones take part in the round as may."""
+
+    status, title = 409, "The round is full"
 
 
 class NotSelectedError(NotNowError):
     """The server drew the round's phones, and this one is not among them; or it draws no more rounds."""
 
+    status, title = 409, "Not drawn for this round"
 
-class DuplicatePhoneError(UpdateError):
+
+class DuplicatePhoneError(RefusalError):
     """The phone already has another update in this round; a phone takes part once."""
 
+    status, title = 409, "The phone took part already"
 
-class InvalidUpdateError(UpdateError):
+
+class InvalidUpdateError(RefusalError):
     """An update of this round whose tensors, values or claims do not fit the model."""
+
+    status, title = 422, "The update does not fit the model"
 
 
 class RequestError(PhonogradError):

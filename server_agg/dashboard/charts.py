@@ -204,9 +204,7 @@ class _Axis:
     ticks: tuple[float, ...]
 
     @classmethod
-    def of(
-        cls, low: float, high: float, reference: Reference | None, step_of: Callable[[float], float]
-    ) -> "_Axis":
+    def of(cls, low: float, high: float, reference: Reference | None, step_of: Callable[[float], float]) -> "_Axis":
         to_scale = reference is not None and high > 0 and reference.value <= TO_SCALE * high
         if reference is not None and to_scale:
             high = max(high, reference.value)

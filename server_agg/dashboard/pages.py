@@ -18,8 +18,16 @@ from server_agg.dashboard.views import Live, Page
 from server_agg.http.downloads import matches
 from server_agg.http.queries import whole_number
 from server_agg.refusals import RequestError
-from server_agg.report import GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
-from server_agg.report import lineage_of, phones_of, projection, report_of
+from server_agg.report import (
+    GIB,
+    MIB,
+    PAPER_GIB_PER_ROUND,
+    PAPER_MIB_PER_PHONE,
+    lineage_of,
+    phones_of,
+    projection,
+    report_of,
+)
 from server_agg.rounds.keeper import RoundKeeper
 
 HERE = Path(__file__).parent
@@ -170,4 +178,6 @@ def _printable(value: object) -> object:
     """Text from the ledger may come from a hostile file: no control characters, none that turn the writing around."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return "".join(character if character.isprintable() or character in "\n\N{NO-BREAK SPACE}" else "\ufffd" for character in value)
+    return "".join(
+        character if character.isprintable() or character in "\n\N{NO-BREAK SPACE}" else "\ufffd" for character in value
+    )

@@ -96,7 +96,9 @@ def tiles(report: Report) -> list[Tile]:
         against = f"{formats.times(max(ratio, 1 / ratio))} {than} than paper P's {PAPER_MIB_PER_PHONE} MiB"
     turned_away = totals["rejected"] + totals["late"]
     found = [
-        Tile("Rounds closed", formats.count(totals["rounds_closed"]), f"{formats.count(totals['setups'])} upload setups"),
+        Tile(
+            "Rounds closed", formats.count(totals["rounds_closed"]), f"{formats.count(totals['setups'])} upload setups"
+        ),
         Tile("Updates accepted", formats.count(accepted), f"{formats.count(turned_away)} rejected or late"),
         Tile("Upload per phone", formats.size(mean), against),
         Tile("Uploaded in all", formats.size(up), f"{_percent(useful, up)} of it useful" if up else "nothing yet"),

@@ -13,32 +13,14 @@ from starlette.types import ExceptionHandler
 from device_runtime.errors import PhonogradError, StorageError
 from server_agg.http import tus
 from server_agg.refusals import (
-    DuplicatePhoneError,
-    InvalidUpdateError,
-    LateUpdateError,
-    MalformedUpdateError,
     NotNowError,
-    NotSelectedError,
+    RefusalError,
     RequestError,
-    RoundFullError,
-    StaleUpdateError,
     UploadBrokenError,
     one_line,
 )
 
 log = logging.getLogger(__name__)
-
-# status and title by class; the first that fits
-PROBLEMS: Mapping[type[PhonogradError], tuple[int, str]] = {
-    MalformedUpdateError: (400, "Not an update"),
-    LateUpdateError: (409, "The round is over"),
-    RoundFullError: (409, "The round is full"),
-    NotSelectedError: (409, "Not drawn for this round"),
-    StaleUpdateError: (409, "Another round or base model"),
-    DuplicatePhoneError: (409, "The phone took part already"),
-    InvalidUpdateError: (422, "The update does not fit the model"),
-    UploadBrokenError: (400, "The connection broke off"),  # for the log; nobody is there to read it
-}
 
 
 class Problem(JSONResponse):
@@ -57,10 +39,11 @@ def problem_of(error: PhonogradError) -> Problem:
         return Problem(error.status, _phrase(error.status), one_line(error), error.headers)
     if isinstance(error, StorageError):  # its message names our folders, and the log has it
         return Problem(507, "The server cannot store it", "its disk refuses; send again later")
-    headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, NotNowError) else None
-    for kind, (status, title) in PROBLEMS.items():
-        if isinstance(error, kind):
-            return Problem(status, title, one_line(error), headers)
+    if isinstance(error, RefusalError):
+        headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, NotNowError) else None
+        return Problem(error.status, error.title, one_line(error), headers)
+    if isinstance(error, UploadBrokenError):  # for the log; nobody is there to read it
+        return Problem(400, "The connection broke off", one_line(error))
     return Problem(500, "The server failed", "see the server's log")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -14,6 +15,8 @@ from server_agg.refusals import RequestError, UploadBrokenError
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
 WRITE_BYTES = 1 << 18
+# A slow phone's bytes are written this often all the same: a server that is killed loses no more of them.
+WRITE_SECONDS = 1.0
 
 
 class Digest(Protocol):
@@ -31,14 +34,13 @@ class Receiving:
 
     def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float):
         self.nbytes = 0
-        self.finished = asyncio.Event()
         self._request = request
         self._digests = digests
         self._idle_seconds = idle_seconds
         self._interrupted = asyncio.Event()
 
     def interrupt(self) -> None:
-        """Make `into` end with a RequestError (409), what has arrived written; `finished` is set then."""
+        """Make `into` end with a RequestError (409), what has arrived written."""
         self._interrupted.set()
 
     async def into(self, path: Path, offset: int, limit: int) -> None:
@@ -47,22 +49,21 @@ class Receiving:
         What arrived is in the file, whatever is raised: RequestError (408 if nothing comes for the idle time, 409 when
         interrupted, 413 for more bytes than expected), UploadBrokenError (the phone went away), StorageError.
         """
-        try:
-            with storage_errors(path), path.open("r+b" if path.exists() else "xb", buffering=0) as file:
-                file.seek(offset)
-                await self._receive(file, limit)
-        finally:
-            self.finished.set()
+        with storage_errors(path), path.open("r+b" if path.exists() else "xb", buffering=0) as file:
+            file.seek(offset)
+            await self._receive(file, limit)
 
     async def _receive(self, file: BinaryIO, limit: int) -> None:
         gathered, storing = bytearray(), _nothing()
+        written_at = time.monotonic()
         try:
             async for chunk in self._chunks(limit):
                 if self.nbytes + len(chunk) > limit:
                     raise RequestError(413, f"a body of at most {limit} bytes expected, more are coming")
                 self.nbytes += len(chunk)
                 gathered += chunk
-                if len(gathered) >= WRITE_BYTES:
+                if len(gathered) >= WRITE_BYTES or time.monotonic() >= written_at + WRITE_SECONDS:
+                    written_at = time.monotonic()
                     await storing
                     storing = asyncio.ensure_future(run_in_threadpool(self._store, file, gathered))
                     gathered = bytearray()

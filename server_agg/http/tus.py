@@ -54,11 +54,15 @@ def count_in(headers: Headers, name: str) -> int:
     return int(text)
 
 
+def has_body_type(headers: Headers) -> bool:
+    """Whether the body says that it is one of tus."""
+    return headers.get("Content-Type", "").partition(";")[0].strip().lower() == BODY_TYPE
+
+
 def check_body_type(headers: Headers) -> None:
     """Raise RequestError (415) unless the body is one of tus."""
-    found = headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if found != BODY_TYPE:
-        raise RequestError(415, f"Content-Type: {BODY_TYPE} expected, found {found[:80]!r}")
+    if not has_body_type(headers):
+        raise RequestError(415, f"Content-Type: {BODY_TYPE} expected, found {headers.get('Content-Type', '')[:80]!r}")
 
 
 def checksum_in(headers: Headers) -> Checksum | None:
@@ -123,6 +127,8 @@ def _metadata(text: str) -> dict[str, str]:
     metadata = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, _, encoded = pair.partition(" ")
+        if key in metadata:
+            raise RequestError(400, f"Upload-Metadata: {key[:40]}: once expected, found it again")
         try:
             metadata[key] = _decoded("Upload-Metadata", encoded).decode()
         except UnicodeDecodeError as error:

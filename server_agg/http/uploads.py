@@ -3,10 +3,13 @@
 import asyncio
 import base64
 import binascii
+import contextlib
 import dataclasses
 import hashlib
+import itertools
 import logging
 import re
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,15 +35,19 @@ log = logging.getLogger(__name__)
 LENGTH = re.compile(r"[0-9]{1,18}\Z")
 DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]+):\s*(?:,|\Z)")  # other algorithms may stand beside it
 HASH_CHUNK_BYTES = 1 << 20
+# Uploads whose hash so far is kept in memory; those of others are read again from disk.
+MAX_REMEMBERED = 1000
 
 
 @dataclass
 class _Live:
     """An upload that requests of this server's life have touched: what its bytes hash to, and who is adding some."""
 
-    digest: Any = None  # of the bytes so far; None after a restart, until they are read again
+    digest: Any = None  # of the bytes so far; None: not known, until they are read again
     receiving: Receiving | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    requests: int = 0  # so far
+    users: int = 0  # requests that are at it now
 
 
 class UploadRoutes:
@@ -109,11 +116,13 @@ class UploadRoutes:
         _note(request, _checked(announced.phone), self._keeper.current.round)
         upload = await run_in_threadpool(self._keeper.announce, announced)
         location = {"Location": f"/v1/uploads/{upload.id}"}
-        if upload.state == "receiving" and request.headers.get("Content-Type", "") == tus.BODY_TYPE:
-            response = await self._append(request, upload, 0)
-            if response.status_code != 204:
-                return response
-            upload = await run_in_threadpool(self._found, request, upload.id)
+        # Of an upload that has begun already, the body is what is here: it is left unread.
+        if upload.offset == 0 and tus.has_body_type(request.headers):
+            try:
+                upload = await self._append(request, upload, 0)
+            except RequestError as error:
+                error.headers |= location
+                raise
         return Response(status_code=201, headers=location | tus.upload_headers(upload))
 
     async def offset(self, request: Request) -> Response:
@@ -145,20 +154,19 @@ class UploadRoutes:
         tus.check_version(request.headers)
         upload = await self._upload(request)
         tus.check_body_type(request.headers)
-        return await self._append(request, upload, tus.count_in(request.headers, "Upload-Offset"))
+        upload = await self._append(request, upload, tus.count_in(request.headers, "Upload-Offset"))
+        return Response(status_code=204, headers=tus.upload_headers(upload))
 
     async def terminate(self, request: Request) -> Response:
         """Give an unfinished upload up."""
         tus.check_version(request.headers)
         upload = await self._upload(request)
-        live = self._live.setdefault(upload.id, _Live())
-        await _interrupt(live)
-        async with live.lock:
+        async with self._alone(upload.id):
             upload = await self._upload(request)
+            _gone_if_ended(upload)
             if upload.state != "receiving":
                 raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
             await run_in_threadpool(self._keeper.uploads.give_up, upload.id, "terminated", "the phone gave it up", 410)
-        self._live.pop(upload.id, None)
         return Response(status_code=204, headers={"Tus-Resumable": tus.VERSION})
 
     async def overridden(self, request: Request) -> Response:
@@ -169,25 +177,49 @@ class UploadRoutes:
             raise RequestError(405, f"X-HTTP-Method-Override: {', '.join(methods)} expected, found {method[:20]!r}")
         return await methods[method](request)
 
-    async def _append(self, request: Request, upload: UploadRecord, offset: int) -> Response:
+    @contextlib.asynccontextmanager
+    async def _alone(self, identifier: str) -> AsyncIterator[_Live]:
+        """An upload for this request alone; raises RequestError (409) if a newer one came while it waited.
+
+        The phone has a new connection: whatever still waits on an older one waits in vain.
+        """
+        live = self._live[identifier] = self._live.pop(identifier, _Live())  # last in order: used last
+        live.requests += 1
+        mine = live.requests
+        live.users += 1
+        try:
+            if live.receiving is not None:
+                live.receiving.interrupt()
+            async with live.lock:
+                if mine != live.requests:
+                    raise RequestError(409, "another request goes on with this upload; ask for its offset")
+                yield live
+        finally:
+            live.users -= 1
+            self._forget()
+
+    def _forget(self) -> None:
+        unused = (identifier for identifier, live in self._live.items() if not live.users)
+        for identifier in list(itertools.islice(unused, max(0, len(self._live) - MAX_REMEMBERED))):
+            del self._live[identifier]
+
+    async def _append(self, request: Request, upload: UploadRecord, offset: int) -> UploadRecord:
         checksum = tus.checksum_in(request.headers)
         _gone_if_ended(upload)
-        live = self._live.setdefault(upload.id, _Live())
-        # The phone has a new connection; whatever still waits on the old one waits in vain.
-        await _interrupt(live)
-        async with live.lock:
-            upload = await self._upload(request)
-            try:
-                await self._receive(request, upload, live, offset, checksum)
-            except RequestError as error:
+        try:
+            async with self._alone(upload.id) as live:
                 upload = await run_in_threadpool(self._found, request, upload.id)
-                error.headers["Upload-Offset"] = str(upload.offset)
-                raise
+                _gone_if_ended(upload)
+                await self._receive(request, upload, live, offset, checksum)
+        except RequestError as error:
+            upload = await run_in_threadpool(self._found, request, upload.id)
+            _gone_if_ended(upload)
+            error.headers["Upload-Offset"] = str(upload.offset)
+            raise
         upload = await run_in_threadpool(self._found, request, upload.id)
-        if upload.state != "receiving":
-            self._live.pop(upload.id, None)
-            wire_of(request.scope).round = upload.round
-        return Response(status_code=204, headers=tus.upload_headers(upload))
+        _gone_if_ended(upload)
+        wire_of(request.scope).round = upload.round
+        return upload
 
     async def _receive(
         self, request: Request, upload: UploadRecord, live: _Live, offset: int, checksum: tus.Checksum | None
@@ -202,34 +234,35 @@ class UploadRoutes:
         before, part = live.digest.copy(), None if checksum is None else hashlib.new(checksum.algorithm)
         digests = [live.digest] if part is None else [live.digest, part]
         live.receiving = Receiving(request, digests, self._settings.idle_seconds)
+        # Without the whole's hash nothing else would find out whether these bytes are right.
+        unchecked = part is not None and upload.sha256 is None
         counted = False
         try:
             await live.receiving.into(path, offset, upload.length - offset)
             if part is not None and checksum is not None and part.digest() != checksum.digest:
-                await self._take_back(path, live, before, offset)
+                unchecked = True
                 raise RequestError(
                     tus.CHECKSUM_MISMATCH,
                     f"Upload-Checksum: the {live.receiving.nbytes} bytes received have another "
                     f"{checksum.algorithm}; they changed on their way, send them again from offset {offset}",
                 )
+            unchecked = False
             if offset + live.receiving.nbytes == upload.length:
-                counted = await self._settle(upload, live, path)
-        except UploadBrokenError:
-            if checksum is not None and upload.sha256 is None:  # nothing would find out whether these bytes are right
+                await self._settle(upload, live, path)
+                counted = True
+        except PhonogradError as error:
+            counted = isinstance(error, UpdateError)  # by the keeper, that wrote down why
+            if isinstance(error, StorageError):
+                live.digest = None  # it may have taken bytes that the disk did not
+            if unchecked:
                 await self._take_back(path, live, before, offset)
-            raise
-        except StorageError:
-            live.digest = None  # it may have taken bytes that the disk did not
-            raise
-        except UpdateError:
-            counted = True  # by the keeper, that wrote down why
             raise
         finally:
             receiving, live.receiving = live.receiving, None
             if not counted:
                 await run_in_threadpool(self._keeper.uploads.received, upload.id, receiving.nbytes)
 
-    async def _settle(self, upload: UploadRecord, live: _Live, path: Path) -> bool:
+    async def _settle(self, upload: UploadRecord, live: _Live, path: Path) -> None:
         found = live.digest.hexdigest()
         if upload.sha256 not in (None, found):
             await self._take_back(path, live, hashlib.sha256(), 0)
@@ -240,7 +273,6 @@ class UploadRoutes:
             )
         assert live.receiving is not None
         await run_in_threadpool(self._keeper.settle, upload.id, found, live.receiving.nbytes)
-        return True
 
     async def _take_back(self, path: Path, live: _Live, digest: Any, offset: int) -> None:
         await run_in_threadpool(truncate, path, offset)
@@ -281,12 +313,6 @@ class UploadRoutes:
                 413, f"a body of at most {self._limit()} bytes expected, found {length}; is it an update?"
             )
         return int(length)
-
-
-async def _interrupt(live: _Live) -> None:
-    if live.receiving is not None:
-        live.receiving.interrupt()
-        await live.receiving.finished.wait()
 
 
 def _note(request: Request, phone: str, number: int) -> None:

@@ -20,16 +20,31 @@ from device_runtime.files import sha256_of_file
 from device_runtime.manifest import Artifacts
 from device_runtime.tensor_file import TensorFile
 from device_runtime.update_file import UpdateFile
-from server_agg.refusals import InvalidUpdateError, LateUpdateError, MalformedUpdateError, NotSelectedError, one_line
+from server_agg.refusals import (
+    InvalidUpdateError,
+    LateUpdateError,
+    MalformedUpdateError,
+    RefusalError,
+    one_line,
+)
 from server_agg.rounds import admission, closing, drawing, opening
 from server_agg.rounds.stored import StoredUpdate, on_base
-from server_agg.rounds.uploads import Announcement, UploadBook, UploadRecord, count_request, without_path
+from server_agg.rounds.uploads import (
+    Announcement,
+    UploadBook,
+    UploadRecord,
+    count_request,
+    over,
+    still_on_its_way,
+    truncate,
+    without_path,
+)
 from server_agg.rules import RoundRules
 from server_agg.settings import ServerSettings
 from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Ending, Round, Update
+from server_agg.storage.tables import Ending, Round, Update, UpdateState
 from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, strategy_of
 
 log = logging.getLogger(__name__)
@@ -161,8 +176,9 @@ class RoundKeeper:
         """Decide on an upload whose bytes are all in incoming/ and hash to `sha256`; `nbytes`: of its last request.
 
         The same phone with the same bytes again gets its receipt again. Raises MalformedUpdateError,
-        InvalidUpdateError or what `announce` raises; then the upload is at its end, its row says why, and nothing else
-        has changed. Raises StorageError when the disk refuses; then the update does not count, and its bytes stay.
+        InvalidUpdateError, UploadOverError (given up meanwhile) or what `announce` raises; then the upload is at its
+        end, its row says why, and nothing else has changed. Raises StorageError when the disk refuses; then the update
+        does not count, and its bytes stay.
         """
         path = self.folder.upload(identifier)
         with self._lock:
@@ -170,11 +186,12 @@ class RoundKeeper:
             self._close_if_due()  # a round whose closing failed takes nobody else in
             row = self._row(identifier)
             try:
+                if row.state != "receiving":
+                    raise over(row)
                 receipt = self._take(row, path, sha256, nbytes)
-            except UpdateError as error:
-                late = isinstance(error, LateUpdateError)
-                status = 409 if late or isinstance(error, NotSelectedError) else 422
-                self.uploads.give_up(identifier, "late" if late else "rejected", one_line(error), status, nbytes)
+            except RefusalError as error:
+                state: UpdateState = "late" if isinstance(error, LateUpdateError) else "rejected"
+                self.uploads.give_up(identifier, state, one_line(error), error.status, nbytes)
                 raise
             path.unlink(missing_ok=True)
             return receipt
@@ -198,7 +215,7 @@ class RoundKeeper:
         """Go back to the model that round `number` ended with (0: the exported one); the open round begins anew on it.
 
         The updates of the open round are discarded; rounds since `number` stay in the ledger, marked. Raises
-        UpdateError if there is no such round or its model is not kept.
+        UnknownRoundError if there is no such round or its model is not kept.
         """
         with self._lock:
             self._open_base()
@@ -210,20 +227,24 @@ class RoundKeeper:
     # All below runs under the lock, or before anybody else holds the keeper.
 
     def _stand_at_open_round(self) -> None:
+        self._stands = False  # until all of this is done
         with self.ledger.reading() as session:
-            self._round = opening.expect_open_round(self.ledger, session)
-            accepted = queries.accepted_updates(session, self._round.number)
+            round_ = opening.expect_open_round(self.ledger, session)
+            accepted = queries.accepted_updates(session, round_.number)
             models = queries.all_models(session)
-        self._rules = RoundRules.from_json(self._round.rules)
-        self._how = StrategySettings.from_json(self._round.strategy)
-        self._strategy: Strategy = strategy_of(self._how)
-        self._aggregation: Aggregation | None = None
+        base = TensorFile(self.folder.model(round_.base_sha256))
         if self._base is not None:
             self._base.close()
-        self._base = TensorFile(self.folder.model(self._round.base_sha256))
+        self._round, self._base = round_, base
+        self._rules = RoundRules.from_json(round_.rules)
+        self._how = StrategySettings.from_json(round_.strategy)
+        self._strategy: Strategy = strategy_of(self._how)
+        self._aggregation: Aggregation | None = None
         self.folder.keep_updates({str(update.sha256) for update in accepted})
-        opening.prune_models(self.folder, models, self._round.base_sha256, self.settings.models_kept)
+        origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
+        opening.prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
         self._publish()
+        self._stands = True
 
     def _open_base(self) -> TensorFile:
         if self._base is None:
@@ -288,6 +309,8 @@ class RoundKeeper:
         try:
             update = UpdateFile(path)
         except (WeightsError, UpdateError) as error:
+            if isinstance(error.__cause__, OSError):  # no fault of the phone's: too many open files, a bad disk
+                raise StorageError(str(error)) from error
             raise MalformedUpdateError(without_path(error, path)) from error
         with update:
             if receipt := self._receipt_again(row, update, sha256, nbytes):
@@ -297,6 +320,12 @@ class RoundKeeper:
                 info = update.info
                 origin = admission.check_base(session, self._standing, info.base_sha256, info.round)
                 admission.check_phone(session, self._standing, row.phone)
+            if origin is not None and not self.folder.model(origin.base_sha256).is_file():
+                raise LateUpdateError(
+                    f"the update is of round {origin.number}, whose model is not kept any more: fetch the model of "
+                    f"round {self._round.number} and train again",
+                    self.settings.retry_seconds,
+                )
             self._accept(row, update, sha256, nbytes, None if origin is None else origin.base_sha256)
         taken = self._current
         log.info("round %d: %s accepted, %d of %d", taken.round, row.phone, taken.accepted, taken.clients_per_round)
@@ -312,7 +341,7 @@ class RoundKeeper:
         if earlier is None:
             return None
         with self.ledger.writing() as session:
-            repeated = session.get_one(Update, row.id)
+            repeated = still_on_its_way(session, row.id)
             count_request(repeated, nbytes)
             repeated.round, repeated.sha256, repeated.codec = earlier.round, sha256, update.info.codec
             self.uploads.end(repeated, "repeated", "sent before", 201)
@@ -335,7 +364,7 @@ class RoundKeeper:
             raise InvalidUpdateError(without_path(error, update.path)) from error
         self.folder.link_in(update.path, self.folder.update(sha256))
         with self.ledger.writing() as session:
-            accepted = session.get_one(Update, row.id)
+            accepted = still_on_its_way(session, row.id)
             count_request(accepted, nbytes)
             accepted.round = self._round.number
             accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
@@ -358,8 +387,14 @@ class RoundKeeper:
 
     def _settle_pending(self, upload: UploadRecord) -> None:
         """Settle what had arrived whole before a restart; a phone that asks finds what became of it."""
+        path = self.folder.upload(upload.id)
+        sha256 = sha256_of_file(path)
+        if upload.sha256 not in (None, sha256):
+            log.warning("upload of %s, complete before the restart: its bytes changed on their way", upload.phone)
+            truncate(path, 0)
+            return
         try:
-            self.settle(upload.id, sha256_of_file(self.folder.upload(upload.id)), 0)
+            self.settle(upload.id, sha256, 0)
         except UpdateError as error:
             log.warning("upload of %s, complete before the restart, refused: %s", upload.phone, error)
 
@@ -371,6 +406,8 @@ class RoundKeeper:
             log.error("round %d is due and could not be closed, it is tried again: %s", self._round.number, error)
 
     def _close_if_due(self) -> None:
+        if not self._stands:  # the disk refused to be read after a round had ended
+            self._stand_at_open_round()
         ending = self._due()
         if ending is None:
             return

@@ -2,14 +2,15 @@
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
 
-from device_runtime.errors import ArtifactsError, StorageError, UpdateError, WeightsError
+from device_runtime.errors import ArtifactsError, StorageError, WeightsError
 from device_runtime.manifest import WEIGHTS, Artifacts
 from device_runtime.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from server_agg.privacy.noise import KEY_BYTES
+from server_agg.refusals import UnknownRoundError
 from server_agg.rounds import drawing
 from server_agg.settings import ServerSettings
 from server_agg.storage import queries
@@ -61,15 +62,17 @@ def add_round(session: Session, now: float, number: int, base_sha256: str, setti
 def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings, number: int) -> None:
     """End the open round without a result and open the next one on the model that round `number` ended with.
 
-    Raises UpdateError if there is no such round or its model is not kept.
+    Raises UnknownRoundError if there is no such round or its model is not kept.
     """
     with ledger.writing() as session:
         now, rounds = ledger.clock(), queries.all_rounds(session)
         sha256 = _result_of(rounds, number)
         if sha256 is None:
-            raise UpdateError(f"round {number}: a closed round, or 0 for the exported model, expected; see the report")
+            raise UnknownRoundError(
+                f"round {number}: a closed round, or 0 for the exported model, expected; see the report"
+            )
         if not folder.model(sha256).is_file():
-            raise UpdateError(f"round {number}: its model {sha256[:12]}… is no longer kept; see --models-kept")
+            raise UnknownRoundError(f"round {number}: its model {sha256[:12]}… is no longer kept; see --models-kept")
         open_ = expect_open_round(ledger, session)
         for update in queries.accepted_updates(session, open_.number):
             update.state, update.reason = "discarded", f"the server went back to round {number}"
@@ -81,10 +84,10 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings, num
         add_round(session, now, open_.number + 1, sha256, settings)
 
 
-def prune_models(folder: StateFolder, models: Sequence[Model], base_sha256: str, kept: int | None) -> None:
-    """Delete the files of all models but the newest `kept` (None: of none), and optimiser states but the newest two."""
+def prune_models(folder: StateFolder, models: Sequence[Model], needed: Collection[str], kept: int | None) -> None:
+    """Delete the files of all models but the newest `kept` (None: of none) and those `needed`, with their states."""
     if kept is not None:
-        folder.keep_models({model.sha256 for model in models[-kept:]} | {base_sha256})
+        folder.keep_models({model.sha256 for model in models[-kept:]} | set(needed))
     states = {str(model.optimizer_sha256) for model in models if folder.model(model.sha256).is_file()}
     folder.keep_optimizers(states)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from device_runtime.codecs import Tile
-from device_runtime.errors import StorageError
+from device_runtime.errors import StorageError, UpdateError, WeightsError
 from device_runtime.files import sha256_of_file
 from device_runtime.tensor_file import TensorFile, TensorSpec
 from device_runtime.update_file import UpdateFile
@@ -69,7 +69,7 @@ class StoredUpdate:
                 raise StorageError(f"{self._path}: altered, its SHA-256 is {found}; restore the state folder")
             with self.open() as source:
                 aggregation.add(source, self._row.weight or 1, self._measures)
-        except OSError as error:
+        except (OSError, WeightsError, UpdateError) as error:
             raise StorageError(f"{self._path}: an accepted update cannot be read: {error}; restore it") from error
 
     @contextlib.contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from device_runtime.files import storage_errors
+from server_agg.refusals import UploadOverError
 from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
@@ -84,7 +85,7 @@ class UploadBook:
 
     def record(self, row: Update) -> UploadRecord:
         """The row with what its file says."""
-        offset, touched = row.length, row.created_at
+        offset, touched = row.length if row.state in ("accepted", "repeated") else 0, row.created_at
         if row.state == "receiving":
             offset, touched = self._on_disk(row)
         return UploadRecord(
@@ -111,19 +112,22 @@ class UploadBook:
         return sum(row.length - self._on_disk(row)[0] for row in queries.unfinished_updates(session))
 
     def received(self, identifier: str, nbytes: int) -> None:
-        """Count one more request and its body bytes to an upload."""
+        """Count one more request and its body bytes to an upload, which may be over by now."""
         with self._ledger.writing() as session:
-            count_request(session.get_one(Update, identifier), nbytes)
+            row = session.get_one(Update, identifier)
+            count_request(row, nbytes)
+            over = row.state != "receiving"
+        if over:
+            self._folder.upload(identifier).unlink(missing_ok=True)
 
     def give_up(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:
         """End an upload that is not accepted: its bytes are deleted, its row says why. `nbytes`: of a last request."""
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
-            if row.state != "receiving":
-                return
             if nbytes:
                 count_request(row, nbytes)
-            self.end(row, state, reason, status)
+            if row.state == "receiving":
+                self.end(row, state, reason, status)
         self._folder.upload(identifier).unlink(missing_ok=True)
 
     def end(self, row: Update, state: UpdateState, reason: str, status: int | None) -> None:
@@ -154,6 +158,19 @@ class UploadBook:
         except FileNotFoundError:
             return 0, row.created_at
         return found.st_size, found.st_mtime
+
+
+def still_on_its_way(session: Session, identifier: str) -> Update:
+    """The row of an upload, to be ended in the transaction of `session`. Raises UploadOverError if it was given up."""
+    row = session.get_one(Update, identifier)
+    if row.state != "receiving":
+        raise over(row)
+    return row
+
+
+def over(row: Update) -> UploadOverError:
+    """Says what became of an upload."""
+    return UploadOverError(f"the upload is {row.state}: {row.reason}; announce it anew")
 
 
 def count_request(row: Update, nbytes: int) -> None:

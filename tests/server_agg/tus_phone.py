@@ -1,0 +1,81 @@
+"""A phone that speaks tus a request at a time, so that a test can say each of them wrongly."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from tests.server_agg.workshop import RunningServer
+
+TUS = {"Tus-Resumable": "1.0.0"}
+BODY = "application/offset+octet-stream"
+
+
+def encoded(value: str | bytes) -> str:
+    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
+
+
+def metadata(**facts: str) -> str:
+    return ",".join(f"{key} {encoded(value)}" for key, value in facts.items())
+
+
+def checksum(data: bytes, algorithm: str = "sha256") -> dict[str, str]:
+    return {"Upload-Checksum": f"{algorithm} {encoded(hashlib.new(algorithm, data).digest())}"}
+
+
+@dataclass
+class TusPhone:
+    """`data` is the update it sends; `path` is the upload's URL once it is announced."""
+
+    http: httpx.Client
+    name: str
+    data: bytes
+    path: str = ""
+
+    def headers(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {**TUS, "Phonograd-Phone": self.name, **(more or {})}
+
+    def announce(self, content: bytes = b"", **changes: str) -> httpx.Response:
+        """`changes`: headers, `_` for `-`; without any, the update's hash is announced."""
+        sha256 = hashlib.sha256(self.data).hexdigest()
+        wanted = {"Upload-Length": str(len(self.data)), "Upload-Metadata": metadata(sha256=sha256)}
+        wanted |= {name.replace("_", "-"): value for name, value in changes.items()}
+        answer = self.http.post("/v1/uploads", headers=self.headers(wanted), content=content)
+        self.path = answer.headers.get("Location", self.path)
+        return answer
+
+    def patch(self, offset: int, content: bytes, more: Mapping[str, str] | None = None) -> httpx.Response:
+        wanted = {"Upload-Offset": str(offset), "Content-Type": BODY, **(more or {})}
+        return self.http.patch(self.path, headers=self.headers(wanted), content=content)
+
+    def head(self) -> httpx.Response:
+        return self.http.head(self.path, headers=self.headers())
+
+    def offset(self) -> int:
+        return int(self.head().headers["Upload-Offset"])
+
+    def delete(self) -> httpx.Response:
+        return self.http.delete(self.path, headers=self.headers())
+
+    def outcome(self) -> httpx.Response:
+        return self.http.get(self.path, headers=self.headers())
+
+    def send(self, piece: int = 1 << 20) -> httpx.Response:
+        """Announce and send all that is missing, `piece` bytes a request; the last answer."""
+        answer = self.announce()
+        offset = int(answer.headers.get("Upload-Offset", len(self.data)))
+        while answer.is_success and offset < len(self.data):
+            answer = self.patch(offset, self.data[offset : offset + piece])
+            offset += piece
+        return answer
+
+
+def phone_with(http: httpx.Client, name: str, update: Path) -> TusPhone:
+    return TusPhone(http, name, update.read_bytes())
+
+
+def incoming(server: RunningServer) -> list[str]:
+    return sorted(path.name for path in server.keeper.folder.uploads.iterdir())
