@@ -56,19 +56,19 @@ class _Upload:
     path: Path
     nbytes: int
     url: str
-    phone: str
+    phone: str | None
 
 
 def upload_update(
-    server: Server, path: Path, phone: str, progress: Progress | None = None, patience: Patience | None = None
+    server: Server, path: Path, phone: str | None, progress: Progress | None = None, patience: Patience | None = None
 ) -> UploadReceipt:
-    """Send the update at `path` in the name of `phone` (see PHONE_NAME), streamed from disk.
+    """Send the update at `path` in the name of `phone` (see PHONE_NAME; None: whose token it is), streamed from disk.
 
     What breaks off goes on at the byte that the server has, in this call as `patience` allows, or in a later one.
     Sending the same update again is safe: the server counts it once and gives the receipt again. Raises UpdateError if
     the file is no update or `phone` is not a name, ServerRefusedError, ServerUnreachableError.
     """
-    if not PHONE_NAME.match(phone):
+    if phone is not None and not PHONE_NAME.match(phone):
         raise UpdateError(f"phone name {phone!r}: {PHONE_NAME_RULE} expected; choose another")
     try:
         nbytes = path.stat().st_size
@@ -95,10 +95,14 @@ def upload_update(
     return _receipt(server, outcome)
 
 
-def _announcement(info: UpdateInfo, sha256: str, nbytes: int, phone: str) -> dict[str, str]:
+def _named(phone: str | None) -> dict[str, str]:
+    return {} if phone is None else {PHONE_HEADER: phone}
+
+
+def _announcement(info: UpdateInfo, sha256: str, nbytes: int, phone: str | None) -> dict[str, str]:
     facts = {"sha256": sha256, "base_sha256": info.base_sha256, "round": str(info.round)}
     metadata = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in facts.items())
-    return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, PHONE_HEADER: phone}
+    return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_named(phone)}
 
 
 def _send_all(server: Server, upload: _Upload, offset: int, progress: Progress | None, patience: Patience) -> None:
@@ -129,7 +133,7 @@ def _send(server: Server, upload: _Upload, offset: int, progress: Progress | Non
         "Upload-Offset": str(offset),
         "Content-Type": "application/offset+octet-stream",
         "Content-Length": str(upload.nbytes - offset),
-        PHONE_HEADER: upload.phone,
+        **_named(upload.phone),
     }
     with talking_to(server) as client:
         response = client.patch(upload.url, content=_pieces(upload, offset, progress), headers=headers)
@@ -152,7 +156,7 @@ def _pieces(upload: _Upload, offset: int, progress: Progress | None) -> Iterator
 
 def _offset(server: Server, upload: _Upload) -> int:
     with talking_to(server) as client:
-        response = client.head(upload.url, headers={**TUS, PHONE_HEADER: upload.phone})
+        response = client.head(upload.url, headers={**TUS, **_named(upload.phone)})
     if response.status_code != 200:
         raise refusal(server, response)
     with expected_fields(server):
@@ -161,7 +165,7 @@ def _offset(server: Server, upload: _Upload) -> int:
 
 def _outcome(server: Server, upload: _Upload) -> dict[str, Any]:
     with talking_to(server) as client:
-        return document_of(server, client.get(upload.url, headers={PHONE_HEADER: upload.phone}), 200)
+        return document_of(server, client.get(upload.url, headers=_named(upload.phone)), 200)
 
 
 def _receipt(server: Server, document: dict[str, Any]) -> UploadReceipt:

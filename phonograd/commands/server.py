@@ -53,15 +53,17 @@ def serve(console: Console, artifacts: Path, state: Path, **options: Any) -> Non
 @click.command()
 @click.argument("update_file", type=PATH)
 @connection_options(required=True)
-@click.option("--phone", default="phone", show_default=True, help="The phone's name; one update a phone and round.")
+@click.option("--phone", help="The phone's name; one update a phone and round.  [default: the token's, else phone]")
 @output_options
-def upload(console: Console, update_file: Path, connection: Connection, phone: str) -> None:
+def upload(console: Console, update_file: Path, connection: Connection, phone: str | None) -> None:
     """Send UPDATE_FILE to a server; sending it again is safe."""
     from device_runtime.server_client import upload_update
     from device_runtime.update_file import UpdateFile
 
     with UpdateFile(update_file):  # what is no update is refused before a byte is sent
         pass
+    if phone is None and connection.token is None:
+        phone = "phone"
     with console.progress("uploading") as show:
         receipt = upload_update(connection, update_file, phone, lambda done, total: show(done, total, "bytes"))
     document = dataclasses.asdict(receipt)

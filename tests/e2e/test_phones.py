@@ -102,7 +102,7 @@ def test_a_round_with_tokens_over_tls(
             there = ("--server", url, "--ca-cert", authority)
             phone = phono("phones", "add", "phone1", *there, "--token", boss, "--json").document["token"]
             monkeypatch.setenv("PHONOGRAD_TOKEN", phone)
-            assert phono("upload", update, *there, "--phone", "phone1", "--json").document["round_closed"]
+            assert phono("upload", update, *there, "--json").document["round_closed"]
             refused = phono("rounds", *there)
             assert (refused.code, "an administrator's token expected" in refused.err) == (8, True)
             assert phono("rounds", *there, "--token", boss, "--json").document["totals"]["accepted"] == 1
