@@ -40,7 +40,7 @@ def python(capfd: pytest.CaptureFixture[str]) -> Python:
     return call
 
 
-@pytest.mark.parametrize("codec", ["rows-f32", "full-f32"])
+@pytest.mark.parametrize("codec", ["rows-f32", "full-f32", "delta-int8", "top-rows"])
 def test_an_epoch_is_pythons_to_the_bit(place: Place, python: Python, tmp_path: Path, codec: str) -> None:
     (tmp_path / "python").mkdir()
     options = ("--rehearsal", place.general, "--user-share", 0.4, "--seed", 5, "--lr", 0.3, "--codec", codec)
@@ -203,7 +203,7 @@ def test_help_and_version(place: Place) -> None:
         (("train", "A", "--user", "a", "--save-every", "5"), "--save-every has no meaning without --state"),
         (("train", "A", "--user", "a", "--seed", "-1"), "--seed -1: expected a whole number from 0 to"),
         (("train", "A", "--user", "a", "--seed", "1x"), "--seed 1x: expected a whole number"),
-        (("train", "A", "--user", "a", "--codec", "zip"), "--codec zip: expected one of full-f32, rows-f32"),
+        (("train", "A", "--user", "a", "--codec", "zip"), "--codec zip: expected one of full-f32, rows-f32, "),
         (("train", "A", "--user", "a", "--round", "0"), "--round 0: expected a whole number from 1"),
         (("eval", "A"), "--text is needed"),
         (("info", "x"), "unexpected argument x"),

@@ -71,12 +71,29 @@ def write_both(tool: TextTool, folder: Path, trained: dict[str, Array], info: Up
 ROWS = st.lists(st.integers(0, 3000), max_size=60)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+NATIVE_CODECS = [codec for codec in CODECS if not codec.endswith("+zstd")]
+
+
+@pytest.mark.parametrize("codec", NATIVE_CODECS)
 @given(st.dictionaries(st.sampled_from(list(SHAPES)), ROWS), st.integers(0, MAX_COUNT))
 @settings(max_examples=25, deadline=None)
 def test_updates_are_pythons(tool: TextTool, folder: Path, codec: str, rows: dict[str, list[int]], number: int) -> None:
     info = replace(INFO, codec=codec, round=number // 3, tokens=number // 2, seed=number)
     write_both(tool, folder, moved(folder, rows), info)
+
+
+@pytest.mark.parametrize("codec", NATIVE_CODECS)
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e-3, 1.0, 1e6, 1e36])
+def test_deltas_of_every_size_are_encoded_as_by_python(tool: TextTool, folder: Path, codec: str, scale: float) -> None:
+    random = np.random.default_rng(int(scale * 100) % 997)
+    trained = load_tensors(folder / "base")
+    for name, array in trained.items():
+        array *= scale > 1e-9  # so that the smallest deltas are not rounded away
+        spread = random.exponential(size=(*array.shape[:-1], 1)) * (random.random((*array.shape[:-1], 1)) < 0.7)
+        trained[name] = (array + spread * random.normal(scale=scale, size=array.shape)).astype("<f4")
+    write_both(tool, folder, trained, replace(INFO, codec=codec, seed=int(scale) % 991))
+    with UpdateFile(folder / "native") as update, TensorFile(folder / "base") as base:
+        update.check(base, INFO.base_sha256)
 
 
 def test_what_python_writes_is_an_update_without_loss(tool: TextTool, folder: Path) -> None:
@@ -146,9 +163,19 @@ def test_an_unknown_codec_is_refused_as_by_python(tool: TextTool, folder: Path) 
     trained = moved(folder, {})
     save_tensors(folder / "trained", trained)
     info = replace(INFO, codec="it's")
-    with TensorFile(folder / "base") as base, pytest.raises(PhonogradError) as error:
+    with TensorFile(folder / "base") as base, pytest.raises(UpdateError) as error:
         write_update(folder / "refused", base, trained, info)
-    tool.fails_as(error.value, "update", *request(folder, info, "refused"))
+    # What it has is the same but for zstd.
+    alike = UpdateError(str(error.value).removesuffix(", each also with +zstd"))
+    tool.fails_as(alike, "update", *request(folder, info, "refused"))
+
+
+def test_zstd_is_not_on_the_phone(tool: TextTool, folder: Path) -> None:
+    save_tensors(folder / "trained", moved(folder, {}))
+    with pytest.raises(
+        NativeError, match=r"codec 'top-rows\+zstd' is unknown; this version has full-f32, .*, top-rows"
+    ):
+        tool.ask("update", *request(folder, replace(INFO, codec="top-rows+zstd"), "refused"))
 
 
 def test_a_place_that_is_none_is_a_storage_error(tool: TextTool, folder: Path) -> None:

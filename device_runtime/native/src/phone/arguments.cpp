@@ -136,13 +136,17 @@ double Arguments::real(const std::string& name, double absent, double above, dou
   return number;
 }
 
+std::string listed(const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+  return list;
+}
+
 std::string Arguments::choice(const std::string& name, const std::string& absent,
                               const std::vector<std::string>& choices) const {
   const std::string value = text(name, absent);
   if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
-    std::string list;
-    for (const std::string& choice : choices) list += (list.empty() ? "" : ", ") + choice;
-    fail(name + " " + value + ": expected one of " + list);
+    fail(name + " " + value + ": expected one of " + listed(choices));
   }
   return value;
 }

@@ -28,6 +28,9 @@ struct Syntax {
 // The name among `names` that is the fewest edits from `wrong`; "" when none is near enough to be what was meant.
 std::string nearest(const std::string& wrong, const std::vector<std::string>& names);
 
+// Words with commas between.
+std::string listed(const std::vector<std::string>& words);
+
 // One parsed command line. Options are `--name value` or `--name=value`; `--` ends them. All methods throw
 // Error(usage): an unknown option (with the nearest valid name), a missing, repeated or malformed value.
 class Arguments {

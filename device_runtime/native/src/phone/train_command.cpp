@@ -31,7 +31,7 @@ Syntax syntax() {
       {"--seed", "N", "Of the rehearsal draw and the dropout masks. [default: 0]"},
       {"--out", "FILE", "Write the trained weights here."},
       {"--update", "FILE", "Write the update for the server here."},
-      {"--codec", "NAME", "Of --update: rows-f32 or full-f32. [default: rows-f32]"},
+      {"--codec", "NAME", "Of --update: " + listed(codec_names()) + ". [default: rows-f32]"},
       {"--round", "N", "The server's round. [default: 1]"},
       {"--state", "DIR", "Keep resumable state here, and go on from it."},
       {"--save-every", "N", "Steps from one save to the next. [default: " + std::to_string(kSaveEvery) + "]"},

@@ -3,28 +3,46 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/tensor_file.h"
 
 namespace phonograd {
 
-// The parts of an update, in their order. Whole tensors are the engine's own memory, never copied; what had to be
-// gathered (32-bit words: row numbers, or floats as their bits) is owned here.
+// The parts of an update, in their order. Whole tensors are the engine's own memory, never copied; what had to be made
+// is owned here.
 struct EncodedParts {
   std::vector<TensorOut> tensors;
-  std::list<std::vector<uint32_t>> gathered;  // a list: what `tensors` points to stays where it is
+  std::list<std::shared_ptr<const void>> made;
+
+  template <typename Element>
+  void add(std::string name, const char* dtype, std::vector<int64_t> shape, std::vector<Element> data) {
+    const auto kept = std::make_shared<std::vector<Element>>(std::move(data));
+    tensors.push_back({std::move(name), dtype, std::move(shape), kept->data()});
+    made.push_back(kept);
+  }
 };
 
-// Encodes one float32 tensor: `base` is its spec in the model that training started from, `trained` as many elements.
-// Reads the base in pieces and lets go of its pages again, so that it never counts as resident memory.
+// Encodes one float32 tensor: `base` is its spec in the model that training started from, `trained` as many elements;
+// what is random comes from `seed`. Reads the base in pieces and lets go of its pages again, so that it never counts as
+// resident memory.
 struct Codec {
   const char* name;
-  void (*encode)(const TensorFile& file, const TensorSpec& base, const float* trained, EncodedParts& parts);
+  void (*encode)(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed,
+                 EncodedParts& parts);
 };
 
-extern const Codec kFullF32;  // every trained weight
-extern const Codec kRowsF32;  // lossless: rows that did not move are left out, where that is smaller
+extern const Codec kFullF32;    // every trained weight
+extern const Codec kRowsF32;    // lossless: rows that did not move are left out, where that is smaller
+extern const Codec kDeltaF16;   // deltas of the rows that moved, in 16 bits
+extern const Codec kDeltaBF16;  // the same in bfloat16
+extern const Codec kDeltaInt8;  // the same in 8 bits, rounded at random
+extern const Codec kRotQ4;      // all deltas, rotated and quantised
+extern const Codec kRotQ2;
+extern const Codec kRotQ1;
+extern const Codec kTopRows;  // rows drawn by their norm, rotated and quantised
 
 }  // namespace phonograd

@@ -4,7 +4,7 @@
 namespace phonograd {
 namespace {
 
-void encode(const TensorFile&, const TensorSpec& base, const float* trained, EncodedParts& parts) {
+void encode(const TensorFile&, const TensorSpec& base, const float* trained, uint64_t, EncodedParts& parts) {
   parts.tensors.push_back({base.name, base.dtype, base.shape, trained});
 }
 

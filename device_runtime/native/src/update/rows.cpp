@@ -8,25 +8,20 @@
 namespace phonograd {
 namespace {
 
-void encode(const TensorFile& file, const TensorSpec& base, const float* trained, EncodedParts& parts) {
+void encode(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed, EncodedParts& parts) {
   const size_t width = row_elements(base), row_bytes = width * sizeof(float);
   // The fewest moved rows that take as much as the whole: a number of 4 bytes goes with each.
   const size_t cost = sizeof(uint32_t) + row_bytes, enough = (base.bytes + cost - 1) / cost;
   std::vector<uint32_t> moved = moved_rows(file, base, trained, enough);
-  if (moved.size() >= enough) return kFullF32.encode(file, base, trained, parts);
+  if (moved.size() >= enough) return kFullF32.encode(file, base, trained, seed, parts);
 
-  std::vector<uint32_t> values(moved.size() * width);
+  std::vector<float> values(moved.size() * width);
   for (size_t i = 0; i < moved.size(); ++i) {
     std::memcpy(values.data() + i * width, trained + moved[i] * width, row_bytes);
   }
   const int64_t count = static_cast<int64_t>(moved.size());
-  const auto add = [&parts](const std::string& name, const char* dtype, std::vector<int64_t> shape,
-                            std::vector<uint32_t> data) {
-    const std::vector<uint32_t>& kept = parts.gathered.emplace_back(std::move(data));
-    parts.tensors.push_back({name, dtype, std::move(shape), kept.data()});
-  };
-  add(base.name + ".rows", "U32", {count}, std::move(moved));
-  add(base.name + ".values", "F32", {count, static_cast<int64_t>(width)}, std::move(values));
+  parts.add(base.name + ".rows", "U32", {count}, std::move(moved));
+  parts.add(base.name + ".values", "F32", {count, static_cast<int64_t>(width)}, std::move(values));
 }
 
 }  // namespace

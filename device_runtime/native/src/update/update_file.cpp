@@ -9,7 +9,8 @@
 namespace phonograd {
 namespace {
 
-constexpr const Codec* kCodecs[] = {&kFullF32, &kRowsF32};
+constexpr const Codec* kCodecs[] = {&kFullF32, &kRowsF32, &kDeltaF16, &kDeltaBF16, &kDeltaInt8,
+                                    &kRotQ4,   &kRotQ2,   &kRotQ1,    &kTopRows};
 
 template <typename Tensor>
 std::string shown(const Tensor& tensor) {
@@ -85,7 +86,7 @@ size_t write_update(const std::string& path, const TensorFile& base, const std::
   for (size_t i = 0; i < data.size(); ++i) {
     const TensorSpec& spec = base.specs()[i];
     check_finite(spec.name, data[i], spec.elements());
-    codec.encode(base, spec, data[i], parts);
+    codec.encode(base, spec, data[i], info.seed, parts);
   }
   return write_tensor_file(path, parts.tensors,
                            {{"format", "phonograd-update"},

@@ -1,0 +1,38 @@
+// What training changed: trained - base, read in pieces. FORMAT.md, "Updates".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "formats/tensor_file.h"
+#include "update/codec.h"
+
+namespace phonograd {
+
+// The deltas of one float32 tensor, cut to ±2^100. Not thread-safe.
+class Deltas {
+ public:
+  // `base` is the tensor's spec in `file`, `trained` as many elements; both stay the caller's.
+  Deltas(const TensorFile& file, const TensorSpec& base, const float* trained);
+
+  size_t rows() const { return rows_; }
+  size_t width() const { return width_; }
+  size_t elements() const { return rows_ * width_; }
+
+  // Elements [start, start + count) of the tensor seen as one dimension. Lets go of the base's pages now and then.
+  void read(size_t start, size_t count, float* out);
+  // Elements [start, start + count) of these rows, one after the other.
+  void read_rows(const std::vector<uint32_t>& rows, size_t start, size_t count, float* out);
+
+ private:
+  const TensorFile& file_;
+  const unsigned char* base_;
+  const float* trained_;
+  size_t rows_, width_, unreleased_ = 0;
+};
+
+// Adds the part `NAME.rows`, a bit for each row that travels; nothing if all of them do.
+void add_mask(const TensorSpec& base, size_t rows, const std::vector<uint32_t>& sent, EncodedParts& parts);
+
+}  // namespace phonograd

@@ -1,0 +1,112 @@
+#include "update/rotation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "update/random_words.h"
+
+namespace phonograd {
+namespace {
+
+constexpr size_t kWord = 64;  // signs in a random word, and elements of the smallest block
+
+// Lloyd-Max levels of a standard Gaussian, the positive half.
+constexpr float kLevels1[] = {0.7978846f};
+constexpr float kLevels2[] = {0.4527800f, 1.5104176f};
+constexpr float kLevels4[] = {0.1283950f, 0.3880483f, 0.6567591f, 0.9423404f,
+                              1.2562312f, 1.6180464f, 2.0690172f, 2.7325895f};
+
+// All levels, rising.
+std::vector<float> levels_of(int bits) {
+  const float* half = bits == 1 ? kLevels1 : bits == 2 ? kLevels2 : kLevels4;
+  const size_t count = size_t{1} << (bits - 1);
+  std::vector<float> levels;
+  for (size_t i = count; i > 0; --i) levels.push_back(-half[i - 1]);
+  levels.insert(levels.end(), half, half + count);
+  return levels;
+}
+
+size_t block_size(size_t left) {
+  size_t size = kWord;
+  while (size < left && size < kBlock) size *= 2;
+  return size;
+}
+
+void change_signs(float* x, size_t size, uint64_t stream, size_t start) {
+  for (size_t i = 0; i < size; i += kWord) {
+    const uint64_t word = random_word(stream, (start + i) / kWord);
+    for (size_t bit = 0; bit < kWord; ++bit) {
+      if (word >> bit & 1) x[i + bit] = -x[i + bit];
+    }
+  }
+}
+
+void butterflies(float* x, size_t size, size_t stride) {
+  for (size_t group = 0; group < size; group += 2 * stride) {
+    for (size_t i = group; i < group + stride; ++i) {
+      const float first = x[i], second = x[i + stride];
+      x[i] = first + second;
+      x[i + stride] = first - second;
+    }
+  }
+}
+
+void hadamard(float* x, size_t size) {
+  for (size_t stride = kWord; stride < size; stride *= 2) butterflies(x, size, stride);
+  for (size_t stride = 1; stride < kWord; stride *= 2) butterflies(x, size, stride);
+}
+
+// Writes the levels' numbers of a rotated block, packed from the low bits of a byte, and returns the block's scale.
+float quantise(const float* y, size_t size, int bits, const std::vector<float>& levels, uint8_t* packed) {
+  double sums[kBlock];
+  for (size_t i = 0; i < size; ++i) sums[i] = static_cast<double>(y[i]) * y[i];
+  const double energy = sum_by_halves(sums, size), sigma = std::sqrt(energy / static_cast<double>(size));
+  std::vector<float> thresholds;
+  for (size_t i = 0; i + 1 < levels.size(); ++i) {
+    const double between = (static_cast<double>(levels[i + 1]) + levels[i]) / 2;
+    thresholds.push_back(static_cast<float>(between * sigma));
+  }
+  for (size_t i = 0; i < size; ++i) {
+    size_t number = 0;
+    for (const float threshold : thresholds) number += y[i] > threshold;
+    const size_t at = i * static_cast<size_t>(bits);
+    packed[at / 8] = static_cast<uint8_t>(packed[at / 8] | number << at % 8);
+    sums[i] = static_cast<double>(y[i]) * levels[number];
+  }
+  const double aligned = sum_by_halves(sums, size) * static_cast<double>(size);
+  return aligned > 0 ? static_cast<float>(energy / aligned) : 0.0f;
+}
+
+}  // namespace
+
+double sum_by_halves(double* values, size_t count) {
+  for (size_t half = count / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) values[i] += values[i + half];
+  }
+  return values[0];
+}
+
+void add_rotated(const std::string& name, size_t elements, int bits, uint64_t seed, const Values& values,
+                 EncodedParts& parts) {
+  const std::vector<float> levels = levels_of(bits);
+  const uint64_t stream = stream_of(seed, name);
+  std::vector<float> scales;
+  std::vector<uint8_t> packed;
+  float x[kBlock];
+  for (size_t start = 0; start < elements; start += kBlock) {
+    const size_t size = block_size(elements - start), some = std::min(size, elements - start);
+    values(start, some, x);
+    std::fill(x + some, x + size, 0.0f);
+    change_signs(x, size, stream, start);
+    hadamard(x, size);
+    const size_t end = packed.size();
+    packed.resize(end + size * static_cast<size_t>(bits) / 8);
+    scales.push_back(quantise(x, size, bits, levels, packed.data() + end));
+  }
+  const int64_t blocks = static_cast<int64_t>(scales.size()), bytes = static_cast<int64_t>(packed.size());
+  parts.add(name + ".scales", "F32", {blocks}, std::move(scales));
+  parts.add(name + ".levels", "U8", {bytes}, std::move(packed));
+}
+
+}  // namespace phonograd

@@ -1,0 +1,101 @@
+// top-rows: of each matrix the rows of largest norm, and some of the others by chance, rotated and quantised.
+#include <algorithm>
+#include <cmath>
+
+#include "update/codec.h"
+#include "update/deltas.h"
+#include "update/random_words.h"
+#include "update/rotation.h"
+
+namespace phonograd {
+namespace {
+
+constexpr size_t kRows = 512;  // that travel of a matrix, at most
+constexpr int kRowBits = 1, kWholeBits = 4;
+
+std::vector<double> row_norms(Deltas& deltas) {
+  const size_t width = deltas.width();
+  size_t padded = 1;
+  while (padded < width) padded *= 2;
+  std::vector<float> row(width);
+  std::vector<double> squares(padded), norms(deltas.rows());
+  for (size_t number = 0; number < norms.size(); ++number) {
+    deltas.read(number * width, width, row.data());
+    for (size_t i = 0; i < width; ++i) squares[i] = static_cast<double>(row[i]) * row[i];
+    std::fill(squares.begin() + static_cast<ptrdiff_t>(width), squares.end(), 0.0);
+    norms[number] = std::sqrt(sum_by_halves(squares.data(), padded));
+  }
+  return norms;
+}
+
+struct Drawn {
+  std::vector<uint32_t> rows;   // rising
+  std::vector<double> chances;  // of those rows
+};
+
+// Chances of all rows whose norm is not 0, which are more than kRows: those of largest norm have 1, others in
+// proportion.
+std::vector<double> chances_of(const std::vector<double>& norms, std::vector<uint32_t> moved) {
+  std::stable_sort(moved.begin(), moved.end(), [&](uint32_t a, uint32_t b) { return norms[a] > norms[b]; });
+  std::vector<double> rest(moved.size());  // of this norm and all smaller ones
+  double sum = 0;
+  for (size_t i = moved.size(); i > 0; --i) rest[i - 1] = sum += norms[moved[i - 1]];
+  size_t sure = 0;
+  while (sure < kRows && !(norms[moved[sure]] * static_cast<double>(kRows - sure) < rest[sure])) ++sure;
+  std::vector<double> chances(norms.size());
+  for (size_t i = 0; i < sure; ++i) chances[moved[i]] = 1;
+  if (sure == kRows) return chances;
+  const double factor = static_cast<double>(kRows - sure) / rest[sure];
+  for (size_t i = sure; i < moved.size(); ++i) chances[moved[i]] = norms[moved[i]] * factor;
+  return chances;
+}
+
+Drawn draw_rows(const std::vector<double>& norms, double uniform) {
+  Drawn drawn;
+  for (size_t row = 0; row < norms.size(); ++row) {
+    if (norms[row] != 0) drawn.rows.push_back(static_cast<uint32_t>(row));
+  }
+  drawn.chances.assign(drawn.rows.size(), 1.0);
+  if (drawn.rows.size() <= kRows) return drawn;
+  const std::vector<double> chances = chances_of(norms, drawn.rows);
+  drawn = {};
+  double sum = 0, before = 0;
+  for (size_t row = 0; row < norms.size(); ++row) {
+    sum += chances[row];
+    const double step = std::floor(sum + uniform);
+    if (step != before) {
+      drawn.rows.push_back(static_cast<uint32_t>(row));
+      drawn.chances.push_back(chances[row]);
+    }
+    before = step;
+  }
+  return drawn;
+}
+
+void encode_drawn(Deltas& deltas, const TensorSpec& base, const std::vector<double>& norms, uint64_t seed,
+                  EncodedParts& parts) {
+  const uint64_t word = random_word(stream_of(seed, base.name + ".rows"), 0);
+  const Drawn drawn = draw_rows(norms, static_cast<double>(word >> 11) * 0x1p-53);
+  const size_t width = deltas.width();
+  const auto read = [&](size_t start, size_t count, float* out) {
+    deltas.read_rows(drawn.rows, start, count, out);
+    for (size_t i = 0; i < count; ++i) out[i] = static_cast<float>(out[i] / drawn.chances[(start + i) / width]);
+  };
+  add_mask(base, deltas.rows(), drawn.rows, parts);
+  add_rotated(base.name, drawn.rows.size() * width, kRowBits, seed, read, parts);
+}
+
+void encode(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed, EncodedParts& parts) {
+  Deltas deltas(file, base, trained);
+  const std::vector<double> norms = row_norms(deltas);
+  if (std::all_of(norms.begin(), norms.end(), [](double norm) { return norm == 0; })) return;
+  if (deltas.rows() > 1 && deltas.elements() > kBlock) return encode_drawn(deltas, base, norms, seed, parts);
+  const auto read = [&](size_t start, size_t count, float* out) { deltas.read(start, count, out); };
+  add_rotated(base.name, deltas.elements(), kWholeBits, seed, read, parts);
+}
+
+}  // namespace
+
+const Codec kTopRows{"top-rows", encode};
+
+}  // namespace phonograd
