@@ -1,4 +1,4 @@
-"""The dashboard's routes: pages, the fragment of the open round that a browser asks for again and again, static files."""
+"""The dashboard's routes: pages, the open round as a fragment that browsers ask for again and again, static files."""
 
 import hashlib
 import mimetypes

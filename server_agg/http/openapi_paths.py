@@ -22,12 +22,13 @@ from server_agg.http.openapi_parts import (
     ref,
     whole,
 )
-from server_agg.http.openapi_schemas import exactly, listed
+from server_agg.http.openapi_schemas import array, exactly
 
 ETAG: Part = {"ETag": {"required": True, "description": "The model's SHA-256, quoted.", "schema": TEXT}}
 HASH = parameter("path", "sha256", TEXT, "A model's SHA-256, 64 hex digits.")
 UPLOAD_ID = parameter("path", "id", TEXT, "What the announcement answered in Location.")
 NAME = parameter("path", "name", TEXT, "A phone's name.")
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PAGE = whole("Page of the table, from 1; behind the last: the last.", "page", 1)
 HTML: Part = answer("A page.", TEXT, "text/html; charset=utf-8")
 MODEL_PARAMETERS = (
@@ -55,6 +56,8 @@ TUS_HEADERS: Part = {
 }
 CAPABILITIES = answer("What this server knows of tus.", headers=TUS_HEADERS)
 UPLOAD_BODY = body("application/offset+octet-stream", OCTETS)
+OVERRIDES: Part = {"type": "string", "enum": ["PATCH", "DELETE", "HEAD"]}
+STANDING: Part = {**TUS, **OFFSET, "Upload-Length": {"required": True, "schema": NUMBER}}
 ANNOUNCED = (
     VERSION,
     header("Upload-Length", {"type": "integer", "minimum": 1}, "Bytes of the whole update.", required=True),
@@ -108,25 +111,27 @@ WATCHING: Mapping[str, Part] = {
     },
     "/metrics": {
         "get": operation(
-            "metrics", "For Prometheus.", {200: answer("Text exposition 0.0.4.", TEXT, "text/plain; version=0.0.4; charset=utf-8")}
+            "metrics", "For Prometheus.", {200: answer("Text exposition 0.0.4.", TEXT, METRICS_TYPE)}
         )
     },
     "/openapi.json": {"get": operation("openapi", "This document.", {200: answer("OpenAPI 3.1.", {"type": "object"})})},
     "/v1/report": {"get": operation("report", "What each round cost.", {200: answer("The report.", ref("Report"))})},
     "/v1/report.csv": {
-        "get": operation("reportCsv", "The same as CSV.", {200: answer("A line a round.", TEXT, "text/csv; charset=utf-8")})
+        "get": operation(
+            "reportCsv", "The same as CSV.", {200: answer("A line a round.", TEXT, "text/csv; charset=utf-8")}
+        )
     },
     "/v1/report/rounds/{number}": {
         "get": operation(
             "phonesOfRound", "What each phone cost in a round.",
-            {200: answer("The phones.", exactly({"round": NUMBER, "phones": {"type": "array", "items": ref("PhoneCost")}}))},
+            {200: answer("The phones.", exactly({"round": NUMBER, "phones": array("PhoneCost")}))},
             (404,), [parameter("path", "number", NUMBER)],
         )
     },
     "/v1/audit": {
         "get": operation(
             "audit", "What administrators did and what was refused, newest first.",
-            {200: answer("The entries.", listed("entries", ref("AuditEntry")))}, (400,),
+            {200: answer("The entries.", exactly({"entries": array("AuditEntry")}))}, (400,),
             [whole("At most so many.", "limit", 100), whole("Only those with a lower id.", "before")],
         )
     },
@@ -136,13 +141,15 @@ MODELS: Mapping[str, Part] = {
     "/v1/round": {
         "get": operation(
             "round", "The open round.",
-            {200: answer("The round; for a phone that names itself, its place.", ref("RoundForPhone"), headers=RETRY_AFTER)},
+            {200: answer("With its place, if a phone names itself.", ref("RoundForPhone"), headers=RETRY_AFTER)},
             (), [WHO],
         )
     },
     "/v1/model": {"get": operation("currentModel", "The open round's model.", MODEL_ANSWERS, (416,), MODEL_PARAMETERS)},
     "/v1/models": {
-        "get": operation("models", "All models and their parents.", {200: answer("Oldest first.", listed("models", ref("Model")))})
+        "get": operation(
+            "models", "All models.", {200: answer("Oldest first.", exactly({"models": array("Model")}))}
+        )
     },
     "/v1/models/{sha256}": {
         "get": operation("model", "A model.", MODEL_ANSWERS, (404, 416), (HASH, *MODEL_PARAMETERS))
@@ -196,7 +203,7 @@ UPDATES: Mapping[str, Part] = {
         "options": operation("tusCapabilitiesOfUpload", "As without an id.", {204: CAPABILITIES}, (), [UPLOAD_ID]),
         "head": operation(
             "uploadOffset", "How many bytes of an upload are here.",
-            {200: answer("It goes on from Upload-Offset.", headers={**TUS, **OFFSET, "Upload-Length": {"required": True, "schema": NUMBER}})},
+            {200: answer("It goes on from Upload-Offset.", headers=STANDING)},
             (404, 410, 412), [UPLOAD_ID, VERSION],
         ),
         "get": operation(
@@ -220,7 +227,7 @@ UPDATES: Mapping[str, Part] = {
             (*APPEND_REFUSALS, 403, 405),
             [
                 UPLOAD_ID, VERSION, CHECKSUM, header("Upload-Offset", NUMBER),
-                header("X-HTTP-Method-Override", {"type": "string", "enum": ["PATCH", "DELETE", "HEAD"]}, required=True),
+                header("X-HTTP-Method-Override", OVERRIDES, required=True),
             ],
             {**UPLOAD_BODY, "required": False},
         ),
@@ -229,7 +236,9 @@ UPDATES: Mapping[str, Part] = {
 
 PHONES: Mapping[str, Part] = {
     "/v1/phones": {
-        "get": operation("phones", "Phones and administrators.", {200: answer("By name.", listed("phones", ref("Phone")))}, (403,)),
+        "get": operation(
+            "phones", "All enrolled.", {200: answer("By name.", exactly({"phones": array("Phone")}))}, (403,)
+        ),
         "post": operation(
             "enrolPhone", "Enrol one.", {201: answer("Its token, shown this once.", ref("IssuedToken"))},
             (400, 403, 409, 413), (), body("application/json", ref("NewPhone")),

@@ -59,9 +59,9 @@ def _or_null(kind: Any) -> Schema:
     return {**schema, "type": [schema["type"], "null"]}
 
 
-def listed(name: str, items: Schema) -> Schema:
-    """An object that holds one list."""
-    return exactly({name: {"type": "array", "items": items}})
+def array(name: str) -> Schema:
+    """A list of what components has under this name."""
+    return {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}}
 
 
 def _open_round(more: Mapping[str, Any]) -> Schema:
@@ -95,7 +95,7 @@ REPORT = exactly(
     {
         "version": {"const": REPORT_VERSION},
         "paper": exactly({"mib_per_phone": {"type": "number"}, "gib_per_round": {"type": "number"}}),
-        "rounds": {"type": "array", "items": {"$ref": "#/components/schemas/RoundReport"}},
+        "rounds": array("RoundReport"),
         "totals": exactly(dict.fromkeys((*COUNTS, *BYTES, "rounds_closed"), COUNT)),
     }
 )
