@@ -126,7 +126,7 @@ def phones_of(ledger: Ledger, number: int) -> list[dict[str, Any]]:
             if entry["state"] != "accepted":
                 entry["state"], entry["codec"], entry["reason"] = update.state, update.codec, update.reason or None
             entry["setups"] += update.requests
-            for kind, nbytes in _by_kind(update.state, update.length, update.received_bytes):
+            for kind, nbytes in outcome_bytes(update.state, update.length, update.received_bytes):
                 entry[f"{kind}_bytes"] += nbytes
         for row in session.scalars(select(Traffic).where(Traffic.round == number)):
             _add_traffic(phones[row.phone], row)
@@ -245,8 +245,8 @@ def _number(value: float | None, unit: int = 1) -> str:
     return "" if value is None else f"{value / unit:.2f}"
 
 
-def _by_kind(state: str, length: int, received: int) -> Iterable[tuple[str, int]]:
-    """Received bytes of an update, told apart."""
+def outcome_bytes(state: str, length: int, received: int) -> Iterable[tuple[str, int]]:
+    """Received bytes of updates in `state`, told apart by what became of them; sums over many give sums."""
     if state == "accepted":
         return (("useful", length), ("retried", received - length))
     return ((WASTE[state], received),)
@@ -304,7 +304,7 @@ def _round_report(
         name = group.state if group.state in ("accepted", "repeated", "rejected", "late", "broken") else "unfinished"
         counted["rejected" if group.state == "discarded" else name] += group.updates
         counted["setups"] += group.requests
-        for kind, nbytes in _by_kind(group.state, group.length, group.received):
+        for kind, nbytes in outcome_bytes(group.state, group.length, group.received):
             counted[f"{kind}_bytes"] += nbytes
     for entry in traffic:
         _add_traffic(counted, entry)

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -11,6 +11,7 @@ from device_runtime.server_client import Connection
 from phonograd.commands.serve_options import serve_options, settings_from
 from phonograd.connecting import connection_options
 from phonograd.console import Console, output_options
+from server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 
 PATH = click.Path(path_type=Path)
 
@@ -19,8 +20,12 @@ PATH = click.Path(path_type=Path)
 @click.option("--artifacts", type=PATH, required=True, help="The folder phones train from.")
 @click.option("--state", type=PATH, required=True, help="Folder of rounds, models and ledger; made if it is not there.")
 @serve_options
+@click.option(
+    "--log-format", type=click.Choice(list(get_args(LogFormat))), default=DEFAULT_FORMAT, show_default=True,
+    help="Of the lines on stderr; json: one object a line.",
+)  # fmt: skip
 @output_options
-def serve(console: Console, artifacts: Path, state: Path, **options: Any) -> None:
+def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat, **options: Any) -> None:
     """Run the aggregation server until Ctrl-C or SIGTERM.
 
     With --json, the first line on stdout is {"url": ...} once the server answers. Log lines go to stderr.
@@ -34,7 +39,7 @@ def serve(console: Console, artifacts: Path, state: Path, **options: Any) -> Non
 
     settings = settings_from(options)
     level = logging.WARNING if console.quiet else logging.INFO
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(message)s")
+    configure(sys.stderr, level, log_format)
     keeper = RoundKeeper(open_artifacts(artifacts), state, settings)
 
     def ready(url: str) -> None:

@@ -7,20 +7,58 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from server_agg.dashboard.formats import number, unit_power
+from server_agg.dashboard import formats
 
 WIDTH, HEIGHT = 480.0, 232.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 10.0, 30.0, 26.0
+LEFT, RIGHT, TOP, BOTTOM = 60.0, 14.0, 30.0, 26.0
 # Above the data, where a reference has its line that would dwarf them.
 BREAK = 16.0
 WIDEST_BAR = 30.0
+# Narrower ones stand without gaps.
+NARROW_BAR = 6.0
 # A reference up to this many times the data is drawn to scale.
-TO_SCALE = 1.6
+TO_SCALE = 3.0
 MOST_DOTS = 60
 TICKS = 4
 LABELS = 5
 
-Text = Callable[[float], str]
+
+@dataclass(frozen=True)
+class Measure:
+    """How values of one kind are written (`text`); on an axis up to a value, the unit's size and name."""
+
+    text: Callable[[float], str]
+    unit: Callable[[float], tuple[float, str]]
+
+    def step(self, span: float) -> float:
+        """The distance of ticks over a range, round in the unit."""
+        unit = self.unit(span)[0]
+        return decimal_step(span / unit) * unit
+
+    def ticks(self, values: Sequence[float]) -> list[str]:
+        """The labels of an axis, all in the unit of the highest."""
+        unit, name = self.unit(max(map(abs, values)))
+        return [f"{value / unit:.10g}{name if value else ''}" for value in values]
+
+
+def _size_unit(top: float) -> tuple[float, str]:
+    power = formats.unit_power(top)
+    return 1024.0**power, f"\N{NO-BREAK SPACE}{formats.UNITS[power]}"
+
+
+def _time_unit(top: float) -> tuple[float, str]:
+    length, name = next((pair for pair in ((86400, "d"), (3600, "h"), (60, "min")) if top >= 2 * pair[0]), (1, "s"))
+    return float(length), f"\N{NO-BREAK SPACE}{name}"
+
+
+def _no_unit(top: float) -> tuple[float, str]:
+    del top
+    return 1.0, ""
+
+
+SIZES = Measure(formats.size, _size_unit)
+TIMES = Measure(formats.seconds, _time_unit)
+NUMBERS = Measure(formats.number, _no_unit)
 
 
 @dataclass(frozen=True)
@@ -106,12 +144,14 @@ class Chart:
 
 
 def stacked_bars(
-    title: str, rounds: Sequence[int], series: Sequence[Series], text: Text, reference: Reference | None = None
+    title: str, rounds: Sequence[int], series: Sequence[Series], measure: Measure, reference: Reference | None = None
 ) -> Chart:
-    """A bar a round, its parts on top of each other; the axis begins at 0. `text` writes a value."""
+    """A bar a round, its parts on top of each other; the axis begins at 0."""
+    text = measure.text
     totals = [sum(one.values[place] or 0.0 for one in series) for place in range(len(rounds))]
-    axis = _Axis.of(0.0, max(totals, default=0.0), reference, size_step)
+    axis = _Axis.of(0.0, max(totals, default=0.0), reference, measure)
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
+    width = slot if slot < NARROW_BAR else min(WIDEST_BAR, slot * 0.8)
     columns = []
     for place, number_ in enumerate(rounds):
         parts, below = [], 0.0
@@ -119,7 +159,6 @@ def stacked_bars(
             value = one.values[place] or 0.0
             if value > 0:
                 low, high = axis.y(below), axis.y(below + value)
-                width = min(WIDEST_BAR, slot * 0.8)
                 parts.append(_rect(LEFT + slot * (place + 0.5) - width / 2, high, width, low - high, one.css))
             below += value
         said = ", ".join(f"{one.label} {text(one.values[place] or 0.0)}" for one in series if one.values[place])
@@ -132,7 +171,7 @@ def stacked_bars(
         columns=tuple(columns),
         curves=(),
         x_ticks=_round_ticks(rounds, slot),
-        y_ticks=tuple(Tick(_shown(axis.y(value)), text(value)) for value in axis.ticks),
+        y_ticks=axis.labelled(measure),
         reference=axis.reference_line(reference, max(totals, default=0.0)),
         legend=tuple((one.label, one.css) for one in used),
     )
@@ -142,16 +181,16 @@ def lines(
     title: str,
     rounds: Sequence[int],
     series: Sequence[Series],
-    text: Text,
+    measure: Measure,
     *,
-    from_zero: bool,
-    step: Callable[[float], float] | None = None,
+    from_zero: bool = True,
     reference: Reference | None = None,
 ) -> Chart:
-    """A line a series through the rounds that have a value. `step`: distance of ticks for a range (None: decimal)."""
+    """A line a series through the rounds that have a value."""
+    text = measure.text
     values = [value for one in series for value in one.values if value is not None]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    axis = _Axis.of(0.0 if from_zero else low, high, reference, step or decimal_step)
+    axis = _Axis.of(0.0 if from_zero else low, high, reference, measure)
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
     curves = []
     for one in series:
@@ -173,7 +212,7 @@ def lines(
         columns=tuple(columns),
         curves=tuple(curves),
         x_ticks=_round_ticks(rounds, slot),
-        y_ticks=tuple(Tick(_shown(axis.y(value)), text(value)) for value in axis.ticks),
+        y_ticks=axis.labelled(measure),
         reference=axis.reference_line(reference, high),
         legend=tuple((one.label, one.css) for one in series),
     )
@@ -187,13 +226,6 @@ def decimal_step(span: float) -> float:
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * TICKS >= span * (1 - 1e-9))
 
 
-def size_step(span: float) -> float:
-    """The same for bytes: round numbers of the unit they are written in."""
-    unit = 1024.0 ** unit_power(span)
-    step = decimal_step(span / unit) * unit
-    return max(1.0, step)
-
-
 @dataclass(frozen=True)
 class _Axis:
     """The vertical axis: values `low` at the bottom to `high` at `top`."""
@@ -204,13 +236,13 @@ class _Axis:
     ticks: tuple[float, ...]
 
     @classmethod
-    def of(cls, low: float, high: float, reference: Reference | None, step_of: Callable[[float], float]) -> "_Axis":
+    def of(cls, low: float, high: float, reference: Reference | None, measure: Measure) -> "_Axis":
         to_scale = reference is not None and high > 0 and reference.value <= TO_SCALE * high
         if reference is not None and to_scale:
             high = max(high, reference.value)
         if not high > low:
             low, high = (low, low + 1.0) if low == 0 else (low - abs(low) * 0.1, high + abs(high) * 0.1)
-        step = step_of(high - low)
+        step = measure.step(high - low)
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
         ticks = tuple(place * step for place in range(first, last + 1))
         broken = reference is not None and not to_scale
@@ -221,13 +253,18 @@ class _Axis:
         share = (value - self.low) / (self.high - self.low)
         return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - self.top)
 
+    def labelled(self, measure: Measure) -> tuple[Tick, ...]:
+        """The ticks with their labels."""
+        labels = measure.ticks(self.ticks)
+        return tuple(Tick(_shown(self.y(value)), label) for value, label in zip(self.ticks, labels, strict=True))
+
     def reference_line(self, reference: Reference | None, highest: float) -> ReferenceLine | None:
         """The reference's line: to scale where it fits, else above a break."""
         if reference is None:
             return None
         if reference.value <= self.high:
             return ReferenceLine(_shown(self.y(reference.value)), reference.label, broken=False)
-        more = f", {number(reference.value / highest)}× the highest here" if highest > 0 else ""
+        more = f", {formats.times(reference.value / highest)} the highest here" if highest > 0 else ""
         return ReferenceLine(TOP - 8.0, reference.label + more, broken=True)
 
 
@@ -246,7 +283,7 @@ def _column(place: int, slot: float, tip: str, parts: tuple[Rect, ...] = ()) -> 
     return Column(_rect(LEFT + slot * place, TOP, slot, HEIGHT - BOTTOM - TOP), tip, parts)
 
 
-def _description(rounds: Sequence[int], values: Sequence[float], text: Text) -> str:
+def _description(rounds: Sequence[int], values: Sequence[float], text: Callable[[float], str]) -> str:
     if not rounds or not values:
         return "No values yet."
     span = f"Rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"Round {rounds[0]}"

@@ -67,7 +67,9 @@ def short(sha256: str | None) -> str:
 
 def times(ratio: float | None) -> str:
     """How many times less."""
-    return UNKNOWN if ratio is None else f"{number(ratio)}×"
+    if ratio is None:
+        return UNKNOWN
+    return f"{_digits(ratio)}×" if ratio < 1000 else f"{number(ratio)}×"
 
 
 def _utc(at: float) -> datetime:

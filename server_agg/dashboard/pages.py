@@ -1,4 +1,4 @@
-"""The dashboard's routes: pages, the fragment of the open round that a browser asks for again and again, static files."""
+"""The dashboard's routes: pages, the open round as a fragment that browsers ask for again and again, static files."""
 
 import hashlib
 import mimetypes
@@ -18,16 +18,7 @@ from server_agg.dashboard.views import Live, Page
 from server_agg.http.downloads import matches
 from server_agg.http.queries import whole_number
 from server_agg.refusals import RequestError
-from server_agg.report import (
-    GIB,
-    MIB,
-    PAPER_GIB_PER_ROUND,
-    PAPER_MIB_PER_PHONE,
-    lineage_of,
-    phones_of,
-    projection,
-    report_of,
-)
+from server_agg.report import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
 from server_agg.rounds.keeper import RoundKeeper
 
 HERE = Path(__file__).parent
@@ -169,7 +160,9 @@ def _environment() -> jinja2.Environment:
     names = ("size", "count", "number", "seconds", "when", "machine_time", "short", "times")
     filters: Mapping[str, Any] = {name: getattr(formats, name) for name in names}
     environment.filters.update(filters)
-    paper = {"phone_bytes": PAPER_MIB_PER_PHONE * MIB, "round_bytes": PAPER_GIB_PER_ROUND * GIB}
+    paper = {
+        "phone": views.PAPER_PHONE, "round": views.PAPER_ROUND, "round_size": formats.size(PAPER_GIB_PER_ROUND * GIB)
+    }  # fmt: skip
     environment.globals.update(paper=paper, kinds=views.KINDS)
     return environment
 

@@ -3,12 +3,12 @@
 Reports and their rounds are the documents of server_agg.report.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from server_agg.dashboard import charts, formats
-from server_agg.dashboard.charts import Chart, Reference, Series
+from server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 from server_agg.report import BYTES, GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
 from server_agg.rounds.keeper import OpenRound
 from server_agg.rounds.uploads import UploadRecord
@@ -19,8 +19,8 @@ UPLOADS_SHOWN = 20
 METRICS_DRAWN = 6
 CODEC_COLOURS = 8
 KINDS = ("useful", "retried", "rejected", "late", "unfinished")
-PAPER_PHONE = f"paper P: {PAPER_MIB_PER_PHONE} MiB a phone"
-PAPER_ROUND = f"paper P: {PAPER_GIB_PER_ROUND:.2f} GiB a round"
+PAPER_PHONE = f"paper P's {PAPER_MIB_PER_PHONE} MiB a phone"
+PAPER_ROUND = f"paper P's {PAPER_GIB_PER_ROUND:.2f} GiB a round"
 
 Item = TypeVar("Item")
 Report = Mapping[str, Any]
@@ -97,16 +97,16 @@ def tiles(report: Report) -> list[Tile]:
     turned_away = totals["rejected"] + totals["late"]
     found = [
         Tile(
-            "Rounds closed", formats.count(totals["rounds_closed"]), f"{formats.count(totals['setups'])} upload setups"
+            "Rounds", formats.count(totals["rounds_closed"]), f"closed; {formats.count(totals['setups'])} upload setups"
         ),
-        Tile("Updates accepted", formats.count(accepted), f"{formats.count(turned_away)} rejected or late"),
-        Tile("Upload per phone", formats.size(mean), against),
-        Tile("Uploaded in all", formats.size(up), f"{_percent(useful, up)} of it useful" if up else "nothing yet"),
+        Tile("Updates", formats.count(accepted), f"accepted; {formats.count(turned_away)} rejected or late"),
+        Tile("Per phone", formats.size(mean), against),
+        Tile("Uploaded", formats.size(up), f"{_percent(useful, up)} of it useful" if up else "nothing yet"),
     ]
     epsilon = [entry for entry in closed if entry["epsilon"] is not None]
     if epsilon:
         last = epsilon[-1]
-        found.append(Tile("Privacy spent", f"ε {formats.number(last['epsilon'])}", f"up to round {last['round']}"))
+        found.append(Tile("Privacy", f"ε {formats.number(last['epsilon'])}", f"up to round {last['round']}"))
     for metric in _metrics(closed)[:2]:
         last = [entry for entry in closed if metric in entry["quality"]][-1]
         value = formats.number(last["quality"][metric])
@@ -122,23 +122,23 @@ def overview_charts(report: Report) -> list[Chart]:
     numbers = [entry["round"] for entry in closed]
     kinds = [Series(kind, f"kind-{kind}", [entry[f"{kind}_bytes"] for entry in closed]) for kind in KINDS]
     phone = Series("mean of accepted updates", "c0", [entry["mean_bytes_per_phone"] for entry in closed])
-    bytes_line = _line(formats.size, from_zero=True, step=charts.size_step)
     drawn = [
         charts.stacked_bars(
-            "Bytes uploaded per round",
-            numbers, kinds, formats.size, Reference(PAPER_GIB_PER_ROUND * GIB, PAPER_ROUND),
+            "Bytes uploaded per round", numbers, kinds, SIZES, Reference(PAPER_GIB_PER_ROUND * GIB, PAPER_ROUND)
         ),
-        bytes_line("Upload per phone", numbers, [phone], Reference(PAPER_MIB_PER_PHONE * MIB, PAPER_PHONE)),
-        charts.stacked_bars("Useful bytes per round by codec", numbers, _codec_series(closed, report), formats.size),
-    ]  # fmt: skip
+        charts.lines(
+            "Upload per phone", numbers, [phone], SIZES, reference=Reference(PAPER_MIB_PER_PHONE * MIB, PAPER_PHONE)
+        ),
+        charts.stacked_bars("Useful bytes per round by codec", numbers, _codec_series(closed, report), SIZES),
+    ]
     for metric in _metrics(closed)[:METRICS_DRAWN]:
-        values = [entry["quality"].get(metric) for entry in closed]
-        drawn.append(_line(formats.number)(metric, numbers, [Series(metric, "c2", values)], None))
+        values = Series(metric, "c2", [entry["quality"].get(metric) for entry in closed])
+        drawn.append(charts.lines(metric, numbers, [values], NUMBERS, from_zero=False))
     if any(entry["epsilon"] is not None for entry in closed):
         spent = Series("ε", "c3", [entry["epsilon"] for entry in closed])
-        drawn.append(_line(formats.number, from_zero=True)("Privacy spent, ε", numbers, [spent], None))
+        drawn.append(charts.lines("Privacy spent, ε", numbers, [spent], NUMBERS))
     times = Series("seconds", "c1", [entry["seconds_to_model"] for entry in closed])
-    drawn.append(_line(formats.seconds, from_zero=True)("First byte to new model", numbers, [times], None))
+    drawn.append(charts.lines("First byte to new model", numbers, [times], TIMES))
     return drawn
 
 
@@ -193,15 +193,6 @@ def _colour(place: int) -> str:
 
 def _metrics(closed: Sequence[Mapping[str, Any]]) -> list[str]:
     return sorted({metric for entry in closed for metric in entry["quality"]})
-
-
-def _line(
-    text: charts.Text, from_zero: bool = False, step: Callable[[float], float] | None = None
-) -> Callable[[str, Sequence[int], Sequence[Series], Reference | None], Chart]:
-    def draw(title: str, rounds: Sequence[int], series: Sequence[Series], reference: Reference | None) -> Chart:
-        return charts.lines(title, rounds, series, text, from_zero=from_zero, step=step, reference=reference)
-
-    return draw
 
 
 def _percent(part: int, whole: int) -> str:

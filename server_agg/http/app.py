@@ -11,11 +11,17 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from device_runtime.server_protocol import PHONE_NAME
 from server_agg.dashboard.pages import Dashboard
-from server_agg.http.downloads import ModelFile, matches
+from server_agg.http.downloads import ModelFile, check_range, matches
+from server_agg.http.health import Health
+from server_agg.http.metrics import Metrics
+from server_agg.http.observing import RequestObserver
+from server_agg.http.openapi import OpenApi
 from server_agg.http.problems import HANDLERS
+from server_agg.http.quality import QualityRoute
 from server_agg.http.uploads import UploadRoutes, phone_of
 from server_agg.http.wire import RequestWire, WireCounter, wire_of
 from server_agg.refusals import RequestError
@@ -38,12 +44,16 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
     """The application over an open keeper, which stays the caller's to close."""
     registry, audit = PhoneRegistry(keeper.ledger), AuditLog(keeper.ledger)
     api = _Api(keeper, settings, audit)
+    observer = RequestObserver()
     routes = [
-        Route("/healthz", api.health),
+        Route("/healthz", Health(keeper).answer),
+        Route("/metrics", Metrics(keeper, observer).answer),
+        Route("/openapi.json", OpenApi(settings).answer),
         Route("/v1/round", api.round),
         Route("/v1/model", api.current_model),
         Route("/v1/models", api.models),
         Route("/v1/models/{sha256}", api.model),
+        Route("/v1/models/{sha256}/quality", QualityRoute(keeper.ledger).report, methods=["POST"]),
         Route("/v1/report", api.report),
         Route("/v1/report.csv", api.report_as_csv),
         Route("/v1/report/rounds/{number:int}", api.phones),
@@ -52,7 +62,12 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
         *admin_routes(registry, audit),
         *Dashboard(keeper).routes(),
     ]
-    counted = Middleware(WireCounter, on_request=api.count)
+
+    def over(scope: Scope, wire: RequestWire, cost: WireBytes) -> None:
+        api.count(wire, cost)
+        observer.observe(scope, wire, cost)
+
+    counted = Middleware(WireCounter, on_request=over)
     guard = Middleware(Guard, settings=settings.security, host=settings.host, registry=registry, audit=audit)
     return Starlette(routes=routes, middleware=[counted, guard], exception_handlers=dict(HANDLERS))
 
@@ -67,10 +82,6 @@ class _Api:
         if wire.kind is not None:
             number = self._keeper.current.round if wire.round is None else wire.round
             self._keeper.ledger.count(number, wire.phone, wire.kind, cost)
-
-    async def health(self, request: Request) -> Response:
-        del request
-        return JSONResponse({"status": "ok"})
 
     async def round(self, request: Request) -> Response:
         """The open round; for a phone that names itself, whether it has a place in it."""
@@ -143,4 +154,6 @@ class _Api:
         etag = f'"{sha256}"'
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers={"ETag": etag})
-        return ModelFile(self._keeper.folder.model(sha256), etag)
+        path = self._keeper.folder.model(sha256)
+        check_range(request, path, etag)
+        return ModelFile(path, etag)

@@ -8,10 +8,12 @@ from http import HTTPStatus
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
 from starlette.types import ExceptionHandler
 
 from device_runtime.errors import PhonogradError, StorageError
 from server_agg.http import tus
+from server_agg.log_format import event
 from server_agg.refusals import (
     NotNowError,
     RefusalError,
@@ -54,17 +56,34 @@ def _phrase(status: int) -> str:
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, PhonogradError)
     problem = problem_of(error)
-    log.warning("%s %r: %d: %s", request.method, request.url.path, problem.status_code, one_line(error))
+    log.warning(
+        "%s %r: %d: %s", request.method, request.url.path, problem.status_code, one_line(error),
+        extra=event("request_refused", method=request.method, status=problem.status_code, reason=type(error).__name__),
+    )  # fmt: skip
     return _as_tus(request, problem)
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
-    log.warning("%s %r: %d", request.method, request.url.path, status)
+    log.warning(
+        "%s %r: %d", request.method, request.url.path, status,
+        extra=event("request_refused", method=request.method, status=status, reason=HTTPStatus(status).phrase),
+    )  # fmt: skip
+    headers = dict(error.headers or {})
+    if status == 405:
+        headers["Allow"] = ", ".join(sorted(_methods_of(request)))
     known = "see /openapi.json for what this server answers"
     detail = f"{request.method} {request.url.path}: {known}"
-    return _as_tus(request, Problem(status, HTTPStatus(status).phrase, detail, error.headers))
+    return _as_tus(request, Problem(status, HTTPStatus(status).phrase, detail, headers))
+
+
+def _methods_of(request: Request) -> set[str]:
+    """All methods of the request's path: several routes may have it, and the router names but one's."""
+    fitting = (route for route in request.app.routes if isinstance(route, Route))
+    return {
+        method for route in fitting if route.matches(request.scope)[0] != Match.NONE for method in route.methods or ()
+    }
 
 
 def _as_tus(request: Request, problem: Problem) -> Problem:

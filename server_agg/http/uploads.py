@@ -25,6 +25,7 @@ from server_agg.http import tus
 from server_agg.http.problems import problem_of
 from server_agg.http.receiving import Receiving
 from server_agg.http.wire import wire_of
+from server_agg.log_format import event
 from server_agg.refusals import RequestError, UploadBrokenError, one_line
 from server_agg.rounds.keeper import Receipt, RoundKeeper
 from server_agg.rounds.uploads import Announcement, UploadRecord, truncate
@@ -99,8 +100,15 @@ class UploadRoutes:
         except PhonogradError as error:
             if not isinstance(error, UpdateError):  # the keeper wrote those down
                 await run_in_threadpool(self._broken, upload, receiving.nbytes, error)
-            log.warning("update of %s refused after %d bytes: %s", upload.phone, receiving.nbytes, one_line(error))
-            return problem_of(error)
+            problem = problem_of(error)
+            log.warning(
+                "update of %s refused after %d bytes: %s", upload.phone, receiving.nbytes, one_line(error),
+                extra=event(
+                    "update_refused", round=upload.round, phone=upload.phone, bytes=receiving.nbytes,
+                    status=problem.status_code,
+                ),
+            )  # fmt: skip
+            return problem
         wire_of(request.scope).round = receipt.round
         return JSONResponse(dataclasses.asdict(receipt), 201)
 

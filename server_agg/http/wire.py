@@ -5,6 +5,7 @@ the bytes inside it. A connection that breaks off counts as far as it went.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +27,16 @@ class ConnectionBytes:
 
 @dataclass
 class RequestWire:
-    """What a handler says of its request, for the ledger; `kind` None: not a phone's business, not counted."""
+    """What a handler says of its request, for the ledger; `kind` None: not a phone's business, not counted.
+
+    How it ended is added here: `status` None if the client was gone before the answer began; `seconds` it took.
+    """
 
     kind: TrafficKind | None = None
     phone: str = ""
     round: int | None = None
+    status: int | None = None
+    seconds: float = 0.0
 
 
 class _CountingTransport:
@@ -64,9 +70,9 @@ class CountingProtocol(PunctualProtocol):
 
 
 class WireCounter:
-    """ASGI middleware: when a request is over, `on_request` gets its RequestWire and bytes."""
+    """ASGI middleware: when a request is over, `on_request` gets its scope, RequestWire and bytes."""
 
-    def __init__(self, app: ASGIApp, on_request: Callable[[RequestWire, WireBytes], None]):
+    def __init__(self, app: ASGIApp, on_request: Callable[[Scope, RequestWire, WireBytes], None]):
         self._app = app
         self._on_request = on_request
 
@@ -78,9 +84,11 @@ class WireCounter:
         state = scope.setdefault("state", {})
         wire = state["wire"] = RequestWire()
         connection: ConnectionBytes = state.get("connection") or ConnectionBytes()
-        counted = _Counted(scope, connection)
+        counted, began = _Counted(scope, connection), time.perf_counter()
 
         async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                wire.status = message["status"]
             await send(message)
             if message["type"] == "http.response.body":
                 counted.body += 0 if scope["method"] == "HEAD" else len(message.get("body", b""))
@@ -89,8 +97,12 @@ class WireCounter:
 
         try:
             await self._app(scope, receive, counting)
+        except Exception:
+            wire.status = wire.status or 500  # answered further out, for a bug of ours
+            raise
         finally:
-            self._on_request(wire, counted.end())
+            wire.seconds = time.perf_counter() - began
+            self._on_request(scope, wire, counted.end())
 
 
 class _Counted:

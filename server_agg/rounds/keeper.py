@@ -6,7 +6,6 @@ model is the same to the bit.
 """
 
 import json
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from server_agg.refusals import (
     RefusalError,
     one_line,
 )
-from server_agg.rounds import admission, closing, drawing, opening
+from server_agg.rounds import admission, closing, drawing, journal, opening
 from server_agg.rounds.stored import StoredUpdate, on_base
 from server_agg.rounds.uploads import (
     Announcement,
@@ -46,8 +45,6 @@ from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Ending, Round, Update, UpdateState
 from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, strategy_of
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -205,7 +202,7 @@ class RoundKeeper:
         """What time brings: deadlines, uploads given up, traffic written down. Call it every second or so."""
         self.ledger.flush()
         for upload in self.uploads.expire():
-            log.info("upload of %s expired: %s", upload.phone, upload.reason)
+            journal.expired(upload)
         with self._lock:
             if self._base is not None:
                 self._draw_again()
@@ -221,7 +218,7 @@ class RoundKeeper:
             self._open_base()
             opening.roll_back(self.folder, self.ledger, self.settings, number)
             self._stand_at_open_round()
-            log.warning("rolled back to the model of round %d; round %d is open", number, self._current.round)
+            journal.rolled_back(number, self._current.round, self._current.base_sha256)
             return self._current
 
     # All below runs under the lock, or before anybody else holds the keeper.
@@ -328,7 +325,7 @@ class RoundKeeper:
                 )
             self._accept(row, update, sha256, nbytes, None if origin is None else origin.base_sha256)
         taken = self._current
-        log.info("round %d: %s accepted, %d of %d", taken.round, row.phone, taken.accepted, taken.clients_per_round)
+        journal.accepted(row, taken.round, taken.accepted, taken.clients_per_round)
         self._try_to_close()
         with self.ledger.reading() as session:
             return self._receipt(session, session.get_one(Update, row.id))
@@ -345,7 +342,7 @@ class RoundKeeper:
             count_request(repeated, nbytes)
             repeated.round, repeated.sha256, repeated.codec = earlier.round, sha256, update.info.codec
             self.uploads.end(repeated, "repeated", "sent before", 201)
-        log.info("round %d: %s sent the same update again; not counted twice", earlier.round, row.phone)
+        journal.repeated(row, earlier.round, nbytes)
         with self.ledger.reading() as session:
             return self._receipt(session, earlier)
 
@@ -390,20 +387,20 @@ class RoundKeeper:
         path = self.folder.upload(upload.id)
         sha256 = sha256_of_file(path)
         if upload.sha256 not in (None, sha256):
-            log.warning("upload of %s, complete before the restart: its bytes changed on their way", upload.phone)
+            journal.changed_before_restart(upload)
             truncate(path, 0)
             return
         try:
             self.settle(upload.id, sha256, 0)
         except UpdateError as error:
-            log.warning("upload of %s, complete before the restart, refused: %s", upload.phone, error)
+            journal.refused_after_restart(upload, error)
 
     def _try_to_close(self) -> None:
         """Close the round if it is due. A disk that refuses costs the accepted updates nothing: it is tried again."""
         try:
             self._close_if_due()
         except StorageError as error:
-            log.error("round %d is due and could not be closed, it is tried again: %s", self._round.number, error)
+            journal.not_closed(self._round.number, error)
 
     def _close_if_due(self) -> None:
         if not self._stands:  # the disk refused to be read after a round had ended
@@ -420,7 +417,7 @@ class RoundKeeper:
             self.settings,
         )
         self._stand_at_open_round()
-        log.info("round %d closed (%s): model %s", number, ending, self._current.base_sha256[:12])
+        journal.closed(number, ending, self._current.base_sha256)
 
     def _draw_again(self) -> None:
         """Draw the phones of a private round that found none enrolled when it opened."""

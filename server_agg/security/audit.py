@@ -14,6 +14,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from device_runtime.errors import StorageError
+from server_agg.log_format import event
 from server_agg.security.limits import TokenBuckets
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.phone_tables import Audit
@@ -42,7 +43,8 @@ class AuditEntry:
 def note(session: Session, at: float, actor: str, action: str, subject: str, detail: str = "") -> None:
     """Write down, in the transaction of `session`, that `actor` did `action` to `subject`."""
     session.add(_row(at, actor, action, subject, "done", detail))
-    log.info("%s: %s %s: done%s", actor, action, subject, f": {detail}" if detail else "")
+    facts = event("audit", actor=actor, action=action, subject=subject, outcome="done")
+    log.info("%s: %s %s: done%s", actor, action, subject, f": {detail}" if detail else "", extra=facts)
 
 
 class AuditLog:
@@ -73,7 +75,7 @@ class AuditLog:
         row = _row(self._clock(), actor, action, subject, "refused", detail)
         log.warning(
             "%s: %s %s: refused: %s", row.actor, row.action, row.subject, row.detail,
-            extra={"actor": row.actor, "action": row.action, "subject": row.subject, "outcome": row.outcome},
+            extra=event("audit", actor=row.actor, action=row.action, subject=row.subject, outcome=row.outcome),
         )  # fmt: skip
         try:
             with self._ledger.writing() as session:

@@ -1,0 +1,41 @@
+"""/healthz: whether the server can do its work, for whoever restarts it or sends phones elsewhere."""
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from device_runtime.errors import StorageError
+from server_agg.http.problems import Problem
+from server_agg.rounds.keeper import RoundKeeper
+from server_agg.storage import queries
+
+
+class Health:
+    """The route's handler over an open keeper."""
+
+    def __init__(self, keeper: RoundKeeper):
+        self._keeper = keeper
+
+    async def answer(self, request: Request) -> Response:
+        """200, or 503 with what is wrong; the ledger is read, nothing is written."""
+        del request
+        wrong = await run_in_threadpool(self._wrong)
+        headers = {"Cache-Control": "no-store"}
+        if wrong is None:
+            return JSONResponse({"status": "ok"}, headers=headers)
+        return Problem(503, "Not healthy", wrong, headers)
+
+    def _wrong(self) -> str | None:
+        """What is wrong, in words that tell a stranger nothing of the machine; None if nothing is."""
+        keeper = self._keeper
+        try:
+            with keeper.ledger.reading() as session:
+                if queries.open_round(session) is None:
+                    return "no round is open; the server's log says why"
+        except StorageError:
+            return "the ledger does not answer; see the server's log"
+        try:
+            keeper.folder.check_space(keeper.current.model_bytes)
+        except StorageError:
+            return "the disk has no room for another model; free space"
+        return None

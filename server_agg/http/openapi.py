@@ -1,0 +1,84 @@
+"""/openapi.json: what this server answers, as it is set up; for people, generators of clients, and fuzzers."""
+
+import copy
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from device_runtime.server_protocol import TOKEN
+from server_agg.http.openapi_parts import Part, problems
+from server_agg.http.openapi_paths import PATHS
+from server_agg.http.openapi_schemas import SCHEMAS
+from server_agg.security.roles import ACCESS, Access
+from server_agg.settings import ServerSettings
+from server_agg.version import VERSION
+
+# What the guard answers anyone with, wherever they ask.
+EVERYWHERE = (403, 414, 429, 431, 507)
+WHOSE: dict[Access, str] = {
+    "open": "Asks for no token.",
+    "phone": "Asks for any valid token.",
+    "admin": "Asks for an administrator's token.",
+}
+
+
+def openapi_document(tokens: bool) -> dict[str, Any]:
+    """The document of a server that asks for tokens, or for none."""
+    access = {path.replace(":int", ""): whose for path, whose in ACCESS.items()}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "phonograd aggregation server",
+            "version": VERSION,
+            "description": "Rounds and models for phones, their updates back, and what both cost.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": {path: _path(item, access[path], tokens) for path, item in PATHS.items()},
+        "components": {
+            "schemas": dict(SCHEMAS),
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "bearerFormat": TOKEN.pattern.removesuffix("\\Z")},
+                "password": {
+                    "type": "http",
+                    "scheme": "basic",
+                    "description": "For browsers: any user name, the token as password.",
+                },
+            },
+        },
+    }
+
+
+class OpenApi:
+    """The route's handler."""
+
+    def __init__(self, settings: ServerSettings):
+        self._document = openapi_document(settings.security.asks_for_tokens(settings.host))
+
+    async def answer(self, request: Request) -> Response:
+        """The document."""
+        del request
+        return JSONResponse(self._document)
+
+
+def _path(item: Part, whose: Access, tokens: bool) -> Part:
+    """A path with what all operations have in common, and HEAD beside GET."""
+    item = copy.deepcopy(item)
+    for operation in item.values():
+        asked = tokens and whose != "open"
+        operation["responses"] |= problems(*EVERYWHERE, *((401,) if asked else ()))
+        operation["security"] = [{"token": []}, {"password": []}] if asked else []
+        operation["description"] = WHOSE[whose] if tokens else "This server asks for no tokens."
+    if "get" in item and "head" not in item:
+        item["head"] = _head_of(item["get"])
+    for answer in item.get("head", {}).get("responses", {}).values():
+        answer.pop("content", None)
+    return item
+
+
+def _head_of(get: Part) -> Part:
+    head = copy.deepcopy(get)
+    head["operationId"] += "Head"
+    head["summary"] = f"The headers of: {head['summary']}"
+    return head
