@@ -79,9 +79,11 @@ class _Api:
         self._audit = audit
 
     def count(self, wire: RequestWire, cost: WireBytes) -> None:
-        if wire.kind is not None:
+        # Refused before anybody knew what it was for: no token, too often, a malformed header.
+        kind: TrafficKind | None = wire.kind or ("refused" if 400 <= (wire.status or 0) < 500 else None)
+        if kind is not None:
             number = self._keeper.current.round if wire.round is None else wire.round
-            self._keeper.ledger.count(number, wire.phone, wire.kind, cost)
+            self._keeper.ledger.count(number, wire.phone, kind, cost)
 
     async def round(self, request: Request) -> Response:
         """The open round; for a phone that names itself, whether it has a place in it."""

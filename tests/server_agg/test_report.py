@@ -166,3 +166,15 @@ def test_a_late_update_is_told_apart(start_server: Callable[..., Any], workshop:
         report = settled(server)
     open_ = report["rounds"][1]
     assert (open_["late"], open_["late_bytes"]) == (1, workshop.update(2).stat().st_size)
+
+
+def test_what_is_refused_at_the_door_is_counted_too(
+    server: RunningServer, relay: tuple[Relay, str], http: httpx.Client
+) -> None:
+    wire, _ = relay
+    assert http.post("/v1/updates", content=b"x" * 1000, headers=headers_of(b"x" * 1000, "no name!")).status_code == 400
+    assert http.get("/v1/models/nonsense").status_code == 404
+    totals = settled(server)["totals"]
+    assert totals["up_header_bytes"] + 1000 == wire.up
+    assert totals["down_header_bytes"] + totals["down_body_bytes"] == wire.down
+    assert totals["up_body_bytes"] == 0  # of uploads: nobody knows of whose this would have been
