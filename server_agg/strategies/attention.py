@@ -34,7 +34,7 @@ class FedAtt:
         return plain_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "Attention":
-        """Nothing is held until the close; then a fold, one int64 a parameter."""
+        """Nothing is held until the close; then a fold, one int64 a parameter. ValueError for a bad noise key."""
         return Attention(self.settings, base, base_sha256, context)
 
 
@@ -46,7 +46,8 @@ class Attention:
         self._settings = settings
         self._base = base
         self._base_sha256 = base_sha256
-        self._context = context
+        noisy = settings.attention_noise > 0
+        self._noise = NoiseStream(context.noise_key, context.number, "fedatt") if noisy else None
 
     def measure(self, update: TileSource) -> dict[str, float]:
         """Each tensor's s = ||w - w^k||_p (eq. 2). Raises WeightsError."""
@@ -77,11 +78,10 @@ class Attention:
                 fold.accumulate(update, 1, reach, alphas)
         step, noise = self._settings.attention_step, self._settings.attention_noise
         deltas = fold.deltas(1 / step)
-        if not members or noise == 0:
+        if not members or self._noise is None:
             return deltas
         spread = {name: step * noise * math.hypot(*(alphas[name] for alphas in attention)) for name in self._base.specs}
-        stream = NoiseStream(self._context.noise_key, self._context.number, "fedatt")
-        return with_noise(deltas, self._base, stream, spread)
+        return with_noise(deltas, self._base, self._noise, spread)
 
 
 def attention_of(norms: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:

@@ -1,0 +1,49 @@
+"""Strategies under the round keeper: a crash in mid-round, on copies of one state, changes no bit of the models."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from server_agg.rounds.keeper import RoundKeeper
+from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.workshop import Workshop, settings_with
+
+PHONES = range(1, 8)
+
+
+def send_round(workshop: Workshop, keeper: RoundKeeper, phones: list[int]) -> str:
+    """Updates of these phones to the open round; the base model after them."""
+    number, base = keeper.current.round, keeper.folder.model(keeper.current.base_sha256)
+    for phone in phones:
+        send(keeper, workshop.update(phone, round=number, tokens=100 * phone, base=base), f"phone{phone}")
+    return keeper.current.base_sha256
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "fedavg", "server_optimizer": "momentum"},
+        {"strategy": "fedatt", "attention_noise": 0.01, "attention_norm": "inf"},
+        {"strategy": "median", "server_optimizer": "adam"},
+        {"strategy": "trimmed-mean", "trim_share": 0.3},
+        {"strategy": "multi-krum", "krum_byzantine": 2},
+        {"strategy": "norm-bound", "norm_bound": 0.05},
+    ],
+    ids=lambda changes: changes["strategy"],
+)
+def test_two_rounds_with_a_crash_are_two_rounds(changes: dict[str, object], workshop: Workshop, tmp_path: Path) -> None:
+    settings = settings_with(clients_per_round=7, **changes)
+    with opened(workshop, tmp_path / "whole", settings) as keeper:
+        send_round(workshop, keeper, [5, 1, 3])
+        shutil.copytree(tmp_path / "whole", tmp_path / "crashed")  # what a power cut would leave
+        first = send_round(workshop, keeper, [2, 4, 6, 7])
+        assert first != workshop.base_sha256
+        shutil.copytree(tmp_path / "whole", tmp_path / "later")
+        second = send_round(workshop, keeper, list(PHONES))
+    # Settings given at the restart do not change a round that has updates.
+    with opened(workshop, tmp_path / "crashed", settings_with(clients_per_round=7)) as keeper:
+        assert send_round(workshop, keeper, [7, 6, 4, 2]) == first
+    with opened(workshop, tmp_path / "later", settings) as keeper:
+        after = send_round(workshop, keeper, list(reversed(PHONES)))
+        assert (after == second) and second != first
