@@ -52,7 +52,8 @@ class RoundReport:
     down_body_bytes: everything else on the wire; model_bytes: of the latter, models sent. setups: requests that began
     or resumed an upload (paper P argues by their number too). seconds_to_model: from the first byte of the first
     accepted update to the new model. phone_ratio, round_ratio: how many times less than paper P's phone and round
-    upload. epsilon: privacy spent up to the round, if the strategy counts it. quality: by metric, as evaluators
+    upload. epsilon: privacy spent up to the round, if the strategy counts it, by privacy loss distributions;
+    epsilon_rdp: by Renyi divergences, looser, what most papers report. quality: by metric, as evaluators
     reported it of the round's model.
     """
 
@@ -91,6 +92,7 @@ class RoundReport:
     phone_ratio: float | None
     round_ratio: float | None
     epsilon: float | None
+    epsilon_rdp: float | None
     quality: dict[str, float]
 
 
@@ -329,6 +331,7 @@ def _round_report(
         phone_ratio=PAPER_MIB_PER_PHONE * MIB * accepted / useful if accepted else None,
         round_ratio=PAPER_GIB_PER_ROUND * GIB / useful if closed_at and useful else None,
         epsilon=row.epsilon,
+        epsilon_rdp=row.epsilon_rdp,
         quality=quality.get(row.result_sha256 or "", {}),
         **counted,
     )

@@ -35,14 +35,15 @@ def close_round(
     model = _new_model(due, folder, ledger, base) if due.updates else None
     result = due.round.base_sha256 if model is None else model.sha256
     with ledger.reading() as session:  # composing takes a moment, in which nobody else should wait to write
-        epsilon = drawing.epsilon_with(session, due.round)
+        spent = drawing.spent_with(session, due.round)
     with ledger.writing() as session:
         if model is not None and session.get(Model, model.sha256) is None:
             session.add(model)
             session.flush()  # the rounds refer to it
         row = session.get_one(Round, due.round.number)
         row.result_sha256, row.closed_at, row.ending = result, ledger.clock(), due.ending
-        row.epsilon = epsilon
+        if spent is not None:
+            row.epsilon, row.epsilon_rdp = spent.epsilon, spent.epsilon_rdp
         row.noise_key = None  # from here on nobody can tell the noise from the model
         session.flush()
         opening.add_round(session, ledger.clock(), due.round.number + 1, result, settings)

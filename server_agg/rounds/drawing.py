@@ -3,7 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server_agg.privacy.accountant import PrivateRounds, spent, would_exceed
+from server_agg.privacy.accountant import PrivateRounds, Spent, spent, would_exceed
 from server_agg.privacy.sampling import sample
 from server_agg.storage import queries
 from server_agg.storage.phone_tables import Phone
@@ -40,12 +40,12 @@ def halted(session: Session, round_: Round) -> str | None:
     return None
 
 
-def epsilon_with(session: Session, round_: Round) -> float | None:
-    """Epsilon after `round_` and all before it, by privacy loss distributions; None for a strategy without."""
+def spent_with(session: Session, round_: Round) -> Spent | None:
+    """What `round_` and all before it have spent together; None for a strategy that is not private."""
     settings = StrategySettings.from_json(round_.strategy)
     if not settings.private:
         return None
-    return spent([*_spending(session), _cost(settings)], settings.delta).epsilon
+    return spent([*_spending(session), _cost(settings)], settings.delta)
 
 
 def _spending(session: Session) -> list[PrivateRounds]:

@@ -51,6 +51,7 @@ class Round(Base):
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
     epsilon: Mapped[float | None]  # privacy spent up to its end, where the strategy counts it
+    epsilon_rdp: Mapped[float | None]  # the same by Renyi divergences, which papers report
     ending: Mapped[Ending | None] = mapped_column(String(16))
     rolled_back_at: Mapped[float | None]  # its result is no ancestor of the current model any more
 

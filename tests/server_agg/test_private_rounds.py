@@ -75,7 +75,9 @@ def test_only_the_phones_that_were_drawn_take_part(workshop: Workshop, tmp_path:
         assert [receipt.round_closed for receipt in receipts] == [False] * (len(chosen) - 1) + [True]
         assert keeper.current.round == 2
     entry = read_report(tmp_path / "state")["rounds"][0]
-    assert entry["epsilon"] == pytest.approx(spent([PrivateRounds(0.5, 1.0)], 1e-5).epsilon)
+    once = spent([PrivateRounds(0.5, 1.0)], 1e-5)
+    assert (entry["epsilon"], entry["epsilon_rdp"]) == pytest.approx((once.epsilon, once.epsilon_rdp))
+    assert 0 < once.epsilon < once.epsilon_rdp
     assert (entry["accepted"], entry["ending"]) == (len(chosen), "full")
 
 
