@@ -17,7 +17,6 @@ from device_runtime.codecs import CODECS
 from device_runtime.errors import StorageError, UpdateError, WeightsError
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import Artifacts
-from device_runtime.tensor_file import TensorFile
 from device_runtime.update_file import UpdateFile
 from server_agg.refusals import (
     InvalidUpdateError,
@@ -27,7 +26,8 @@ from server_agg.refusals import (
     one_line,
 )
 from server_agg.rounds import admission, closing, drawing, journal, opening
-from server_agg.rounds.stored import StoredUpdate, on_base
+from server_agg.rounds.in_hand import RoundInHand
+from server_agg.rounds.stored import on_base
 from server_agg.rounds.uploads import (
     Announcement,
     UploadBook,
@@ -43,8 +43,7 @@ from server_agg.settings import ServerSettings
 from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Ending, Round, Update, UpdateState
-from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, strategy_of
+from server_agg.storage.tables import Round, Update, UpdateState
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class RoundKeeper:
         self.settings = settings
         self.folder = StateFolder(state)
         self._lock = threading.Lock()
-        self._base: TensorFile | None = None
+        self._in_hand: RoundInHand | None = None
         try:
             self.ledger = Ledger(self.folder.ledger) if clock is None else Ledger(self.folder.ledger, clock=clock)
         except BaseException:
@@ -107,7 +106,7 @@ class RoundKeeper:
                 self._settle_pending(upload)
             self._close_if_due()
             if self._current.accepted:
-                self._aggregated()  # a stored update that is damaged is found now
+                _ = self._hand().aggregation  # a stored update that is damaged is found now
         except BaseException:
             self.close()
             raise
@@ -115,9 +114,9 @@ class RoundKeeper:
     def close(self) -> None:
         """Wait for the update in hand, then let go of all files."""
         with self._lock:
-            if self._base is not None:
-                self._base.close()
-                self._base = None
+            if self._in_hand is not None:
+                self._in_hand.close()
+                self._in_hand = None
             self.ledger.close()
             self.folder.close()
 
@@ -179,7 +178,7 @@ class RoundKeeper:
         """
         path = self.folder.upload(identifier)
         with self._lock:
-            self._open_base()
+            self._hand()
             self._close_if_due()  # a round whose closing failed takes nobody else in
             row = self._row(identifier)
             try:
@@ -204,7 +203,7 @@ class RoundKeeper:
         for upload in self.uploads.expire():
             journal.expired(upload)
         with self._lock:
-            if self._base is not None:
+            if self._in_hand is not None:
                 self._draw_again()
                 self._try_to_close()
 
@@ -215,7 +214,7 @@ class RoundKeeper:
         UnknownRoundError if there is no such round or its model is not kept.
         """
         with self._lock:
-            self._open_base()
+            self._hand()
             opening.roll_back(self.folder, self.ledger, self.settings, number)
             self._stand_at_open_round()
             journal.rolled_back(number, self._current.round, self._current.base_sha256)
@@ -229,66 +228,45 @@ class RoundKeeper:
             round_ = opening.expect_open_round(self.ledger, session)
             accepted = queries.accepted_updates(session, round_.number)
             models = queries.all_models(session)
-        base = TensorFile(self.folder.model(round_.base_sha256))
-        if self._base is not None:
-            self._base.close()
-        self._round, self._base = round_, base
-        self._rules = RoundRules.from_json(round_.rules)
-        self._how = StrategySettings.from_json(round_.strategy)
-        self._strategy: Strategy = strategy_of(self._how)
-        self._aggregation: Aggregation | None = None
+        in_hand = RoundInHand(round_, self.folder, self.ledger)
+        if self._in_hand is not None:
+            self._in_hand.close()
+        self._in_hand = in_hand
         self.folder.keep_updates({str(update.sha256) for update in accepted})
         origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
         opening.prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
         self._publish()
         self._stands = True
 
-    def _open_base(self) -> TensorFile:
-        if self._base is None:
+    def _hand(self) -> RoundInHand:
+        if self._in_hand is None:
             raise StorageError(f"{self.folder.root}: the server is stopping; send again when it is back")
-        return self._base
+        return self._in_hand
 
     def _publish(self) -> None:
+        hand = self._hand()
         with self.ledger.reading() as session:
-            accepted = queries.count_updates(session, self._round.number, "accepted")
-            halted = drawing.halted(session, self._round)
-        deadline = self._rules.deadline_seconds
+            accepted = queries.count_updates(session, hand.row.number, "accepted")
+            halted = drawing.halted(session, hand.row)
         self._standing = admission.Standing(
-            number=self._round.number,
-            base_sha256=self._round.base_sha256,
-            rules=self._rules,
-            samples=self._how.private,
+            number=hand.row.number,
+            base_sha256=hand.row.base_sha256,
+            rules=hand.rules,
+            samples=hand.how.private,
             halted=halted,
             retry_seconds=self.settings.retry_seconds,
         )
         self._current = OpenRound(
-            round=self._round.number,
-            base_sha256=self._round.base_sha256,
-            model_bytes=self._open_base().nbytes,
-            clients_per_round=self._rules.clients_per_round,
-            strategy=self._how.strategy,
-            weighting=self._how.weighting,
+            round=hand.row.number,
+            base_sha256=hand.row.base_sha256,
+            model_bytes=hand.base.nbytes,
+            clients_per_round=hand.rules.clients_per_round,
+            strategy=hand.how.strategy,
+            weighting=hand.how.weighting,
             accepted=accepted,
-            closes_at=None if deadline is None else self._round.opened_at + deadline,
-            halted=self._standing.halted,
+            closes_at=hand.closes_at,
+            halted=halted,
         )
-
-    def _aggregated(self) -> Aggregation:
-        """The aggregation of the accepted updates; made from the stored ones where there is none."""
-        if self._aggregation is None:
-            aggregation = self._strategy.begin(self._open_base(), self._round.base_sha256, self._context())
-            for stored in self._stored():
-                stored.add_to(aggregation)
-            self._aggregation = aggregation
-        return self._aggregation
-
-    def _context(self) -> RoundContext:
-        return RoundContext(self._round.number, self._round.noise_key or b"", self._round.population)
-
-    def _stored(self) -> list[StoredUpdate]:
-        with self.ledger.reading() as session:
-            rows = queries.accepted_updates(session, self._round.number)
-        return [StoredUpdate(row, self.folder) for row in rows]
 
     def _known(self, session: Session, announced: Announcement) -> Update | None:
         """What this phone announced or sent before, with the same bytes."""
@@ -320,7 +298,7 @@ class RoundKeeper:
             if origin is not None and not self.folder.model(origin.base_sha256).is_file():
                 raise LateUpdateError(
                     f"the update is of round {origin.number}, whose model is not kept any more: fetch the model of "
-                    f"round {self._round.number} and train again",
+                    f"round {self._current.round} and train again",
                     self.settings.retry_seconds,
                 )
             self._accept(row, update, sha256, nbytes, None if origin is None else origin.base_sha256)
@@ -348,14 +326,14 @@ class RoundKeeper:
 
     def _accept(self, row: Update, update: UpdateFile, sha256: str, nbytes: int, origin: str | None) -> None:
         """Check, fold, store, write down: in this order, so that a refusal leaves nothing behind."""
-        info = update.info
+        hand, info = self._hand(), update.info
         try:
-            update.check_parts(self._open_base())
-            weight = self._strategy.weight(info)
-            aggregation = self._aggregated()
+            update.check_parts(hand.base)
+            weight = hand.strategy.weight(info)
+            aggregation = hand.aggregation
             with on_base(update, self.folder, origin) as source:
                 measures = aggregation.measure(source)
-                self._aggregation = None  # until the update counts: whatever fails below, it is made anew from disk
+                hand.put_aside()  # until the update counts
                 aggregation.add(source, weight, measures)
         except (WeightsError, UpdateError) as error:
             raise InvalidUpdateError(without_path(error, update.path)) from error
@@ -363,11 +341,11 @@ class RoundKeeper:
         with self.ledger.writing() as session:
             accepted = still_on_its_way(session, row.id)
             count_request(accepted, nbytes)
-            accepted.round = self._round.number
+            accepted.round = hand.row.number
             accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
             accepted.weight, accepted.measures, accepted.base_sha256 = weight, json.dumps(measures), origin
             self.uploads.end(accepted, "accepted", "", 201)
-        self._aggregation = aggregation
+        hand.put_back(aggregation)
         self._publish()
 
     def _receipt(self, session: Session, row: Update) -> Receipt:
@@ -400,46 +378,25 @@ class RoundKeeper:
         try:
             self._close_if_due()
         except StorageError as error:
-            journal.not_closed(self._round.number, error)
+            journal.not_closed(self._current.round, error)
 
     def _close_if_due(self) -> None:
         if not self._stands:  # the disk refused to be read after a round had ended
             self._stand_at_open_round()
-        ending = self._due()
+        hand = self._hand()
+        ending = hand.ending(self._current.accepted, self._current.halted is not None)
         if ending is None:
             return
-        number = self._round.number
-        closing.close_round(
-            closing.RoundToClose(self._round, self._how, self._aggregated(), self._stored(), ending),
-            self.folder,
-            self.ledger,
-            self._open_base(),
-            self.settings,
-        )
+        due = closing.RoundToClose(hand.row, hand.how, hand.aggregation, hand.stored(), ending)
+        closing.close_round(due, self.folder, self.ledger, hand.base, self.settings)
         self._stand_at_open_round()
-        journal.closed(number, ending, self._current.base_sha256)
+        journal.closed(hand.row.number, ending, self._current.base_sha256)
 
     def _draw_again(self) -> None:
         """Draw the phones of a private round that found none enrolled when it opened."""
-        if not self._how.private or self._round.population:
+        hand = self._hand()
+        if not hand.how.private or hand.row.population:
             return
         with self.ledger.writing() as session:
-            drawing.draw(session, session.get_one(Round, self._round.number))
+            drawing.draw(session, session.get_one(Round, hand.row.number))
         self._stand_at_open_round()
-
-    def _due(self) -> Ending | None:
-        """Why the round ends now; None if it does not."""
-        accepted, rules = self._current.accepted, self._rules
-        if self._how.private:
-            with self.ledger.reading() as session:
-                drawn = len(queries.selected_phones(session, self._round.number))
-            if 0 < drawn == accepted:
-                return "full"
-        elif accepted >= rules.clients_per_round:
-            return "full"
-        over = self._current.closes_at is not None and self.ledger.clock() >= self._current.closes_at
-        enough = accepted >= max(rules.min_clients, self._strategy.fewest_members)
-        # A private round ends in any case: another draw, another chance.
-        if over and self._current.halted is None and (enough or self._how.private):
-            return "deadline"
-        return None
