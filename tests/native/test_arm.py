@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from device_runtime.files import sha256_of_file
 from device_runtime.native_build import build_phone_binary
-from device_runtime.tensor_file import load_tensors
+from device_runtime.tensor_file import TensorFile, load_tensors
+from device_runtime.update_file import UpdateInfo, write_update
 from tests.native.phone_command import Place, outcome_of
 
 pytestmark = pytest.mark.phone
@@ -58,6 +60,18 @@ def test_a_phone_trains_the_weights_that_this_machine_trains(
         # One short epoch moves some tensors little: of that, too, the error must be a small part.
         assert error <= 0.01 * moved, tensor
         assert moved > 0, tensor
+
+
+@pytest.mark.parametrize("codec", ["delta-f16", "delta-int8", "rot-q2", "top-rows"])
+def test_a_phone_encodes_as_python_does(tmp_path: Path, place: Place, binary: Path, codec: str) -> None:
+    job = ("train", place.artifacts.folder, "--user", place.user, "--seed", 3, "--codec", codec)
+    outputs = ("--out", tmp_path / "weights", "--update", tmp_path / "there")
+    report = outcome_of(emulated("cortex-a53", binary, *job, *outputs)).only("report")
+    base = place.artifacts.folder / "weights.safetensors"
+    with TensorFile(base) as file:
+        info = UpdateInfo(sha256_of_file(base), 1, report["tokens"], codec, 3)
+        write_update(tmp_path / "here", file, load_tensors(tmp_path / "weights"), info)
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 
 
 def test_bf16_of_a_phone_that_has_it(tmp_path: Path, place: Place, binary: Path) -> None:
