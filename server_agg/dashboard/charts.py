@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from server_agg.dashboard import formats
 
 WIDTH, HEIGHT = 480.0, 232.0
-LEFT, RIGHT, TOP, BOTTOM = 60.0, 14.0, 30.0, 26.0
+LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 30.0, 26.0
 # Above the data, where a reference has its line that would dwarf them.
 BREAK = 16.0
 WIDEST_BAR = 30.0

@@ -19,6 +19,13 @@ from tests.server_agg.workshop import Workshop, run_server
 pytestmark = pytest.mark.browser
 
 ACCEPTED = "document.querySelector('#live .big').textContent.trim().replace(/\\s+/g, ' ')"
+PAGES = {"overview": "/", "rounds": "/dashboard/rounds", "round": "/dashboard/rounds/1", "models": "/dashboard/models"}
+EVIL = """
+document.body.insertAdjacentHTML("beforeend", "<img src=x: onerror='window.evil = 1'><style>body { color: red }</style>");
+const script = document.createElement("script");
+script.textContent = "window.evil = 1";
+document.body.append(script);
+"""
 SCREENS = {"desktop": (1280, 900), "phone": (390, 844)}
 
 
@@ -44,13 +51,7 @@ def test_every_page_on_every_screen(tab: Tab, workshop: Workshop, tmp_path: Path
         for number, share in enumerate((0.2, 0.55, 0.93)):
             upload = server.keeper.announce(Announcement(f"phone-{number}", 6000, f"{number:064x}"))
             server.keeper.folder.upload(upload.id).write_bytes(bytes(int(6000 * share)))
-        pages = {
-            "overview": "/",
-            "rounds": "/dashboard/rounds",
-            "round": "/dashboard/rounds/1",
-            "models": "/dashboard/models",
-        }
-        for name, path in pages.items():
+        for name, path in PAGES.items():
             tab.open(server.url + path)
             for screen, (width, height) in SCREENS.items():
                 for dark in (False, True):
@@ -107,10 +108,7 @@ def test_without_javascript_a_reload_shows_the_same(tab: Tab, workshop: Workshop
 def test_a_script_of_somebody_elses_is_not_run(tab: Tab, workshop: Workshop, tmp_path: Path) -> None:
     with run_server(workshop, tmp_path / "state") as server:
         tab.open(server.url)
-        tab.value(
-            "document.body.insertAdjacentHTML('beforeend', '<img src=x: onerror=\"window.evil=1\"><style>body{color:red}</style>');"
-            "const script = document.createElement('script'); script.textContent = 'window.evil = 1'; document.body.append(script)"
-        )
+        tab.value(EVIL)
         assert tab.value("window.evil") is None
         assert tab.value("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"
         tab.until("true")
