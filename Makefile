@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench bench-kernels results native wheel-test phone-test sanitize format clean
+.PHONY: demo test check bench bench-kernels results native wheel-test phone-test browser-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -25,6 +25,10 @@ wheel-test: $(READY)
 # Debian's packages qemu-user and llvm-19 are needed.
 phone-test: $(READY)
 	$(VENV)/bin/pytest -m phone
+
+# Debian's package chromium is needed; SHOTS=DIR keeps pictures of all pages.
+browser-test: $(READY)
+	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(VENV)/bin/pytest -m browser
 
 # The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
 # libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the

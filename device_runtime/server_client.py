@@ -17,13 +17,13 @@ from device_runtime.errors import ServerRefusedError, WeightsError
 from device_runtime.files import HASH_CHUNK_BYTES, atomic_file
 from device_runtime.resumable_upload import UploadReceipt, upload_update
 from device_runtime.server_connection import Connection, Server, document_of, expected_fields, refusal, talking_to
-from device_runtime.server_protocol import PHONE_HEADER
+from device_runtime.server_protocol import METRIC_CHARACTERS, PHONE_HEADER
 
 ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
 
 __all__ = [
     "Connection", "CurrentRound", "DownloadedModel", "Server", "UploadReceipt", "ask", "current_round",
-    "download_model", "report", "upload_update",
+    "download_model", "report", "report_quality", "upload_update",
 ]  # fmt: skip
 
 
@@ -102,6 +102,12 @@ def download_model(
 def report(server: Server) -> dict[str, Any]:
     """The server's report of rounds and bytes, as server_agg.report writes it."""
     return ask(server, "GET", "/v1/report")
+
+
+def report_quality(server: Server, sha256: str, metric: str, value: float) -> None:
+    """Tell the server what model `sha256` is worth by `metric`, of which at most 64 characters are kept."""
+    name = "".join(character if " " <= character <= "~" else "?" for character in metric)[:METRIC_CHARACTERS]
+    ask(server, "POST", f"/v1/models/{sha256}/quality", {"metric": name, "value": value})
 
 
 def _save(server: Server, response: httpx.Response, path: Path, sha256: str) -> int:

@@ -8,6 +8,10 @@ PHONE_HEADER = "Phonograd-Phone"
 PHONE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 PHONE_NAME_RULE = "1 to 64 of A-Z a-z 0-9 . _ -"
 
+# What an evaluator calls a figure: printable ASCII.
+METRIC_CHARACTERS = 64
+METRIC = re.compile(r"[ -~]{1,64}\Z")
+
 # `pgd_<public id>_<secret>`: 64 and 256 random bits. A prefix of its own, so that scanners for leaked secrets find it.
 TOKEN = re.compile(r"pgd_([0-9a-f]{16})_([0-9a-f]{64})\Z")
 TOKEN_RULE = "pgd_<16 hex digits>_<64 hex digits>"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import statistics
 from pathlib import Path
 
@@ -12,13 +13,17 @@ from device_runtime.backends.base import PRECISIONS, BackendOptions, Precision
 from device_runtime.codecs import CODECS, DEFAULT_CODEC
 from device_runtime.errors import TrainingError, UsageError, WeightsError
 from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
+from device_runtime.server_client import Connection
 from device_runtime.training_state import SAVE_EVERY
 from device_runtime.update_file import MAX_COUNT
 from phonograd.commands.update import round_option
+from phonograd.connecting import connection_options
 from phonograd.console import Console, output_options
 from phonograd.native_engine import build_on_first_use
 
 PATH = click.Path(path_type=Path)
+# Figures of an Evaluation that --server reports, and what the server calls them.
+QUALITY = {"perplexity": "perplexity", "top1": "top-1", "kss": "keystrokes saved"}
 backend_option = click.option(
     "--backend", type=click.Choice(BACKENDS), default=DEFAULT_BACKEND, show_default=True, help="What runs the graph."
 )
@@ -210,6 +215,7 @@ class Outputs:
 @click.option("--kss", is_flag=True, help="Also keystroke savings.")
 @backend_option
 @threads_option
+@connection_options(required=False)
 @output_options
 def evaluate(
     console: Console,
@@ -219,16 +225,40 @@ def evaluate(
     kss: bool,
     backend: str,
     threads: int,
+    connection: Connection | None,
 ) -> None:
-    """Perplexity, top-1 accuracy and keystroke savings of a model on texts."""
+    """Perplexity, top-1 accuracy and keystroke savings of a model on texts.
+
+    With --server, an administrator's token reports what was found to the server, for the model of these weights.
+    """
     from device_runtime.text import read_messages
 
+    if connection is not None and len({path.stem for path in texts}) < len(texts):
+        raise click.UsageError("--server: texts of different names expected, the figures are told apart by them")
     folder = open_artifacts(artifacts)
     messages = {path: read_messages(path) for path in texts}
     engine = _start(console, backend, folder, weights, BackendOptions(threads))
     rows = [{"text": str(path), **_evaluation(console, folder, engine, lines, kss)} for path, lines in messages.items()]
     engine.close()
     console.result(rows, ("Evaluation", rows))
+    if connection is not None:
+        _report_quality(console, connection, folder, weights, rows)
+
+
+def _report_quality(
+    console: Console, connection: Connection, folder: Artifacts, weights: Path | None, rows: list[dict[str, object]]
+) -> None:
+    """Tell the server what was measured of the model; a figure that is not finite is left out."""
+    from device_runtime.files import sha256_of_file
+    from device_runtime.server_client import report_quality
+
+    sha256 = sha256_of_file(weights) if weights else folder.weights_sha256
+    for row in rows:
+        for name, title in QUALITY.items():
+            value = row[name]
+            if isinstance(value, float) and math.isfinite(value):
+                report_quality(connection, sha256, f"{title} {Path(str(row['text'])).stem}", value)
+    console.say(f"reported to {connection} for model {sha256[:12]}")
 
 
 def _start(console: Console, name: str, folder: Artifacts, weights: Path | None, options: BackendOptions) -> Backend:

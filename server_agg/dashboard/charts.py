@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from server_agg.dashboard import formats
 
 WIDTH, HEIGHT = 480.0, 232.0
-LEFT, RIGHT, TOP, BOTTOM = 60.0, 14.0, 30.0, 26.0
+LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 30.0, 26.0
 # Above the data, where a reference has its line that would dwarf them.
 BREAK = 16.0
 WIDEST_BAR = 30.0
@@ -186,11 +186,11 @@ def lines(
     from_zero: bool = True,
     reference: Reference | None = None,
 ) -> Chart:
-    """A line a series through the rounds that have a value."""
+    """A line a series through the rounds that have a value; with a reference the axis begins at 0 anyhow."""
     text = measure.text
     values = [value for one in series for value in one.values if value is not None]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    axis = _Axis.of(0.0 if from_zero else low, high, reference, measure)
+    axis = _Axis.of(0.0 if from_zero or reference else low, high, reference, measure)
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
     curves = []
     for one in series:

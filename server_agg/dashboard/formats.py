@@ -1,6 +1,5 @@
 """How the dashboard writes numbers, sizes and times."""
 
-import math
 from datetime import datetime, timezone
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -77,9 +76,7 @@ def _utc(at: float) -> datetime:
 
 
 def _digits(value: float) -> str:
-    if value == 0:
-        return "0"
-    if value == int(value) and value < 1000:
-        return f"{value:.0f}"
-    places = max(0, min(2, 2 - math.floor(math.log10(abs(value))))) if value >= 1 else 2
-    return f"{value:.{places}f}"
+    """Three digits, at most two of them behind the point."""
+    if value == int(value) or value >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

@@ -109,6 +109,7 @@ class Dashboard:
             rounds_drawn=views.ROUNDS_DRAWN,
             codecs=views.codec_rows(report),
             newest=report["rounds"][: -NEWEST_ROUNDS - 1 : -1],
+            metrics=views.metrics_of(report),
             rounds_in_all=len(report["rounds"]),
             phones=phones,
             rounds=rounds,
@@ -116,8 +117,9 @@ class Dashboard:
         )
 
     def _rounds(self, number: int) -> Response:
-        newest_first = report_of(self._keeper.ledger)["rounds"][::-1]
-        return self._page("rounds.html", page=Page.of(newest_first, number, ROUNDS_A_PAGE))
+        report = report_of(self._keeper.ledger)
+        page = Page.of(report["rounds"][::-1], number, ROUNDS_A_PAGE)
+        return self._page("rounds.html", page=page, metrics=views.metrics_of(report))
 
     def _round(self, number: int, page: int) -> Response:
         report = report_of(self._keeper.ledger)

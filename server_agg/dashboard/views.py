@@ -17,6 +17,7 @@ from server_agg.rounds.uploads import UploadRecord
 ROUNDS_DRAWN = 300
 UPLOADS_SHOWN = 20
 METRICS_DRAWN = 6
+METRICS_IN_TABLES = 3
 CODEC_COLOURS = 8
 KINDS = ("useful", "retried", "rejected", "late", "unfinished")
 PAPER_PHONE = f"paper P's {PAPER_MIB_PER_PHONE} MiB a phone"
@@ -165,6 +166,11 @@ def lineage_rows(models: Sequence[Mapping[str, Any]], current: str) -> list[dict
         {**model, "current": model["sha256"] == current, "in_line": model["sha256"] in line}
         for model in reversed(models)
     ]
+
+
+def metrics_of(report: Report) -> list[str]:
+    """The metrics that tables of rounds have columns for."""
+    return _metrics(_closed(report))[:METRICS_IN_TABLES]
 
 
 def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int]:

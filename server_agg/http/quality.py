@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,13 +10,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from device_runtime.server_protocol import METRIC
 from server_agg.refusals import RequestError
 from server_agg.security.audit import note
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.tables import Model, Quality
 
 MAX_BODY_BYTES = 4096
-METRIC = re.compile(r"[ -~]{1,64}\Z")
 EXPECTED = 'a JSON object such as {"metric": "perplexity general", "value": 109.1} expected'
 
 

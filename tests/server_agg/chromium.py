@@ -1,0 +1,127 @@
+"""A headless Chromium, driven over the DevTools protocol."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+from websockets.sync.client import ClientConnection, connect
+
+PATIENCE_SECONDS = 60.0
+LEVELS = ("error", "warning", "assert")
+
+
+class Tab:
+    """One page; `complaints` are what its console, its network and its scripts had to complain about."""
+
+    def __init__(self, socket: ClientConnection):
+        self._socket = socket
+        self._asked = 0
+        self.complaints: list[str] = []
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **parameters: Any) -> Any:
+        """Call a method of the protocol and wait for its result."""
+        self._asked += 1
+        self._socket.send(json.dumps({"id": self._asked, "method": method, "params": parameters}))
+        while (message := self._next()).get("id") != self._asked:
+            pass
+        assert "error" not in message, message
+        return message["result"]
+
+    def open(self, url: str) -> None:
+        """Go to a page and wait until it is loaded."""
+        self.ask("Page.navigate", url=url)
+        self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    def value(self, expression: str) -> Any:
+        """What a JavaScript expression comes to in the page."""
+        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def until(self, expression: str) -> None:
+        """Wait until an expression is true."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self.value(expression):
+            assert time.monotonic() < deadline, f"{expression}: never came true"
+            time.sleep(0.05)
+
+    def resize(self, width: int, height: int, dark: bool = False) -> None:
+        """Make it as large as a screen, and dark if the person likes that."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.ask("Emulation.setEmulatedMedia", features=[scheme])
+
+    def shoot(self, path: Path) -> None:
+        """Write the whole page as a PNG."""
+        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(b64decode(shot["data"]))
+
+    def _next(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self._socket.recv(timeout=PATIENCE_SECONDS))
+        about = message.get("params", {})
+        match message.get("method"):
+            case "Runtime.consoleAPICalled" if about["type"] in LEVELS:
+                self.complaints.append(str(about["args"]))
+            case "Runtime.exceptionThrown":
+                self.complaints.append(str(about["exceptionDetails"]))
+            case "Log.entryAdded" if about["entry"]["level"] in LEVELS:
+                self.complaints.append(str(about["entry"]))
+            case "Network.responseReceived" if about["response"]["status"] >= 400:
+                self.complaints.append(f"{about['response']['url']}: {about['response']['status']}")
+            case "Network.loadingFailed" if not about.get("canceled"):
+                self.complaints.append(str(about))
+        return message
+
+
+@contextlib.contextmanager
+def chromium(folder: Path) -> Iterator[Tab]:
+    """A browser with an empty profile in `folder`."""
+    command = shutil.which("chromium") or shutil.which("google-chrome")
+    assert command, "Chromium is missing; Debian: apt-get install chromium"
+    options = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--hide-scrollbars",
+    ]
+    options += [
+        "--remote-debugging-port=0",
+        f"--user-data-dir={folder}",
+        "--disable-background-networking",
+        "about:blank",
+    ]
+    with (folder.parent / "chromium.log").open("wb") as log:
+        process = subprocess.Popen([command, *options], stdout=log, stderr=log, start_new_session=True)
+    try:
+        with connect(_address(folder, process), max_size=None, compression=None) as socket:
+            yield Tab(socket)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its own session: all of its processes, and no one else's
+        process.wait()
+
+
+def _address(folder: Path, process: subprocess.Popen[bytes]) -> str:
+    """Where the first tab listens, once the browser has written down its port."""
+    port_file, deadline = folder / "DevToolsActivePort", time.monotonic() + PATIENCE_SECONDS
+    while not (port_file.exists() and port_file.read_text("ascii").count("\n")):
+        assert process.poll() is None, f"Chromium ended with {process.returncode}"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    port = port_file.read_text("ascii").splitlines()[0]
+    tabs = httpx.get(f"http://127.0.0.1:{port}/json/list", trust_env=False).json()
+    return str(next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page"))

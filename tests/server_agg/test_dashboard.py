@@ -1,0 +1,249 @@
+"""The dashboard's pages: whole with 0, 1 and 300 rounds, the report's numbers, no stranger's script."""
+
+import contextlib
+import html
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from server_agg.dashboard import formats
+from server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
+from server_agg.dashboard.views import KINDS
+from server_agg.report import phones_of, projection, read_report
+from server_agg.rounds.uploads import Announcement
+from server_agg.storage.tables import Quality, Traffic, Update
+from tests.server_agg.history import write_history
+from tests.server_agg.test_app import post
+from tests.server_agg.workshop import RunningServer, Workshop, run_server
+
+PAGES = ("/", "/dashboard/live", "/dashboard/rounds", "/dashboard/rounds/1", "/dashboard/models")
+EVIL = "<script>alert('x')</script>\"'&\N{RIGHT-TO-LEFT OVERRIDE}"
+VOID = {"meta", "link", "img", "input", "br"}
+
+
+class Reader(HTMLParser):
+    """Holds a page to balanced tags; collects its cells row by row and everything that a browser would fetch or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+        self.fetched: list[str] = []
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.attributes |= named.keys()
+        self.fetched += [str(named[name]) for name in ("src", "data-url") if name in named]
+        self.fetched += [str(named["href"])] if tag in ("link", "use", "image") else []
+        if tag == "script":
+            assert "src" in named
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes |= dict(attrs).keys()
+
+    def handle_data(self, data: str) -> None:
+        assert not (self.open and self.open[-1] in ("script", "style")), "script or style in the page itself"
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def rows_of(text: str) -> list[list[str]]:
+    return [[" ".join(cell.split()) for cell in row] for row in read(text).rows]
+
+
+@pytest.fixture
+def watched(workshop: Workshop, tmp_path: Path) -> Callable[[int], contextlib.AbstractContextManager[httpx.Client]]:
+    @contextlib.contextmanager
+    def watch(rounds: int) -> Iterator[httpx.Client]:
+        write_history(workshop, tmp_path / "state", rounds)
+        with (
+            run_server(workshop, tmp_path / "state", clients_per_round=10) as server,
+            httpx.Client(base_url=server.url, trust_env=False) as client,
+        ):
+            yield client
+
+    return watch
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 300])
+def test_pages_with_any_number_of_rounds(
+    watched: Callable[[int], contextlib.AbstractContextManager[httpx.Client]], rounds: int
+) -> None:
+    with watched(rounds) as http:
+        for path in PAGES:
+            answer = http.get(path)
+            assert answer.status_code == 200, path
+            assert answer.headers["content-type"] == "text/html; charset=utf-8"
+            assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+            assert answer.headers["cache-control"] == "no-store"
+            page = read(answer.text)
+            assert all(address.startswith(("/static/", "/dashboard/")) for address in page.fetched)
+            assert not {name for name in page.attributes if name == "style" or name.startswith("on")}
+        overview = http.get("/").text
+        assert f"Round {rounds + 1} " in overview
+        assert ("No round has closed yet" in overview) == (rounds == 0)
+        assert overview.count('<figure class="card chart">') == (7 if rounds else 0)
+        assert overview.count('<g class="column">') == {0: 0, 1: 7, 300: 5 * 300 + 2 * 100}[rounds]
+        assert ("paper P&#39;s 1.70 GiB a round" in overview) and ("paper P&#39;s 174.43 MiB a phone" in overview)
+
+
+def test_every_round_is_on_a_page_once(
+    watched: Callable[[int], contextlib.AbstractContextManager[httpx.Client]],
+) -> None:
+    with watched(60) as http:
+        seen, path = [], "/dashboard/rounds"
+        while path:
+            text = http.get(path).text
+            seen += [int(row[0]) for row in rows_of(text) if row[0].isdigit()]
+            following = re.search(r'rel="next" href="([^"]+)"', text)
+            path = html.unescape(following[1]) if following else ""
+        assert seen == list(range(61, 0, -1))
+        assert http.get("/dashboard/rounds?page=9999").text.count("Page 3 of 3") == 1
+        for bad in ("x", "-1", "", "1" * 10):
+            refused = http.get("/dashboard/rounds", params={"page": bad})
+            assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")
+
+
+def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> None:
+    with httpx.Client(base_url=server.url, trust_env=False) as http:
+        post(http, workshop.update(1), "phone1")
+        post(http, workshop.update(1), "phone1")  # again
+        post(http, workshop.update(3, round=7), "phone3")
+        post(http, workshop.update(2, codec="rows-f32"), "phone2")
+        server.keeper.ledger.flush()
+        report = read_report(server.state)
+        entry = report["rounds"][0]
+        (row,) = [row for row in rows_of(http.get("/dashboard/rounds").text) if row[0] == "1"]
+        cells = ("mean_bytes_per_phone", "useful_bytes", "retried_bytes")
+        assert [row[4], row[6], row[7]] == [formats.size(entry[name]).replace("\xa0", " ") for name in cells]
+        assert row[2] == f"2 / 2{entry['rejected']} refused"
+        assert row[5] == formats.times(entry["phone_ratio"])
+        assert row[3] == "full-f32 ×1, rows-f32 ×1"
+
+        phones = phones_of(server.keeper.ledger, 1)
+        shown = {row[0]: row for row in rows_of(http.get("/dashboard/rounds/1").text)}
+        for phone in phones:
+            found = shown[phone["phone"]]
+            sizes = [formats.size(phone[f"{kind}_bytes"]).replace("\xa0", " ") for kind in KINDS]
+            assert found[3:8] == sizes
+            assert found[2] == (phone["codec"] or "–")
+        assert "is of round 7" in shown["phone3"][1]
+
+        projected = projection(report, 7, 11)
+        assert projected is not None
+        text = http.get("/", params={"phones": "7", "rounds": "11"}).text
+        assert f"<strong>{formats.size(projected['up_bytes'])}</strong> up" in text
+        assert f"<strong>{formats.size(projected['down_bytes'])}</strong> down" in text
+
+
+def test_the_open_round_as_it_stands(server: RunningServer, workshop: Workshop) -> None:
+    with httpx.Client(base_url=server.url, trust_env=False) as http:
+        announced = server.keeper.announce(Announcement("phone9", 4096, "0" * 64))
+        server.keeper.folder.upload(announced.id).write_bytes(b"\0" * 1024)
+        text = http.get("/dashboard/live").text
+        assert '<progress max="4096" value="1024" aria-label="Upload of phone9">1024 of 4096 bytes</progress>' in text
+        assert "1 KiB of 4 KiB" in text.replace("\xa0", " ")
+        assert 'data-said="Round 1: 0 of 2 updates accepted"' in text
+        post(http, workshop.update(1), "phone1")
+        assert 'data-said="Round 1: 1 of 2 updates accepted"' in http.get("/dashboard/live").text
+        assert "1 of 2" in http.get("/").text  # the same without a script
+
+
+def test_more_uploads_than_are_shown(server: RunningServer) -> None:
+    for number in range(25):
+        server.keeper.announce(Announcement(f"phone{number}", 4096, f"{number:064x}"))
+    text = httpx.get(f"{server.url}/dashboard/live", trust_env=False).text
+    assert text.count("<li>") == 20
+    assert "<strong>25</strong> uploads under way" in text
+    assert "and 5 more" in text
+
+
+def test_what_strangers_write_is_text(server: RunningServer) -> None:
+    """Names are checked when they come in; a ledger that holds worse all the same harms no reader."""
+    with server.keeper.ledger.writing() as session:
+        for state in ("rejected", "receiving"):
+            session.add(
+                Update(
+                    id=state, round=1, phone=EVIL, state=state, length=1, resumable=True, received_bytes=1, requests=1,
+                    created_at=1.0, codec=EVIL, reason=EVIL,
+                )
+            )  # fmt: skip
+        sha256 = server.keeper.current.base_sha256
+        session.add(Quality(sha256=sha256, metric=EVIL[:64], value=1.5, reported_at=1.0))
+        session.add(
+            Traffic(
+                round=1, phone=EVIL, kind="upload", requests=1, up_header_bytes=1, up_body_bytes=1,
+                down_header_bytes=1, down_body_bytes=1,
+            )
+        )  # fmt: skip
+    found = 0
+    for path in PAGES:
+        text = httpx.get(server.url + path, trust_env=False).text
+        read(text)
+        assert "<script>alert" not in text
+        assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in text
+        found += text.count("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&#34;&#39;&amp;\N{REPLACEMENT CHARACTER}")
+    assert found >= 6
+
+
+def test_charts_of_metrics_escape_their_names(workshop: Workshop, tmp_path: Path) -> None:
+    write_history(workshop, tmp_path / "state", 2, metrics=(EVIL,), codecs={EVIL: 1000})
+    with run_server(workshop, tmp_path / "state") as server:
+        text = httpx.get(server.url, trust_env=False).text
+    read(text)
+    assert "<script>alert" not in text
+    assert text.count("&lt;script&gt;") >= 6  # tile, caption, tips, legend, codec table
+
+
+def test_rounds_and_files_that_are_not_here(server: RunningServer) -> None:
+    with httpx.Client(base_url=server.url, trust_env=False) as http:
+        for path in (
+            "/dashboard/rounds/2", "/dashboard/rounds/0", "/dashboard/rounds/x", f"/dashboard/rounds/{10**30}",
+            "/static/none", "/static/..%2fpages.py", "/static/%2e%2e", "/dashboard",
+        ):  # fmt: skip
+            answer = http.get(path)
+            assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json"), path
+
+
+def test_files_are_kept_until_they_change(server: RunningServer) -> None:
+    with httpx.Client(base_url=server.url, trust_env=False) as http:
+        for name, kind in (("dashboard.css", "text/css"), ("live.js", "text/javascript"), ("icon.svg", "image/svg")):
+            answer = http.get(f"/static/{name}")
+            assert answer.status_code == 200
+            assert answer.headers["content-type"].startswith(kind)
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            again = http.get(f"/static/{name}", headers={"If-None-Match": answer.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_rolled_back_model_is_off_the_line(server: RunningServer, workshop: Workshop) -> None:
+    with httpx.Client(base_url=server.url, trust_env=False) as http:
+        for seed in (1, 2):
+            post(http, workshop.update(seed), f"phone{seed}")
+        server.keeper.rollback(0)
+        made, exported = [row for row in rows_of(http.get("/dashboard/models").text) if row[0] != "Round"]
+        assert made[0] == "○ 1 rolled back"
+        assert exported[0] == "● exported current"
+        assert "rolled back" in http.get("/dashboard/rounds").text

@@ -1,0 +1,232 @@
+"""/openapi.json: valid, and of exactly the routes there are."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import validate
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+from starlette.routing import Route
+
+from server_agg.http.app import create_app
+from server_agg.http.openapi import openapi_document
+from server_agg.rounds.keeper import RoundKeeper
+from server_agg.security.registry import PhoneRegistry
+from server_agg.security.settings import SecuritySettings
+from tests.server_agg.test_app import headers_of
+from tests.server_agg.workshop import RunningServer, Workshop, run_server, settings_with
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_the_document_is_valid(tokens: bool) -> None:
+    document = openapi_document(tokens)
+    validate(document)
+    assert document["openapi"].startswith("3.1")
+    names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    assert len(names) == len(set(names))
+    used = json.dumps(document)
+    for schema in document["components"]["schemas"]:
+        assert f'"#/components/schemas/{schema}"' in used, f"{schema} is used nowhere"
+
+
+def test_it_lists_exactly_the_routes(workshop: Workshop, tmp_path: Path) -> None:
+    settings = settings_with()
+    keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
+    try:
+        app = create_app(keeper, settings)
+    finally:
+        keeper.close()
+    served: dict[str, set[str]] = defaultdict(set)
+    for route in app.routes:
+        assert isinstance(route, Route)
+        served[route.path.replace(":int", "")] |= {method.lower() for method in route.methods or ()}
+    listed = {path: set(item) for path, item in openapi_document(False)["paths"].items()}
+    assert listed == served
+
+
+def test_every_operation_says_who_may_and_how_it_refuses() -> None:
+    for path, item in openapi_document(True)["paths"].items():
+        for method, operation in item.items():
+            open_ = operation["security"] == []
+            assert open_ == (path in ("/healthz", "/openapi.json", "/static/{name}"))
+            assert ("401" in operation["responses"]) != open_
+            for status, answer in operation["responses"].items():
+                if int(status) >= 400 and method != "head":
+                    assert set(answer["content"]) == {"application/problem+json"}
+                assert method != "head" or "content" not in answer
+    for item in openapi_document(False)["paths"].values():
+        assert all(operation["security"] == [] for operation in item.values())
+
+
+QUALITY = "/v1/models/{sha256}/quality"
+
+
+class Checked:
+    """A client that holds every answer to the document: status, headers, type and shape of the body."""
+
+    def __init__(self, http: httpx.Client):
+        self.http = http
+        self.document = self.http.get("/openapi.json").json()
+        resource: Resource[Any] = Resource(contents=self.document, specification=DRAFT202012)
+        self._registry: Registry[Any] = Registry().with_resource("urn:document", resource)
+        self.seen: set[tuple[str, str, str]] = set()
+
+    def ask(self, method: str, url: str, path: str = "", **options: Any) -> httpx.Response:
+        answer = self.http.request(method, url, **options)
+        path = path or url.partition("?")[0]
+        responses = self.document["paths"][path][method.lower()]["responses"]
+        assert str(answer.status_code) in responses, (method, url, answer.status_code, answer.text)
+        said = responses[str(answer.status_code)]
+        self.seen.add((method, path, str(answer.status_code)))
+        for name, header in said.get("headers", {}).items():
+            assert name in answer.headers or not header.get("required"), (method, url, name)
+        if method == "HEAD" or "content" not in said:
+            assert answer.content == b"", (method, url)
+            return answer
+        media = said["content"][answer.headers["content-type"]]
+        if answer.headers["content-type"].endswith("json"):
+            schema = self._rebased(media["schema"])
+            OAS31Validator(schema, registry=self._registry).validate(answer.json())
+        return answer
+
+    def _rebased(self, schema: Any) -> Any:
+        return json.loads(json.dumps(schema).replace('"#/components', '"urn:document#/components'))
+
+
+@pytest.fixture
+def client(server: RunningServer) -> Iterator[Checked]:
+    with httpx.Client(base_url=server.url, trust_env=False) as http:
+        yield Checked(http)
+
+
+def test_answers_are_as_the_document_says(client: Checked, workshop: Workshop) -> None:
+    sha256 = workshop.base_sha256
+    for _ in range(2):  # with nothing done, and with a round and a half
+        for path in (
+            "/healthz", "/metrics", "/openapi.json", "/v1/round", "/v1/report", "/v1/report.csv", "/v1/models", "/",
+            "/dashboard/live", "/dashboard/rounds", "/dashboard/models", "/v1/model",
+        ):  # fmt: skip
+            client.ask("GET", path)
+            client.ask("HEAD", path)
+        client.ask("GET", "/v1/round", headers={"Phonograd-Phone": "phone1"})
+        client.ask("GET", "/v1/report/rounds/1", "/v1/report/rounds/{number}")
+        client.ask("GET", "/dashboard/rounds/1", "/dashboard/rounds/{number}")
+        for number in (1, 2):
+            data = workshop.update(number).read_bytes()
+            client.ask("POST", "/v1/updates", content=data, headers=headers_of(data, f"phone{number}"))
+        client.ask("POST", QUALITY.format(sha256=sha256), QUALITY, json={"metric": "x", "value": 1})
+    client.ask("GET", "/v1/report/rounds/99", "/v1/report/rounds/{number}")
+    client.ask("GET", "/dashboard/rounds/99", "/dashboard/rounds/{number}")
+    client.ask("GET", "/dashboard/rounds?page=x")
+    for name in ("dashboard.css", "live.js", "icon.svg", "none"):
+        answer = client.ask("GET", f"/static/{name}", "/static/{name}")
+    answer = client.ask("GET", "/static/live.js", "/static/{name}")
+    client.ask("GET", "/static/live.js", "/static/{name}", headers={"If-None-Match": answer.headers["etag"]})
+    model, path = f"/v1/models/{sha256}", "/v1/models/{sha256}"
+    for headers, status in (
+        ({}, 200), ({"Range": "bytes=5-9"}, 206), ({"Range": "bytes=-9"}, 206), ({"Range": "bytes=999999-"}, 416),
+        ({"Range": "bytes=-0"}, 416), ({"Range": "bytes=9-5"}, 200), ({"Range": "lines=1-2"}, 200),
+        ({"Range": "bytes=0-1,5-6"}, 200), ({"Range": "bytes"}, 200),
+        ({"Range": "bytes=999999-", "If-Range": '"other"'}, 200), ({"If-None-Match": f'"{sha256}"'}, 304),
+    ):  # fmt: skip
+        assert client.ask("GET", model, path, headers=headers).status_code == status, headers
+        assert client.ask("HEAD", model, path, headers=headers).status_code == status, headers
+    client.ask("GET", f"/v1/models/{'0' * 64}", path)
+    client.ask("POST", f"/v1/models/{'0' * 64}/quality", QUALITY, json={"metric": "x", "value": 1})
+    client.ask("POST", QUALITY.format(sha256=sha256), QUALITY, content=b"x")
+    client.ask("POST", QUALITY.format(sha256=sha256), QUALITY, content=b" " * 5000)
+    for number in ("x", "77", "0"):
+        client.ask("POST", f"/v1/rollback?round={number}", "/v1/rollback")
+    for path in ("/v1/phones", "/v1/audit"):
+        client.ask("GET", path)
+    client.ask("POST", "/v1/phones", json={"name": "x"})
+    client.ask("GET", "/v1/round", headers={"Host": "evil.example"})
+    client.ask("GET", "/v1/round", headers={"X-Long": "x" * 20000})
+    client.ask("GET", "/v1/round?" + "x" * 3000)
+    assert len(client.seen) >= 55
+
+
+def test_uploads_are_as_the_document_says(client: Checked, workshop: Workshop) -> None:
+    tus = {"Tus-Resumable": "1.0.0"}
+    data, part = workshop.update(1).read_bytes(), {"Content-Type": "application/offset+octet-stream"}
+    announced = {**tus, "Upload-Length": str(len(data)), "Phonograd-Phone": "phone1"}
+    one = "/v1/uploads/{id}"
+    client.ask("OPTIONS", "/v1/uploads")
+    client.ask("POST", "/v1/uploads", headers={})
+    client.ask("POST", "/v1/uploads", headers={**announced, "Upload-Length": "x"})
+    client.ask("POST", "/v1/uploads", headers={**announced, "Upload-Length": str(10**12)})
+    url = client.ask("POST", "/v1/uploads", headers=announced).headers["location"]
+    client.ask("OPTIONS", url, one)
+    for headers in (tus, {}):
+        client.ask("HEAD", url, one, headers=headers)
+    client.ask("GET", url, one)
+    for headers, content, status in (
+        ({}, b"", 412), ({**tus, "Upload-Offset": "0"}, b"x", 415), ({**tus, **part}, b"x", 400),
+        ({**tus, **part, "Upload-Offset": "7"}, b"x", 409), ({**tus, **part, "Upload-Offset": "0"}, data + b"x", 413),
+        ({**tus, **part, "Upload-Offset": "0", "Upload-Checksum": "md5 AAAA"}, b"x", 400),
+        ({**tus, **part, "Upload-Offset": "0", "Upload-Checksum": "sha1 " + "A" * 27 + "="}, b"x", 460),
+    ):  # fmt: skip
+        assert client.ask("PATCH", url, one, headers=headers, content=content).status_code == status, headers
+    client.ask("POST", url, one, headers={**tus, "X-HTTP-Method-Override": "HEAD"})
+    client.ask("POST", url, one, headers={**tus, "X-HTTP-Method-Override": "GET"})
+    offset = client.ask("HEAD", url, one, headers=tus).headers["upload-offset"]
+    rest = {**tus, **part, "Upload-Offset": offset}
+    assert client.ask("PATCH", url, one, headers=rest, content=data[int(offset) :]).status_code == 204
+    client.ask("HEAD", url, one, headers=tus)
+    assert client.ask("GET", url, one).json()["receipt"]["accepted"] == 1
+    assert client.ask("DELETE", url, one, headers=tus).status_code == 403
+    assert client.ask("POST", "/v1/uploads", headers=announced).status_code == 409
+    other = client.ask("POST", "/v1/uploads", headers={**announced, "Phonograd-Phone": "p2"}).headers["location"]
+    assert client.ask("DELETE", other, one, headers=tus).status_code == 204
+    assert client.ask("HEAD", other, one, headers=tus).status_code == 410
+    assert client.ask("GET", "/v1/uploads/none", one).status_code == 404
+    data = workshop.update(3, round=7).read_bytes()
+    for headers in ({}, headers_of(b"other"), headers_of(data), {"Phonograd-Phone": "../x"}):
+        client.ask("POST", "/v1/updates", content=data, headers=headers)
+    client.ask("POST", "/v1/updates", content=iter([data]), headers=headers_of(data))
+
+
+def test_tokens_are_as_the_document_says(workshop: Workshop, tmp_path: Path) -> None:
+    with (
+        run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as http,
+    ):
+        boss = PhoneRegistry(server.keeper.ledger).add("boss", "admin", "90d", "me").token
+        client = Checked(http)
+        phones, one = "/v1/phones", "/v1/phones/{name}"
+        assert client.ask("GET", phones).status_code == 401
+        client.http.headers["Authorization"] = f"Bearer {boss}"
+        assert client.ask("POST", phones, json={"name": "phone1"}).status_code == 201
+        for document, status in (
+            ({"name": "phone1"}, 409),
+            ({"name": "/"}, 400),
+            ([], 400),
+            ({"name": "x" * 5000}, 413),
+        ):
+            assert client.ask("POST", phones, json=document).status_code == status
+        assert client.ask("POST", f"{phones}/phone1/tokens", one + "/tokens").status_code == 201
+        assert client.ask("POST", f"{phones}/phone1/tokens", one + "/tokens", json={"expires": "1y"}).status_code == 400
+        assert client.ask("POST", f"{phones}/none/tokens", one + "/tokens").status_code == 404
+        assert len(client.ask("GET", phones).json()["phones"]) == 2
+        assert client.ask("DELETE", f"{phones}/phone1", one).status_code == 200
+        assert client.ask("DELETE", f"{phones}/phone1", one).status_code == 404
+        assert client.ask("GET", "/v1/audit?limit=5").json()["entries"]
+        client.ask("GET", "/v1/audit?limit=x")
+        assert client.ask("GET", "/").status_code == 200
+
+
+def test_a_wrong_method_names_the_right_ones(server: RunningServer) -> None:
+    with httpx.Client(base_url=server.url, trust_env=False) as http:
+        for method, url, allowed in (
+            ("PUT", "/v1/uploads", "OPTIONS, POST"), ("DELETE", "/", "GET, HEAD"), ("POST", "/v1/round", "GET, HEAD"),
+            ("PUT", "/v1/uploads/x", "DELETE, GET, HEAD, OPTIONS, PATCH, POST"),
+            ("PATCH", "/v1/phones", "GET, HEAD, POST"),
+        ):  # fmt: skip
+            answer = http.request(method, url)
+            assert (answer.status_code, answer.headers["allow"]) == (405, allowed)

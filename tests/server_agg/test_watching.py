@@ -1,0 +1,309 @@
+"""What programs watch a server by: /metrics, /healthz, log lines; and the figures that evaluators report."""
+
+import io
+import json
+import logging
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from device_runtime.errors import ServerRefusedError, StorageError
+from device_runtime.server_client import report_quality
+from server_agg.http.observing import BUCKETS
+from server_agg.log_format import JsonFormatter, configure, event
+from server_agg.report import read_report
+from server_agg.rounds.uploads import Announcement
+from tests.server_agg.test_app import check_problem, eventually, post
+from tests.server_agg.workshop import RunningServer, Workshop
+
+StartServer = Callable[..., AbstractContextManager[RunningServer]]
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture
+def http(server: RunningServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        yield client
+
+
+def scrape(url: str) -> tuple[Samples, dict[str, str]]:
+    """All samples by name and labels, and the kind of each metric, read by Prometheus's own parser."""
+    answer = httpx.get(f"{url}/metrics", trust_env=False)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = list(text_string_to_metric_families(answer.text))
+    assert all(family.documentation for family in families)
+    samples = [sample for family in families for sample in family.samples]
+    found = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
+    assert len(found) == len(samples)
+    return found, {family.name: family.type for family in families}
+
+
+def some_work(server: RunningServer, http: httpx.Client) -> None:
+    """A round and a half, with what goes wrong on the way."""
+    workshop = server.workshop
+    http.get("/v1/model", headers={"Phonograd-Phone": "phone1"})
+    post(http, workshop.update(1), "phone1")
+    post(http, workshop.update(1), "phone1")
+    post(http, workshop.update(3, round=7), "phone3")
+    post(http, workshop.update(2, codec="rows-f32"), "phone2")
+    server.keeper.announce(Announcement("phone9", 4096, "0" * 64))
+    eventually(lambda: server.keeper.ledger.flush() is None and traffic_rows(server) >= 3)
+
+
+def traffic_rows(server: RunningServer) -> int:
+    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger:
+        return int(ledger.execute("SELECT COUNT(*) FROM traffic WHERE kind = 'upload'").fetchone()[0])
+
+
+def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Client) -> None:
+    some_work(server, http)
+    totals = read_report(server.state)["totals"]
+    samples, kinds = scrape(server.url)
+
+    def summed(name: str, **labels: str) -> float:
+        wanted = set(labels.items())
+        return sum(value for (found, given), value in samples.items() if found == name and wanted <= set(given))
+
+    wire = "phonograd_wire_bytes_total"
+    assert summed(wire, kind="upload", direction="up", part="body") == totals["up_body_bytes"]
+    assert summed(wire, direction="up", part="header") == totals["up_header_bytes"]
+    assert summed(wire, direction="down", part="body") == totals["down_body_bytes"]
+    assert summed(wire, direction="down", part="header") == totals["down_header_bytes"]
+    assert summed(wire, kind="model", direction="down", part="body") == totals["model_bytes"]
+    assert summed("phonograd_wire_requests_total") == totals["requests"]
+    assert summed("phonograd_upload_setups_total") == totals["setups"]
+    for outcome in ("useful", "retried", "rejected", "late", "unfinished"):
+        assert summed("phonograd_update_bytes", outcome=outcome) == totals[f"{outcome}_bytes"]
+    states = {"accepted": 2, "repeated": 1, "rejected": 1, "receiving": 1}
+    assert {state: summed("phonograd_updates", state=state) for state in states} == states
+    assert summed("phonograd_rounds_closed_total", ending="full") == 1
+    assert summed("phonograd_accepted_bytes") == totals["useful_bytes"]
+    plain = {name: value for (name, labels), value in samples.items() if not labels}
+    assert (plain["phonograd_round"], plain["phonograd_round_accepted"], plain["phonograd_round_needed"]) == (2, 0, 2)
+    assert (plain["phonograd_uploads_under_way"], plain["phonograd_uploads_missing_bytes"]) == (1, 4096)
+    assert plain["phonograd_model_bytes"] == server.keeper.current.model_bytes
+    assert plain["phonograd_state_free_bytes"] > 1 << 20
+    assert 1 << 20 < plain["process_resident_memory_bytes"] < 1 << 40
+    assert "phonograd_epsilon" not in plain
+    assert kinds["phonograd_wire_bytes"] == kinds["phonograd_rounds_closed"] == "counter"
+    assert kinds["phonograd_updates"] == "gauge"
+    assert kinds["phonograd_http_request_seconds"] == "histogram"
+
+
+def test_counters_outlive_the_server(start_server: StartServer) -> None:
+    with start_server() as server, httpx.Client(base_url=server.url, trust_env=False) as http:
+        some_work(server, http)
+        before, kinds = scrape(server.url)
+    with start_server() as server:
+        after, _ = scrape(server.url)
+    counters = [key for key in before if kinds.get(key[0].removesuffix("_total")) == "counter"]
+    assert len(counters) > 8
+    assert {key: after[key] for key in counters} == {key: before[key] for key in counters}
+    assert not [key for key in after if key[0] == "phonograd_http_request_seconds_count"]
+
+
+def test_epsilon_and_quality(server: RunningServer, http: httpx.Client) -> None:
+    sha256 = server.keeper.current.base_sha256
+    report_quality(server.url, sha256, 'perplexity "g\\', 109.1)
+    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE rounds SET epsilon = 4.634")
+    samples, _ = scrape(server.url)
+    assert samples["phonograd_epsilon", ()] == 4.634
+    assert samples["phonograd_quality", (("metric", 'perplexity "g\\'),)] == 109.1
+
+
+def test_requests_are_counted_by_route_method_and_status(server: RunningServer, http: httpx.Client) -> None:
+    for number in range(5):
+        http.get(f"/v1/models/{number:064x}")
+        http.get(f"/nothing/{number}")
+        http.request(f"ODD{number}", "/v1/round")
+    http.get("/v1/round")
+    http.get("/v1/round", headers={"Host": "evil.example"})
+    samples: Samples = {}
+
+    def counted() -> dict[tuple[str, str, str], float]:
+        samples.clear()
+        samples.update(scrape(server.url)[0])
+        name = "phonograd_http_request_seconds_count"
+        given = [(dict(labels), value) for (metric, labels), value in samples.items() if metric == name]
+        return {
+            (labels["method"], labels["route"], labels["status"]): value
+            for labels, value in given
+            if labels["route"] != "/metrics"
+        }
+
+    expected = {
+        ("GET", "/v1/models/{sha256}", "404"): 5, ("GET", "unmatched", "404"): 5, ("other", "/v1/round", "405"): 5,
+        ("GET", "/v1/round", "200"): 1, ("GET", "/v1/round", "403"): 1,
+    }  # fmt: skip
+    eventually(lambda: counted() == expected)
+    buckets = [dict(labels) for name, labels in samples if name == "phonograd_http_request_seconds_bucket"]
+    limits = [labels["le"] for labels in buckets if labels["route"] == "unmatched"]
+    assert limits == [*map(str, BUCKETS), "+Inf"]
+
+
+def test_healthy(server: RunningServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (http.get("/healthz").status_code, http.get("/healthz").json()) == (200, {"status": "ok"})
+
+    def unhealthy(detail: str) -> None:
+        answer = http.get("/healthz")
+        check_problem(answer, 503, detail)
+        assert str(server.state) not in answer.text
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 0))
+    unhealthy("the disk has no room for another model; free space")
+    monkeypatch.undo()
+    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE rounds SET closed_at = 1")
+    unhealthy("no round is open")
+    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE rounds SET closed_at = NULL")
+    assert http.get("/healthz").status_code == 200
+
+    def refuse() -> AbstractContextManager[Any]:
+        raise StorageError(f"{server.state}: the ledger refused")
+
+    monkeypatch.setattr(server.keeper.ledger, "reading", refuse)
+    unhealthy("the ledger does not answer")
+
+
+def test_quality_is_taken_replaced_and_shown(server: RunningServer, http: httpx.Client) -> None:
+    sha256 = server.keeper.current.base_sha256
+    for value in (200.5, 109):
+        answer = http.post(f"/v1/models/{sha256}/quality", json={"metric": "perplexity general", "value": value})
+        assert answer.status_code == 200
+        taken = answer.json()
+        assert taken.pop("reported_at") > 1.7e9
+        assert taken == {"sha256": sha256, "metric": "perplexity general", "value": value}
+    assert http.get("/v1/models").json()["models"][0]["quality"] == {"perplexity general": 109.0}
+    with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger:
+        noted = ledger.execute("SELECT actor, action, subject, outcome, detail FROM audit").fetchall()
+    who = ("address:127.0.0.1", "quality", sha256, "done")
+    assert noted == [(*who, "perplexity general: 200.5"), (*who, "perplexity general: 109")]
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"", "no JSON"),
+        (b"[1]", "something else"),
+        (b'{"metric": "x"}', "something else"),
+        (b'{"metric": "x", "value": 1, "more": 2}', "something else"),
+        (b'{"metric": "x", "value": NaN}', "a finite number"),
+        (b'{"metric": "x", "value": Infinity}', "a finite number"),
+        (b'{"metric": "x", "value": 1e400}', "a finite number"),
+        (b'{"metric": "x", "value": 1' + b"0" * 400 + b"}", "a finite number"),
+        (b'{"metric": "x", "value": true}', "a finite number"),
+        (b'{"metric": "x", "value": "1"}', "a finite number"),
+        (b'{"metric": "", "value": 1}', "1 to 64 printable"),
+        (b'{"metric": "' + b"x" * 65 + b'", "value": 1}', "1 to 64 printable"),
+        (b'{"metric": "\\n", "value": 1}', "1 to 64 printable"),
+        (b'{"metric": "\\ud800", "value": 1}', "1 to 64 printable"),
+        (b'{"metric": 7, "value": 1}', "1 to 64 printable"),
+        (b"[" * 4000, "no JSON"),
+        (b"\xff", "no JSON"),
+    ],
+)
+def test_figures_that_are_none(server: RunningServer, http: httpx.Client, body: bytes, detail: str) -> None:
+    check_problem(http.post(f"/v1/models/{server.keeper.current.base_sha256}/quality", content=body), 400, detail)
+    assert http.get("/v1/models").json()["models"][0]["quality"] == {}
+
+
+def test_figures_of_unknown_models_and_too_large_ones(server: RunningServer, http: httpx.Client) -> None:
+    figure = {"metric": "x", "value": 1.0}
+    check_problem(http.post(f"/v1/models/{'0' * 64}/quality", json=figure), 404, "is not one of this server's")
+    large = http.post(f"/v1/models/{server.keeper.current.base_sha256}/quality", content=b" " * 4097)
+    check_problem(large, 413, "at most 4096")
+    with pytest.raises(ServerRefusedError, match="404"):
+        report_quality(server.url, "0" * 64, "x", 1.0)
+
+
+def test_a_long_or_foreign_metric_is_made_to_fit(server: RunningServer, http: httpx.Client) -> None:
+    report_quality(server.url, server.keeper.current.base_sha256, "perplexity größe\n" + "x" * 99, 2.0)
+    (name,) = http.get("/v1/models").json()["models"][0]["quality"]
+    assert name.startswith("perplexity gr??e?xxx")
+    assert len(name) == 64
+
+
+def test_json_lines() -> None:
+    stream = io.StringIO()
+    log, handler = logging.getLogger("a test's own"), logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.info("round %d\nclosed", 3, extra=event("round_closed", round=3, model=None, path=Path("x")))
+    log.warning("plain")
+    try:
+        raise ValueError("a bug")
+    except ValueError:
+        log.exception("went wrong")
+    first, second, third = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first.pop("time").endswith("Z")
+    assert first == {
+        "level": "info", "logger": "a test's own", "event": "round_closed", "message": "round 3\nclosed", "round": 3,
+        "path": "x",
+    }  # fmt: skip
+    assert (second["level"], second["event"], second["message"]) == ("warning", "log", "plain")
+    assert "ValueError: a bug" in third["traceback"]
+
+
+def test_text_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    configure(stream, logging.INFO, "text")
+    logging.getLogger("x").info("hello %s", "you", extra=event("greeting"))
+    assert stream.getvalue().endswith(" INFO hello you\n")
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_events_and_requests_carry_their_facts(
+    server: RunningServer, workshop: Workshop, http: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="server_agg")
+    update = workshop.update(1)
+    post(http, update, "phone1")
+    post(http, workshop.update(3, round=7), "phone3")
+    post(http, workshop.update(2), "phone2")
+    http.get("/healthz")  # polled: not at this level
+
+    def events(name: str) -> list[Any]:
+        return [record for record in caplog.records if getattr(record, "event", "") == name]
+
+    eventually(lambda: len(events("request")) == 3)
+    accepted, _ = events("update_accepted")
+    assert (accepted.round, accepted.phone, accepted.bytes) == (1, "phone1", update.stat().st_size)
+    assert (accepted.accepted, accepted.needed) == (1, 2)
+    (refused,) = events("update_refused")
+    assert (refused.phone, refused.status) == ("phone3", 409)
+    (closed,) = events("round_closed")
+    assert (closed.round, closed.ending, closed.model) == (1, "full", server.keeper.current.base_sha256)
+    request, bad, _ = events("request")
+    assert (request.method, request.route, request.status, request.phone) == ("POST", "/v1/updates", 201, "phone1")
+    assert update.stat().st_size < request.bytes_up < update.stat().st_size + 1000
+    assert request.bytes_down > 100
+    assert 0 < request.seconds < 60
+    assert bad.status == 409
+    assert request.getMessage().startswith(f"POST /v1/updates 201: {request.bytes_up} bytes up, ")
+
+
+def test_a_bug_is_counted_as_one(
+    server: RunningServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bug(*arguments: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("server_agg.http.app.report_of", bug)
+    assert http.get("/v1/report").status_code == 500
+    key = ("phonograd_http_request_seconds_count", (("method", "GET"), ("route", "/v1/report"), ("status", "500")))
+    eventually(lambda: scrape(server.url)[0].get(key) == 1)
