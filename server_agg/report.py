@@ -47,9 +47,10 @@ class RoundReport:
 
     accepted, repeated, rejected, late, broken, unfinished: updates by what became of them; late_folded: of the
     accepted ones, those trained from an earlier round's model. useful_bytes: bodies of accepted updates;
-    retried_bytes: what came again or was lost on the way; rejected_, late_, unfinished_bytes: of those updates. They
-    add up to up_body_bytes, but for what was refused before its upload was known. up_header_bytes, down_header_bytes,
-    down_body_bytes: everything else on the wire; model_bytes: of the latter, models sent. setups: requests that began
+    retried_bytes: what came again or in vain, lost on the way or refused unread; rejected_, late_, unfinished_bytes: of
+    those updates. They add up to up_body_bytes, unless an upload ended in another round than it began.
+    up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
+    sent. setups: requests that began
     or resumed an upload (paper P argues by their number too). seconds_to_model: from the first byte of the first
     accepted update to the new model. phone_ratio, round_ratio: how many times less than paper P's phone and round
     upload. epsilon: privacy spent up to the round, if the strategy counts it, by privacy loss distributions;
@@ -132,6 +133,8 @@ def phones_of(ledger: Ledger, number: int) -> list[dict[str, Any]]:
                 entry[f"{kind}_bytes"] += nbytes
         for row in session.scalars(select(Traffic).where(Traffic.round == number)):
             _add_traffic(phones[row.phone], row)
+    for entry in phones.values():
+        entry["retried_bytes"] += _in_vain(entry)
     return [{"phone": name or None, **entry} for name, entry in sorted(phones.items())]
 
 
@@ -254,6 +257,13 @@ def outcome_bytes(state: str, length: int, received: int) -> Iterable[tuple[str,
     return ((WASTE[state], received),)
 
 
+def _in_vain(entry: Mapping[str, int]) -> int:
+    """Body bytes on the wire that are in no update: their connection broke before they were read, or their request was
+    answered without looking at them."""
+    known = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
+    return max(0, entry["up_body_bytes"] - sum(entry[name] for name in known))
+
+
 def _quality(session: Session) -> dict[str, dict[str, float]]:
     quality: dict[str, dict[str, float]] = defaultdict(dict)
     for row in session.scalars(select(Quality).order_by(Quality.metric)):
@@ -310,6 +320,7 @@ def _round_report(
             counted[f"{kind}_bytes"] += nbytes
     for entry in traffic:
         _add_traffic(counted, entry)
+    counted["retried_bytes"] += _in_vain(counted)
     taken = [group for group in groups if group.state == "accepted"]
     counted["late_folded"] = sum(group.late for group in taken)
     accepted, useful, closed_at = counted["accepted"], counted["useful_bytes"], row.closed_at

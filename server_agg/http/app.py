@@ -65,7 +65,8 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
 
     def over(scope: Scope, wire: RequestWire, cost: WireBytes) -> None:
         api.count(wire, cost)
-        observer.observe(scope, wire, cost)
+        if cost.requests:  # not what came of a body after its answer
+            observer.observe(scope, wire, cost)
 
     counted = Middleware(WireCounter, on_request=over)
     guard = Middleware(Guard, settings=settings.security, host=settings.host, registry=registry, audit=audit)

@@ -1,7 +1,8 @@
 """Bytes on the wire: counted where they pass, at the connection, and told apart into headers and bodies per request.
 
 A request's bytes are what its connection received and sent from the end of the request before it. Under TLS these are
-the bytes inside it. A connection that breaks off counts as far as it went.
+the bytes inside it. A connection that breaks off counts as far as it went; a body that goes on after its answer, which
+nobody reads, counts to its own request.
 """
 
 import asyncio
@@ -10,19 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server_agg.security.connections import PunctualProtocol
 from server_agg.storage.ledger import WireBytes
 from server_agg.storage.tables import TrafficKind
-
-
-@dataclass
-class ConnectionBytes:
-    """Bytes that a connection has received and sent so far."""
-
-    received: int = 0
-    sent: int = 0
 
 
 @dataclass
@@ -37,6 +31,20 @@ class RequestWire:
     round: int | None = None
     status: int | None = None
     seconds: float = 0.0
+
+
+@dataclass
+class ConnectionBytes:
+    """Bytes that a connection has received and sent so far.
+
+    on_unread: gets bytes of a body that arrive when its request is answered already. rest: the bytes of a body that
+    were here when the connection broke, and that the application had not asked for yet; an ASGI message.
+    """
+
+    received: int = 0
+    sent: int = 0
+    on_unread: Callable[[int], None] | None = None
+    rest: Message | None = None
 
 
 class _CountingTransport:
@@ -63,10 +71,25 @@ class CountingProtocol(PunctualProtocol):
         self.app_state = {**self.app_state, "connection": self.counted}
         super().connection_made(_CountingTransport(transport, self.counted))  # type: ignore[arg-type]
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Keep what came last: uvicorn forgets it, and the phone would have to send it again."""
+        if self.cycle is not None and not self.cycle.response_complete and self.cycle.body:
+            body, more = bytes(self.cycle.body), self.cycle.more_body
+            self.counted.rest = {"type": "http.request", "body": body, "more_body": more}
+        super().connection_lost(exc)
+
     def data_received(self, data: bytes) -> None:
         """Count, and go on."""
+        unread = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        cycle = self.cycle
         self.counted.received += len(data)
         super().data_received(data)
+        if unread and self.counted.on_unread is not None:
+            of_next = len(self.conn.trailing_data[0])
+            if self.cycle is not cycle:
+                of_next += header_bytes(self.scope) + len(self.cycle.body)  # type: ignore[arg-type]
+            self.counted.on_unread(len(data) - of_next)
+            self.counted.received -= len(data) - of_next
 
 
 class WireCounter:
@@ -85,6 +108,13 @@ class WireCounter:
         wire = state["wire"] = RequestWire()
         connection: ConnectionBytes = state.get("connection") or ConnectionBytes()
         counted, began = _Counted(scope, connection), time.perf_counter()
+        connection.on_unread = lambda nbytes: self._on_request(scope, wire, WireBytes(up_body=nbytes, requests=0))
+
+        async def receiving() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and connection.rest is not None:
+                message, connection.rest = connection.rest, None
+            return message
 
         async def counting(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -96,7 +126,7 @@ class WireCounter:
                     counted.end()  # now: the application may go on for a while, and the next request be here by then
 
         try:
-            await self._app(scope, receive, counting)
+            await self._app(scope, receiving, counting)
         except Exception:
             wire.status = wire.status or 500  # answered further out, for a bug of ours
             raise

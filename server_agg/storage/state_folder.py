@@ -83,9 +83,12 @@ class StateFolder:
 
     def copy_model(self, source: Path, sha256: str) -> int:
         """Copy a model in, atomically; its size in bytes."""
-        with source.open("rb") as file, atomic_file(self.model(sha256)) as copy:
+        draft = self.new_draft()
+        with source.open("rb") as file, atomic_file(draft) as copy:
             shutil.copyfileobj(file, copy, COPY_CHUNK_BYTES)
-            return copy.tell()
+            nbytes = copy.tell()
+        self.move_in(draft, self.model(sha256))
+        return nbytes
 
     def move_in(self, source: Path, target: Path) -> None:
         """Move a draft to its place and make its name durable; its bytes must be on disk."""

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -62,6 +63,14 @@ class TusPhone:
 
     def outcome(self) -> httpx.Response:
         return self.http.get(self.path, headers=self.headers())
+
+    def finish(self) -> dict[str, Any]:
+        """Send all that is missing and have it decided on; the receipt."""
+        assert self.send().is_success
+        if self.outcome().json()["state"] == "receiving":  # whole already, and refused by the disk
+            assert self.patch(len(self.data), b"").status_code == 204
+        receipt: dict[str, Any] = self.outcome().json()["receipt"]
+        return receipt
 
     def send(self, piece: int = 1 << 20) -> httpx.Response:
         """Announce and send all that is missing, `piece` bytes a request; the last answer."""

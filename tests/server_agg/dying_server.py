@@ -1,0 +1,95 @@
+"""A server that dies at a chosen step: `python -m tests.server_agg.dying_server ARTIFACTS STATE PORT PHONES`.
+
+Every line on stdin is one life, a number: of the step, counted from the start, at which the process kills itself with
+SIGKILL; 0: it lives until somebody else does. On stdout come the life's process id and, once it is dead, `dead`. Lives
+are forks of this process, which has imported all that a server needs, so that a hundred of them take seconds.
+
+A step lies before and after everything that changes the disk: synced, linked, renamed, deleted, cut, committed, and in
+the middle of what is written of an upload.
+"""
+
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine.default import DefaultDialect
+
+from device_runtime.manifest import Artifacts, open_artifacts
+from server_agg.http.receiving import Receiving
+from server_agg.rounds import closing
+from server_agg.rounds.keeper import RoundKeeper
+from server_agg.server import serve
+from tests.server_agg.workshop import settings_with
+
+STEPS = (
+    (os, "fsync"),
+    (os, "link"),
+    (os, "replace"),
+    (os, "unlink"),
+    (os, "ftruncate"),
+    (DefaultDialect, "do_commit"),
+    (closing, "write_model"),
+)
+
+
+def dies_at(number: int) -> None:
+    """Count the steps from here on, and die at step `number`."""
+    steps = itertools.count(1)
+
+    def step() -> None:
+        if next(steps) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(function: Callable[..., Any]) -> Callable[..., Any]:
+        def stepping(*arguments: Any, **named: Any) -> Any:
+            step()
+            result = function(*arguments, **named)
+            step()
+            return result
+
+        return stepping
+
+    for owner, name in STEPS:
+        setattr(owner, name, around(getattr(owner, name)))
+    store = Receiving._store
+
+    def store_in_halves(self: Receiving, file: Any, data: bytearray) -> None:
+        half = len(data) // 2
+        for part in (data[:half], data[half:]):
+            step()
+            store(self, file, part)
+
+    Receiving._store = store_in_halves  # type: ignore[method-assign]
+
+
+def live(artifacts: Artifacts, state: Path, port: int, phones: int, number: int) -> None:
+    dies_at(number)
+    settings = settings_with(port=port, clients_per_round=phones)
+    keeper = RoundKeeper(artifacts, state, settings)
+    serve(keeper, settings)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    artifacts = open_artifacts(Path(sys.argv[1]))
+    state, port, phones = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            live(artifacts, state, port, phones, int(line))
+            os._exit(0)
+        say(str(child))
+        os.waitpid(child, 0)
+        say("dead")
+
+
+if __name__ == "__main__":
+    main()

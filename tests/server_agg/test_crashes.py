@@ -1,0 +1,233 @@
+"""kill -9, over and over, while phones upload: nothing acknowledged is lost, nothing counts twice, the same models.
+
+PHONOGRAD_CRASHES: how many times (8); PHONOGRAD_CRASH_SEED: a run that went wrong says which it had.
+"""
+
+import contextlib
+import logging
+import os
+import random
+import secrets
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from device_runtime.errors import ServerUnreachableError
+from device_runtime.files import sha256_of_file
+from device_runtime.resumable_upload import Patience
+from device_runtime.server_client import upload_update
+from server_agg.rounds.keeper import RoundKeeper
+from tests.server_agg.test_app import headers_of
+from tests.server_agg.test_client import free_port
+from tests.server_agg.test_rounds import send
+from tests.server_agg.tus_phone import TusPhone
+from tests.server_agg.workshop import Workshop, settings_with
+
+log = logging.getLogger(__name__)
+
+CRASHES = int(os.environ.get("PHONOGRAD_CRASHES", "8"))
+SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", secrets.randbits(32)))
+ROUNDS, PHONES = 3, 3
+# An update takes some fifteen steps, a round's end some twenty: a life gets from none to a few of them done.
+LONGEST_LIFE_STEPS = 40
+PATIENCE_SECONDS = 60.0
+FORBEARANCE = Patience(attempts=1000, first_wait_seconds=0.01, longest_wait_seconds=0.02)
+
+# What a phone sends in each round: updates[round][phone].
+Updates = list[list[Path]]
+
+
+def calm_run(workshop: Workshop, state: Path) -> tuple[Updates, list[str]]:
+    """The updates of all rounds, and the models that they make where nothing goes wrong."""
+    settings = settings_with(clients_per_round=PHONES)
+    keeper = RoundKeeper(workshop.artifacts, state, settings)
+    updates: Updates = []
+    models = []
+    try:
+        for number in range(1, ROUNDS + 1):
+            base = keeper.folder.model(keeper.current.base_sha256)
+            codecs = ("full-f32", "rows-f32", "full-f32")
+            updates.append(
+                [
+                    workshop.update(10 * number + phone, number, 100 + phone, codecs[phone], base)
+                    for phone in range(PHONES)
+                ]
+            )
+            for phone, update in enumerate(updates[-1]):
+                receipt = send(keeper, update, f"phone{phone}")
+            models.append(str(receipt.model_sha256))
+    finally:
+        keeper.close()
+    return updates, models
+
+
+@dataclass
+class Reaper:
+    """Lets one life of the server follow the other, each killed at random, until `kills` are done; then one lives."""
+
+    process: "subprocess.Popen[str]"
+    chance: random.Random
+    kills: int
+    done: int = 0
+    _child: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            last = self.done >= self.kills
+            by_time = last or self.chance.random() < 0.25
+            self._say("0" if by_time else str(self.chance.randint(1, LONGEST_LIFE_STEPS)))
+            self._child = int(self._hear())
+            if by_time:
+                self._over.wait(None if last else self.chance.uniform(0.02, 0.4))
+                os.kill(self._child, signal.SIGKILL)
+            assert self._hear() == "dead"
+            self.done += not self._over.is_set()
+
+    def stop(self) -> None:
+        """Kill the life that is left; it has nothing to do that would bring it to its step."""
+        self._over.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGKILL)
+
+    def _say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def _hear(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+def again_until_answered(send_once: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            send_once()
+            return
+        except (ServerUnreachableError, httpx.TransportError):
+            assert time.monotonic() < deadline, "the server was down for too long"
+            time.sleep(0.01)
+
+
+def with_our_client(url: str, update: Path, phone: str) -> None:
+    again_until_answered(lambda: upload_update(url, update, phone, patience=FORBEARANCE))
+
+
+def in_pieces(url: str, update: Path, phone: str) -> None:
+    """Over tus, a thousand bytes a request, gone on with wherever it broke off."""
+
+    def send_once() -> None:
+        with httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
+            tus = TusPhone(http, phone, update.read_bytes())
+            answer = tus.send(1000)
+            assert answer.is_success, answer.text
+            if tus.outcome().json()["state"] == "receiving":  # whole before a crash, announced again after it
+                assert tus.patch(len(tus.data), b"").status_code == 204
+            assert tus.outcome().json()["state"] in ("accepted", "repeated")
+
+    again_until_answered(send_once)
+
+
+def in_one_request(url: str, update: Path, phone: str) -> None:
+    data = update.read_bytes()
+
+    def send_once() -> None:
+        answer = httpx.post(
+            f"{url}/v1/updates", content=data, headers=headers_of(data, phone), trust_env=False, timeout=20
+        )
+        assert answer.status_code == 201, answer.text
+
+    again_until_answered(send_once)
+
+
+WAYS = (with_our_client, in_pieces, in_one_request)
+
+
+@contextlib.contextmanager
+def reaped_server(workshop: Workshop, state: Path, chance: random.Random, kills: int) -> Iterator[tuple[Reaper, str]]:
+    port = free_port()
+    command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state)]
+    with (
+        (state.parent / f"{state.name}.log").open("w") as log,
+        subprocess.Popen(
+            [*command, str(port), str(PHONES)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        ) as process,
+    ):
+        reaper = Reaper(process, chance, kills)
+        thread = threading.Thread(target=reaper.run)
+        thread.start()
+        try:
+            yield reaper, f"http://127.0.0.1:{port}"
+        finally:
+            reaper.stop()
+            thread.join(timeout=20)
+            process.kill()
+
+
+def check_ledger(state: Path, updates: Updates) -> None:
+    with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:
+        assert ledger.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        accepted = ledger.execute("SELECT round, phone, sha256 FROM updates WHERE state = 'accepted'").fetchall()
+    expected = [
+        (number, f"phone{phone}", sha256_of_file(update))
+        for number, sent in enumerate(updates, 1)
+        for phone, update in enumerate(sent)
+    ]
+    assert sorted(accepted) == expected
+
+
+def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
+    make_workshop: Callable[..., Workshop], tmp_path: Path
+) -> None:
+    workshop = make_workshop()
+    updates, models = calm_run(workshop, tmp_path / "calm")
+    chance = random.Random(SEED)
+    killed = runs = 0
+    log.warning("PHONOGRAD_CRASH_SEED=%d", SEED)  # pytest shows it when the test fails
+    while killed < CRASHES:
+        state = tmp_path / f"run{runs}"
+        with reaped_server(workshop, state, chance, CRASHES - killed) as (reaper, url):
+            for number, sent in enumerate(updates, 1):
+                with ThreadPoolExecutor(PHONES) as phones:
+                    ways = chance.sample(WAYS, PHONES)
+                    list(phones.map(lambda way, path, name: way(url, path, name), ways, sent, names()))
+                log.info("run %d: round %d acknowledged after %d kills", runs, number, reaper.done)
+            killed += reaper.done
+        runs += 1
+        check_ledger(state, updates)
+        keeper = RoundKeeper(workshop.artifacts, state, settings_with(clients_per_round=PHONES))
+        try:
+            assert (keeper.current.round, keeper.current.accepted) == (ROUNDS + 1, 0)
+            found = [keeper.folder.model(model).is_file() for model in models]
+            assert (keeper.current.base_sha256, found) == (models[-1], [True] * ROUNDS)
+            with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:
+                closed = ledger.execute("SELECT result_sha256 FROM rounds WHERE closed_at IS NOT NULL").fetchall()
+            assert [sha256 for (sha256,) in closed] == models
+            for folder in ("incoming", "updates", "drafts"):
+                assert list((state / folder).iterdir()) == []
+            kept = {path.name: sha256_of_file(path) for path in keeper.folder.models.iterdir()}
+            assert kept == {f"{sha256}.safetensors": sha256 for sha256 in (workshop.base_sha256, *models)}
+        finally:
+            keeper.close()
+    log.warning("%d kills in %d runs of %d rounds", killed, runs, ROUNDS)
+
+
+def names() -> list[str]:
+    return [f"phone{phone}" for phone in range(PHONES)]
