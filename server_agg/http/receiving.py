@@ -1,9 +1,8 @@
 """Receiving a body: straight to disk, hashed on the way, never held in memory."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -14,7 +13,7 @@ from device_runtime.files import storage_errors
 from server_agg.refusals import RequestError, UploadBrokenError
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
-WRITE_BYTES = 1 << 18
+WRITE_BYTES = 1 << 19
 # A slow phone's bytes are written this often all the same: a server that is killed loses no more of them.
 WRITE_SECONDS = 1.0
 
@@ -51,22 +50,41 @@ class Receiving:
         """
         with storage_errors(path), path.open("r+b" if path.exists() else "xb", buffering=0) as file:
             file.seek(offset)
-            await self._receive(file, limit)
+            await self._watched(asyncio.ensure_future(self._receive(file, limit)), limit)
+
+    async def _watched(self, receiving: "asyncio.Future[None]", limit: int) -> None:
+        """Wait for `receiving`; give it up when interrupted, or when nothing came for the idle time."""
+        interrupted = asyncio.ensure_future(self._interrupted.wait())
+        try:
+            while not receiving.done():
+                so_far = self.nbytes
+                await asyncio.wait(
+                    (receiving, interrupted), timeout=self._idle_seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not receiving.done() and (interrupted.done() or self.nbytes == so_far):
+                    self._give_up(limit)
+            receiving.result()
+        finally:
+            interrupted.cancel()
+            receiving.cancel()
+            await asyncio.gather(receiving, return_exceptions=True)  # what it had gathered is written then
 
     async def _receive(self, file: BinaryIO, limit: int) -> None:
         gathered, storing = bytearray(), _nothing()
         written_at = time.monotonic()
         try:
-            async for chunk in self._chunks(limit):
+            async for chunk in self._request.stream():
                 if self.nbytes + len(chunk) > limit:
                     raise RequestError(413, f"a body of at most {limit} bytes expected, more are coming")
                 self.nbytes += len(chunk)
                 gathered += chunk
                 if len(gathered) >= WRITE_BYTES or time.monotonic() >= written_at + WRITE_SECONDS:
                     written_at = time.monotonic()
-                    await storing
+                    await asyncio.shield(storing)  # a thread that writes can't be cancelled
                     storing = asyncio.ensure_future(run_in_threadpool(self._store, file, gathered))
                     gathered = bytearray()
+        except ClientDisconnect as error:
+            raise UploadBrokenError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
         finally:
             await storing
             await run_in_threadpool(self._store, file, gathered)
@@ -77,31 +95,6 @@ class Receiving:
             digest.update(view)  # type: ignore[arg-type]  # any buffer will do
         while view:
             view = view[file.write(view) :]
-
-    async def _chunks(self, limit: int) -> AsyncIterator[bytes]:
-        stream = self._request.stream()
-        interrupted = asyncio.ensure_future(self._interrupted.wait())
-        try:
-            while True:
-                coming = asyncio.ensure_future(anext(stream))
-                await asyncio.wait(
-                    (coming, interrupted), timeout=self._idle_seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-                if not coming.done():
-                    await self._abandon(coming)
-                    self._give_up(limit)
-                if not (chunk := coming.result()):
-                    return
-                yield chunk
-        except ClientDisconnect as error:
-            raise UploadBrokenError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
-        finally:
-            interrupted.cancel()
-
-    async def _abandon(self, coming: "asyncio.Future[bytes]") -> None:
-        coming.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ClientDisconnect):
-            await coming
 
     def _give_up(self, limit: int) -> None:
         if self._interrupted.is_set():

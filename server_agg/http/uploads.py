@@ -134,9 +134,11 @@ class UploadRoutes:
         return Response(status_code=201, headers=location | tus.upload_headers(upload))
 
     async def offset(self, request: Request) -> Response:
-        """How many bytes of an upload are here."""
+        """How many bytes of an upload are here, once a request that still adds some has let go of it."""
         tus.check_version(request.headers)
         upload = await self._upload(request)
+        async with self._alone(upload.id):
+            upload = await run_in_threadpool(self._found, request, upload.id)
         _gone_if_ended(upload)
         return Response(headers=tus.upload_headers(upload) | {"Upload-Length": str(upload.length)})
 

@@ -35,12 +35,19 @@ def test_tables_are_for_people(phono: Run, workplace: Workplace) -> None:
 
 
 @contextlib.contextmanager
-def serving(workplace: Workplace, state: Path, end: signal.Signals = signal.SIGTERM) -> Iterator[str]:
+def serving(
+    workplace: Workplace,
+    state: Path,
+    end: signal.Signals = signal.SIGTERM,
+    options: tuple[str, ...] = ("--clients-per-round", "2"),
+) -> Iterator[str]:
     """The URL of `phonograd serve` in a process of its own, which `end` ends."""
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", state]
-    options = ["--clients-per-round", "2", "--port", "0", "--json"]
     with subprocess.Popen(
-        [*map(str, line), *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*map(str, line), *options, "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None

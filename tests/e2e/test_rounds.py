@@ -1,0 +1,80 @@
+"""What a server's keeper does after the first rounds: who sent what, which models there are, and going back."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from device_runtime.files import sha256_of_file
+from tests.e2e.conftest import Run, Workplace
+from tests.e2e.test_commands import serving
+
+
+@pytest.fixture(scope="module")
+def update(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from phonograd.cli import phonograd
+    from phonograd.console import run
+
+    path = tmp_path_factory.mktemp("update") / "user.update"
+    arguments = ("train", workplace.artifacts, "--user", workplace.user, "--update", path, "--json", "--quiet")
+    assert run(phonograd, [*map(str, arguments)]) == 0
+    return path
+
+
+def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: Path, tmp_path: Path) -> None:
+    exported = sha256_of_file(workplace.artifacts / "weights.safetensors")
+    with serving(workplace, tmp_path / "state", options=("--clients-per-round", "1")) as url:
+        assert phono("rounds", "--server", url, "--project", "10", "300").code == 2
+        first = phono("upload", update, "--server", url, "--phone", "p1", "--json").document
+        assert first["round_closed"]
+        assert phono("upload", update, "--server", url, "--phone", "p2").code == 8  # late
+
+        (one,) = phono("rounds", "--server", url, "--round", "1", "--json").document
+        assert (one["phone"], one["state"], one["useful_bytes"]) == ("p1", "accepted", update.stat().st_size)
+        assert "p2" in phono("rounds", "--server", url, "--round", "2").out
+        lines = list(csv.DictReader(io.StringIO(phono("rounds", "--server", url, "--csv").out)))
+        assert [(line["round"], line["accepted"], line["late"]) for line in lines] == [("1", "1", "0"), ("2", "0", "1")]
+        projected = phono("rounds", "--server", url, "--project", "10", "300", "--json").document["projection"]
+        assert projected["up_bytes"] > 3000 * update.stat().st_size
+
+        models = phono("models", "--server", url, "--json").document
+        assert [(model["round"], model["parent_sha256"]) for model in models] == [(0, None), (1, exported)]
+        assert models == phono("models", "--state", tmp_path / "state", "--json").document
+        fetched = tmp_path / "fetched.safetensors"
+        assert phono("models", "--server", url, "--fetch", exported[:10], "--out", fetched).code == 0
+        assert fetched.read_bytes() == (workplace.artifacts / "weights.safetensors").read_bytes()
+
+        back = phono("rollback", "0", "--server", url, "--json").document
+        assert (back["round"], back["base_sha256"], back["accepted"]) == (3, exported, 0)
+        rounds = phono("rounds", "--server", url, "--json").document["rounds"]
+        assert [(entry["rolled_back"], entry["ending"]) for entry in rounds] == [
+            (True, "full"), (True, "rollback"), (False, None),
+        ]  # fmt: skip
+        # What p2 learned from the exported model is of today's model again.
+        again = phono("upload", update, "--server", url, "--phone", "p2", "--json").document
+        assert (again["round"], again["round_closed"]) == (3, True)
+
+        assert phono("rollback", "9", "--server", url).code == 8
+        assert "round 99 is not here" in phono("rounds", "--server", url, "--round", "99").err
+        assert phono("models", "--server", url, "--fetch", "no-hash", "--out", fetched).code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--min-clients", "11"), "min_clients is 11, expected 1 to clients_per_round (10)"),
+        (("--max-clients", "2"), "max_clients is 2, expected at least clients_per_round (10)"),
+        (("--strategy", "dp-fedavg"), "expected a deadline for dp-fedavg"),
+        (("--strategy", "multi-krum", "--clients-per-round", "4"), "clients_per_round is 4, expected 5 to"),
+        (("--server-lr", "0"), "server_lr is 0.0, expected more than 0"),
+        (("--tls-key", "key.pem"), "--tls-key: --tls-cert expected beside it"),
+    ],
+)
+def test_settings_that_can_not_be(
+    options: tuple[str, ...], message: str, phono: Run, workplace: Workplace, tmp_path: Path
+) -> None:
+    outcome = phono("serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "state", *options)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not (tmp_path / "state").exists()
