@@ -14,6 +14,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -241,11 +242,12 @@ def encode_header(specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> b
 
 
 class TensorWriter:
-    """Writes the data of announced tensors in order, hashing as it goes; made by `write_tensor_file`."""
+    """Writes the data of announced tensors in order, hashing beside it in a thread; made by `write_tensor_file`."""
 
     def __init__(self, file: BinaryIO, specs: Iterable[TensorSpec], metadata: Mapping[str, str]):
         specs = list(specs)
         self._file = file
+        self._hashing = ThreadPoolExecutor(1)  # its thread starts with the first piece, and ends with this object
         self._digest = hashlib.sha256()
         self._expected = sum(spec.nbytes for spec in specs)
         self._written = 0
@@ -261,8 +263,9 @@ class TensorWriter:
             self._written += data.nbytes
 
     def _put(self, data: bytes | memoryview) -> None:
+        hashed = self._hashing.submit(self._digest.update, data)
         self._file.write(data)
-        self._digest.update(data)
+        hashed.result()
 
     def finish(self) -> WrittenFile:
         """Check that all announced bytes were written. Raises WeightsError otherwise (a bug of the caller)."""

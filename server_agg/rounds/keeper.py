@@ -327,16 +327,17 @@ class RoundKeeper:
     def _accept(self, row: Update, update: UpdateFile, sha256: str, nbytes: int, origin: str | None) -> None:
         """Check, fold, store, write down: in this order, so that a refusal leaves nothing behind."""
         hand, info = self._hand(), update.info
-        try:
-            update.check_parts(hand.base)
-            weight = hand.strategy.weight(info)
-            aggregation = hand.aggregation
-            with on_base(update, self.folder, origin) as source:
-                measures = aggregation.measure(source)
-                hand.put_aside()  # until the update counts
-                aggregation.add(source, weight, measures)
-        except (WeightsError, UpdateError) as error:
-            raise InvalidUpdateError(without_path(error, update.path)) from error
+        with self.folder.syncing(update.path):  # meanwhile: the disk has time while the sums are added
+            try:
+                update.check_parts(hand.base)
+                weight = hand.strategy.weight(info)
+                aggregation = hand.aggregation
+                with on_base(update, self.folder, origin) as source:
+                    measures = aggregation.measure(source)
+                    hand.put_aside()  # until the update counts
+                    aggregation.add(source, weight, measures)
+            except (WeightsError, UpdateError) as error:
+                raise InvalidUpdateError(without_path(error, update.path)) from error
         self.folder.link_in(update.path, self.folder.update(sha256))
         with self.ledger.writing() as session:
             accepted = still_on_its_way(session, row.id)

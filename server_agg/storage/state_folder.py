@@ -14,7 +14,8 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from device_runtime.errors import StorageError
@@ -96,17 +97,21 @@ class StateFolder:
             source.replace(target)
             sync_folder(target.parent)
 
+    @contextlib.contextmanager
+    def syncing(self, path: Path) -> Iterator[None]:
+        """Make the bytes at `path` durable while the block runs; they are when it has ended without an error."""
+        with ThreadPoolExecutor(1) as executor:
+            synced = executor.submit(_sync_file, path)
+            yield
+            with storage_errors(path):
+                synced.result()
+
     def link_in(self, source: Path, target: Path) -> None:
-        """Give an upload a second name, durably, bytes and name; a target that exists has the same bytes, as its hash.
+        """Give an upload, its bytes durable, a second name, durably; a target that exists has the same bytes.
 
         The first name stays until the ledger knows the second: a crash in between forgets neither.
         """
         with storage_errors(target):
-            descriptor = os.open(source, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
             with contextlib.suppress(FileExistsError):
                 os.link(source, target)
             sync_folder(target.parent)
@@ -126,6 +131,14 @@ class StateFolder:
     def keep_uploads(self, identifiers: Collection[str]) -> None:
         """Delete the bytes of all uploads but these."""
         _remove_all_but(self.uploads, identifiers)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove_all_but(folder: Path, names: Collection[str]) -> None:
