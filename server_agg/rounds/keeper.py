@@ -142,31 +142,11 @@ class RoundKeeper:
         announcing another gives the earlier up. Raises what `settle` would (NotSelectedError, RoundFullError,
         DuplicatePhoneError, LateUpdateError, StaleUpdateError), as far as the announcement shows it, and StorageError.
         """
-        standing, space = self._standing, self._current.model_bytes
-        with self.ledger.writing() as session:
-            if announced.resumable and (known := self._known(session, announced)):
-                return self.uploads.record(known)
-            # What comes in one request is received in any case: its answer may be the receipt of an earlier one.
-            if announced.resumable:
-                admission.check_first(session, standing, announced.phone)
-                if announced.base_sha256 is not None:
-                    admission.check_base(session, standing, announced.base_sha256, announced.round)
-            admission.check_phone(session, standing, announced.phone)
-            given_up = [
-                row.id
-                for row in queries.updates_of_phone(session, announced.phone, "receiving")
-                if row.resumable and announced.resumable
-            ]
-            for identifier in given_up:
-                row = session.get_one(Update, identifier)
-                self.uploads.end(row, "terminated", "the phone announced another update", 410)
-            # The updates on their way, this one, and the model that the last of them will complete.
-            to_come = self.uploads.bytes_to_come(session)
-            self.folder.check_space(to_come + announced.length + space)
-            record = self.uploads.record(self.uploads.add(session, announced, standing.number))
-        for identifier in given_up:
-            self.folder.upload(identifier).unlink(missing_ok=True)
-        return record
+        try:
+            return self._announced(announced)
+        except RefusalError as error:
+            self.uploads.turned_away(announced, self._current.round, _state_of(error), one_line(error), error.status)
+            raise
 
     def settle(self, identifier: str, sha256: str, nbytes: int) -> Receipt:
         """Decide on an upload whose bytes are all in incoming/ and hash to `sha256`; `nbytes`: of its last request.
@@ -186,8 +166,7 @@ class RoundKeeper:
                     raise over(row)
                 receipt = self._take(row, path, sha256, nbytes)
             except RefusalError as error:
-                state: UpdateState = "late" if isinstance(error, LateUpdateError) else "rejected"
-                self.uploads.give_up(identifier, state, one_line(error), error.status, nbytes)
+                self.uploads.give_up(identifier, _state_of(error), one_line(error), error.status, nbytes)
                 raise
             path.unlink(missing_ok=True)
             return receipt
@@ -267,6 +246,33 @@ class RoundKeeper:
             closes_at=hand.closes_at,
             halted=halted,
         )
+
+    def _announced(self, announced: Announcement) -> UploadRecord:
+        standing, space = self._standing, self._current.model_bytes
+        with self.ledger.writing() as session:
+            if announced.resumable and (known := self._known(session, announced)):
+                return self.uploads.record(known)
+            # What comes in one request is received in any case: its answer may be the receipt of an earlier one.
+            if announced.resumable:
+                admission.check_first(session, standing, announced.phone)
+                if announced.base_sha256 is not None:
+                    admission.check_base(session, standing, announced.base_sha256, announced.round)
+            admission.check_phone(session, standing, announced.phone)
+            given_up = [
+                row.id
+                for row in queries.updates_of_phone(session, announced.phone, "receiving")
+                if row.resumable and announced.resumable
+            ]
+            for identifier in given_up:
+                row = session.get_one(Update, identifier)
+                self.uploads.end(row, "terminated", "the phone announced another update", 410)
+            # The updates on their way, this one, and the model that the last of them will complete.
+            to_come = self.uploads.bytes_to_come(session)
+            self.folder.check_space(to_come + announced.length + space)
+            record = self.uploads.record(self.uploads.add(session, announced, standing.number))
+        for identifier in given_up:
+            self.folder.upload(identifier).unlink(missing_ok=True)
+        return record
 
     def _known(self, session: Session, announced: Announcement) -> Update | None:
         """What this phone announced or sent before, with the same bytes."""
@@ -401,3 +407,7 @@ class RoundKeeper:
         with self.ledger.writing() as session:
             drawing.draw(session, session.get_one(Round, hand.row.number))
         self._stand_at_open_round()
+
+
+def _state_of(error: RefusalError) -> UpdateState:
+    return "late" if isinstance(error, LateUpdateError) else "rejected"

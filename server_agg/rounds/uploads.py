@@ -130,6 +130,14 @@ class UploadBook:
                 self.end(row, state, reason, status)
         self._folder.upload(identifier).unlink(missing_ok=True)
 
+    def turned_away(self, announced: Announcement, number: int, state: UpdateState, reason: str, status: int) -> None:
+        """Write down that an update was refused before a byte of it came: once, however often the phone asks again."""
+        with self._ledger.writing() as session:
+            for known in queries.updates_of_phone(session, announced.phone, state):
+                if (known.round, known.sha256, known.requests) == (number, announced.sha256, 0):
+                    return
+            self.end(self.add(session, announced, number), state, reason, status)
+
     def end(self, row: Update, state: UpdateState, reason: str, status: int | None) -> None:
         """Mark a row as ended, within the caller's transaction; deleting its file is the caller's."""
         row.state, row.reason, row.status, row.settled_at = state, reason, status, self._ledger.clock()

@@ -165,7 +165,7 @@ def test_a_late_update_is_told_apart(start_server: Callable[..., Any], workshop:
         assert (announced.status_code, announced.headers["Retry-After"]) == (409, "60")
         report = settled(server)
     open_ = report["rounds"][1]
-    assert (open_["late"], open_["late_bytes"]) == (1, workshop.update(2).stat().st_size)
+    assert (open_["late"], open_["late_bytes"]) == (2, workshop.update(2).stat().st_size)
 
 
 def test_what_is_refused_at_the_door_is_counted_too(
