@@ -16,7 +16,7 @@ from server_agg.rules import RoundRules
 from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import LEDGER, MODELS
-from server_agg.storage.tables import Quality, Round, Traffic, Update
+from server_agg.storage.tables import TRAFFIC_COUNTERS, Quality, Round, Traffic, Update
 from server_agg.strategies import StrategySettings
 
 REPORT_VERSION = 2
@@ -300,8 +300,9 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
         .order_by(Update.codec)
     ):
         groups[group.round].append(group)
-    traffic: dict[int, list[Traffic]] = defaultdict(list)
-    for row in session.scalars(select(Traffic)):
+    traffic: dict[int, list[Any]] = defaultdict(list)
+    sums = (func.sum(getattr(Traffic, name)).label(name) for name in TRAFFIC_COUNTERS)
+    for row in session.execute(select(Traffic.round, Traffic.kind, *sums).group_by(Traffic.round, Traffic.kind)):
         traffic[row.round].append(row)
     quality = _quality(session)
     for round_ in queries.all_rounds(session):
@@ -309,7 +310,7 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
 
 
 def _round_report(
-    row: Round, groups: list[Any], traffic: list[Traffic], quality: Mapping[str, dict[str, float]]
+    row: Round, groups: list[Any], traffic: list[Any], quality: Mapping[str, dict[str, float]]
 ) -> RoundReport:
     counted: dict[str, int] = dict.fromkeys((*COUNTS, *BYTES), 0)
     for group in groups:

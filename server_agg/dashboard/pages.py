@@ -103,7 +103,7 @@ class Dashboard:
         return self._page(
             "overview.html",
             live=self._live(),
-            tiles=views.tiles(report),
+            tiles=views.tiles(report, self._keeper.settings.strategy.epsilon_budget),
             charts=views.overview_charts(report),
             rounds_closed=report["totals"]["rounds_closed"],
             rounds_drawn=views.ROUNDS_DRAWN,

@@ -84,8 +84,8 @@ class CodecRow:
     ratio: float
 
 
-def tiles(report: Report) -> list[Tile]:
-    """The figures at the top of the overview."""
+def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
+    """The figures at the top of the overview; `epsilon_budget`: what the strategy may spend, if it may not all."""
     totals, closed = report["totals"], _closed(report)
     accepted, useful = totals["accepted"], totals["useful_bytes"]
     up = sum(totals[f"{kind}_bytes"] for kind in KINDS)
@@ -107,7 +107,10 @@ def tiles(report: Report) -> list[Tile]:
     epsilon = [entry for entry in closed if entry["epsilon"] is not None]
     if epsilon:
         last = epsilon[-1]
-        found.append(Tile("Privacy", f"ε {formats.number(last['epsilon'])}", f"up to round {last['round']}"))
+        budget = f" of {formats.number(epsilon_budget)}" if epsilon_budget else ""
+        found.append(
+            Tile("Privacy", f"ε {formats.number(last['epsilon'])}", f"spent{budget}, up to round {last['round']}")
+        )
     for metric in _metrics(closed)[:2]:
         last = [entry for entry in closed if metric in entry["quality"]][-1]
         value = formats.number(last["quality"][metric])

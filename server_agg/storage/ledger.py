@@ -21,7 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 import server_agg.storage.phone_tables  # noqa: F401  (its tables are made with the others)
 from device_runtime.errors import StorageError
-from server_agg.storage.tables import SCHEMA_VERSION, Base, Traffic, TrafficKind
+from server_agg.storage.tables import SCHEMA_VERSION, TRAFFIC_COUNTERS, Base, Traffic, TrafficKind
 
 # Another process may write too (`phonograd phones`); waiting for it ends in an error after this long.
 BUSY_SECONDS = 30.0
@@ -151,11 +151,10 @@ def _add_traffic(session: Session, traffic: dict[tuple[int, str, TrafficKind], W
             down_header_bytes=wire.down_headers,
             down_body_bytes=wire.down_body,
         )
-        counters = ("requests", "up_header_bytes", "up_body_bytes", "down_header_bytes", "down_body_bytes")
         session.execute(
             row.on_conflict_do_update(
                 index_elements=["round", "phone", "kind"],
-                set_={name: getattr(Traffic, name) + row.excluded[name] for name in counters},
+                set_={name: getattr(Traffic, name) + row.excluded[name] for name in TRAFFIC_COUNTERS},
             )
         )
 

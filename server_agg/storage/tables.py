@@ -112,6 +112,9 @@ class Traffic(Base):
     down_body_bytes: Mapped[int]
 
 
+TRAFFIC_COUNTERS = ("requests", "up_header_bytes", "up_body_bytes", "down_header_bytes", "down_body_bytes")
+
+
 class Quality(Base):
     """What an evaluator found a model to be worth."""
 

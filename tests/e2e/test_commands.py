@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -79,6 +80,23 @@ def test_a_killed_server_goes_on_where_it_was(phono: Run, workplace: Workplace, 
     assert after_crash["model_sha256"] == undisturbed["model_sha256"]
 
 
+def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s"]
+    options = ["--port", "0", "--json", "--log-format", "json"]
+    with subprocess.Popen(
+        [*map(str, line), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        assert httpx.get(f"{url}/v1/round", trust_env=False).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, logged = process.communicate(timeout=20)
+    lines = [json.loads(one) for one in logged.splitlines() if one.startswith("{")]
+    (request,) = [one for one in lines if one["event"] == "request"]
+    assert (request["method"], request["route"], request["status"]) == ("GET", "/v1/round", 200)
+    assert [one for one in logged.splitlines() if not one.startswith(("{", "listening on "))] == []
+
+
 @pytest.fixture(scope="module")
 def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     state = tmp_path_factory.mktemp("server") / "state"
@@ -119,8 +137,20 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[P
     for name, array in averaged.items():
         expected = sum(tokens * weights[name].astype(np.float64) for tokens, weights, _ in updates) / total
         np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-9)
-    after = phono("eval", workplace.artifacts, "--weights", model, "--text", workplace.user, "--kss", "--json")
+    measure = ("eval", workplace.artifacts, "--weights", model, "--text", workplace.user, "--kss", "--server", url)
+    after = phono(*measure, "--json")
     assert after.document[0]["perplexity"] < before["perplexity"]
+    assert f"reported to {url} for model {receipt['model_sha256'][:12]}" in after.err
+    assert phono("rounds", "--server", url, "--json").document["rounds"][0]["quality"] == {
+        "keystrokes saved user": after.document[0]["kss"],
+        "perplexity user": after.document[0]["perplexity"],
+        "top-1 user": after.document[0]["top1"],
+    }
+    unknown = phono(*measure[:2], *measure[4:], "--weights", tmp_path / "1.safetensors", "--json")
+    assert (unknown.code, len(json.loads(unknown.out))) == (8, 1)  # what was measured is not lost
+    assert "is not one of this server's" in unknown.err
+    twice = phono(*measure, "--text", tmp_path / "elsewhere" / workplace.user.name)
+    assert (twice.code, "texts of different names expected" in twice.err) == (2, True)
 
     late = phono("upload", tmp_path / "1.update", "--server", url, "--phone", "p9")
     assert late.code == 8

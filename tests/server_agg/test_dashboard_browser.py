@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 ACCEPTED = "document.querySelector('#live .big').textContent.trim().replace(/\\s+/g, ' ')"
 PAGES = {"overview": "/", "rounds": "/dashboard/rounds", "round": "/dashboard/rounds/1", "models": "/dashboard/models"}
 EVIL = """
-document.body.insertAdjacentHTML("beforeend", "<img src=x: onerror='window.evil = 1'><style>body { color: red }</style>");
+document.body.insertAdjacentHTML("beforeend", "<img src=x: onerror='window.evil = 1'><style>body{color:red}</style>");
 const script = document.createElement("script");
 script.textContent = "window.evil = 1";
 document.body.append(script);
