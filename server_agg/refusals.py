@@ -90,6 +90,6 @@ class UploadBrokenError(PhonogradError):
     """The phone went away before the whole body had arrived."""
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: Exception | str) -> str:
     """An error's message as one printable line of at most 1000 characters: parts of it may come from a hostile file."""
     return "".join(character if character.isprintable() else "?" for character in str(error))[:1000]

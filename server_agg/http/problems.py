@@ -74,7 +74,7 @@ async def _http(request: Request, error: Exception) -> Response:
     if status == 405:
         headers["Allow"] = ", ".join(sorted(_methods_of(request)))
     known = "see /openapi.json for what this server answers"
-    detail = f"{request.method} {request.url.path}: {known}"
+    detail = one_line(f"{request.method} {request.url.path}: {known}")
     return _as_tus(request, Problem(status, HTTPStatus(status).phrase, detail, headers))
 
 

@@ -1,0 +1,287 @@
+"""Bodies, headers and URLs of people who mean harm: refused in words, the round and the server's memory as before."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from device_runtime.codecs import CODECS
+from device_runtime.tensor_file import HEADER_CAP_BYTES
+from server_agg.security.registry import PhoneRegistry
+from server_agg.security.roles import access_of
+from server_agg.security.settings import SecuritySettings
+from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec, sound_updates
+from tests.server_agg.test_app import headers_of
+from tests.server_agg.test_client import free_port
+from tests.server_agg.tus_phone import BODY, TUS, TusPhone
+from tests.server_agg.workshop import SMALL, Workshop, random_weights, run_server, write_artifacts
+
+MIB = 1 << 20
+# What the server's memory may grow by while it reads a thousand bad updates: allocators keep some.
+FLAT_BYTES = 48 * MIB
+
+
+@dataclass(repr=False)
+class Victim:
+    """A server in a process of its own."""
+
+    http: httpx.Client
+    state: Path
+    pid: int
+    workshop: Workshop
+    sound: dict[str, bytes]
+    phones: int = 0
+
+    def post(self, data: bytes) -> httpx.Response:
+        """A whole update of a phone that nobody has seen before."""
+        self.phones += 1
+        return self.http.post("/v1/updates", content=data, headers=headers_of(data, f"phone{self.phones}-{id(data)}"))
+
+    def memory(self) -> dict[str, int]:
+        """Bytes: resident now (VmRSS), and at most so far (VmHWM)."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return {line.split(":")[0]: int(line.split()[1]) << 10 for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+
+    def accepted(self) -> int:
+        return int(self.http.get("/v1/round").json()["accepted"])
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    folder = tmp_path_factory.mktemp("hostile")
+    return Workshop(folder, SMALL, write_artifacts(folder / "artifacts", SMALL, random_weights(SMALL, 0)))
+
+
+@pytest.fixture(scope="module")
+def victim(workshop: Workshop) -> Iterator[Victim]:
+    port, state = free_port(), workshop.folder / "state"
+    command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state)]
+    with (
+        (workshop.folder / "log").open("w") as log,
+        subprocess.Popen(
+            [*command, str(port), "1000000"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=Path(__file__).parents[2],
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        ) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as http,
+    ):  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("0\n")
+        process.stdin.flush()
+        child = int(process.stdout.readline())
+        try:
+            wait_for(http)
+            yield Victim(http, state, child, workshop, sound_updates(lambda codec: workshop.update(1, codec=codec)))
+        finally:
+            os.kill(child, signal.SIGKILL)
+            process.kill()
+
+
+def wait_for(http: httpx.Client) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            assert http.get("/healthz").status_code == 200
+            return
+        except httpx.TransportError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def in_words(response: httpx.Response) -> bool:
+    """Whether an answer is no error, or one of the client's, explained."""
+    if response.status_code < 400:
+        return True
+    if response.headers["content-type"] != "application/problem+json" or response.status_code >= 500:
+        return False
+    if response.request.method == "HEAD":
+        return True
+    problem = response.json()
+    return (
+        problem["status"] == response.status_code and problem["detail"].isprintable() and len(problem["detail"]) < 1200
+    )
+
+
+def all_refused(victim: Victim, cases: list[tuple[str, bytes]]) -> None:
+    """Post them all, four at a time: every one a 4xx in words, nothing left of it, memory flat."""
+    for _ in range(5):
+        victim.post(cases[0][1])
+    before, accepted = victim.memory(), victim.accepted()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda case: victim.post(case[1]), cases))
+    wrong = [
+        (what, answer.status_code, answer.text[:200])
+        for (what, _), answer in zip(cases, answers, strict=True)
+        if answer.status_code not in (400, 409, 413, 422) or not in_words(answer)
+    ]
+    assert wrong == []
+    after = victim.memory()
+    assert after["VmRSS"] - before["VmRSS"] < FLAT_BYTES
+    assert after["VmHWM"] - before["VmHWM"] < FLAT_BYTES
+    assert victim.accepted() == accepted
+    assert list((victim.state / "incoming").iterdir()) == []
+    assert len(list((victim.state / "updates").iterdir())) <= accepted
+
+
+def test_hostile_tensor_files(victim: Victim) -> None:
+    cases = list(refused(victim.sound["full-f32"]))
+    assert len(cases) > 250
+    all_refused(victim, cases)
+
+
+def test_hostile_parts_of_every_codec(victim: Victim) -> None:
+    cases = [case for sound in victim.sound.values() for case in refused_of_codec(sound)]
+    assert len(cases) > 200
+    all_refused(victim, cases)
+
+
+def test_a_large_body_is_refused_before_it_comes(victim: Victim) -> None:
+    limit = 2 * victim.workshop.base_path.stat().st_size + HEADER_CAP_BYTES
+    headers = headers_of(b"", "large")
+    for size in (limit + 1, 10**18 - 1):
+        announced = victim.http.post("/v1/uploads", headers={**TUS, **headers, "Upload-Length": str(size)})
+        assert (announced.status_code, in_words(announced)) == (413, True)
+    request = victim.http.build_request("POST", "/v1/updates", content=b"", headers=headers)
+    request.headers["Content-Length"] = "0"
+    assert victim.http.send(request).status_code == 400
+
+
+def test_hostile_updates_over_tus(victim: Victim) -> None:
+    for number, (what, data) in enumerate(list(refused(victim.sound["full-f32"]))[::40]):
+        phone = TusPhone(victim.http, f"tus{number}", data)
+        if data:
+            assert phone.announce().status_code == 201
+            answer = phone.patch(0, data)
+            assert answer.status_code in (400, 409, 422), what
+            assert in_words(answer)
+            assert phone.head().status_code == 410
+
+
+def test_what_is_odd_and_sound_is_taken(victim: Victim) -> None:
+    """Denormals and zeros are weights; and a part full of one byte is whatever its codec makes of it."""
+    accepted = victim.accepted()
+    for sound in victim.sound.values():
+        assert victim.post(sound).status_code == 201
+    cases = [case for sound in victim.sound.values() for case in doubtful(sound)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(victim.post, cases))
+    assert all(answer.status_code in (201, 400, 422) and in_words(answer) for answer in answers)
+    taken = sum(answer.status_code == 201 for answer in answers)
+    assert victim.accepted() == accepted + len(victim.sound) + taken
+    assert 0 < taken < len(answers)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_bytes_changed_at_random(victim: Victim, data: st.DataObject) -> None:
+    body = bytearray(victim.sound[data.draw(st.sampled_from(list(CODECS)))])
+    head = int.from_bytes(body[:8], "little") + 8
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, head if data.draw(st.booleans()) else len(body) - 1))
+        body[place] = data.draw(st.integers(0, 255))
+    answer = victim.post(bytes(body))
+    assert answer.status_code in (201, 400, 409, 422)
+    assert in_words(answer)
+
+
+# Headers and URLs
+
+VALUE = st.one_of(
+    st.binary(max_size=40).map(lambda raw: bytes(byte for byte in raw if byte >= 0x20 and byte != 0x7F).strip(b" ")),
+    st.sampled_from(
+        [b"", b"0", b"-1", b"1", b"9" * 18, b"9" * 19, b"9" * 5000, b"1e9", b"\xc2\xb2", b"*", b",", b"=", b" ", b"%00"]
+    ),
+    st.integers(0, 9000).map(lambda number: str(number).encode()),
+)
+METADATA = st.lists(
+    st.tuples(st.sampled_from([b"phone", b"sha256", b"base_sha256", b"round", b"", b"x"]), VALUE), max_size=4
+).map(lambda pairs: b",".join(key + b" " + value for key, value in pairs))
+RANGE = st.one_of(
+    VALUE,
+    st.tuples(VALUE, VALUE).map(lambda pair: b"bytes=" + pair[0] + b"-" + pair[1]),
+    st.sampled_from(
+        [b"bytes=0-", b"bytes=-1", b"bytes=-0", b"bytes=5-2", b"bytes=0-1,3-4", b"bytes=999999999-", b"lines=1-2"]
+    ),
+)
+HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "Upload-Metadata": st.one_of(VALUE, METADATA),
+        "Upload-Length": VALUE,
+        "Upload-Offset": VALUE,
+        "Upload-Checksum": st.one_of(VALUE, VALUE.map(lambda value: b"sha1 " + value)),
+        "Content-Digest": st.one_of(VALUE, VALUE.map(lambda value: b"sha-256=:" + value + b":")),
+        "Authorization": st.one_of(VALUE, VALUE.map(lambda v: b"Bearer " + v), VALUE.map(lambda v: b"Basic " + v)),
+        "Phonograd-Phone": st.one_of(VALUE, st.just(b"phone")),
+        "Range": RANGE,
+        "If-None-Match": VALUE,
+        "If-Range": VALUE,
+        "X-HTTP-Method-Override": st.one_of(VALUE, st.sampled_from([b"PATCH", b"HEAD", b"DELETE"])),
+        "Content-Type": st.one_of(VALUE, st.just(BODY.encode())),
+        "Accept": VALUE,
+        "Cookie": VALUE,
+        "Origin": VALUE,
+    },
+).map(lambda headers: {name: value.strip() for name, value in headers.items()})  # fmt: skip
+IDENTIFIER = st.one_of(
+    st.text(max_size=20).map(lambda text: quote(text.encode(errors="replace"), safe="")),
+    st.sampled_from(["0" * 32, "0" * 64, "%2e%2e", "%00", "x" * 500, "-1", "9" * 1000, "%ff", "%f0%9f%92%a3"]),
+)
+PATH = st.one_of(
+    st.sampled_from(
+        ["/v1/round", "/v1/model", "/v1/models", "/v1/updates", "/v1/uploads", "/v1/report", "/v1/report.csv",
+         "/v1/rollback", "/v1/phones", "/v1/audit", "/healthz", "/metrics", "/openapi.json", "/"]
+    ),
+    st.builds(str.__add__, st.sampled_from(
+        ["/v1/uploads/", "/v1/models/", "/v1/phones/", "/v1/report/rounds/", "/v1/rollback?round=", "/v1/audit?limit=",
+         "/v1/audit?before=", "/rounds/", "/"]
+    ), IDENTIFIER),
+)  # fmt: skip
+METHOD = st.sampled_from(["GET", "HEAD", "POST", "PATCH", "DELETE", "PUT", "OPTIONS"])
+
+
+@settings(max_examples=200)
+@given(method=METHOD, path=PATH, headers=HEADERS, body=st.binary(max_size=20), speaks_tus=st.booleans())
+def test_headers_and_urls_at_random(
+    victim: Victim, method: str, path: str, headers: dict[str, bytes], body: bytes, speaks_tus: bool
+) -> None:
+    given_headers = {**headers, **({"Tus-Resumable": b"1.0.0"} if speaks_tus else {})}
+    answer = victim.http.request(method, path, headers=given_headers, content=body)
+    assert answer.status_code < 500
+    assert in_words(answer)
+
+
+@pytest.fixture(scope="module")
+def guarded(workshop: Workshop) -> Iterator[tuple[httpx.Client, str]]:
+    """A server that asks for tokens, and an administrator's."""
+    state = workshop.folder / "guarded"
+    security = SecuritySettings(auth="tokens", requests_per_second=1e6, burst=10**6)
+    with run_server(workshop, state, security=security) as server:
+        token = PhoneRegistry(server.keeper.ledger).add("admin", "admin", "1h", "test").token
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            yield http, token
+
+
+@settings(max_examples=100)
+@given(method=METHOD, path=PATH, headers=HEADERS, body=st.binary(max_size=20), admin=st.booleans())
+def test_headers_and_urls_at_random_where_tokens_are_asked_for(
+    guarded: tuple[httpx.Client, str], method: str, path: str, headers: dict[str, bytes], body: bytes, admin: bool
+) -> None:
+    http, token = guarded
+    token_header = {"Authorization": f"Bearer {token}".encode()} if admin else {}
+    answer = http.request(method, path, headers={**TUS, **headers, **token_header}, content=body)
+    assert answer.status_code < 500
+    assert in_words(answer)
+    assert admin or answer.status_code >= 400 or access_of(path.partition("?")[0]) == "open"
