@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from device_runtime.errors import WeightsError
-from device_runtime.files import atomic_file
+from device_runtime.files import WRITEBACK_BYTES, atomic_file, begin_writeback
 
 # The largest header of ours is about 4 KB; 1 MiB leaves room for models of a thousand tensors.
 HEADER_CAP_BYTES = 1 << 20
@@ -248,6 +248,7 @@ class TensorWriter:
         specs = list(specs)
         self._file = file
         self._hashing = ThreadPoolExecutor(1)  # its thread starts with the first piece, and ends with this object
+        self._begun = 0  # bytes on their way to the disk
         self._digest = hashlib.sha256()
         self._expected = sum(spec.nbytes for spec in specs)
         self._written = 0
@@ -265,6 +266,10 @@ class TensorWriter:
     def _put(self, data: bytes | memoryview) -> None:
         hashed = self._hashing.submit(self._digest.update, data)
         self._file.write(data)
+        if self._file.tell() - self._begun >= WRITEBACK_BYTES:
+            self._file.flush()
+            begin_writeback(self._file.fileno(), self._begun, self._file.tell())
+            self._begun = self._file.tell()
         hashed.result()
 
     def finish(self) -> WrittenFile:

@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from device_runtime.files import storage_errors
+from device_runtime.files import WRITEBACK_BYTES, begin_writeback, storage_errors
 from server_agg.refusals import RequestError, UploadBrokenError
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
@@ -33,6 +33,7 @@ class Receiving:
 
     def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float):
         self.nbytes = 0
+        self._begun = 0  # bytes of the file on their way to the disk
         self._request = request
         self._digests = digests
         self._idle_seconds = idle_seconds
@@ -49,7 +50,7 @@ class Receiving:
         interrupted, 413 for more bytes than expected), UploadBrokenError (the phone went away), StorageError.
         """
         with storage_errors(path), path.open("r+b" if path.exists() else "xb", buffering=0) as file:
-            file.seek(offset)
+            self._begun = file.seek(offset)
             await self._watched(asyncio.ensure_future(self._receive(file, limit)), limit)
 
     async def _watched(self, receiving: "asyncio.Future[None]", limit: int) -> None:
@@ -95,6 +96,9 @@ class Receiving:
             digest.update(view)  # type: ignore[arg-type]  # any buffer will do
         while view:
             view = view[file.write(view) :]
+        if (stop := file.tell()) - self._begun >= WRITEBACK_BYTES:
+            begin_writeback(file.fileno(), self._begun, stop)
+            self._begun = stop
 
     def _give_up(self, limit: int) -> None:
         if self._interrupted.is_set():
