@@ -64,7 +64,7 @@ weights_option = click.option(
     type=click.IntRange(0, MAX_COUNT),
     default=BackendOptions.seed,
     show_default=True,
-    help="Of the rehearsal draw.",
+    help="Of the rehearsal draw and of codecs that round at random: its own for each phone.",
 )
 @click.option("--out", type=PATH, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
