@@ -38,6 +38,7 @@ class Receiving:
         self._digests = digests
         self._idle_seconds = idle_seconds
         self._interrupted = asyncio.Event()
+        self._coming = True  # else what has come is being written, which cannot be given up
 
     def interrupt(self) -> None:
         """Make `into` end with a RequestError (409), what has arrived written."""
@@ -55,20 +56,23 @@ class Receiving:
 
     async def _watched(self, receiving: "asyncio.Future[None]", limit: int) -> None:
         """Wait for `receiving`; give it up when interrupted, or when nothing came for the idle time."""
-        interrupted = asyncio.ensure_future(self._interrupted.wait())
+        interrupted, refusal = asyncio.ensure_future(self._interrupted.wait()), None
         try:
-            while not receiving.done():
+            while self._coming and not receiving.done() and refusal is None:
                 so_far = self.nbytes
                 await asyncio.wait(
                     (receiving, interrupted), timeout=self._idle_seconds, return_when=asyncio.FIRST_COMPLETED
                 )
-                if not receiving.done() and (interrupted.done() or self.nbytes == so_far):
-                    self._give_up(limit)
-            receiving.result()
+                if interrupted.done() or self.nbytes == so_far:
+                    refusal = self._refusal(limit)
         finally:
             interrupted.cancel()
-            receiving.cancel()
-            await asyncio.gather(receiving, return_exceptions=True)  # what it had gathered is written then
+            given_up = self._coming and receiving.cancel()
+            await asyncio.wait((receiving,))  # what it had gathered is written then
+        if not given_up or not receiving.cancelled():
+            receiving.result()
+        if given_up and refusal is not None:
+            raise refusal
 
     async def _receive(self, file: BinaryIO, limit: int) -> None:
         gathered, storing = bytearray(), _nothing()
@@ -87,6 +91,7 @@ class Receiving:
         except ClientDisconnect as error:
             raise UploadBrokenError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
         finally:
+            self._coming = False
             await storing
             await run_in_threadpool(self._store, file, gathered)
 
@@ -100,10 +105,10 @@ class Receiving:
             begin_writeback(file.fileno(), self._begun, stop)
             self._begun = stop
 
-    def _give_up(self, limit: int) -> None:
+    def _refusal(self, limit: int) -> RequestError:
         if self._interrupted.is_set():
-            raise RequestError(409, "another request goes on with this upload; ask for its offset")
-        raise RequestError(408, f"nothing came for {self._idle_seconds:g} s, {self.nbytes} of {limit} bytes in")
+            return RequestError(409, "another request goes on with this upload; ask for its offset")
+        return RequestError(408, f"nothing came for {self._idle_seconds:g} s, {self.nbytes} of {limit} bytes in")
 
 
 def _nothing() -> "asyncio.Future[None]":

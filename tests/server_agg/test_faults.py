@@ -71,9 +71,12 @@ def half_sent(server: RunningServer, phone: TusPhone, nbytes: int) -> Iterator[s
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head.encode())
         connection.sendall(phone.data[:nbytes])
-        upload = server.keeper.folder.upload(phone.path.rpartition("/")[2])
-        eventually(upload.exists)
+        eventually(arriving(server, phone).exists)
         yield connection
+
+
+def arriving(server: RunningServer, phone: TusPhone) -> Path:
+    return server.keeper.folder.upload(phone.path.rpartition("/")[2])
 
 
 def answer_on(connection: socket.socket) -> bytes:
@@ -227,7 +230,34 @@ def test_what_a_slow_phone_sent_is_soon_on_disk(
     phone = phone_with(http, "phone1", workshop.update(1))
     phone.announce()
     with half_sent(server, phone, 100):
-        eventually(lambda: phone.offset() == 100)
+        eventually(lambda: arriving(server, phone).stat().st_size == 100)
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "a newer request"])
+def test_a_slow_disk_is_not_the_phone_s_fault(
+    meanwhile: str, start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All has come and is still being written when the idle time is over, or the phone asks anew."""
+    store, writing = Receiving._store, threading.Event()
+
+    def slowly(receiving: Receiving, file: Any, data: bytearray) -> None:
+        writing.set()
+        time.sleep(0.5)
+        store(receiving, file, data)
+
+    monkeypatch.setattr(Receiving, "_store", slowly)
+    with start_server(idle_seconds=0.2) as server, talking(server) as http, ThreadPoolExecutor(1) as pool:
+        phone = phone_with(http, "phone1", workshop.update(1))
+        phone.announce(Upload_Metadata="")
+        sending = pool.submit(phone.patch, 0, phone.data)
+        assert writing.wait(10)
+        if meanwhile == "a newer request":
+            assert phone.offset() == len(phone.data)
+        assert sending.result(10).status_code == 204
+        assert phone.outcome().json()["state"] == "accepted"
+        assert states(server) == [("phone1", "accepted")]
+        sha256 = hashlib.sha256(phone.data).hexdigest()
+        assert server.keeper.folder.update(sha256).read_bytes() == phone.data
 
 
 def test_a_hundred_uploads_at_once(start_server: StartServer, workshop: Workshop) -> None:
@@ -547,7 +577,7 @@ def test_stopping_cuts_uploads_off_and_loses_nothing(
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()
         stack.enter_context(half_sent(server, phone, 1234))
-        eventually(lambda: phone.offset() == 1234)
+        eventually(lambda: arriving(server, phone).stat().st_size == 1234)
     with start_server() as server, talking(server) as http:
         phone.http = http
         assert phone.offset() == 1234
