@@ -41,7 +41,7 @@ class Tab:
     def open(self, url: str) -> None:
         """Go to a page and wait until it is loaded."""
         self.ask("Page.navigate", url=url)
-        self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.until(f"document.readyState === 'complete' && location.href.startsWith('{url}')")
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression comes to in the page."""
