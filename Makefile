@@ -57,6 +57,7 @@ native: $(READY)
 bench: $(READY)
 	$(VENV)/bin/phonograd bench epoch
 	$(VENV)/bin/phonograd bench aggregate
+	$(VENV)/bin/phonograd bench ingest
 
 # Each kernel by itself, on THREADS threads; SAVE=FILE keeps the result for the page.
 THREADS ?= 2
@@ -64,12 +65,15 @@ bench-kernels: $(READY)
 	OPENBLAS_NUM_THREADS=$(THREADS) $(VENV)/bin/pytest bench/kernels -o addopts="-q --import-mode=importlib" \
 		-o python_files="bench_*.py" -o python_functions="bench_*" $(if $(SAVE),--save $(SAVE))
 
-# Measures everything anew, and makes bench/RESULTS.md of it; some 20 minutes on a quiet machine.
+# Measures everything anew, and makes bench/RESULTS.md of it; some 25 minutes on a quiet machine. Left as they are:
+# peers with environments of their own (--executorch-python, --flower-python), and `bench upload`, which needs texts.
 results: $(READY)
 	$(VENV)/bin/phonograd bench epoch --all-variants --steps 20 --save bench/results/epoch.json
 	$(VENV)/bin/phonograd bench parity --save bench/results/parity.json
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json
+	$(VENV)/bin/phonograd bench aggregate --save bench/results/aggregate.json
+	$(VENV)/bin/phonograd bench ingest --save bench/results/ingest.json
 	$(VENV)/bin/phonograd bench results
 
 format: $(READY)
