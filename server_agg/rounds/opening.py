@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from device_runtime.errors import ArtifactsError, StorageError, WeightsError
 from device_runtime.manifest import WEIGHTS, Artifacts
 from device_runtime.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
+from server_agg.privacy.accountant import require_accounting
 from server_agg.privacy.noise import KEY_BYTES
 from server_agg.refusals import UnknownRoundError
 from server_agg.rounds import drawing
@@ -24,8 +25,11 @@ log = logging.getLogger(__name__)
 def open_state(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
     """Bring folder and ledger to where a round is open.
 
-    Raises ArtifactsError if the state began with other artifacts, WeightsError for a damaged model, StorageError.
+    Raises ArtifactsError if the state began with other artifacts, WeightsError for a damaged model, StorageError,
+    MissingExtraError for a private strategy without dp-accounting.
     """
+    if settings.strategy.private:
+        require_accounting()
     with ledger.reading() as session:
         new = queries.open_round(session) is None
     if new:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -76,7 +77,23 @@ def test_a_server_machine_needs_no_more(installed: Path, workplace: Workplace, s
     receipt = json.loads(succeed(phonograd, "upload", update, "--server", server, "--phone", "p1", "--json"))
     assert receipt["round_closed"]
     report = json.loads(succeed(phonograd, "rounds", "--server", server, "--json"))
-    assert report["rounds"][0]["accepted_bytes"] == update.stat().st_size
+    assert report["rounds"][0]["useful_bytes"] == update.stat().st_size
+    for page, text in (
+        ("/", "Round 2"),
+        ("/static/dashboard.css", "{"),
+        ("/metrics", "phonograd_"),
+        ("/healthz", "ok"),
+    ):
+        with urllib.request.urlopen(server + page) as answer:
+            assert text in answer.read().decode(), page
+
+
+def test_a_private_strategy_says_what_is_missing(installed: Path, workplace: Workplace, tmp_path: Path) -> None:
+    options = ("--strategy", "dp-fedavg", "--deadline-seconds", "60", "--port", "0")
+    line = [installed / "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s", *options]
+    served = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    assert served.returncode == 10
+    assert "pip install 'phonograd[dp]'" in served.stderr
 
 
 def test_the_wheel_carries_types_and_the_format(installed: Path) -> None:

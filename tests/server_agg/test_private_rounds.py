@@ -1,6 +1,7 @@
 """Rounds of a private strategy, from the draw to the end of the budget."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from device_runtime.errors import MissingExtraError
 from device_runtime.tensor_file import load_tensors
 from server_agg.privacy.accountant import PrivateRounds, spent
 from server_agg.refusals import NotSelectedError
@@ -188,6 +190,14 @@ def test_a_revoked_phone_is_not_drawn(workshop: Workshop, tmp_path: Path) -> Non
         clock.now += 101
         keeper.tick()
         assert drawn(keeper) == set(PHONES) - {"phone3"}
+
+
+def test_a_private_server_does_not_start_without_an_accountant(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[dp\]'"):
+        RoundKeeper(workshop.artifacts, tmp_path / "state", settings_with(**PRIVATE))
 
 
 def test_a_private_strategy_needs_a_deadline(workshop: Workshop) -> None:
