@@ -45,7 +45,7 @@ def rounds(
             lambda server: ask(server, "GET", f"/v1/report/rounds/{number}")["phones"],
             lambda folder: read_phones(folder, number),
         )
-        console.result(phones, (f"Round {number}", phones))
+        console.result(phones, (f"Round {number}", [_phone_row(phone) for phone in phones]))
         return
     report = _either(connection, state, ask_server, read_report)
     if as_csv:
@@ -119,6 +119,22 @@ def _either(
 
 def _rows(title: str, document: dict[str, Any]) -> list[dict[str, object]]:
     return [{title: key, "value": value} for key, value in document.items() if key != "codecs"]
+
+
+def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
+    return {
+        "phone": phone["phone"] or "not named",
+        "state": phone["state"],
+        "codec": phone["codec"],
+        "useful": phone["useful_bytes"],
+        "retried": phone["retried_bytes"],
+        "refused": phone["rejected_bytes"] + phone["late_bytes"],
+        "all up": phone["up_body_bytes"] + phone["up_header_bytes"],
+        "all down": phone["down_body_bytes"] + phone["down_header_bytes"],
+        "requests": phone["requests"],
+        "setups": phone["setups"],
+        "reason": phone["reason"],
+    }
 
 
 def _model_row(model: dict[str, Any]) -> dict[str, object]:
