@@ -516,6 +516,16 @@ def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Wo
         assert receipt.accepted == 1
 
 
+def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:
+    """A request that found the upload open a moment before it ended makes its file anew."""
+    with opened(workshop, tmp_path / "state") as keeper:
+        upload = keeper.announce(Announcement("phone1", 1000))
+        keeper.uploads.give_up(upload.id, "terminated", "the phone gave it up", 410)
+        keeper.folder.upload(upload.id).write_bytes(bytes(100))
+        keeper.uploads.received(upload.id, 100)
+        assert list(keeper.folder.uploads.iterdir()) == []
+
+
 def test_memory_of_uploads_is_bounded(
     server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
