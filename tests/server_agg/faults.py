@@ -1,0 +1,56 @@
+"""What tests of faults have in common: phones that break off, and the ledger looked at."""
+
+import contextlib
+import socket
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from device_runtime.resumable_upload import Patience
+from tests.server_agg.test_app import eventually
+from tests.server_agg.tus_phone import BODY, TusPhone
+from tests.server_agg.workshop import RunningServer
+
+QUICK = Patience(attempts=500, first_wait_seconds=0.001, longest_wait_seconds=0.01)
+KINDS = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
+
+
+@contextlib.contextmanager
+def talking(server: RunningServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
+        yield client
+
+
+def adds_up(entry: dict[str, Any]) -> bool:
+    return sum(entry[kind] for kind in KINDS) == entry["up_body_bytes"]
+
+
+def states(server: RunningServer) -> list[tuple[str, str]]:
+    with contextlib.closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger:
+        return sorted(ledger.execute("SELECT phone, state FROM updates").fetchall())
+
+
+@contextlib.contextmanager
+def half_sent(server: RunningServer, phone: TusPhone, nbytes: int) -> Iterator[socket.socket]:
+    """A connection on which a PATCH of all of `phone`'s data has come as far as `nbytes`, on disk."""
+    head = (
+        f"PATCH {phone.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
+        f"Content-Type: {BODY}\r\nContent-Length: {len(phone.data)}\r\nPhonograd-Phone: {phone.name}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head.encode())
+        connection.sendall(phone.data[:nbytes])
+        eventually(arriving(server, phone).exists)
+        yield connection
+
+
+def arriving(server: RunningServer, phone: TusPhone) -> Path:
+    return server.keeper.folder.upload(phone.path.rpartition("/")[2])
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    connection.settimeout(20)
+    return connection.recv(1 << 16)

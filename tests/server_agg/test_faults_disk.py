@@ -1,0 +1,175 @@
+"""Disks that refuse: 507, nothing lost, and it goes on once they do not."""
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy.engine.default import DefaultDialect
+
+from device_runtime.errors import ServerRefusedError, StorageError
+from device_runtime.files import sha256_of_file
+from device_runtime.server_client import upload_update
+from device_runtime.tensor_file import load_tensors
+from server_agg.http.receiving import Receiving
+from server_agg.rounds.uploads import Announcement
+from server_agg.storage.state_folder import StateFolder
+from tests.server_agg.faults import QUICK, talking
+from tests.server_agg.test_app import StartServer, check_problem
+from tests.server_agg.test_report import settled
+from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.tus_phone import incoming, phone_with
+from tests.server_agg.workshop import RunningServer, Workshop, settings_with
+
+
+class FailingDisk:
+    """From its `armed` on, refuses at the step of that number: once, or from there on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch):
+        self._steps = 0
+        self._at: int | None = None
+        self._lasting = False
+        self.refused = 0
+        for owner, name in (
+            ("os", "fsync"), ("os", "link"), ("os", "replace"), ("os", "ftruncate"),
+        ):  # fmt: skip
+            self._around(patch, __import__(owner), name, OSError(28, "No space left on device"))
+        full = sqlite3.OperationalError("database or disk is full")
+        self._around(patch, DefaultDialect, "do_commit", full)
+        store = Receiving._store
+
+        def store_half(receiving: Receiving, file: Any, data: bytearray) -> None:
+            if self._refuses():
+                store(receiving, file, data[: len(data) // 2])
+                raise OSError(28, "No space left on device")
+            store(receiving, file, data)
+
+        patch.setattr(Receiving, "_store", store_half)
+
+    def _around(self, patch: pytest.MonkeyPatch, owner: Any, name: str, error: Exception) -> None:
+        function = getattr(owner, name)
+
+        def refusing(*arguments: Any, **named: Any) -> Any:
+            if self._refuses():
+                raise error
+            return function(*arguments, **named)
+
+        patch.setattr(owner, name, refusing)
+
+    def _refuses(self) -> bool:
+        if self._at is None or threading.current_thread().name == "rounds":
+            return False
+        self._steps += 1
+        refuses = self._steps >= self._at if self._lasting else self._steps == self._at
+        self.refused += refuses
+        return refuses
+
+    def arm(self, at: int, lasting: bool) -> None:
+        self._steps, self._at, self._lasting, self.refused = 0, at, lasting, 0
+
+    def disarm(self) -> None:
+        self._at = None
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_disk_that_is_full_at_any_step(
+    lasting: bool, start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """507 and nothing lost at every step of an upload and a round's end; once there is space the same phone goes on."""
+    with start_server(clients_per_round=1) as server:
+        disk = FailingDisk(monkeypatch)
+        for at in range(1, 100):
+            number = server.keeper.current.round
+            base = server.keeper.folder.model(server.keeper.current.base_sha256)
+            with talking(server) as http:
+                phone = phone_with(http, "phone1", workshop.update(1, number, base=base))
+                disk.arm(at, lasting)
+                answer = phone.send(4000)
+                disk.disarm()
+                assert answer.status_code in (201, 204, 507), answer.text
+                if answer.status_code == 507:
+                    check_problem(answer, 507, "its disk refuses; send again later")
+                # There is space again.
+                receipt = phone.finish()
+            assert (receipt["round"], receipt["accepted"]) == (number, 1)
+            server.keeper.tick()
+            assert server.keeper.current.round == number + 1
+            found = load_tensors(server.keeper.folder.model(server.keeper.current.base_sha256))
+            for name, trained in workshop.trained(1, base=base).items():
+                assert np.allclose(found[name], trained, rtol=0, atol=1e-6)
+            if not disk.refused:
+                break
+        assert at > 10
+        assert incoming(server) == []
+        assert [entry["accepted"] for entry in settled(server)["rounds"]] == [1] * at + [0]
+
+
+def test_a_round_s_end_is_finished_before_the_next_is_touched(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended in the ledger, the disk refuses what follows: the next round must not take the ended one's place."""
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as keeper:
+        with monkeypatch.context() as patch:
+            patch.setattr(StateFolder, "keep_updates", refuse)
+            receipt = send(keeper, workshop.update(1), "a")
+            assert receipt.round_closed
+            with pytest.raises(StorageError):
+                send(keeper, workshop.update(2), "b")
+        keeper.tick()
+        assert (keeper.current.round, keeper.current.accepted) == (2, 0)
+        assert keeper.current.base_sha256 == receipt.model_sha256
+
+
+def refuse(*_: object) -> None:
+    raise StorageError("updates: cannot write: Input/output error")
+
+
+def test_our_client_goes_on_once_the_disk_has_space(
+    server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = workshop.update(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(server.keeper.folder, "link_in", refuse)
+        for _ in range(2):
+            with pytest.raises(ServerRefusedError, match=r"refused \(507 "):
+                upload_update(server.url, update, "phone1", patience=QUICK)
+    assert upload_update(server.url, update, "phone1", patience=QUICK).accepted == 1
+    (entry,) = settled(server)["rounds"]
+    assert (entry["useful_bytes"], entry["retried_bytes"]) == (update.stat().st_size, 0)
+
+
+def test_another_process_may_hold_the_ledger(
+    start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server_agg.storage.ledger.BUSY_SECONDS", 0.5)
+    with start_server() as server, talking(server) as http:
+        phone = phone_with(http, "phone1", workshop.update(1))
+        phone.announce()
+        with contextlib.closing(sqlite3.connect(server.state / "ledger.sqlite", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            check_problem(phone.patch(0, phone.data), 507, "send again later")
+            assert http.get("/v1/round").json()["accepted"] == 0
+            other.execute("ROLLBACK")
+        assert phone.patch(len(phone.data), b"").status_code == 204
+        assert phone.outcome().json()["state"] == "accepted"
+
+
+def test_too_many_open_files_is_not_the_phone_s_fault(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(workshop, tmp_path / "state") as keeper:
+        update = workshop.update(1)
+        upload = keeper.announce(Announcement("phone1", update.stat().st_size))
+        keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
+        with monkeypatch.context() as patch:
+            patch.setattr("device_runtime.tensor_file.os.open", no_descriptor)
+            with pytest.raises(StorageError, match="Too many open files"):
+                keeper.settle(upload.id, sha256_of_file(update), 0)
+        assert keeper.settle(upload.id, sha256_of_file(update), 0).accepted == 1
+
+
+def no_descriptor(*_: object) -> int:
+    raise OSError(24, "Too many open files")

@@ -1,0 +1,165 @@
+"""Rounds that end early, late or not at all: over-selection, deadlines, late updates, rollback."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_runtime.server_client import upload_update
+from device_runtime.tensor_file import load_tensors
+from server_agg.rounds.keeper import RoundKeeper
+from tests.server_agg.faults import talking
+from tests.server_agg.test_app import StartServer, check_problem, post
+from tests.server_agg.test_report import settled
+from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.tus_phone import phone_with
+from tests.server_agg.workshop import Workshop, settings_with
+
+
+class Clock:
+    """Seconds since 1970 that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_more_phones_than_needed_and_no_more_than_that(start_server: StartServer, workshop: Workshop) -> None:
+    with start_server(clients_per_round=1, max_clients=2, retry_seconds=7.0) as server, talking(server) as http:
+        phones = [phone_with(http, f"phone{number}", workshop.update(number)) for number in range(3)]
+        assert [phone.announce().status_code for phone in phones] == [201, 201, 409]
+        refused = phones[2].announce()
+        check_problem(refused, 409, "round 1: 2 phones take part, the most that may; ask again in the next round")
+        assert refused.headers["Retry-After"] == "7"
+        check_problem(post(http, workshop.update(2), "phone2"), 409, "the most that may")
+        current = http.get("/v1/round", headers={"Phonograd-Phone": "phone2"})
+        assert (current.json()["participate"], current.headers["Retry-After"]) == (False, "7")
+        # One that gives up leaves its place to another.
+        phones[1].delete()
+        assert phones[2].announce().status_code == 201
+        assert phones[0].patch(0, phones[0].data).status_code == 204
+        check_problem(phones[2].patch(0, phones[2].data), 409, "the update is of round 1, which is over")
+        assert phones[2].outcome().json()["state"] == "late"
+        report = settled(server)
+    assert (report["rounds"][0]["accepted"], report["rounds"][0]["late"]) == (1, 1)
+
+
+def test_a_deadline_closes_a_round_that_has_enough(workshop: Workshop, tmp_path: Path, clock: Clock) -> None:
+    settings = settings_with(clients_per_round=3, min_clients=2, deadline_seconds=60.0)
+    keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings, clock)
+    try:
+        assert keeper.current.closes_at == pytest.approx(clock.now + 60)
+        send(keeper, workshop.update(1), "a")
+        clock.now += 61
+        keeper.tick()
+        assert keeper.current.round == 1  # one phone is not enough: it waits for another
+        receipt = send(keeper, workshop.update(2), "b")
+        assert (receipt.round_closed, keeper.current.round) == (True, 2)
+        clock.now += 61
+        keeper.tick()
+        assert keeper.current.round == 2
+        base = keeper.folder.model(keeper.current.base_sha256)
+        for seed in (3, 4):
+            send(keeper, workshop.update(seed, 2, base=base), f"p{seed}")
+        assert keeper.current.round == 3
+    finally:
+        keeper.close()
+
+
+def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
+    start_server: StartServer, workshop: Workshop
+) -> None:
+    with start_server(clients_per_round=1, late="next") as server, talking(server) as http:
+        late = phone_with(http, "late", workshop.update(2))
+        late.announce()
+        late.patch(0, late.data[:1000])
+        assert post(http, workshop.update(1), "phone1").json()["round_closed"]
+        second = load_tensors(server.keeper.folder.model(server.keeper.current.base_sha256))
+        assert late.patch(1000, late.data[1000:]).status_code == 204
+        assert late.outcome().json()["receipt"]["round"] == 2
+        found = load_tensors(server.keeper.folder.model(server.keeper.current.base_sha256))
+        report = settled(server)
+    base, trained = load_tensors(workshop.base_path), workshop.trained(2)
+    for name, weights in found.items():
+        learned = trained[name].astype(np.float64) - base[name]
+        assert np.allclose(weights, second[name] + learned, rtol=0, atol=1e-6)
+        assert not np.allclose(weights, trained[name], rtol=0, atol=1e-4)
+    assert [entry["late_folded"] for entry in report["rounds"]] == [0, 1, 0]
+
+
+def test_a_late_update_of_a_model_that_is_gone(workshop: Workshop, tmp_path: Path) -> None:
+    settings = settings_with(clients_per_round=1, late="next", models_kept=1)
+    with opened(workshop, tmp_path / "state", settings) as keeper:
+        send(keeper, workshop.update(1), "a")
+        with pytest.raises(Exception, match="is of round 1, whose model is not kept any more") as caught:
+            send(keeper, workshop.update(2), "b")
+        assert type(caught.value).__name__ == "LateUpdateError"
+
+
+def test_the_model_of_a_late_update_is_kept_as_long_as_it_is_needed(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state, settings_with(clients_per_round=1, late="next")) as keeper:
+        send(keeper, workshop.update(1), "a")
+    models = []
+    for kept in (None, 1):
+        settings = settings_with(clients_per_round=2, late="next", models_kept=kept)
+        with opened(workshop, state, settings) as keeper:
+            if kept is None:
+                send(keeper, workshop.update(2), "b")
+            else:
+                base = keeper.folder.model(keeper.current.base_sha256)
+                models.append(send(keeper, workshop.update(3, 2, base=base), "c").model_sha256)
+    assert models[0] is not None
+
+
+# Rollback
+
+
+def test_going_back_to_an_earlier_model(start_server: StartServer, workshop: Workshop) -> None:
+    with start_server(clients_per_round=1) as server, talking(server) as http:
+        first = post(http, workshop.update(1), "a").json()["model_sha256"]
+        base = server.keeper.folder.model(first)
+        second = post(http, workshop.update(2, 2, base=base), "a").json()["model_sha256"]
+        open_base = server.keeper.folder.model(second)
+        started = phone_with(http, "b", workshop.update(3, 3, base=open_base))
+        of_first = phone_with(http, "c", workshop.update(4, 2, base=base))
+        started.announce()
+        started.patch(0, started.data[:100])
+
+        check_problem(http.post("/v1/rollback?round=3"), 404, "round 3: a closed round")
+        check_problem(http.post("/v1/rollback?round=999999999"), 404, "a closed round")
+        opened_ = http.post("/v1/rollback?round=1").json()
+        assert (opened_["round"], opened_["base_sha256"], opened_["accepted"]) == (4, first, 0)
+
+        # What was trained from the model that is given up is late; what was trained from this one counts.
+        check_problem(started.patch(100, started.data[100:]), 409, "which is over; round 4 is open")
+        assert of_first.send().status_code == 204
+        report, lineage = settled(server), http.get("/v1/models").json()["models"]
+    assert [entry["rolled_back"] for entry in report["rounds"]] == [False, True, True, False, False]
+    assert [entry["ending"] for entry in report["rounds"]] == ["full", "full", "rollback", "full", None]
+    parents = {model["sha256"]: model["parent_sha256"] for model in lineage}
+    newest = report["rounds"][3]["model_sha256"]
+    assert (parents[newest], parents[second], parents[first]) == (first, first, workshop.base_sha256)
+    with start_server(clients_per_round=1) as server:
+        assert (server.keeper.current.round, server.keeper.current.base_sha256) == (5, newest)
+
+
+def test_what_a_rollback_discards_may_be_sent_again(start_server: StartServer, workshop: Workshop) -> None:
+    with start_server() as server, talking(server) as http:
+        phone = phone_with(http, "phone1", workshop.update(1))
+        phone.send()
+        http.post("/v1/rollback?round=0")
+        assert server.keeper.current.accepted == 0
+        assert phone.head().status_code == 410
+        assert phone.outcome().json()["state"] == "discarded"
+        assert phone.send().status_code == 204
+        assert server.keeper.current.accepted == 1
+        assert upload_update(server.url, workshop.update(2), "phone2").round_closed

@@ -1,0 +1,170 @@
+"""Uploads that end while they come, and what restarts make of them."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from device_runtime.files import sha256_of_file
+from device_runtime.server_client import upload_update
+from server_agg.http import uploads as upload_routes
+from server_agg.rounds.uploads import Announcement
+from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking
+from tests.server_agg.test_app import StartServer, eventually
+from tests.server_agg.test_report import settled
+from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.tus_phone import TusPhone, incoming, phone_with
+from tests.server_agg.workshop import RunningServer, Workshop
+
+
+@pytest.fixture
+def http(server: RunningServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize("ending", ["expired", "replaced", "terminated"])
+def test_an_upload_that_ends_while_its_bytes_come_is_gone(
+    ending: str, server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone = phone_with(http, "phone1", workshop.update(1))
+    phone.announce()
+    with half_sent(server, phone, 2000) as connection:
+        if ending == "expired":
+            monkeypatch.setattr(server.keeper.ledger, "clock", lambda: time.time() + 10 * 86400)
+            server.keeper.tick()
+        elif ending == "replaced":
+            other = TusPhone(http, "phone1", workshop.update(1, tokens=7).read_bytes())
+            assert other.announce().status_code == 201
+        else:
+            assert phone.delete().status_code == 204
+        with contextlib.suppress(OSError):
+            connection.sendall(phone.data[2000:])
+        assert answer_on(connection).startswith((b"HTTP/1.1 410 ", b"HTTP/1.1 409 "))
+    assert phone.head().status_code == 410
+    path = phone.path.rpartition("/")[2]
+    eventually(lambda: path not in incoming(server))
+    assert server.keeper.current.accepted == 0
+    assert server.keeper.uploads.find(path).state == {"replaced": "terminated"}.get(ending, ending)  # type: ignore[union-attr]
+
+
+def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state") as keeper:
+        update = workshop.update(1)
+        upload = keeper.announce(Announcement("phone1", update.stat().st_size))
+        keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
+        link_in = keeper.folder.link_in
+
+        def expires_meanwhile(source: Path, target: Path) -> None:
+            link_in(source, target)
+            keeper.uploads.give_up(upload.id, "expired", "too slow", 410)
+
+        keeper.folder.link_in = expires_meanwhile  # type: ignore[method-assign]
+        with pytest.raises(Exception, match="the upload is expired: too slow; announce it anew"):
+            keeper.settle(upload.id, sha256_of_file(update), 7)
+        keeper.folder.link_in = link_in  # type: ignore[method-assign]
+        assert keeper.current.accepted == 0
+        receipt = send(keeper, update, "phone1")
+        assert receipt.accepted == 1
+
+
+def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:
+    """A request that found the upload open a moment before it ended makes its file anew."""
+    with opened(workshop, tmp_path / "state") as keeper:
+        upload = keeper.announce(Announcement("phone1", 1000))
+        keeper.uploads.give_up(upload.id, "terminated", "the phone gave it up", 410)
+        keeper.folder.upload(upload.id).write_bytes(bytes(100))
+        keeper.uploads.received(upload.id, 100)
+        assert list(keeper.folder.uploads.iterdir()) == []
+
+
+def test_memory_of_uploads_is_bounded(
+    server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_routes, "MAX_REMEMBERED", 3)
+    tables: list[dict[str, Any]] = []
+    remember = upload_routes.UploadRoutes._forget
+
+    def spying(self: Any) -> None:
+        remember(self)
+        tables.append(self._live)
+
+    monkeypatch.setattr(upload_routes.UploadRoutes, "_forget", spying)
+    phones = [phone_with(http, f"phone{number}", workshop.update(number)) for number in range(8)]
+    for offset in (0, 1000):
+        for phone in phones:
+            if offset == 0:
+                phone.announce()
+            assert phone.patch(offset, phone.data[offset : offset + 1000]).status_code == 204
+            assert len(tables[-1]) <= 3
+    # What was forgotten is hashed again.
+    assert phones[0].patch(2000, phones[0].data[2000:]).status_code == 204
+    assert phones[0].outcome().json()["state"] == "accepted"
+
+
+def test_an_answer_that_is_lost_while_the_update_is_decided_on(
+    server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The phone comes back while the server is still reading the update: it waits, and gets its receipt."""
+    going_on, at_it = threading.Event(), threading.Event()
+    link_in = server.keeper.folder.link_in
+
+    def slowly(source: Path, target: Path) -> None:
+        at_it.set()
+        assert going_on.wait(20)
+        link_in(source, target)
+
+    monkeypatch.setattr(server.keeper.folder, "link_in", slowly)
+    with talking(server) as http:
+        phone = phone_with(http, "phone1", workshop.update(1))
+        phone.announce()
+        with half_sent(server, phone, len(phone.data)):
+            assert at_it.wait(20)
+        with ThreadPoolExecutor(1) as pool:
+            coming_back = pool.submit(upload_update, server.url, workshop.update(1), "phone1", None, QUICK)
+            time.sleep(0.2)
+            going_on.set()
+            assert coming_back.result(20).accepted == 1
+    assert states(server) == [("phone1", "accepted")]
+    (entry,) = settled(server)["rounds"]
+    assert (entry["useful_bytes"], entry["retried_bytes"]) == (len(phone.data), 0)
+
+
+def test_stopping_cuts_uploads_off_and_loses_nothing(
+    start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server_agg.server.STOP_SECONDS", 0)
+    monkeypatch.setattr("server_agg.http.receiving.WRITE_SECONDS", 0.0)
+    with contextlib.ExitStack() as stack, start_server() as server, talking(server) as http:
+        phone = phone_with(http, "phone1", workshop.update(1))
+        phone.announce()
+        stack.enter_context(half_sent(server, phone, 1234))
+        eventually(lambda: arriving(server, phone).stat().st_size == 1234)
+    with start_server() as server, talking(server) as http:
+        phone.http = http
+        assert phone.offset() == 1234
+        assert phone.patch(1234, phone.data[1234:]).status_code == 204
+        assert phone.outcome().json()["state"] == "accepted"
+
+
+def test_what_changed_on_its_way_does_not_count_after_a_restart_either(workshop: Workshop, tmp_path: Path) -> None:
+    state, update = tmp_path / "state", workshop.update(1)
+    data = bytearray(update.read_bytes())
+    data[-2] ^= 1  # still an update, of other weights
+    with opened(workshop, state) as keeper:
+        announced = Announcement("phone1", len(data), sha256=sha256_of_file(update))
+        upload = keeper.announce(announced)
+        keeper.folder.upload(upload.id).write_bytes(data)
+    with opened(workshop, state) as keeper:
+        assert keeper.current.accepted == 0
+        again = keeper.announce(announced)
+        assert (again.id, again.offset) == (upload.id, 0)
+        keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
+    with opened(workshop, state) as keeper:
+        assert keeper.current.accepted == 1
