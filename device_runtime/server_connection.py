@@ -71,7 +71,8 @@ def talking_to(server: Server) -> Iterator[httpx.Client]:
             base_url=url,
             timeout=TIMEOUT,
             headers={"Authorization": f"Bearer {connection.token}"} if connection.token else None,
-            verify=_trust(connection.ca_cert),
+            # Reading the system's authorities takes a moment, which http has no use for.
+            verify=url.scheme == "https" and _trust(connection.ca_cert),
             # A proxy named in the environment can't reach this machine's loopback.
             trust_env=not is_loopback(url.host),
         ) as client:

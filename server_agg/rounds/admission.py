@@ -76,7 +76,8 @@ def check_base(session: Session, standing: Standing, base_sha256: str, number: i
         )
     if base_sha256 == standing.base_sha256:
         return None
-    if standing.rules.late == "drop" or standing.samples:
+    rolled_back = its_rounds[-1].rolled_back_at is not None  # what was learned from its model is not wanted either
+    if standing.rules.late == "drop" or standing.samples or rolled_back:
         raise LateUpdateError(
             f"the update is of round {its_rounds[-1].number}, which is over; round {standing.number} is open: "
             "fetch its model and train again",

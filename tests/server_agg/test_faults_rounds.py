@@ -104,6 +104,15 @@ def test_a_late_update_of_a_model_that_is_gone(workshop: Workshop, tmp_path: Pat
         assert type(caught.value).__name__ == "LateUpdateError"
 
 
+def test_a_late_update_of_a_round_that_was_undone_is_dropped(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as keeper:
+        bad = keeper.folder.model(str(send(keeper, workshop.update(1), "a").model_sha256))
+        keeper.rollback(0)
+        with pytest.raises(Exception, match="is of round 2, which is over") as caught:
+            send(keeper, workshop.update(2, 2, base=bad), "b")
+        assert type(caught.value).__name__ == "LateUpdateError"
+
+
 def test_the_model_of_a_late_update_is_kept_as_long_as_it_is_needed(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with opened(workshop, state, settings_with(clients_per_round=1, late="next")) as keeper:
