@@ -16,7 +16,7 @@ from bench.contestants import BenchError
 from bench.environment import Environment, this_environment, version_of
 from bench.measuring import in_fresh_process, peak_rss_bytes
 from bench.passes import Passes, measure_passes
-from bench.stand_ins import write_stand_in_artifacts, write_stand_in_updates
+from bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
 from bench.uploads.bodies import Body, BodyMaker
 from bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
 from bench.uploads.sending import HOST, Parcel, post_damaged, post_update, put_file, raw, send_at_once
@@ -270,7 +270,8 @@ class _Ingest:
 
 
 def _make_material(artifacts: Path, update: Path, preset: str) -> None:
-    write_stand_in_artifacts(artifacts, preset_named(preset).model)
+    model = preset_named(preset).model
+    write_stand_in_artifacts(artifacts, model, random_weights(model, 0))
     write_stand_in_updates(artifacts / WEIGHTS, {"full-f32": update}, 0, TOKENS)
 
 

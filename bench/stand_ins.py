@@ -20,12 +20,12 @@ def random_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
     return {spec.name: random.standard_normal(spec.shape, np.float32) * 0.05 for spec in config.tensor_specs()}
 
 
-def write_stand_in_artifacts(folder: Path, config: LanguageModelConfig) -> None:
-    """A new artifacts folder as far as a server reads it: random weights, and placeholders for graphs."""
+def write_stand_in_artifacts(folder: Path, config: LanguageModelConfig, weights: Mapping[str, Array]) -> None:
+    """A new artifacts folder as far as a server reads it: these weights, and placeholders for graphs."""
     folder.mkdir()
     for name in FILES:
         (folder / name).write_bytes(name.encode())
-    save_tensors(folder / WEIGHTS, random_weights(config, 0))
+    save_tensors(folder / WEIGHTS, weights)
     Manifest(
         model=config,
         training=TrainingConfig(),

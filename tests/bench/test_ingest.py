@@ -13,7 +13,7 @@ from bench.contestants import BenchError
 from bench.ingest import IngestBench, IngestBenchConfig, bench_ingest
 from bench.passes import measure_passes
 from bench.results import render
-from bench.stand_ins import write_stand_in_artifacts, write_stand_in_updates
+from bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
 from bench.uploads.bodies import BodyMaker
 from bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
 from bench.uploads.sending import post_damaged, post_update, put_file, raw, send_at_once
@@ -30,7 +30,8 @@ SHORT = IngestBenchConfig("tiny", rounds=2, at_once=2, phones=(2, 3), pause=0.05
 @pytest.fixture(scope="module")
 def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ingest")
-    write_stand_in_artifacts(folder / "artifacts", preset_named("tiny").model)
+    tiny = preset_named("tiny").model
+    write_stand_in_artifacts(folder / "artifacts", tiny, random_weights(tiny, 0))
     write_stand_in_updates(folder / "artifacts" / WEIGHTS, {"full-f32": folder / "update"}, 0, 100)
     return folder
 

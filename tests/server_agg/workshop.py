@@ -9,19 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from bench.stand_ins import write_stand_in_artifacts
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import (
-    FILES,
     WEIGHTS,
     Artifacts,
-    FileEntry,
-    Manifest,
-    TensorEntry,
-    TrainingConfig,
     open_artifacts,
 )
 from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array, TensorFile, save_tensors
+from device_runtime.tensor_file import Array, TensorFile
 from device_runtime.update_file import UpdateInfo, write_update
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.rules import RoundRules
@@ -38,19 +34,8 @@ def random_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
 
 
 def write_artifacts(folder: Path, config: LanguageModelConfig, weights: Mapping[str, Array]) -> Artifacts:
-    """An artifacts folder as far as a server looks at it: real weights, placeholder bytes for the graphs."""
-    folder.mkdir()
-    for name in FILES:
-        (folder / name).write_bytes(name.encode())
-    save_tensors(folder / WEIGHTS, weights)
-    Manifest(
-        model=config,
-        training=TrainingConfig(),
-        states=(),
-        tensors=tuple(TensorEntry(spec.name, spec.shape, spec.dtype, "0" * 64) for spec in config.tensor_specs()),
-        files={name: FileEntry((folder / name).stat().st_size, sha256_of_file(folder / name)) for name in FILES},
-        tools={},
-    ).write(folder)
+    """An artifacts folder as far as a server looks at it."""
+    write_stand_in_artifacts(folder, config, weights)
     return open_artifacts(folder)
 
 
