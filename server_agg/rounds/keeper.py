@@ -207,14 +207,13 @@ class RoundKeeper:
             round_ = opening.expect_open_round(self.ledger, session)
             accepted = queries.accepted_updates(session, round_.number)
             models = queries.all_models(session)
-        in_hand = RoundInHand(round_, self.folder, self.ledger)
-        if self._in_hand is not None:
-            self._in_hand.close()
-        self._in_hand = in_hand
+        ended, self._in_hand = self._in_hand, RoundInHand(round_, self.folder, self.ledger)
+        self._publish()  # first: to let go of the old round's sums and files takes a moment
+        if ended is not None:
+            ended.close()
         self.folder.keep_updates({str(update.sha256) for update in accepted})
         origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
         opening.prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
-        self._publish()
         self._stands = True
 
     def _hand(self) -> RoundInHand:
