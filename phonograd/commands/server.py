@@ -47,9 +47,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
         if console.as_json:
             click.echo(json.dumps({"url": url, **dataclasses.asdict(opened)}))
             sys.stdout.flush()
-        console.say(
-            f"listening on {url}, for a browser too: round {opened.round}, model {opened.base_sha256[:12]}; Ctrl-C stops"
-        )
+        model = opened.base_sha256[:12]
+        console.say(f"listening on {url}, for a browser too: round {opened.round}, model {model}; Ctrl-C stops")
 
     try:
         run_server(keeper, settings, ready)
