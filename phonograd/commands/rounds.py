@@ -51,7 +51,10 @@ def rounds(
     if as_csv:
         click.echo(report_csv(report), nl=False)
         return
-    tables: list[tuple[str, Rows]] = [("Rounds", report_rows(report)), ("Totals", _rows("total", report["totals"]))]
+    tables: list[tuple[str, Rows]] = [
+        (_title(report), report_rows(report)),
+        ("Totals", _rows("total", report["totals"])),
+    ]
     if project is not None:
         projected = projection(report, *project)
         if projected is None:
@@ -119,6 +122,11 @@ def _either(
 
 def _rows(title: str, document: dict[str, Any]) -> list[dict[str, object]]:
     return [{title: key, "value": value} for key, value in document.items() if key != "codecs"]
+
+
+def _title(report: dict[str, Any]) -> str:
+    paper = report["paper"]
+    return f"Rounds (paper P: {paper['mib_per_phone']} MiB a phone, {paper['gib_per_round']:.2f} GiB a round of 10)"
 
 
 def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
