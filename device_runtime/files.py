@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from device_runtime.errors import StorageError
 
@@ -17,11 +17,16 @@ WRITEBACK_BYTES = 8 << 20
 
 def sha256_of_file(path: Path) -> str:
     """Hex SHA-256 of a file's bytes, read in chunks. Raises OSError as `open` does."""
+    return str(hashed_file(path).hexdigest())
+
+
+def hashed_file(path: Path) -> Any:
+    """A SHA-256 that has taken a file's bytes and can take more. Raises OSError as `open` does."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(HASH_CHUNK_BYTES):
             digest.update(chunk)
-    return digest.hexdigest()
+    return digest
 
 
 def begin_writeback(descriptor: int, start: int, stop: int) -> None:

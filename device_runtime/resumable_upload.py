@@ -10,11 +10,11 @@ from typing import Any
 from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError
 from device_runtime.files import sha256_of_file
 from device_runtime.server_connection import Server, document_of, expected_fields, refusal, talking_to
-from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE
+from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE, TUS_BODY_TYPE, TUS_VERSION
 from device_runtime.update_file import UpdateFile, UpdateInfo
 
 SEND_BYTES = 1 << 18
-TUS = {"Tus-Resumable": "1.0.0"}
+TUS = {"Tus-Resumable": TUS_VERSION}
 
 # Called with bytes sent so far and bytes in all.
 Progress = Callable[[int, int], None]
@@ -131,7 +131,7 @@ def _send(server: Server, upload: _Upload, offset: int, progress: Progress | Non
     headers = {
         **TUS,
         "Upload-Offset": str(offset),
-        "Content-Type": "application/offset+octet-stream",
+        "Content-Type": TUS_BODY_TYPE,
         "Content-Length": str(upload.nbytes - offset),
         **_named(upload.phone),
     }

@@ -16,6 +16,10 @@ METRIC = re.compile(r"[ -~]{1,64}\Z")
 TOKEN = re.compile(r"pgd_([0-9a-f]{16})_([0-9a-f]{64})\Z")
 TOKEN_RULE = "pgd_<16 hex digits>_<64 hex digits>"
 
+# The tus protocol for resumable uploads: its version, and the type of a body that is part of one.
+TUS_VERSION = "1.0.0"
+TUS_BODY_TYPE = "application/offset+octet-stream"
+
 
 def is_loopback(host: str) -> bool:
     """Whether a host name or address can only be this machine."""

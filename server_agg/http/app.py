@@ -1,9 +1,7 @@
 """The HTTP application: rounds out, updates in, and the report of what both cost."""
 
 import dataclasses
-import logging
 import math
-import re
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +20,8 @@ from server_agg.http.observing import RequestObserver
 from server_agg.http.openapi import OpenApi
 from server_agg.http.problems import HANDLERS
 from server_agg.http.quality import QualityRoute
+from server_agg.http.queries import whole_number
+from server_agg.http.tus import SHA256
 from server_agg.http.uploads import UploadRoutes, phone_of
 from server_agg.http.wire import RequestWire, WireCounter, wire_of
 from server_agg.refusals import RequestError
@@ -34,10 +34,6 @@ from server_agg.security.routes import admin_routes
 from server_agg.settings import ServerSettings
 from server_agg.storage.ledger import WireBytes
 from server_agg.storage.tables import TrafficKind
-
-log = logging.getLogger(__name__)
-
-SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
@@ -132,12 +128,8 @@ class _Api:
 
     async def rollback(self, request: Request) -> Response:
         """Go back to the model of ?round=N."""
-        number = request.query_params.get("round", "")
-        if not (number.isascii() and number.isdigit() and len(number) <= 9):
-            raise RequestError(
-                400, f"?round= a round's number, 0 for the exported model, expected, found {number[:40]!r}"
-            )
-        opened = await run_in_threadpool(self._keeper.rollback, int(number))
+        number = whole_number(request, "round")
+        opened = await run_in_threadpool(self._keeper.rollback, number)
         await run_in_threadpool(self._audit.done, request.state.actor, "rollback", f"to round {number}")
         return JSONResponse(dataclasses.asdict(opened))
 

@@ -12,6 +12,7 @@ from starlette.routing import Match, Route
 from starlette.types import ExceptionHandler
 
 from device_runtime.errors import PhonogradError, StorageError
+from device_runtime.server_protocol import TUS_VERSION
 from server_agg.http import tus
 from server_agg.log_format import event
 from server_agg.refusals import (
@@ -89,7 +90,7 @@ def _methods_of(request: Request) -> set[str]:
 def _as_tus(request: Request, problem: Problem) -> Problem:
     """The protocol wants its version in every answer."""
     if request.url.path.startswith("/v1/uploads"):
-        problem.headers["Tus-Resumable"] = tus.VERSION
+        problem.headers["Tus-Resumable"] = TUS_VERSION
     return problem
 
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
+from device_runtime.server_protocol import TUS_BODY_TYPE, TUS_VERSION
 from server_agg.refusals import RequestError
 from server_agg.rounds.uploads import Announcement, UploadRecord
 
-VERSION = "1.0.0"
 EXTENSIONS = "creation,creation-with-upload,checksum,expiration,termination"
 CHECKSUMS = ("sha256", "sha1")
-BODY_TYPE = "application/offset+octet-stream"
 # Not in HTTP's registry; the tus protocol's own.
 CHECKSUM_MISMATCH = 460
 
@@ -40,9 +39,9 @@ class Checksum:
 def check_version(headers: Headers) -> None:
     """Raise RequestError (412) unless the request speaks our version."""
     found = headers.get("Tus-Resumable", "")
-    if found != VERSION:
-        error = RequestError(412, f"Tus-Resumable: {VERSION} expected, found {found[:20]!r}")
-        error.headers["Tus-Version"] = VERSION
+    if found != TUS_VERSION:
+        error = RequestError(412, f"Tus-Resumable: {TUS_VERSION} expected, found {found[:20]!r}")
+        error.headers["Tus-Version"] = TUS_VERSION
         raise error
 
 
@@ -56,13 +55,15 @@ def count_in(headers: Headers, name: str) -> int:
 
 def has_body_type(headers: Headers) -> bool:
     """Whether the body says that it is one of tus."""
-    return headers.get("Content-Type", "").partition(";")[0].strip().lower() == BODY_TYPE
+    return headers.get("Content-Type", "").partition(";")[0].strip().lower() == TUS_BODY_TYPE
 
 
 def check_body_type(headers: Headers) -> None:
     """Raise RequestError (415) unless the body is one of tus."""
     if not has_body_type(headers):
-        raise RequestError(415, f"Content-Type: {BODY_TYPE} expected, found {headers.get('Content-Type', '')[:80]!r}")
+        raise RequestError(
+            415, f"Content-Type: {TUS_BODY_TYPE} expected, found {headers.get('Content-Type', '')[:80]!r}"
+        )
 
 
 def checksum_in(headers: Headers) -> Checksum | None:
@@ -104,7 +105,7 @@ def announcement(headers: Headers, phone: str | None, limit: int) -> Announcemen
 
 def upload_headers(upload: UploadRecord) -> dict[str, str]:
     """The headers that say where an upload stands."""
-    headers = {"Tus-Resumable": VERSION, "Upload-Offset": str(upload.offset), "Cache-Control": "no-store"}
+    headers = {"Tus-Resumable": TUS_VERSION, "Upload-Offset": str(upload.offset), "Cache-Control": "no-store"}
     if upload.state == "receiving":
         headers["Upload-Expires"] = email.utils.formatdate(upload.expires_at, usegmt=True)
     return headers
@@ -113,8 +114,8 @@ def upload_headers(upload: UploadRecord) -> dict[str, str]:
 def capabilities(limit: int) -> dict[str, str]:
     """The headers of an answer to OPTIONS."""
     return {
-        "Tus-Resumable": VERSION,
-        "Tus-Version": VERSION,
+        "Tus-Resumable": TUS_VERSION,
+        "Tus-Version": TUS_VERSION,
         "Tus-Extension": EXTENSIONS,
         "Tus-Max-Size": str(limit),
         "Tus-Checksum-Algorithm": ",".join(CHECKSUMS),

@@ -20,7 +20,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from device_runtime.errors import PhonogradError, StorageError, UpdateError
-from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE
+from device_runtime.files import hashed_file
+from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE, TUS_VERSION
 from server_agg.http import tus
 from server_agg.http.problems import problem_of
 from server_agg.http.receiving import Receiving
@@ -33,9 +34,7 @@ from server_agg.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 
-LENGTH = re.compile(r"[0-9]{1,18}\Z")
 DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]+):\s*(?:,|\Z)")  # other algorithms may stand beside it
-HASH_CHUNK_BYTES = 1 << 20
 # Uploads whose hash so far is kept in memory; those of others are read again from disk.
 MAX_REMEMBERED = 1000
 
@@ -177,7 +176,7 @@ class UploadRoutes:
             if upload.state != "receiving":
                 raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
             await run_in_threadpool(self._keeper.uploads.give_up, upload.id, "terminated", "the phone gave it up", 410)
-        return Response(status_code=204, headers={"Tus-Resumable": tus.VERSION})
+        return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
 
     async def overridden(self, request: Request) -> Response:
         """A method that a network in between does not let through, named in a header."""
@@ -258,7 +257,7 @@ class UploadRoutes:
                 )
             unchecked = False
             if offset + live.receiving.nbytes == upload.length:
-                await self._settle(upload, live, path)
+                await self._settle(upload, live, path, live.receiving.nbytes)
                 counted = True
         except PhonogradError as error:
             counted = isinstance(error, UpdateError)  # by the keeper, that wrote down why
@@ -272,7 +271,7 @@ class UploadRoutes:
             if not counted:
                 await run_in_threadpool(self._keeper.uploads.received, upload.id, receiving.nbytes)
 
-    async def _settle(self, upload: UploadRecord, live: _Live, path: Path) -> None:
+    async def _settle(self, upload: UploadRecord, live: _Live, path: Path, nbytes: int) -> None:
         found = live.digest.hexdigest()
         if upload.sha256 not in (None, found):
             await self._take_back(path, live, hashlib.sha256(), 0)
@@ -281,8 +280,7 @@ class UploadRoutes:
                 f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
                 f"{found[:12]}…; they changed on their way, send them again from offset 0",
             )
-        assert live.receiving is not None
-        await run_in_threadpool(self._keeper.settle, upload.id, found, live.receiving.nbytes)
+        await run_in_threadpool(self._keeper.settle, upload.id, found, nbytes)
 
     async def _take_back(self, path: Path, live: _Live, digest: Any, offset: int) -> None:
         await run_in_threadpool(truncate, path, offset)
@@ -316,7 +314,7 @@ class UploadRoutes:
 
     def _checked_length(self, request: Request) -> int:
         length = request.headers.get("Content-Length", "")
-        if not LENGTH.match(length):
+        if not tus.COUNT.match(length):
             raise RequestError(411, f"Content-Length expected, found {length[:80]!r}; send the update not chunked")
         if int(length) > self._limit():
             raise RequestError(
@@ -365,9 +363,4 @@ def _gone_if_ended(upload: UploadRecord) -> None:
 
 def _digest_of(path: Path) -> Any:
     """SHA-256 of the bytes that an earlier server took in."""
-    digest = hashlib.sha256()
-    if path.exists():
-        with path.open("rb") as file:
-            while chunk := file.read(HASH_CHUNK_BYTES):
-                digest.update(chunk)
-    return digest
+    return hashed_file(path) if path.exists() else hashlib.sha256()

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from device_runtime.errors import StorageError
 from server_agg.log_format import event
+from server_agg.refusals import one_line
 from server_agg.security.limits import TokenBuckets
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.phone_tables import Audit
@@ -107,7 +108,7 @@ class AuditLog:
 
 def printable(text: str) -> str:
     """Text that others wrote, as one short printable line: no forged log lines, no terminal sequences."""
-    return "".join(character if character.isprintable() else "?" for character in text[:TEXT_CHARACTERS])
+    return one_line(text)[:TEXT_CHARACTERS]
 
 
 def _row(at: float, actor: str, action: str, subject: str, outcome: str, detail: str) -> Audit:

@@ -56,8 +56,9 @@ def result(place: Path) -> IngestBench:
 def test_all_that_is_promised_is_measured(result: IngestBench, place: Path) -> None:
     ways = ("bare handler", "bare handler, synced", "file copy", "received", "accepted")
     assert [(one.way, one.at_once) for one in result.throughput] == [
-        *((way, at_once) for way in ways for at_once in (1, 2)), ("accepted, own client", 1),
-    ]  # fmt: skip
+        *((way, at_once) for way in ways for at_once in (1, 2)),
+        ("accepted, own client", 1),
+    ]
     assert [one.ratio for one in result.throughput[:2]] == [1, 1]
     assert all(len(one.each) == 2 and min(one.each) > 0 for one in result.throughput)
     assert [one.phones for one in result.memory] == [2, 3]

@@ -88,7 +88,7 @@ VALUES = "embedding.weight.values"
         ("delta-int8", drop(VALUES), "tensor embedding.weight.rows is not part of the model"),
         ("delta-f16", drop(ROWS), rf"{VALUES} F16\[300, 33\] expected, found {VALUES} F16\[75, 33\]"),
     ],
-)  # fmt: skip
+)
 def test_a_forged_part_is_named(workshop: Workshop, codec: str, change: Callable[[Parts], None], message: str) -> None:
     parts, metadata = parts_of(workshop, codec)
     change(parts)
@@ -161,11 +161,20 @@ def test_what_metadata_tell_is_held_against_the_model_before_anything_is_read(
 @pytest.mark.parametrize(
     "told",
     [
-        None, "", "5", "[]", "{}", "[" * 5000,
-        '{"a": 1}', '{"one.values": ["F99", [1]]}', '{"one.values": ["F16", [-1]]}',
-        '{"one.values": ["F16", "1"]}', '{"one.values": ["F16", [true]]}', '{"one.values": [[], [1]]}',
+        None,
+        "",
+        "5",
+        "[]",
+        "{}",
+        "[" * 5000,
+        '{"a": 1}',
+        '{"one.values": ["F99", [1]]}',
+        '{"one.values": ["F16", [-1]]}',
+        '{"one.values": ["F16", "1"]}',
+        '{"one.values": ["F16", [true]]}',
+        '{"one.values": [[], [1]]}',
     ],
-)  # fmt: skip
+)
 def test_metadata_that_do_not_tell_of_the_parts_are_refused(workshop: Workshop, told: str | None) -> None:
     parts, metadata = parts_of(workshop, "delta-f16+zstd")
     changed = {key: value for key, value in metadata.items() if key != "parts"}

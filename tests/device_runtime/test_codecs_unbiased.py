@@ -44,9 +44,10 @@ def deltas(kind: str) -> Array:
 
 @pytest.mark.parametrize("kind", ["gaussian", "rows of any length", "few rows"])
 @pytest.mark.parametrize(
-    "codec", [CODECS[name] for name in ("delta-int8", "rot-q4", "rot-q2", "rot-q1")] + [TopRows(24, 1), TopRows(12, 2)],
+    "codec",
+    [CODECS[name] for name in ("delta-int8", "rot-q4", "rot-q2", "rot-q1")] + [TopRows(24, 1), TopRows(12, 2)],
     ids=lambda codec: f"{codec.name}",
-)  # fmt: skip
+)
 def test_the_mean_over_seeds_is_the_delta(tmp_path: Path, codec: Codec, kind: str) -> None:
     delta = deltas(kind)
     found = decoded_deltas(codec, tmp_path, delta, SEEDS)
@@ -54,8 +55,13 @@ def test_the_mean_over_seeds_is_the_delta(tmp_path: Path, codec: Codec, kind: st
     # Projections of the mean error on 50 fixed directions, the delta's own among them, in standard errors. Were there
     # no bias, all 50 would stay below 4.9 with probability 1 - 50·1e-6 (normal approximation).
     random = np.random.default_rng(9)
-    directions = np.vstack([delta.reshape(1, -1), delta.reshape(1, -1) * (np.arange(delta.size) < delta.size // 2),
-                            random.normal(size=(48, delta.size)) * np.abs(delta).reshape(1, -1)])  # fmt: skip
+    directions = np.vstack(
+        [
+            delta.reshape(1, -1),
+            delta.reshape(1, -1) * (np.arange(delta.size) < delta.size // 2),
+            random.normal(size=(48, delta.size)) * np.abs(delta).reshape(1, -1),
+        ]
+    )
     projected = errors @ directions.T
     spread = projected.std(axis=0, ddof=1) / math.sqrt(SEEDS)
     scale = np.linalg.norm(directions, axis=1) * np.linalg.norm(delta)

@@ -49,8 +49,10 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
         assert (back["round"], back["base_sha256"], back["accepted"]) == (3, exported, 0)
         rounds = phono("rounds", "--server", url, "--json").document["rounds"]
         assert [(entry["rolled_back"], entry["ending"]) for entry in rounds] == [
-            (True, "full"), (True, "rollback"), (False, None),
-        ]  # fmt: skip
+            (True, "full"),
+            (True, "rollback"),
+            (False, None),
+        ]
         # What p2 learned from the exported model is of today's model again.
         again = phono("upload", update, "--server", url, "--phone", "p2", "--json").document
         assert (again["round"], again["round_closed"]) == (3, True)

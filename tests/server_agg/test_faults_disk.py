@@ -34,8 +34,11 @@ class FailingDisk:
         self._lasting = False
         self.refused = 0
         for owner, name in (
-            ("os", "fsync"), ("os", "link"), ("os", "replace"), ("os", "ftruncate"),
-        ):  # fmt: skip
+            ("os", "fsync"),
+            ("os", "link"),
+            ("os", "replace"),
+            ("os", "ftruncate"),
+        ):
             self._around(patch, __import__(owner), name, OSError(28, "No space left on device"))
         full = sqlite3.OperationalError("database or disk is full")
         self._around(patch, DefaultDialect, "do_commit", full)

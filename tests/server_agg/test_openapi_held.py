@@ -40,7 +40,10 @@ def test_answers_are_as_documented(case: schemathesis.Case, served: RunningServe
     case.call_and_validate(
         base_url=served.url,
         checks=[
-            not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
+            not_a_server_error,
+            status_code_conformance,
+            content_type_conformance,
+            response_headers_conformance,
             response_schema_conformance,
         ],
-    )  # fmt: skip
+    )

@@ -22,9 +22,13 @@ from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Workshop, settings_with
 
 PRIVATE: dict[str, object] = {
-    "strategy": "dp-fedavg", "sampling": 0.5, "noise_multiplier": 1.0, "clip_norm": 0.1, "delta": 1e-5,
+    "strategy": "dp-fedavg",
+    "sampling": 0.5,
+    "noise_multiplier": 1.0,
+    "clip_norm": 0.1,
+    "delta": 1e-5,
     "deadline_seconds": 100.0,
-}  # fmt: skip
+}
 PHONES = tuple(f"phone{number}" for number in range(12))
 
 

@@ -114,8 +114,10 @@ def test_phones_add_up_to_their_round(server: RunningServer, workshop: Workshop,
     (entry,) = settled(server)["rounds"]
     phones = {str(phone["phone"]): phone for phone in phones_of(server.keeper.ledger, 1)}
     assert {name: phone["state"] for name, phone in phones.items()} == {
-        "phone1": "accepted", "phone3": "rejected", "phone9": None,
-    }  # fmt: skip
+        "phone1": "accepted",
+        "phone3": "rejected",
+        "phone9": None,
+    }
     for name in ("useful_bytes", "rejected_bytes", "up_header_bytes", "down_body_bytes", "model_bytes", "requests"):
         assert sum(phone[name] for phone in phones.values()) == entry[name]
 

@@ -141,9 +141,12 @@ def test_requests_are_counted_by_route_method_and_status(server: RunningServer, 
         }
 
     expected = {
-        ("GET", "/v1/models/{sha256}", "404"): 5, ("GET", "unmatched", "404"): 5, ("other", "/v1/round", "405"): 5,
-        ("GET", "/v1/round", "200"): 1, ("GET", "/v1/round", "403"): 1,
-    }  # fmt: skip
+        ("GET", "/v1/models/{sha256}", "404"): 5,
+        ("GET", "unmatched", "404"): 5,
+        ("other", "/v1/round", "405"): 5,
+        ("GET", "/v1/round", "200"): 1,
+        ("GET", "/v1/round", "403"): 1,
+    }
     eventually(lambda: counted() == expected)
     buckets = [dict(labels) for name, labels in samples if name == "phonograd_http_request_seconds_bucket"]
     limits = [labels["le"] for labels in buckets if labels["route"] == "unmatched"]
@@ -249,9 +252,13 @@ def test_json_lines() -> None:
     first, second, third = (json.loads(line) for line in stream.getvalue().splitlines())
     assert first.pop("time").endswith("Z")
     assert first == {
-        "level": "info", "logger": "a test's own", "event": "round_closed", "message": "round 3\nclosed", "round": 3,
+        "level": "info",
+        "logger": "a test's own",
+        "event": "round_closed",
+        "message": "round 3\nclosed",
+        "round": 3,
         "path": "x",
-    }  # fmt: skip
+    }
     assert (second["level"], second["event"], second["message"]) == ("warning", "log", "plain")
     assert "ValueError: a bug" in third["traceback"]
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "training/crc32.h"
+#include "base/crc32.h"
 #include "training/state_file.h"
 
 using namespace phonograd;

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <memory>
 
+#include "base/crc32.h"
 #include "base/files.h"
-#include "training/crc32.h"
 #include "update/moved_rows.h"
 
 namespace phonograd {

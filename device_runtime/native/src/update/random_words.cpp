@@ -1,6 +1,6 @@
 #include "update/random_words.h"
 
-#include "training/crc32.h"
+#include "base/crc32.h"
 
 namespace phonograd {
 
