@@ -1,0 +1,1 @@
+"""The adb command: found, called with timeouts, and never trusted by its exit code alone."""

@@ -1,0 +1,1 @@
+"""Which phones are attached, what they are, and whether they are ready."""

@@ -1,0 +1,1 @@
+"""What a phone bench found: its document, table, page and comparison."""

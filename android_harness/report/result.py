@@ -1,0 +1,144 @@
+"""What `phonograd phone-bench` found, as its JSON document has it: schema phonograd.phone-bench, version 1.
+
+Seconds are wall time on the phone unless a name says otherwise, bytes are bytes, `at_s` counts from the moment the
+phone's work began.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from android_harness.phones.facts import PhoneFacts
+
+SCHEMA = "phonograd.phone-bench"
+SCHEMA_VERSION = 1
+# Paper P: one epoch over about 20 KB with the 2x650 model on a quad-core 2.31 GHz phone CPU.
+PAPER_EPOCH_SECONDS = 140.0
+
+
+@dataclass(frozen=True)
+class PushedFile:
+    """A file the phone was to have; `pushed` is false if it lay there already, by its hash."""
+
+    name: str
+    nbytes: int
+    sha256: str
+    pushed: bool
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What went over the cable before the first epoch: bytes of the pushed files, seconds of the host's clock."""
+
+    files: tuple[PushedFile, ...]
+    nbytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step: when it ended, how long it took, its loss in nats a token, its phases in seconds."""
+
+    at_s: float
+    seconds: float
+    loss: float
+    phases: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One process on the phone that trained one epoch.
+
+    `seconds` are those of its steps, `load_seconds` from its start to the first step, `wall_seconds` all of it as the
+    host saw it. `cooled_seconds` were waited before it. `throttled` has what speaks for throttling, one line each.
+    """
+
+    warm_up: bool
+    started_at_s: float
+    cooled_seconds: float
+    load_seconds: float
+    seconds: float
+    wall_seconds: float
+    tokens: int
+    steps: tuple[Step, ...]
+    loss_first: float
+    loss_last: float
+    peak_rss_bytes: int
+    kernels: str
+    throttled: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Frequencies and caps (scaling_max_freq) in kHz by core number, temperatures in °C by name, at one moment."""
+
+    at_s: float
+    frequencies_khz: Mapping[int, int]
+    caps_khz: Mapping[int, int]
+    temperatures_c: Mapping[str, float]
+    battery_percent: int | None
+    battery_temperature_c: float | None
+    thermal_status: int | None
+
+
+@dataclass(frozen=True)
+class CodecCost:
+    """The trained weights as an update: its bytes, and the seconds the phone took to encode it."""
+
+    codec: str
+    nbytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a phone has no full result: one line, and the exit code of such an error."""
+
+    message: str
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class PhoneResult:
+    """Everything of one phone. With a `failure`, what was measured before it stands.
+
+    `fixed_performance` is whether Android was asked to keep the clocks fixed, and did not refuse.
+    """
+
+    facts: PhoneFacts
+    failure: Failure | None
+    pushed: Pushed | None
+    fixed_performance: bool
+    epochs: tuple[Epoch, ...]
+    samples: tuple[Sample, ...]
+    codecs: tuple[CodecCost, ...]
+
+    @property
+    def timed(self) -> tuple[Epoch, ...]:
+        """The epochs that are no warm-up."""
+        return tuple(epoch for epoch in self.epochs if not epoch.warm_up)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What was trained: the manifest's hash, the model in words, minibatch and BPTT, tokens an epoch, the text's name."""
+
+    manifest_sha256: str
+    model: str
+    parameters: int
+    minibatch: int
+    bptt: int
+    tokens: int
+    text: str
+
+
+@dataclass(frozen=True)
+class PhoneBenchReport:
+    """A whole run: when (ISO 8601, UTC), with what, and each phone's result. `settings` are those of the command."""
+
+    created: str
+    phonograd_version: str
+    adb_version: str
+    binary_sha256: str
+    workload: Workload
+    settings: Mapping[str, object]
+    phones: tuple[PhoneResult, ...]

@@ -1,0 +1,1 @@
+"""A federated round on real phones."""

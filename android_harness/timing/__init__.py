@@ -1,0 +1,1 @@
+"""Epochs timed on phones: warm-up, cooling, sampling, throttling."""
