@@ -120,7 +120,7 @@ class PhoneResult:
 
 @dataclass(frozen=True)
 class Workload:
-    """What was trained: the manifest's hash, the model in words, minibatch and BPTT, tokens an epoch, the text's name."""
+    """What was trained: the manifest's hash, the model in words, minibatch and BPTT, tokens an epoch, the text."""
 
     manifest_sha256: str
     model: str
