@@ -1,0 +1,48 @@
+"""What became of a phone that was lost: gone, rebooted, or only its connection."""
+
+import time
+
+from android_harness.adb.client import Adb
+from android_harness.errors import PhoneLostError
+from device_runtime.errors import PhonogradError
+
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
+LOOK_AGAIN_SECONDS = 0.5
+
+
+def explained(adb: Adb, serial: str, boot: str | None, doing: str, wait: float, loss: PhoneLostError) -> PhoneLostError:
+    """The loss, with what became of the phone: waited for `wait` seconds at most, and asked whether it rebooted."""
+    deadline = time.monotonic() + wait
+    state = _state(adb, serial)
+    while state != "device" and time.monotonic() < deadline:
+        time.sleep(LOOK_AGAIN_SECONDS)
+        state = _state(adb, serial)
+    if state == "device":
+        now = _boot(adb, serial)
+        if now is not None and boot is not None and now != boot:
+            return PhoneLostError(f"phone {serial}: rebooted while {doing}; what it did is lost: run again")
+        if now is not None and boot is not None:
+            return PhoneLostError(
+                f"phone {serial}: the connection broke off while {doing}, and is there again (a loose cable, or adb's "
+                "server restarted); run again"
+            )
+    if state == "absent":
+        return PhoneLostError(
+            f"phone {serial}: went away while {doing} (cable pulled, or switched off); plug it in and run again: what "
+            "ran on it ends by itself"
+        )
+    return PhoneLostError(f"{loss}; adb says {state!r} now")
+
+
+def _state(adb: Adb, serial: str) -> str:
+    try:
+        return adb.state(serial)
+    except PhonogradError:  # adb's own server is restarting
+        return "absent"
+
+
+def _boot(adb: Adb, serial: str) -> str | None:
+    try:
+        return adb.shell(serial, BOOT_ID).out.strip() or None
+    except PhonogradError:
+        return None

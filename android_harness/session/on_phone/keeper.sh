@@ -1,0 +1,104 @@
+# Runs on the phone for as long as a session lasts: holds the lock, hears a heartbeat on stdin, and undoes everything when
+# the session ends, the cable is pulled (end of stdin) or the host falls silent. Before it: folder, nonce, owner, patience.
+# mksh, toybox; nothing newer than Android 8.
+
+lock=$folder/lock
+pids=$folder/run/pids
+boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init)
+
+# Is process $1 one of ours? Numbers are used again: it must have $2 in its command line.
+lives() {
+  [ -n "$1" ] && tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -e "$2"
+}
+
+# End what sessions started: politely, then for sure.
+sweep() {
+  [ -f "$pids" ] || return 0
+  for signal in TERM KILL; do
+    for attempt in 1 2 3 4 5 6 7 8 9 10; do
+      left=
+      while read -r pid mark; do
+        if lives "$pid" "$mark"; then
+          left=yes
+          [ "$attempt" = 1 ] && kill -"$signal" "$pid" 2>/dev/null
+        fi
+      done <"$pids"
+      [ -z "$left" ] && return 0
+      sleep 0.2
+    done
+  done
+}
+
+# What a session changed in Android's settings, changed back; its transient files with it.
+undo() {
+  sweep
+  [ -f "$folder/undo" ] && sh "$folder/undo" >/dev/null 2>&1
+  rm -rf "$folder/undo" "$folder/run"
+}
+
+# What sessions pushed, listed in $folder/pushed.
+tidy() {
+  if [ -f "$folder/pushed" ]; then
+    while read -r name; do rm -f "$folder/$name" "$folder/$name.part"; done <"$folder/pushed"
+    rm -f "$folder/pushed"
+  fi
+  find "$folder" -depth -type d -exec rmdir {} \; 2>/dev/null
+}
+
+# The lock is one file, made by whoever is first, with the keeper's process, the boot it lives in, and whose it is.
+take() {
+  (set -C && echo "$$ $boot $nonce $owner" >"$lock") 2>/dev/null
+}
+
+# Take over the lock of a keeper that is gone; of two that try, one has it.
+take_over() {
+  found=$(cat "$lock" 2>/dev/null)
+  if [ -z "$found" ]; then # being written now, or by somebody who died over it
+    sleep 1
+    found=$(cat "$lock" 2>/dev/null)
+  fi
+  set -- $found
+  if [ "$2" = "$boot" ] && lives "$1" "$3"; then
+    holder=$found
+    return 1
+  fi
+  mv "$lock" "$lock.$nonce" 2>/dev/null
+  if [ "$(cat "$lock.$nonce" 2>/dev/null)" != "$found" ]; then # another one was quicker, and this is its lock
+    mv "$lock.$nonce" "$lock"
+    holder=$(cat "$lock")
+    return 1
+  fi
+  rm -f "$lock.$nonce"
+  leftovers=yes
+  take || { holder=$(cat "$lock" 2>/dev/null); return 1; }
+}
+
+keep_watch() {
+  leftovers=no
+  if ! mkdir -p "$folder" 2>/dev/null || ! [ -w "$folder" ]; then
+    echo "refused"
+    return
+  fi
+  if ! take && ! [ -e "$lock" ]; then
+    echo "refused"
+    return
+  fi
+  case "$(cat "$lock")" in
+    *" $nonce "*) ;;
+    *) take_over || { echo "busy $holder"; return; } ;;
+  esac
+  [ -e "$folder/run" ] && leftovers=yes
+  undo
+  mkdir -p "$folder/run" || { rm -f "$lock"; echo "refused"; return; }
+  echo "ready $leftovers $boot"
+  ending=lost
+  while read -r -t "$patience" word; do
+    [ "$word" = beat ] || { ending=$word; break; }
+  done
+  undo
+  rm -f "$lock"
+  [ "$ending" = tidy ] && tidy
+  echo "ended"
+}
+
+keep_watch

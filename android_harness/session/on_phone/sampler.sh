@@ -1,0 +1,32 @@
+# Runs on the phone beside a run: clocks, temperatures, battery, until nobody listens. Before it: interval, every, mark, pids.
+# Files are read by the shell itself: no process is started for them, so that sampling costs what is measured little.
+
+echo "$$ $mark" >>"$pids"
+zones=
+for zone in /sys/class/thermal/thermal_zone*; do
+  # As real phones have it, some zones cannot be read, or only now and then.
+  if read -r kind <"$zone/type" && read -r value <"$zone/temp"; then zones="$zones $zone"; fi
+done 2>/dev/null
+round=0
+while :; do
+  echo "sample" || break
+  for policy in /sys/devices/system/cpu/cpu[0-9]*; do
+    now= cap=
+    read -r now <"$policy/cpufreq/scaling_cur_freq"
+    read -r cap <"$policy/cpufreq/scaling_max_freq"
+    echo "core ${policy##*/cpu} ${now:--} ${cap:--}"
+  done 2>/dev/null
+  for zone in $zones; do
+    read -r kind <"$zone/type" && read -r value <"$zone/temp" && echo "zone $value $kind"
+  done 2>/dev/null
+  if [ $((round % every)) = 0 ]; then
+    echo "battery"
+    dumpsys battery 2>/dev/null
+    echo "thermalservice"
+    dumpsys thermalservice 2>/dev/null
+  fi
+  echo "end" || break
+  round=$((round + 1))
+  [ "$round" = "$rounds" ] && break
+  sleep "$interval"
+done

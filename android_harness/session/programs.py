@@ -1,0 +1,106 @@
+"""phonograd-phone at work on a phone: started, listened to, and ended when asked."""
+
+import json
+import shlex
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from android_harness.adb.client import Adb
+from android_harness.adb.process import PhoneProcess, PhoneSilentError
+from android_harness.errors import PhoneLostError, PhoneRunError
+from android_harness.session.settings import PROGRAM, TRANSIENT
+from device_runtime.errors import StoppedError
+
+Event = dict[str, Any]
+
+# Exit codes that mean the same on the phone and here: device_runtime/native/src/phone/README.md.
+SHARED_CODES = frozenset({3, 4, 5, 6, 10, 11, 12, 17})
+SIGNALLED = 128
+# How long a stop or a silence may go unnoticed.
+LISTEN_SECONDS = 0.25
+
+
+class Program:
+    """phonograd-phone with some arguments, in the work folder. From one thread."""
+
+    def __init__(self, adb: Adb, serial: str, folder: str, arguments: Sequence[str]):
+        self._adb, self._serial = adb, serial
+        self._command = arguments[0]
+        self._pid: int | None = None
+        line = shlex.join([f"./{PROGRAM}", *arguments])
+        # It goes into the background so that its process can be named; a shell waits for it and tells how it ended.
+        script = (
+            f"cd {shlex.quote(folder)} && {{\n{line} & pid=$!\n"
+            f'echo "$pid {PROGRAM}" >>{TRANSIENT}/pids\n'
+            'echo "{\\"event\\":\\"process\\",\\"pid\\":$pid}"\nwait $pid\n}'
+        )
+        self._process: PhoneProcess = adb.start(serial, script)
+
+    def events(self, stop: threading.Event, silence_seconds: float) -> Iterator[Event]:
+        """What it reports, until it ends well.
+
+        Raises PhoneRunError if it ends otherwise, PhoneLostError if the phone goes away or says nothing for
+        `silence_seconds`, StoppedError once `stop` is set and it has ended.
+        """
+        heard = time.monotonic()
+        while True:
+            if stop.is_set():
+                self._end()
+                raise StoppedError(f"phone {self._serial}: {PROGRAM} {self._command}: stopped", signal.SIGINT)
+            try:
+                line = self._process.line(LISTEN_SECONDS)
+            except PhoneSilentError as error:
+                if time.monotonic() - heard < silence_seconds:
+                    continue
+                raise PhoneLostError(
+                    f"phone {self._serial}: said nothing for {silence_seconds:.0f} s while {PROGRAM} {self._command} "
+                    "ran; look whether it still works, or allow more (--silence)"
+                ) from error
+            if line is None:
+                break
+            heard = time.monotonic()
+            event = _event(line)
+            if event is not None and event["event"] == "process":
+                self._pid = int(event["pid"])
+            elif event is not None:
+                yield event
+        self._check(self._process.wait(LISTEN_SECONDS))
+
+    def close(self) -> None:
+        """Leave no process behind on this machine."""
+        self._process.kill()
+
+    def _end(self) -> None:
+        """End it on the phone; if that fails, the phone's keeper does it when the session ends."""
+        if self._pid is not None:
+            self._adb.shell(self._serial, f"kill -TERM {self._pid}")
+
+    def _check(self, status: int) -> None:
+        if status == 0:
+            return
+        said = (self._process.err.strip().splitlines() or ["no word of why"])[-1].removeprefix(f"{PROGRAM}: ")
+        what = f"phone {self._serial}: {PROGRAM} {self._command}"
+        if status in SHARED_CODES:
+            raise PhoneRunError(f"{what}: {said}", status)
+        if status == SIGNALLED + signal.SIGKILL:
+            raise PhoneRunError(
+                f"{what}: was killed by Android (signal 9), most likely for its memory; close other apps, or take a "
+                "phone with more RAM"
+            )
+        if status in (126, 127):
+            raise PhoneRunError(f"{what}: Android cannot execute it: {said}; is it an arm64 phone?")
+        if status > SIGNALLED:
+            raise PhoneRunError(f"{what}: ended by signal {status - SIGNALLED}: a bug of phonograd; please report it")
+        raise PhoneRunError(f"{what}: exit code {status}: {said}")
+
+
+def _event(line: str) -> Event | None:
+    """A line as an event; None for anything else that a phone may print between them."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None

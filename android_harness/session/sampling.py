@@ -1,0 +1,113 @@
+"""Clocks, caps, temperatures and battery, read on the phone beside what is measured there."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from android_harness.adb.client import Adb
+from android_harness.adb.process import PhoneProcess, PhoneSilentError
+from android_harness.errors import PhoneLostError
+from android_harness.phones.parsing import parse_battery, parse_thermal
+from android_harness.report.result import Sample
+from android_harness.session.keeper import phone_script
+
+# A question to the battery's service costs tens of milliseconds of some core: not at every sample.
+SERVICES_EVERY_SECONDS = 5.0
+ONE_SAMPLE_SECONDS = 20.0
+LISTEN_SECONDS = 0.25
+# A zone outside of these is a sensor that is off or counts in other units.
+SENSIBLE_CELSIUS = (-40.0, 150.0)
+
+
+def sample_now(adb: Adb, serial: str, at_s: float) -> Sample:
+    """One sample. Raises PhoneLostError."""
+    script = phone_script("sampler.sh", interval=0, every=1, rounds=1, mark="", pids="/dev/null")
+    done = adb.shell(serial, script, timeout=ONE_SAMPLE_SECONDS)
+    return parse_sample(at_s, done.out.splitlines())
+
+
+@contextlib.contextmanager
+def watching(
+    adb: Adb,
+    serial: str,
+    pids: str,
+    mark: str,
+    interval: float,
+    on_sample: Callable[[Sample], None],
+    clock: Callable[[], float],
+) -> Iterator[None]:
+    """Call `on_sample` every `interval` seconds, from a thread of its own, while the block lasts."""
+    every = max(1, round(SERVICES_EVERY_SECONDS / interval))
+    script = phone_script("sampler.sh", interval=interval, every=every, rounds=-1, mark=mark, pids=pids)
+    with adb.start(serial, script) as process:
+        ended = threading.Event()
+        listener = threading.Thread(
+            target=_listen, args=(process, ended, on_sample, clock), name=f"samples of {serial}", daemon=True
+        )
+        listener.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            process.kill()
+            listener.join()
+
+
+def _listen(
+    process: PhoneProcess, ended: threading.Event, on_sample: Callable[[Sample], None], clock: Callable[[], float]
+) -> None:
+    lines: list[str] = []
+    with contextlib.suppress(PhoneLostError):  # what runs beside says that the phone is lost
+        while not ended.is_set():
+            try:
+                line = process.line(LISTEN_SECONDS)
+            except PhoneSilentError:
+                continue
+            if line is None:
+                return
+            lines.append(line)
+            if line == "end":
+                on_sample(parse_sample(clock(), lines))
+                lines = []
+
+
+def parse_sample(at_s: float, lines: Sequence[str]) -> Sample:
+    """What on_phone/sampler.sh prints from `sample` to `end`; whatever is missing or odd is left out."""
+    frequencies: dict[int, int] = {}
+    caps: dict[int, int] = {}
+    temperatures: dict[str, float] = {}
+    services: dict[str, list[str]] = {"battery": [], "thermalservice": []}
+    section: list[str] | None = None
+    for line in lines:
+        match line.split(maxsplit=2):
+            case [("battery" | "thermalservice") as name]:
+                section = services[name]
+            case ["end"]:
+                section = None
+            case _ if section is not None:
+                section.append(line)
+            case ["core", number, rest] if number.isdigit():
+                now, _, cap = rest.partition(" ")
+                if now.isdigit():
+                    frequencies[int(number)] = int(now)
+                if cap.isdigit():
+                    caps[int(number)] = int(cap)
+            case ["zone", value, kind]:
+                celsius = _celsius(value)
+                if celsius is not None:
+                    temperatures.setdefault(kind, celsius)
+    battery = parse_battery("\n".join(services["battery"]))
+    thermal = parse_thermal("\n".join(services["thermalservice"]))
+    temperatures.update(thermal.temperatures_c)
+    return Sample(at_s, frequencies, caps, temperatures, battery.percent, battery.temperature_c, thermal.status)
+
+
+def _celsius(value: str) -> float | None:
+    """A zone's value: thousandths of a degree, on some old kernels whole degrees."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    celsius = number / 1000 if abs(number) >= 1000 else number
+    low, high = SENSIBLE_CELSIUS
+    return celsius if low < celsius < high else None

@@ -1,0 +1,130 @@
+"""Files to the phone: only those that it lacks, by their SHA-256, and held to it once they are there."""
+
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+
+from android_harness.adb.client import Adb
+from android_harness.errors import PhoneRunError, PhoneStorageError
+from android_harness.report.result import Pushed, PushedFile
+from device_runtime.errors import StorageError
+from device_runtime.files import sha256_of_file
+
+# Called with (bytes done, bytes in all, what is being pushed).
+Progress = Callable[[int, int, str], None]
+
+# A little core of an old phone hashes some 50 MB a second; this is far below.
+HASH_BYTES_PER_SECOND = 4_000_000
+HASH_SECONDS = 20.0
+# Left free for Android itself, which complains before storage is really full.
+MARGIN_BYTES = 8_000_000
+
+
+def sync(adb: Adb, serial: str, folder: str, files: Mapping[str, Path], progress: Progress | None = None) -> Pushed:
+    """Make every file lie at its name under `folder` on the phone; names are relative, with slashes.
+
+    A file with other contents is removed first (storage may not hold both), pushed beside its name and renamed once its
+    hash is right. Raises PhoneStorageError if it does not fit, PhoneLostError, StorageError for a local file.
+    """
+    began = time.monotonic()
+    wanted = {name: _local(name, path) for name, path in files.items()}
+    there = _hashes(adb, serial, folder, wanted)
+    lacking = [name for name, file in wanted.items() if there.get(name) != file.sha256]
+    total = sum(wanted[name].nbytes for name in lacking)
+    _prepare(adb, serial, folder, lacking)
+    _check_space(adb, serial, folder, total)
+    done = 0
+    for name in lacking:
+        if progress:
+            progress(done, total, name)
+        _push(adb, serial, folder, name, files[name], wanted[name])
+        done += wanted[name].nbytes
+    if progress:
+        progress(total, total, "")
+    pushed = tuple(PushedFile(name, file.nbytes, file.sha256, pushed=name in lacking) for name, file in wanted.items())
+    return Pushed(pushed, total, time.monotonic() - began)
+
+
+def _local(name: str, path: Path) -> PushedFile:
+    relative = PurePosixPath(name)
+    if relative.is_absolute() or ".." in relative.parts or "\n" in name:
+        raise ValueError(f"{name!r}: a name under the work folder expected")
+    try:
+        return PushedFile(name, path.stat().st_size, sha256_of_file(path), pushed=True)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _hashes(adb: Adb, serial: str, folder: str, wanted: Mapping[str, PushedFile]) -> dict[str, str]:
+    """Hex SHA-256 by name of those files that are on the phone."""
+    names = " ".join(shlex.quote(f"./{name}") for name in wanted)
+    seconds = HASH_SECONDS + sum(file.nbytes for file in wanted.values()) / HASH_BYTES_PER_SECOND
+    # It fails for files that are not there; what it prints of the others counts.
+    script = f"cd {shlex.quote(folder)} && sha256sum {names} 2>/dev/null"
+    found = {}
+    for line in adb.shell(serial, script, timeout=seconds).out.splitlines():
+        digest, _, name = line.partition(" ")
+        found[name.lstrip(" *").removeprefix("./")] = digest
+    return found
+
+
+def _prepare(adb: Adb, serial: str, folder: str, names: list[str]) -> None:
+    """Folders for the names, old contents gone, and a note of what lies here because of us."""
+    if not names:
+        return
+    places = [shlex.quote(f"{folder}/{name}") for name in names]
+    parents = " ".join(sorted({shlex.quote(str(PurePosixPath(f"{folder}/{name}").parent)) for name in names}))
+    noted = " ".join(shlex.quote(name) for name in names)
+    done = adb.shell(
+        serial,
+        f"mkdir -p {parents} && rm -f {' '.join(places)} {' '.join(place + '.part' for place in places)} && "
+        f"printf '%s\\n' {noted} >>{shlex.quote(folder)}/pushed",
+    )
+    if done.status:
+        raise PhoneStorageError(f"phone {serial}: {folder}: cannot write there: {_last_line(done.err)}")
+
+
+def _check_space(adb: Adb, serial: str, folder: str, needed: int) -> None:
+    if not needed:
+        return
+    free = free_bytes(adb.shell(serial, f"df -k {shlex.quote(folder)}").out)
+    if free is not None and free < needed + MARGIN_BYTES:
+        raise PhoneStorageError(
+            f"phone {serial}: {(needed + MARGIN_BYTES) / 1e6:,.0f} MB of free space needed in {folder}, found "
+            f"{free / 1e6:,.0f} MB; free some space on the phone"
+        )
+
+
+def free_bytes(table: str) -> int | None:
+    """The free bytes that `df -k` of one folder tells; None if it does not."""
+    # A long device name takes a line of its own.
+    words = " ".join(table.splitlines()[1:]).split()
+    numbers = [int(word) for word in words if word.isdigit()]
+    return numbers[2] * 1024 if len(numbers) >= 3 else None
+
+
+def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: PushedFile) -> None:
+    place = f"{folder}/{name}"
+    adb.push(serial, path, f"{place}.part")
+    quoted = shlex.quote(place)
+    seconds = HASH_SECONDS + file.nbytes / HASH_BYTES_PER_SECOND
+    mode = "755" if path.stat().st_mode & 0o100 else "644"
+    done = adb.shell(
+        serial,
+        f"sha256sum {quoted}.part && chmod {mode} {quoted}.part && mv {quoted}.part {quoted}",
+        timeout=seconds,
+    )
+    found = done.out[:64]
+    if done.status:
+        raise PhoneStorageError(f"phone {serial}: {place}: cannot be written: {_last_line(done.err)}")
+    if found != file.sha256:
+        adb.shell(serial, f"rm -f {quoted}")
+        raise PhoneRunError(
+            f"phone {serial}: {name}: SHA-256 {file.sha256[:12]}… pushed, {found[:12]}… arrived; the cable or the "
+            "phone's storage is bad, or the file changed meanwhile: try again"
+        )
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no word of why"])[-1]
