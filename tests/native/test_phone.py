@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from device_runtime.backends import load_backend
+from device_runtime.codecs import CODECS
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import VOCABULARY, WEIGHTS
 from device_runtime.text import read_messages
@@ -56,6 +57,17 @@ def test_an_epoch_is_pythons_to_the_bit(place: Place, python: Python, tmp_path: 
         assert ours[kind] | {"path": ""} == theirs[kind] | {"path": ""}
     assert len(ours["step_seconds"]) == ours["steps"]
     assert 0 < ours["peak_rss_bytes"] < 1 << 30
+
+
+def test_codec_costs_are_the_bytes_of_the_files_that_would_be_written(place: Place, tmp_path: Path) -> None:
+    report = place.train("--seed", 5, "--codec-costs").only("report")
+    assert "update" not in report
+    assert [cost["codec"] for cost in report["codecs"]] == [codec for codec in CODECS if "+" not in codec]
+    for cost in report["codecs"]:
+        place.train("--seed", 5, "--codec", cost["codec"], "--update", tmp_path / "update")
+        assert cost["nbytes"] == (tmp_path / "update").stat().st_size, cost
+        assert cost["seconds"] > 0
+    assert "codecs" not in place.train("--seed", 5).only("report")
 
 
 def test_the_result_does_not_depend_on_threads(place: Place, tmp_path: Path) -> None:

@@ -270,10 +270,20 @@ unsigned char* TensorFile::map_copy_on_write() const {
   return static_cast<unsigned char*>(map);
 }
 
-size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+namespace {
+
+// A tensor file before it is written.
+struct Layout {
+  std::string header;         // padded
+  std::vector<size_t> sizes;  // bytes of each tensor
+  size_t file_bytes = 0;
+};
+
+Layout layout_of(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata) {
   // Python's json.dumps with separators=(",", ":").
-  std::string header = "{";
+  Layout layout;
+  std::string& header = layout.header;
+  header = "{";
   if (!metadata.empty()) {
     header += "\"__metadata__\":{";
     for (const auto& [key, value] : metadata) {
@@ -283,13 +293,12 @@ size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& 
     header += '}';
   }
   uint64_t end = 0;
-  std::vector<size_t> sizes;
   for (const TensorOut& tensor : tensors) {
     uint64_t bytes = 0;
     const uint64_t unit = element_bytes(tensor.dtype);
     const bool sized = std::all_of(tensor.shape.begin(), tensor.shape.end(), [](int64_t size) { return size >= 0; });
     if (unit == 0 || !sized || !multiply(tensor.shape, unit, &bytes)) {
-      throw Error(Status::bug, path + ": tensor " + tensor.name + ": its dtype or shape has no place in a tensor file");
+      throw Error(Status::bug, "tensor " + tensor.name + ": its dtype or shape has no place in a tensor file");
     }
     std::string shape;
     for (const int64_t size : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
@@ -297,19 +306,33 @@ size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& 
     header += json::quote(tensor.name) + ":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[" + shape +
               "],\"data_offsets\":[" + std::to_string(end) + "," + std::to_string(end + bytes) + "]}";
     end += bytes;
-    sizes.push_back(static_cast<size_t>(bytes));
+    layout.sizes.push_back(static_cast<size_t>(bytes));
   }
   header += '}';
   header.append((8 - header.size() % 8) % 8, ' ');
+  layout.file_bytes = sizeof(uint64_t) + header.size() + static_cast<size_t>(end);
+  return layout;
+}
+
+}  // namespace
+
+size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata) {
+  return layout_of(tensors, metadata).file_bytes;
+}
+
+size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  const Layout layout = layout_of(tensors, metadata);
+  const std::string& header = layout.header;
   unsigned char length[8];
   for (int i = 0; i < 8; i++) length[i] = static_cast<unsigned char>(uint64_t{header.size()} >> 8 * i);
 
   AtomicFile file(path);
   file.write(length, sizeof length);
   file.write(header.data(), header.size());
-  for (size_t i = 0; i < tensors.size(); i++) file.write(tensors[i].data, sizes[i]);
+  for (size_t i = 0; i < tensors.size(); i++) file.write(tensors[i].data, layout.sizes[i]);
   file.commit();
-  return sizeof length + header.size() + static_cast<size_t>(end);
+  return layout.file_bytes;
 }
 
 }  // namespace phonograd

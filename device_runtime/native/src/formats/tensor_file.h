@@ -82,4 +82,7 @@ struct TensorOut {
 size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
                          const std::map<std::string, std::string>& metadata = {});
 
+// The bytes that write_tensor_file would write.
+size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata);
+
 }  // namespace phonograd

@@ -32,6 +32,7 @@ Syntax syntax() {
       {"--out", "FILE", "Write the trained weights here."},
       {"--update", "FILE", "Write the update for the server here."},
       {"--codec", "NAME", "Of --update: " + listed(codec_names()) + ". [default: rows-f32]"},
+      {"--codec-costs", "", "Report what each codec's update would weigh, and the seconds to encode it."},
       {"--round", "N", "The server's round. [default: 1]"},
       {"--state", "DIR", "Keep resumable state here, and go on from it."},
       {"--save-every", "N", "Steps from one save to the next. [default: " + std::to_string(kSaveEvery) + "]"},
@@ -137,7 +138,7 @@ int run(const Arguments& arguments) {
   Engine& engine = *running.engine;
   // Opened before training: the file that stands at the path may be another one afterwards.
   const TensorFile base(engine.weights_path());
-  const std::string identity = outputs.update.empty() ? "" : base_sha256(engine);
+  const std::string identity = outputs.needs_identity() ? base_sha256(engine) : "";
   std::optional<TrainingState> state;
   if (folder) {
     if (arguments.has("--restart")) folder->discard();
@@ -160,7 +161,13 @@ int run(const Arguments& arguments) {
   report.real("loss_first", progress.losses.front()).real("loss_last", progress.losses.back());
   write_outputs(outputs, engine, base, identity, static_cast<int64_t>(text.stream.size()), static_cast<uint64_t>(seed),
                 report);
-  report.whole("peak_rss_bytes", peak_rss_bytes()).print();
+  report.whole("peak_rss_bytes", peak_rss_bytes());
+  // After the peak was read: encoding with every codec is no part of a phone's round.
+  if (outputs.codec_costs) {
+    report.list("codecs", codec_costs(engine, base, identity, static_cast<int64_t>(text.stream.size()),
+                                      static_cast<uint64_t>(seed)));
+  }
+  report.print();
   // Last: a kill before this is a resume that ends in the same files.
   if (folder) folder->discard();
   return 0;

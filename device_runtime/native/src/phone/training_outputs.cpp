@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
@@ -12,8 +13,6 @@
 
 namespace phonograd::phone {
 namespace {
-
-// Three times what a server's round number will ever be, and still a count in every language.
 
 void check_finite(const std::vector<TensorOut>& tensors) {
   for (const TensorOut& tensor : tensors) {
@@ -33,6 +32,14 @@ JsonLine described(const std::string& path, size_t bytes) {
   line.text("path", path).whole("nbytes", static_cast<int64_t>(bytes));
   line.text("sha256", sha256_of_file(path, Status::storage));
   return line;
+}
+
+std::vector<TensorOut> trained_tensors(const Engine& engine) {
+  std::vector<TensorOut> trained;
+  for (const Parameter& parameter : engine.parameters()) {
+    trained.push_back({parameter.name, "F32", parameter.shape, parameter.data});
+  }
+  return trained;
 }
 
 }  // namespace
@@ -55,6 +62,7 @@ TrainingOutputs training_outputs(const Arguments& arguments) {
   outputs.update = arguments.text("--update");
   outputs.codec = arguments.choice("--codec", kRowsF32.name, codec_names());
   outputs.round = static_cast<uint64_t>(arguments.whole("--round", 1, 1, kMaxCount));
+  outputs.codec_costs = arguments.has("--codec-costs");
   for (const std::string& path : {outputs.weights, outputs.update}) {
     if (!path.empty()) require_place(path);
   }
@@ -63,20 +71,32 @@ TrainingOutputs training_outputs(const Arguments& arguments) {
 
 void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const TensorFile& base,
                    const std::string& sha256, int64_t tokens, uint64_t seed, JsonLine& report) {
-  if (!outputs.any()) return;
-  std::vector<TensorOut> trained;
-  for (const Parameter& parameter : engine.parameters()) {
-    trained.push_back({parameter.name, "F32", parameter.shape, parameter.data});
-  }
+  if (outputs.weights.empty() && outputs.update.empty()) return;
+  const std::vector<TensorOut> trained = trained_tensors(engine);
   check_finite(trained);
   if (!outputs.weights.empty()) {
     report.object("weights", described(outputs.weights, write_tensor_file(outputs.weights, trained)));
   }
+  const UpdateInfo info{sha256, outputs.round, static_cast<uint64_t>(tokens), outputs.codec, seed};
   if (!outputs.update.empty()) {
-    const UpdateInfo info{sha256, outputs.round, static_cast<uint64_t>(tokens), outputs.codec, seed};
     const size_t bytes = write_update(outputs.update, base, trained, info);
     report.object("update", described(outputs.update, bytes).text("codec", outputs.codec));
   }
+}
+
+std::vector<JsonLine> codec_costs(const Engine& engine, const TensorFile& base, const std::string& sha256,
+                                  int64_t tokens, uint64_t seed) {
+  const std::vector<TensorOut> trained = trained_tensors(engine);
+  std::vector<JsonLine> costs;
+  for (const std::string& name : codec_names()) {
+    const auto began = std::chrono::steady_clock::now();
+    const size_t bytes = update_bytes(base, trained, {sha256, 1, static_cast<uint64_t>(tokens), name, seed});
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    JsonLine cost;
+    cost.text("codec", name).whole("nbytes", static_cast<int64_t>(bytes)).real("seconds", seconds);
+    costs.push_back(cost);
+  }
+  return costs;
 }
 
 }  // namespace phonograd::phone

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "formats/tensor_file.h"
@@ -20,12 +21,14 @@ struct TrainingOutputs {
   std::string update;   // likewise
   std::string codec;
   uint64_t round = 1;
+  bool codec_costs = false;  // what each codec's update would weigh is reported
 
-  bool any() const { return !weights.empty() || !update.empty(); }
+  // Whether the hash of the weights that training starts from is needed.
+  bool needs_identity() const { return !update.empty() || codec_costs; }
 };
 
-// The outputs that the options --out, --update, --codec and --round ask for, their places checked. Throws Error: usage,
-// storage.
+// The outputs that the options --out, --update, --codec, --codec-costs and --round ask for, their places checked.
+// Throws Error: usage, storage.
 TrainingOutputs training_outputs(const Arguments& arguments);
 
 // Write them, durably, and add a field for each to the report. `base` holds the weights that training started from, and
@@ -33,5 +36,10 @@ TrainingOutputs training_outputs(const Arguments& arguments);
 // storage.
 void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const TensorFile& base,
                    const std::string& sha256, int64_t tokens, uint64_t seed, JsonLine& report);
+
+// What an update of the trained weights weighs with each codec, and the seconds to encode it; nothing is written.
+// Throws Error(weights) for weights that are not finite.
+std::vector<JsonLine> codec_costs(const Engine& engine, const TensorFile& base, const std::string& sha256,
+                                  int64_t tokens, uint64_t seed);
 
 }  // namespace phonograd::phone

@@ -58,6 +58,28 @@ void check_count(const char* name, uint64_t count) {
                                   ": expected a whole number from 0 to " + std::to_string(kMaxCount));
 }
 
+EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {
+  const Codec& codec = codec_named(info.codec);
+  check_count("round", info.round);
+  check_count("tokens", info.tokens);
+  check_count("seed", info.seed);
+  const std::vector<const float*> data = matched(base, trained);
+  EncodedParts parts;
+  for (size_t i = 0; i < data.size(); ++i) {
+    const TensorSpec& spec = base.specs()[i];
+    check_finite(spec.name, data[i], spec.elements());
+    codec.encode(base, spec, data[i], info.seed, parts);
+  }
+  return parts;
+}
+
+std::map<std::string, std::string> metadata(const UpdateInfo& info) {
+  return {{"format", "phonograd-update"},          {"version", "1"},
+          {"base_sha256", info.base_sha256},       {"round", std::to_string(info.round)},
+          {"tokens", std::to_string(info.tokens)}, {"codec", info.codec},
+          {"seed", std::to_string(info.seed)}};
+}
+
 }  // namespace
 
 std::vector<std::string> codec_names() {
@@ -77,25 +99,11 @@ const Codec& codec_named(const std::string& name) {
 
 size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
                     const UpdateInfo& info) {
-  const Codec& codec = codec_named(info.codec);
-  check_count("round", info.round);
-  check_count("tokens", info.tokens);
-  check_count("seed", info.seed);
-  const std::vector<const float*> data = matched(base, trained);
-  EncodedParts parts;
-  for (size_t i = 0; i < data.size(); ++i) {
-    const TensorSpec& spec = base.specs()[i];
-    check_finite(spec.name, data[i], spec.elements());
-    codec.encode(base, spec, data[i], info.seed, parts);
-  }
-  return write_tensor_file(path, parts.tensors,
-                           {{"format", "phonograd-update"},
-                            {"version", "1"},
-                            {"base_sha256", info.base_sha256},
-                            {"round", std::to_string(info.round)},
-                            {"tokens", std::to_string(info.tokens)},
-                            {"codec", info.codec},
-                            {"seed", std::to_string(info.seed)}});
+  return write_tensor_file(path, encoded(base, trained, info).tensors, metadata(info));
+}
+
+size_t update_bytes(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {
+  return tensor_file_bytes(encoded(base, trained, info).tensors, metadata(info));
 }
 
 }  // namespace phonograd

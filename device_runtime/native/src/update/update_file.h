@@ -34,4 +34,8 @@ const Codec& codec_named(const std::string& name);
 size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
                     const UpdateInfo& info);
 
+// The bytes of the file that write_update would write; it encodes, and writes nothing. Throws what write_update throws,
+// but for storage.
+size_t update_bytes(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info);
+
 }  // namespace phonograd
