@@ -24,6 +24,10 @@ class PhoneLostError(PhonogradError):
     exit_code = 21
 
 
+class PhoneSilentError(PhoneLostError):
+    """A phone did not answer in time; it may still be attached."""
+
+
 class PhoneBusyError(PhonogradError):
     """Another harness is at work on the phone."""
 
