@@ -51,3 +51,9 @@ class SlowerError(PhonogradError):
     """A phone is slower than in the report it is compared with, by more than was allowed."""
 
     exit_code = 24
+
+
+class ReportError(PhonogradError):
+    """A phone bench's JSON document is none, or of another version, or two of them cannot be compared."""
+
+    exit_code = 25
