@@ -24,6 +24,10 @@ class PhoneLostError(PhonogradError):
     exit_code = 21
 
 
+class PhoneSilentError(PhoneLostError):
+    """A phone did not answer in time; it may still be attached."""
+
+
 class PhoneBusyError(PhonogradError):
     """Another harness is at work on the phone."""
 
@@ -51,3 +55,9 @@ class SlowerError(PhonogradError):
     """A phone is slower than in the report it is compared with, by more than was allowed."""
 
     exit_code = 24
+
+
+class ReportError(PhonogradError):
+    """A phone bench's JSON document is none, or of another version, or two of them cannot be compared."""
+
+    exit_code = 25

@@ -68,22 +68,29 @@ def require_place(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that appears at `path`, whole and on disk, when the block ends; on any error nothing appears.
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A name beside `path` for the block, or a program it starts, to write to; it becomes `path`, whole and on disk, at
+    the end. On any error nothing appears.
 
     Raises StorageError if the file system refuses (disk full, permission, no such folder).
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        with storage_errors(path), partial.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        yield partial
         with storage_errors(path):
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
             partial.replace(path)
             sync_folder(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """As `atomic_path`, a binary file that is open for writing."""
+    with atomic_path(path) as partial, storage_errors(path), partial.open("xb") as file:
+        yield file
 
 
 def write_bytes(path: Path, data: bytes) -> None:

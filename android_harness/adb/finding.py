@@ -1,0 +1,70 @@
+"""Where adb is."""
+
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from android_harness.adb.calling import call, last_line
+from android_harness.errors import AdbError
+
+VERSION_SECONDS = 20.0
+_NAME = "Android Debug Bridge version "
+
+
+@dataclass(frozen=True)
+class AdbTool:
+    """An adb that was asked for its version. `origin` is "PATH", "ANDROID_HOME", "ANDROID_SDK_ROOT" or "adbutils"."""
+
+    path: Path
+    version: str
+    origin: str
+
+
+def find_adb() -> AdbTool:
+    """The first adb that answers: on PATH, in the Android SDK that the environment names, inside the package adbutils.
+
+    Raises AdbError, naming how to get one and what was found that is no adb.
+    """
+    refused = []
+    for path, origin in _candidates():
+        try:
+            return AdbTool(path, version_of(path), origin)
+        except AdbError as error:
+            refused.append(str(error))
+    found = "; ".join(refused) or "not on PATH, not in ANDROID_HOME"
+    raise AdbError(f"adb not found ({found}); get it: `apt install adb`, or `pip install 'phonograd[adb]'`")
+
+
+def _candidates() -> Iterator[tuple[Path, str]]:
+    on_path = shutil.which("adb")
+    if on_path is not None:
+        yield Path(on_path).absolute(), "PATH"
+    for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
+        path = Path(os.environ.get(variable, "/nowhere"), "platform-tools", "adb")
+        if path.is_file():
+            yield path.absolute(), variable
+    package = importlib.util.find_spec("adbutils")  # finds the package without importing it
+    for folder in (package and package.submodule_search_locations) or ():
+        path = Path(folder, "binaries", "adb")
+        if path.is_file():
+            yield path, "adbutils"
+
+
+def version_of(path: Path) -> str:
+    """What `adb version` says: that of the platform tools (29.0.6-debian), else the protocol's (1.0.41).
+
+    Raises AdbError if the program is no adb, or does not start or answer.
+    """
+    called = call([path, "version"], VERSION_SECONDS)
+    protocol = re.search(rf"^{_NAME}(\S+)", called.out, re.MULTILINE)
+    if called.code is None:
+        raise AdbError(f"{path}: `adb version` did not answer within {VERSION_SECONDS:.0f} s; is it an adb?")
+    if protocol is None:
+        said = last_line(called.said) or f"nothing, exit code {called.code}"
+        raise AdbError(f"{path}: is no adb that runs here: `adb version` said {said[:120]}")
+    tools = re.search(r"^Version (\S+)", called.out, re.MULTILINE)
+    return (tools or protocol).group(1)

@@ -1,0 +1,27 @@
+"""The artifacts folder as it is sent to a phone: without ONNX Runtime's second copy of the weights."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from device_runtime.files import write_bytes
+from device_runtime.manifest import CHECKPOINT, FILES, MANIFEST, Artifacts
+
+# Where it lies on the phone, in the harness's folder there.
+FOLDER = "artifacts"
+
+
+def phone_artifacts(artifacts: Artifacts, scratch: Path) -> dict[str, Path]:
+    """Files by their name on the phone; what differs from the folder's own is written into `scratch`.
+
+    `checkpoint` is as large as the weights (183 of 367 MB) and only ONNX Runtime opens it. phonograd-phone holds the
+    folder to its manifest, so that the manifest sent names an empty one; the model's identity, the hash of
+    weights.safetensors, is the same. Raises StorageError.
+    """
+    manifest, checkpoint = scratch / MANIFEST, scratch / CHECKPOINT
+    document = json.loads(artifacts.path(MANIFEST).read_text("utf-8"))
+    document["files"][CHECKPOINT] = {"bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()}
+    write_bytes(manifest, json.dumps(document, indent=2).encode() + b"\n")
+    write_bytes(checkpoint, b"")
+    own = {MANIFEST: manifest, CHECKPOINT: checkpoint}
+    return {f"{FOLDER}/{name}": own.get(name, artifacts.path(name)) for name in (MANIFEST, *FILES)}

@@ -1,0 +1,193 @@
+"""The work on one phone: files over, warm-up, epochs with pauses to cool; a failure keeps what was measured."""
+
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from android_harness.errors import NoPhoneError
+from android_harness.phones.facts import PhoneFacts
+from android_harness.phone_artifacts import FOLDER
+from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, Pushed, Sample
+from android_harness.session import PhoneSession
+from android_harness.timing.cores import chosen_cores
+from android_harness.timing.heat import Cooling, cool_down, temperature_of
+from android_harness.timing.phone_epoch import EpochEvents
+from android_harness.timing.settings import PhoneBenchSettings
+from android_harness.timing.throttling import LIGHT, throttling
+from device_runtime.errors import PhonogradError, StoppedError
+
+# The exit code of work that was stopped, where nothing says by which signal.
+STOPPED = 128 + signal.SIGINT
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every phone does: its files by their name there, and how the epochs are run."""
+
+    files: Mapping[str, Path]
+    text_options: tuple[str, ...]
+    settings: PhoneBenchSettings
+
+
+@dataclass(frozen=True)
+class PhoneProgress:
+    """How far a phone is: `done` of `total` bytes or steps of a stage such as "epoch 2 of 3", its temperature in °C."""
+
+    serial: str
+    stage: str
+    done: int
+    total: int
+    temperature_c: float | None
+
+
+class PhoneWork:
+    """One phone's part of a bench, in a thread of its own."""
+
+    def __init__(
+        self,
+        session: PhoneSession,
+        facts: PhoneFacts,
+        job: Job,
+        on_progress: Callable[[PhoneProgress], None],
+        stop: threading.Event,
+    ):
+        self._session, self._facts, self._job = session, facts, job
+        self._on_progress, self._stop = on_progress, stop
+        self._cores = chosen_cores(facts, job.settings.cores)
+        self._pushed: Pushed | None = None
+        self._fixed_performance = False
+        self._epochs: list[Epoch] = []
+        self._samples: list[Sample] = []
+        self._codecs: tuple[CodecCost, ...] = ()
+        self._baseline_c: float | None = None
+        self._uncapped_khz: Mapping[int, int] = {}
+
+    def run(self) -> PhoneResult:
+        """Do all of it. Raises nothing: what went wrong is the result's failure, beside what was measured before it."""
+        failure = None
+        try:
+            with self._session as session:
+                self._work(session)
+        except StoppedError:
+            wanted = self._job.settings.warm_up + self._job.settings.epochs
+            failure = Failure(self._named(f"stopped after {len(self._epochs)} of {wanted} epochs"), STOPPED)
+        except PhonogradError as error:
+            failure = Failure(self._named(str(error)), error.exit_code)
+        except Exception as error:  # one phone's bug must not cost the others their results
+            failure = Failure(self._named(f"a bug: {type(error).__name__}: {error}"), 1)
+        self._show("failed" if failure else "done", 1, 1)
+        return PhoneResult(
+            facts=self._facts,
+            failure=failure,
+            pushed=self._pushed,
+            fixed_performance=self._fixed_performance,
+            epochs=tuple(self._epochs),
+            samples=tuple(self._samples),
+            codecs=self._codecs,
+        )
+
+    def _work(self, session: PhoneSession) -> None:
+        settings = self._job.settings
+        self._take(session.sample())
+        self._baseline_c = temperature_of(self._samples[0])
+        self._pushed = session.sync(self._job.files, self._show_pushing)
+        if settings.fixed_performance:
+            self._fixed_performance = session.fixed_performance()
+        self._take(session.sample())
+        self._uncapped_khz = uncapped(self._facts, self._samples[-1])
+        for number in range(settings.warm_up + settings.epochs):
+            self._one_epoch(session, number)
+
+    def _one_epoch(self, session: PhoneSession, number: int) -> None:
+        settings = self._job.settings
+        timed = number - settings.warm_up + 1
+        stage = f"epoch {timed} of {settings.epochs}" if timed > 0 else f"warm-up {number + 1} of {settings.warm_up}"
+        cooling = self._cool(session, stage)
+        self._check_battery()
+        events = EpochEvents(self._facts.serial, lambda done, total: self._show(stage, done, total))
+        with session.watch(self._take, settings.sample_seconds):
+            wall_seconds = session.run(
+                self._arguments(codec_costs=settings.codecs and timed == settings.epochs),
+                events.hear,
+                self._stop,
+                settings.silence_seconds,
+            )
+        trained = events.trained
+        self._codecs = trained.codecs or self._codecs
+        found = throttling(trained.steps, self._samples, self._cores, self._threads, self._uncapped_khz)
+        self._epochs.append(
+            Epoch(
+                warm_up=timed <= 0,
+                started_at_s=trained.started_at_s,
+                cooled_seconds=cooling.seconds,
+                load_seconds=trained.load_seconds,
+                seconds=trained.seconds,
+                wall_seconds=wall_seconds,
+                tokens=trained.tokens,
+                steps=trained.steps,
+                loss_first=trained.loss_first,
+                loss_last=trained.loss_last,
+                peak_rss_bytes=trained.peak_rss_bytes,
+                kernels=trained.kernels,
+                throttled=found,
+            )
+        )
+
+    def _cool(self, session: PhoneSession, stage: str) -> Cooling:
+        def sampled() -> Sample:
+            self._take(session.sample())
+            self._show(f"cooling before {stage}", 0, 1)
+            return self._samples[-1]
+
+        cooling = cool_down(sampled, self._baseline_c, self._job.settings.cooldown_seconds, self._stop)
+        if self._stop.is_set():
+            raise StoppedError("stopped", signal.SIGINT)
+        return cooling
+
+    def _check_battery(self) -> None:
+        percent, least = self._samples[-1].battery_percent, self._job.settings.minimum_battery
+        if percent is not None and percent < least and not self._facts.battery.charging:
+            raise NoPhoneError(f"battery at {percent} %, expected at least {least} %; charge it, or allow less")
+
+    @property
+    def _threads(self) -> int:
+        """One a core, if not told; 2, phonograd-phone's own default, where the cores are not known."""
+        return self._job.settings.threads or len(self._cores) or 2
+
+    def _arguments(self, codec_costs: bool) -> list[str]:
+        settings = self._job.settings
+        return [
+            "train",
+            FOLDER,
+            *self._job.text_options,
+            *("--threads", str(self._threads), "--cores", settings.cores, "--precision", settings.precision),
+            *(["--pin"] if settings.pin else []),
+            *(["--codec-costs"] if codec_costs else []),
+        ]
+
+    def _take(self, sample: Sample) -> None:
+        self._samples.append(sample)
+
+    def _show(self, stage: str, done: int, total: int) -> None:
+        temperature = temperature_of(self._samples[-1]) if self._samples else None
+        self._on_progress(PhoneProgress(self._facts.serial, stage, done, total, temperature))
+
+    def _show_pushing(self, done: int, total: int, _name: str) -> None:
+        if self._stop.is_set():  # between two files: a push itself is not broken off
+            raise StoppedError("stopped", signal.SIGINT)
+        self._show("pushing", done, total)
+
+    def _named(self, message: str) -> str:
+        return message if self._facts.serial in message else f"phone {self._facts.serial}: {message}"
+
+
+def uncapped(facts: PhoneFacts, now: Sample) -> dict[int, int]:
+    """Each core's cap in kHz while the phone is cool: the one it has now, unless it says that it is hot already.
+
+    A cap below the core's maximum is no throttling by itself: fixed-performance mode and battery savers set one.
+    """
+    hot = (now.thermal_status or 0) >= LIGHT
+    most = {core.number: core.max_khz for core in facts.cores if core.max_khz is not None}
+    return most if hot else most | now.caps_khz

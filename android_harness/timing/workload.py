@@ -1,0 +1,97 @@
+"""What the phones train on: a user's text, or a stream of tokens that costs as much as one."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from android_harness.report.result import Workload
+from android_harness.session.settings import TRANSIENT
+from android_harness.timing.settings import TextSettings
+from device_runtime.errors import TextError
+from device_runtime.files import sha256_of_file, write_bytes
+from device_runtime.manifest import MANIFEST, VOCABULARY, Artifacts, Manifest
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.rehearsal import mix
+from device_runtime.text import read_messages
+from device_runtime.vocabulary import Ids, Vocabulary
+
+# 20 windows of paper P's 10 x 20 tokens are about 20 KB of text, its epoch on the phone.
+WINDOWS = 20
+# What people wrote never stays on the phone, whatever is asked to be kept.
+TOKENS, USER, REHEARSAL = "tokens.bin", f"{TRANSIENT}/user.txt", f"{TRANSIENT}/rehearsal.txt"
+
+
+@dataclass(frozen=True)
+class PhoneText:
+    """Files of the text by their name on the phone, the options of `phonograd-phone train` for them, and what it is."""
+
+    files: dict[str, Path]
+    options: tuple[str, ...]
+    tokens: int
+    description: str
+
+
+def zipf_stream(vocabulary: int, tokens: int, seed: int) -> Ids:
+    """Ids [tokens] int64 drawn with probability 1/rank; which word has which rank is drawn too.
+
+    An epoch's time depends on how many tokens there are and on how often words return, not on what they say.
+    """
+    random = np.random.default_rng(seed)
+    weights = 1.0 / np.arange(1, vocabulary + 1)
+    ranks = random.choice(vocabulary, size=tokens, p=weights / weights.sum())
+    return random.permutation(vocabulary)[ranks]
+
+
+def phone_text(settings: TextSettings, artifacts: Artifacts, scratch: Path) -> PhoneText:
+    """The text of `settings`; what is made for it is written into `scratch`.
+
+    Raises TextError for a text that is missing, empty or does not fill one window, VocabularyError, StorageError.
+    """
+    if settings.user is None:
+        return _synthetic(settings.seed, artifacts.manifest, scratch)
+    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
+    general = read_messages(settings.rehearsal) if settings.rehearsal else []
+    text = mix(read_messages(settings.user), general, settings.share, vocabulary, settings.seed)
+    training = artifacts.manifest.training
+    window = training.minibatch * training.bptt
+    if len(text.stream) < window:
+        raise TextError(
+            f"{settings.user}: {len(text.stream)} tokens, expected at least one window of {window}; give more text"
+        )
+    files, options = {USER: settings.user}, ["--user", USER]
+    description = f"{settings.user.name}: {text.user_tokens:,} tokens of the user's"
+    if settings.rehearsal:
+        files[REHEARSAL] = settings.rehearsal
+        options += ["--rehearsal", REHEARSAL, "--user-share", repr(settings.share), "--seed", str(settings.seed)]
+        description += f" and {text.general_tokens:,} of {settings.rehearsal.name}, seed {settings.seed}"
+    return PhoneText(files, tuple(options), len(text.stream), description)
+
+
+def _synthetic(seed: int, manifest: Manifest, scratch: Path) -> PhoneText:
+    tokens = WINDOWS * manifest.training.minibatch * manifest.training.bptt
+    path = scratch / "tokens.bin"
+    write_bytes(path, zipf_stream(manifest.model.vocabulary, tokens, seed).astype("<i4").tobytes())
+    description = f"synthetic: {WINDOWS} windows, {tokens:,} tokens drawn by Zipf's law (1/rank), seed {seed}"
+    return PhoneText({TOKENS: path}, ("--tokens", TOKENS), tokens, description)
+
+
+def workload_of(artifacts: Artifacts, text: PhoneText) -> Workload:
+    """The report's account of what is trained."""
+    manifest = artifacts.manifest
+    return Workload(
+        manifest_sha256=sha256_of_file(artifacts.path(MANIFEST)),
+        model=model_in_words(manifest.model),
+        parameters=manifest.model.parameters,
+        minibatch=manifest.training.minibatch,
+        bptt=manifest.training.bptt,
+        tokens=text.tokens,
+        text=text.description,
+    )
+
+
+def model_in_words(model: LanguageModelConfig) -> str:
+    """As in "2 LSTM layers of 650, embedding 650, 30,000 words, untied"."""
+    layers = f"{model.layers} {model.cell.upper()} layer{'s' if model.layers > 1 else ''} of {model.hidden}"
+    tied = "tied" if model.tied else "untied"
+    return f"{layers}, embedding {model.embedding}, {model.vocabulary:,} words, {tied}"

@@ -1,0 +1,13 @@
+"""What tests of the harness share."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.android_harness.fake_adb import FakeAdb
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeAdb:
+    """A fake adb with one phone."""
+    return FakeAdb(tmp_path / "tools")

@@ -1,0 +1,177 @@
+"""A phone and its session for tests of timing: no adb, a clock of its own, and faults where a test wants them."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from android_harness.errors import PhoneLostError
+from android_harness.phones.facts import Battery, Cluster, Core, Phone, PhoneFacts
+from android_harness.report.result import Pushed, PushedFile, Sample
+from device_runtime.errors import StoppedError
+from device_runtime.files import sha256_of_file
+
+BIG, LITTLE = (4, 5, 6, 7), (0, 1, 2, 3)
+BIG_KHZ, LITTLE_KHZ = 2_314_000, 1_800_000
+STEP_SECONDS = 2.0
+STEPS = 6
+
+
+def facts_of(serial: str = "PHONE1", **changes: Any) -> PhoneFacts:
+    """A phone of 4 + 4 cores, cool and charged."""
+    cores = tuple(Core(n, BIG_KHZ if n in BIG else LITTLE_KHZ, None, None) for n in range(8))
+    values: dict[str, Any] = {
+        "serial": serial,
+        "manufacturer": "Acme",
+        "model": "Test Phone",
+        "soc": "Acme 9000",
+        "android": "14",
+        "sdk": 34,
+        "abi": "arm64-v8a",
+        "fingerprint": "acme/test:14",
+        "cores": cores,
+        "clusters": (Cluster("little", LITTLE, LITTLE_KHZ, None), Cluster("big", BIG, BIG_KHZ, None)),
+        "memory_bytes": 4 << 30,
+        "memory_available_bytes": 2 << 30,
+        "free_bytes": 10 << 30,
+        "battery": Battery(80, 25.0, False),
+        "thermal_status": 0,
+        "temperature_c": 30.0,
+    }
+    return PhoneFacts(**(values | changes))
+
+
+def phone_of(serial: str = "PHONE1", **changes: Any) -> Phone:
+    """That phone as adb lists it."""
+    return Phone(serial, "device", facts_of(serial, **changes))
+
+
+def sample_at(at_s: float, celsius: float | None = 30.0, **changes: Any) -> Sample:
+    """A sample of a phone that is not throttled."""
+    khz = {n: BIG_KHZ if n in BIG else LITTLE_KHZ for n in range(8)}
+    values: dict[str, Any] = {
+        "at_s": at_s,
+        "frequencies_khz": khz,
+        "caps_khz": khz,
+        "temperatures_c": {} if celsius is None else {"CPU0": celsius, "battery": 25.0},
+        "battery_percent": 80,
+        "battery_temperature_c": 25.0,
+        "thermal_status": 0,
+    }
+    return Sample(**(values | changes))
+
+
+@dataclass
+class FakePhone:
+    """What a phone does in its session. `celsius` is asked at each sample with the seconds since the session began."""
+
+    serial: str = "PHONE1"
+    celsius: Callable[[float], float] = lambda at_s: 30.0
+    changes: Callable[[float], Mapping[str, Any]] = lambda at_s: {}  # to a sample, by seconds
+    steps_seconds: Sequence[float] = (STEP_SECONDS,) * STEPS
+    lost_in_epoch: int | None = None  # counted from 1, warm-up and all; lost in the middle of it
+    bug_in_sync: bool = False
+    refuses: Exception | None = None  # when the session is entered
+    at_step: Callable[[int, int], None] = lambda epoch, step: None
+    ran: list[list[str]] = field(default_factory=list)
+    left: int = 0  # how often a session ended
+    offers_fixed_performance: bool = True
+
+
+class FakeSession:
+    """A PhoneSession of a FakePhone."""
+
+    def __init__(self, phone: FakePhone, keep: bool = False):
+        self.phone, self.keep, self.at_s = phone, keep, 0.0
+        self.on_sample: Callable[[Sample], None] | None = None
+
+    def __enter__(self) -> "FakeSession":
+        if self.phone.refuses:
+            raise self.phone.refuses
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.phone.left += 1
+
+    def sample(self) -> Sample:
+        return sample_at(self.at_s, self.phone.celsius(self.at_s), **self.phone.changes(self.at_s))
+
+    def sync(self, files: Mapping[str, Path], progress: Callable[[int, int, str], None] | None = None) -> Pushed:
+        if self.phone.bug_in_sync:
+            raise KeyError("a bug")
+        pushed = []
+        for name, path in files.items():
+            assert progress is not None
+            progress(len(pushed), len(files), name)
+            pushed.append(PushedFile(name, path.stat().st_size, sha256_of_file(path), True))
+        return Pushed(tuple(pushed), sum(file.nbytes for file in pushed), 1.0)
+
+    def fixed_performance(self) -> bool:
+        return self.phone.offers_fixed_performance
+
+    @contextlib.contextmanager
+    def watch(self, on_sample: Callable[[Sample], None], interval: float) -> Iterator[None]:
+        self.on_sample = on_sample
+        yield
+        self.on_sample = None
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        on_event: Callable[[float, dict[str, Any]], None],
+        stop: threading.Event,
+        silence_seconds: float = 1.0,
+    ) -> float:
+        phone, began = self.phone, self.at_s
+        phone.ran.append(list(arguments))
+        assert self.on_sample is not None
+        self.at_s += 1.0
+        on_event(self.at_s, {"event": "start", "load_seconds": 0.5, "kernels": "neon"})
+        for number, seconds in enumerate(phone.steps_seconds, 1):
+            if stop.is_set():
+                raise StoppedError("stopped", 2)
+            if phone.lost_in_epoch == len(phone.ran) and number > len(phone.steps_seconds) // 2:
+                raise PhoneLostError(f"phone {phone.serial}: went away")
+            for _ in range(4):
+                self.at_s += seconds / 4
+                self.on_sample(self.sample())
+            on_event(self.at_s, step_event(number, len(phone.steps_seconds), seconds))
+            phone.at_step(len(phone.ran), number)
+        report = report_event(sum(phone.steps_seconds))
+        if "--codec-costs" in arguments:
+            report["codecs"] = [{"codec": "rows-f32", "nbytes": 1000, "seconds": 0.1}]
+        on_event(self.at_s, report)
+        return self.at_s - began
+
+
+def step_event(step: int, steps: int, seconds: float) -> dict[str, Any]:
+    """As phonograd-phone train prints it."""
+    phases = {"lstm": seconds / 2, "output": seconds / 2}
+    return {"event": "step", "step": step, "steps": steps, "loss": 5.0 / step, "seconds": seconds, "phases": phases}
+
+
+def report_event(seconds: float) -> dict[str, Any]:
+    """As phonograd-phone train prints it."""
+    return {
+        "event": "report",
+        "seconds": seconds,
+        "tokens": 4000,
+        "loss_first": 5.0,
+        "loss_last": 1.0,
+        "peak_rss_bytes": 100 << 20,
+        "kernels": "neon",
+    }
+
+
+class FakeStop(threading.Event):
+    """A stop event whose waiting moves a fake session's clock instead of taking time."""
+
+    def __init__(self, session: FakeSession):
+        super().__init__()
+        self.session = session
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.session.at_s += timeout or 0.0
+        return self.is_set()

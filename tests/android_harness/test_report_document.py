@@ -1,0 +1,226 @@
+"""The JSON document: what is written is read back, fits its schema, and whatever else is refused by name."""
+
+import dataclasses
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from android_harness.errors import ReportError
+from android_harness.report.document import from_document, read_report, schema, to_document, write_report
+from android_harness.report.result import Epoch, PhoneBenchReport, Step
+from tests.android_harness.reports import PAPERS, SMALL, failed, many, phone, quiet_facts, report
+
+VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))
+
+COUNTS = st.integers(1, 2**53)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def reports() -> st.SearchStrategy[PhoneBenchReport]:
+    """Any report that the schema has room for."""
+    return strategy(PhoneBenchReport, schema())
+
+
+def strategy(hint: Any, node: Mapping[str, Any]) -> Any:  # noqa: PLR0911  # one kind of type a line
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        properties = node["properties"] if hint is PhoneBenchReport else schema()["$defs"][hint.__name__]["properties"]
+        hints = typing.get_type_hints(hint)
+        return st.builds(hint, **{name: strategy(hints[name], properties[name]) for name in hints})
+    if origin is types.UnionType:
+        return st.none() | strategy(inner[0], node)
+    if origin is tuple:
+        return st.lists(strategy(inner[0], node["items"]), max_size=2).map(tuple)
+    if origin is typing.Literal:
+        return st.sampled_from(inner)
+    if origin is not None and inner[1] is object:
+        return st.dictionaries(st.text(), JSON, max_size=3)
+    if origin is not None:
+        keys = st.text(max_size=5) if inner[0] is str else st.integers(0, 9999)
+        return st.dictionaries(keys, strategy(inner[1], node["additionalProperties"]), max_size=2)
+    if "pattern" in node:
+        return st.from_regex(node["pattern"], fullmatch=True)
+    numbers = st.floats(node.get("minimum", -1e12), 1e12)
+    return {str: st.text(max_size=8), bool: st.booleans(), int: COUNTS, float: numbers}[hint]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(reports())
+def test_what_is_written_is_read_back(made: PhoneBenchReport) -> None:
+    document = json.loads(json.dumps(to_document(made), allow_nan=False))
+    VALIDATOR.validate(document)
+    assert from_document(document) == made
+
+
+@pytest.mark.parametrize("made", [report(), report(failed()), report(*many(9)), report(phone(epochs=1, steps=1))])
+def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> None:
+    write_report(tmp_path / "bench.json", made)
+    VALIDATOR.validate(json.loads((tmp_path / "bench.json").read_text("utf-8")))
+    assert read_report(tmp_path / "bench.json") == made
+
+
+def test_whole_numbers_stand_for_seconds_too() -> None:
+    """Other programs write 2.0 as 2."""
+    document = to_document(report(phone()))
+    document["phones"][0]["epochs"][0]["cooled_seconds"] = 20
+    cooled = from_document(document).phones[0].epochs[0].cooled_seconds
+    assert (cooled, type(cooled)) == (20.0, float)
+
+
+def test_the_summary_says_what_a_script_would_compute() -> None:
+    one = phone(epochs=3, hot=True)
+    row = to_document(report(one))["summary"][0]
+    seconds = sorted(epoch.seconds for epoch in one.timed)
+    assert row["epoch_seconds"]["median"] == seconds[1]
+    assert seconds[0] < row["epoch_seconds"]["p10"] < seconds[1] < row["epoch_seconds"]["p90"] < seconds[2]
+    assert (row["epoch_seconds"]["count"], row["step_seconds"]["count"]) == (3, 60)
+    assert row["paper_ratio"] == pytest.approx(seconds[1] / 140)
+    assert row["tokens_per_s"] == pytest.approx(3895 / seconds[1])
+    assert row["peak_rss_bytes"] == max(epoch.peak_rss_bytes for epoch in one.timed)
+    assert row["loss_first"] > row["loss_last"]
+    assert list(row["phases"]) == ["embedding", "lstm", "output layer", "update"]
+    assert sum(row["phases"].values()) == pytest.approx(row["step_seconds"]["median"], rel=0.05)
+    assert row["throttled"]
+    assert to_document(report(one, workload=SMALL))["summary"][0]["paper_ratio"] is None
+    assert to_document(report(failed()))["summary"][0]["epoch_seconds"] is None
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths of all leaves of a document's first phone, summary and settings left out."""
+    if path[:1] in (("summary",), ("settings",)):
+        return []
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    deeper = [place for key, item in inner for place in places(item, (*path, key))]
+    return [*deeper, path] if path else deeper
+
+
+SAMPLE_DOCUMENT = to_document(report(phone(epochs=1, steps=2, hot=True)))
+REQUIRED = [path for path in places(SAMPLE_DOCUMENT) if isinstance(path[-1], str)]
+
+
+def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The sample document with another value at the path; Ellipsis takes the field away."""
+    document: dict[str, Any] = json.loads(json.dumps(SAMPLE_DOCUMENT))
+    place: Any = document
+    for key in path[:-1]:
+        place = place[key]
+    if value is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return document
+
+
+def named(path: tuple[Any, ...]) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
+
+
+@pytest.mark.parametrize("path", REQUIRED, ids=named)
+def test_wrong_fields_are_named(path: tuple[Any, ...]) -> None:
+    for wrong in (object, math.nan, math.inf, -(10**400), [[]], {"a": {"b": {}}}):
+        document = changed(path, wrong)
+        with pytest.raises(ReportError, match=re.escape(named(path).split(".phases.")[0])):
+            from_document(document)
+
+
+@pytest.mark.parametrize("kind", [PhoneBenchReport, Epoch, Step], ids=lambda kind: kind.__name__)
+def test_missing_and_unknown_fields_are_named(kind: type) -> None:
+    folder = {PhoneBenchReport: (), Epoch: ("phones", 0, "epochs", 0), Step: ("phones", 0, "epochs", 0, "steps", 0)}[
+        kind
+    ]
+    for field in dataclasses.fields(kind):
+        path = (*folder, field.name)
+        with pytest.raises(ReportError, match=f"^{re.escape(named(path))}: missing"):
+            from_document(changed(path, ...))
+    with pytest.raises(ReportError, match=f"^{re.escape(named((*folder, 'colour')))}: no such field"):
+        from_document(changed((*folder, "colour"), "red"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("phones", 0, "epochs", 0, "seconds"), 0, "expected at least 1e-09, found 0"),
+        (("phones", 0, "epochs", 0, "peak_rss_bytes"), -1, "expected at least 0, found -1"),
+        (("phones", 0, "epochs", 0, "tokens"), 2.5, "expected a whole number, found 2.5"),
+        (("phones", 0, "epochs", 0, "tokens"), True, "expected a whole number, found True"),
+        (("phones", 0, "fixed_performance"), 1, "expected true or false, found 1"),
+        (("phones", 0, "facts", "clusters", 0, "kind"), "medium", "expected 'little' or 'middle' or 'big'"),
+        (("phones", 0, "samples", 0, "caps_khz"), {"07": 1}, "keys that are the numbers of cores, found '07'"),
+        (("phones", 0, "samples", 0, "caps_khz"), {"9" * 5000: 1}, "keys that are the numbers of cores"),
+        (("workload", "manifest_sha256"), "AB", r"expected a match of \^\[0-9a-f\]\{64\}\$, found 'AB'"),
+        (("settings",), {"a": [{"b": math.nan}]}, r"settings\.a\[0\]\.b: expected a finite number"),
+    ],
+)
+def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, said: str) -> None:
+    with pytest.raises(ReportError, match=said):
+        from_document(changed(path, value))
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ([], "expected a JSON object with schema 'phonograd.phone-bench', found 'list'"),
+        ({"schema": "other"}, "found 'other'"),
+        ({"schema": "phonograd.phone-bench"}, "schema_version: expected 1, found None; run the bench again"),
+        ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 1, found True"),
+        ({"schema": "phonograd.phone-bench", "schema_version": 2}, "found 2; a newer phonograd wrote it: update"),
+    ],
+)
+def test_other_documents_are_refused(document: Any, said: str) -> None:
+    with pytest.raises(ReportError, match=said):
+        from_document(document)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe\x00", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"1" * 5_000, "not JSON"),
+        (json.dumps(changed(("phones", 0, "epochs", 0, "loss_last"), math.nan)).encode(), "holds NaN"),
+        (json.dumps(changed(("created",), 5)).encode(), "created: expected a string, found 5"),
+    ],
+)
+def test_hostile_files_are_refused_by_name(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    path.write_bytes(content)
+    with pytest.raises(ReportError, match=re.escape(str(path)) + ".*" + said) as refused:
+        read_report(path)
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 25
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"old\.json: cannot be read: No such file"):
+        read_report(tmp_path / "old.json")
+
+
+def test_numbers_that_json_has_not_are_not_written() -> None:
+    one = phone()
+    bad = dataclasses.replace(one, epochs=(dataclasses.replace(one.epochs[0], loss_last=math.nan),))
+    with pytest.raises(ReportError, match=r"phones\[0\]\.epochs\[0\]\.loss_last: expected a finite number, found nan"):
+        to_document(report(bad))
+    with pytest.raises(ReportError, match=r"settings\.user: expected a JSON value, found PosixPath"):
+        to_document(report(one, user=Path("user.txt")))
+
+
+def test_a_phone_that_says_nothing_is_written_and_read() -> None:
+    made = report(phone(facts=quiet_facts()))
+    assert from_document(to_document(made)) == made
+    assert made.workload == PAPERS

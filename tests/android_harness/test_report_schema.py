@@ -1,0 +1,90 @@
+"""The JSON Schema and the dataclasses are the same thing, written twice: descriptions there, types here."""
+
+import dataclasses
+import types
+import typing
+from typing import Any
+
+import jsonschema
+
+from android_harness.phones import facts as facts_module
+from android_harness.report import result as result_module
+from android_harness.report import summary as summary_module
+from android_harness.report.document import schema
+from android_harness.report.summary import PhoneSummary
+
+
+def dataclasses_of(*modules: types.ModuleType) -> dict[str, type]:
+    return {
+        name: kind
+        for module in modules
+        for name, kind in vars(module).items()
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type)
+    }
+
+
+def drawn(hint: Any) -> Any:  # noqa: PLR0911  # one kind of type a line
+    """What the schema must say of a type, descriptions and bounds left out."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        return {"$ref": f"#/$defs/{hint.__name__}"}
+    if origin is types.UnionType and dataclasses.is_dataclass(inner[0]):
+        return {"anyOf": [drawn(inner[0]), {"type": "null"}]}
+    if origin is types.UnionType:
+        return {"type": [drawn(inner[0])["type"], "null"]}
+    if origin is tuple:
+        return {"type": "array", "items": drawn(inner[0])}
+    if origin is typing.Literal:
+        return {"enum": list(inner)}
+    if origin is not None:
+        keys = {"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,3})$"}} if inner[0] is int else {}
+        values = {} if inner[1] is object else {"additionalProperties": drawn(inner[1])}
+        return {"type": "object", **keys, **values}
+    return {"type": {str: "string", int: "integer", float: "number", bool: "boolean"}[hint]}
+
+
+def bare(node: Any) -> Any:
+    """A schema without descriptions and bounds."""
+    if isinstance(node, list):
+        return [bare(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: value if key == "propertyNames" else bare(value)
+        for key, value in node.items()
+        if key not in ("description", "minimum") and not (key == "pattern" and "type" in node)
+    }
+
+
+def test_schema_and_dataclasses_say_the_same() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    kinds = dataclasses_of(result_module, facts_module, summary_module)
+    unused = kinds.keys() - schema()["$defs"].keys()
+    assert unused == {"PhoneBenchReport", "Phone"}  # the document itself, and what `phonograd devices` lists
+    assert schema()["$defs"].keys() <= kinds.keys()
+    head = {"schema", "schema_version", "summary"}
+    nodes = {**schema()["$defs"], "PhoneBenchReport": schema()}
+    for name, node in nodes.items():
+        hints = typing.get_type_hints(kinds[name])
+        properties = {
+            key: bare(value)
+            for key, value in node["properties"].items()
+            if key not in head or name != "PhoneBenchReport"
+        }
+        assert properties == {field: drawn(hint) for field, hint in hints.items()}, name
+        assert node["required"] == list(node["properties"]), name
+        assert node["additionalProperties"] is False, name
+    assert bare(schema()["properties"]["summary"]) == drawn(tuple[PhoneSummary, ...])
+
+
+def test_every_field_is_described_with_its_unit() -> None:
+    units = {
+        "seconds": "in seconds", "_s": "second", "bytes": "in bytes", "_khz": "in kHz", "_c": "°C",
+        "percent": "in percent", "loss": "in nats a token",
+    }  # fmt: skip
+    for node in (schema(), *schema()["$defs"].values()):
+        assert node["description"].endswith(".")
+        for name, field in node["properties"].items():
+            assert field["description"], name
+            for ending, unit in units.items():
+                assert not name.endswith(ending) or unit in field["description"], name

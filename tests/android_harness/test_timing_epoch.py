@@ -1,0 +1,64 @@
+"""Events of phonograd-phone train, gathered to an epoch."""
+
+from typing import Any
+
+import pytest
+
+from android_harness.errors import PhoneRunError
+from android_harness.report.result import CodecCost, Step
+from android_harness.timing.phone_epoch import EpochEvents, Trained
+from tests.android_harness.fake_session import report_event, step_event
+
+START = {"event": "start", "load_seconds": 1.5, "kernels": "neon", "version": "0.1.0"}
+
+
+def told(*events: dict[str, Any]) -> tuple[Trained, list[tuple[int, int]]]:
+    """What is gathered of events that come a second apart, from second 10 on."""
+    seen: list[tuple[int, int]] = []
+    gathered = EpochEvents("PHONE1", lambda done, total: seen.append((done, total)))
+    for number, event in enumerate(events):
+        gathered.hear(10.0 + number, event)
+    return gathered.trained, seen
+
+
+def test_an_epoch_is_gathered_from_its_events() -> None:
+    codecs = [{"codec": "delta-int8", "nbytes": 42, "seconds": 0.25}]
+    trained, seen = told(
+        START,
+        step_event(1, 2, 0.75),
+        {"event": "something new"},
+        step_event(2, 2, 0.5),
+        report_event(1.25) | {"codecs": codecs},
+    )
+    assert trained == Trained(
+        started_at_s=8.5,
+        load_seconds=1.5,
+        seconds=1.25,
+        tokens=4000,
+        steps=(
+            Step(11.0, 0.75, 5.0, {"lstm": 0.375, "output": 0.375}),
+            Step(13.0, 0.5, 2.5, {"lstm": 0.25, "output": 0.25}),
+        ),
+        loss_first=5.0,
+        loss_last=1.0,
+        peak_rss_bytes=100 << 20,
+        kernels="neon",
+        codecs=(CodecCost("delta-int8", 42, 0.25),),
+    )
+    assert seen == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("missing", ["start", "step", "report"])
+def test_a_process_that_did_not_tell_all_is_no_epoch(missing: str) -> None:
+    events = [START, step_event(1, 1, 1.0), report_event(1.0)]
+    with pytest.raises(PhoneRunError, match=f"phone PHONE1: .* ended well but printed no {missing} event"):
+        told(*(event for event in events if event["event"] != missing))
+
+
+def test_an_event_of_another_version_is_refused_by_name() -> None:
+    old = report_event(1.0)
+    del old["peak_rss_bytes"]
+    with pytest.raises(PhoneRunError, match="report event has no peak_rss_bytes; the binary is of another version"):
+        told(START, step_event(1, 1, 1.0), old)
+    with pytest.raises(PhoneRunError, match="said loss is None, expected a number"):
+        told(START, step_event(1, 1, 1.0) | {"loss": None})

@@ -1,0 +1,83 @@
+"""Waiting for a phone to cool: when it ends, and when it is given up."""
+
+import pytest
+
+from android_harness.errors import NoPhoneError
+from android_harness.timing.heat import Cooling, cool_down, temperature_of
+from tests.android_harness.fake_session import FakePhone, FakeSession, FakeStop, sample_at
+
+BASELINE = 30.0
+
+
+def cooled(phone: FakePhone, limit: float = 300.0, baseline: float | None = BASELINE) -> Cooling:
+    session = FakeSession(phone)
+    return cool_down(session.sample, baseline, limit, FakeStop(session))
+
+
+def test_a_cool_phone_is_not_waited_for() -> None:
+    assert cooled(FakePhone(celsius=lambda at_s: 31.9)) == Cooling("cool", 0.0, 31.9)
+
+
+def test_a_hot_phone_is_waited_for_until_it_is_near_the_baseline() -> None:
+    cooling = cooled(FakePhone(celsius=lambda at_s: 40.0 - at_s / 10))
+    assert cooling.outcome == "cool"
+    assert cooling.seconds == 80.0
+
+
+def test_a_phone_that_gets_no_cooler_has_settled() -> None:
+    cooling = cooled(FakePhone(celsius=lambda at_s: max(35.0, 45.0 - at_s)))
+    assert cooling.outcome == "settled"
+    assert 10 + 29 < cooling.seconds < 10 + 34
+    assert cooling.temperature_c == 35.0
+
+
+def test_the_limit_ends_the_wait_for_a_phone_that_is_still_cooling() -> None:
+    cooling = cooled(FakePhone(celsius=lambda at_s: 60.0 - at_s / 20), limit=100.0)
+    assert (cooling.outcome, cooling.seconds) == ("limit", 100.0)
+
+
+def test_a_phone_without_sensors_is_not_waited_for() -> None:
+    phone = FakePhone(changes=lambda at_s: {"temperatures_c": {}, "battery_temperature_c": None})
+    assert cooled(phone) == Cooling("no sensor", 0.0, None)
+    assert cooled(FakePhone(), baseline=None).outcome == "no sensor"
+
+
+def test_no_cooldown_asked_is_none_waited() -> None:
+    assert cooled(FakePhone(celsius=lambda at_s: 80.0), limit=0.0) == Cooling("not asked", 0.0, 80.0)
+
+
+def test_a_severe_thermal_status_is_waited_out_even_at_the_baselines_temperature() -> None:
+    cooling = cooled(FakePhone(changes=lambda at_s: {"thermal_status": 3 if at_s < 50 else 2}))
+    assert cooling == Cooling("cool", 50.0, 30.0)
+
+
+def test_a_phone_that_stays_severely_hot_is_given_up() -> None:
+    phone = FakePhone(changes=lambda at_s: {"thermal_status": 4})
+    with pytest.raises(NoPhoneError, match="thermal status critical after a wait of 60 s, expected less than severe"):
+        cooled(phone, limit=60.0)
+    with pytest.raises(NoPhoneError, match="after a wait of 0 s"):
+        cooled(phone, limit=0.0)
+
+
+def test_a_stop_ends_the_wait() -> None:
+    session = FakeSession(FakePhone(celsius=lambda at_s: 60.0))
+    stop = FakeStop(session)
+    stop.set()
+    assert cool_down(session.sample, BASELINE, 300.0, stop).seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("temperatures", "expected"),
+    [
+        ({"CPU0": 40.0, "CPU3": 45.5, "GPU": 70.0, "SKIN": 35.0}, 45.5),
+        ({"cpu-1-0-usr": 51.0, "gpuss-0": 60.0, "pm8150-tz": 37.0}, 51.0),
+        ({"BIG": 48.0, "LITTLE": 44.0, "G3D": 66.0}, 48.0),
+        ({"mtktscpu": 47.0, "mtktsbattery": 30.0}, 47.0),
+        ({"soc_thermal": 39.0}, 39.0),
+        ({"soc": 100.0, "skin": 30.0}, 25.0),  # Qualcomm's state of charge
+        ({"cpu-0-0": -273.0, "CPU1": 2147483.0}, 25.0),  # dead sensors
+        ({}, 25.0),
+    ],
+)
+def test_the_hottest_cpu_sensor_counts_else_the_batterys(temperatures: dict[str, float], expected: float) -> None:
+    assert temperature_of(sample_at(0.0, temperatures_c=temperatures)) == expected

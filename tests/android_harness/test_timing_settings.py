@@ -1,0 +1,83 @@
+"""phone-bench's settings and cores: what can't be is refused before a phone is touched."""
+
+from pathlib import Path
+
+import pytest
+
+from android_harness.timing.cores import chosen_cores
+from android_harness.timing.settings import PhoneBenchSettings, TextSettings
+from device_runtime.errors import UsageError
+from device_runtime.manifest import TrainingConfig
+from tests.android_harness.fake_session import BIG, BIG_KHZ, LITTLE, facts_of
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "--epochs is 0, expected at least 1"),
+        ({"warm_up": -1}, "--warm-up is -1"),
+        ({"threads": 0}, "--threads is 0, expected 1 to 256"),
+        ({"threads": 257}, "--threads is 257"),
+        ({"cores": "fast"}, "--cores is 'fast', expected big, little, all, or a hexadecimal mask"),
+        ({"cores": "0x"}, "--cores is '0x'"),
+        ({"cores": "00"}, "--cores is '00'"),
+        ({"cores": "big; reboot"}, "--cores is 'big; reboot'"),
+        ({"precision": "fp8"}, "--precision is 'fp8', expected one of fp32, bf16, bf16-emulated"),
+        ({"cooldown_seconds": -1.0}, "--cooldown is -1.0"),
+        ({"cooldown_seconds": float("nan")}, "--cooldown is nan"),
+        ({"minimum_battery": 101}, "--min-battery is 101, expected 0 to 100"),
+        ({"sample_seconds": 0.0}, "--sample-every is 0.0"),
+        ({"silence_seconds": float("inf")}, "--silence is inf"),
+    ],
+)
+def test_settings_out_of_range_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        PhoneBenchSettings(**changes)  # type: ignore[arg-type]
+    assert message in str(refused.value)
+
+
+def test_text_settings_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(UsageError, match="--rehearsal needs --user"):
+        TextSettings(rehearsal=Path("general.txt"))
+    with pytest.raises(UsageError, match="--user-share needs --rehearsal"):
+        TextSettings(user=Path("user.txt"), user_share=0.5)
+    with pytest.raises(UsageError, match=r"--user-share is 0.0"):
+        TextSettings(Path("user.txt"), Path("general.txt"), 0.0)
+
+
+def test_the_share_is_the_users_alone_or_the_papers() -> None:
+    assert TextSettings(Path("user.txt")).share == 1.0
+    assert TextSettings(Path("user.txt"), Path("general.txt")).share == TrainingConfig.user_share
+    assert TextSettings(Path("user.txt"), Path("general.txt"), 0.25).share == 0.25
+
+
+@pytest.mark.parametrize("cores", ["big", "little", "all", "f0", "0xF0", "1"])
+def test_good_cores_are_taken(cores: str) -> None:
+    assert PhoneBenchSettings(cores=cores).cores == cores
+
+
+def test_cores_are_chosen_as_phonograd_phone_does() -> None:
+    facts = facts_of()
+    assert chosen_cores(facts, "big") == BIG
+    assert chosen_cores(facts, "little") == LITTLE
+    assert chosen_cores(facts, "all") == (*LITTLE, *BIG)
+    assert chosen_cores(facts, "f0") == BIG
+    assert chosen_cores(facts, "0x81") == (0, 7)
+    assert chosen_cores(facts, "f00") == ()
+
+
+def test_of_one_kind_big_and_little_are_all_cores() -> None:
+    facts = facts_of()
+    alike = facts_of(clusters=(facts.clusters[1],), cores=facts.cores[4:])
+    assert chosen_cores(alike, "big") == chosen_cores(alike, "little") == BIG
+
+
+def test_middle_cores_are_among_the_big_ones() -> None:
+    facts = facts_of()
+    little, big = facts.clusters
+    three = (little, type(big)("middle", (4, 5, 6), BIG_KHZ, None), type(big)("big", (7,), BIG_KHZ, None))
+    assert chosen_cores(facts_of(clusters=three), "big") == BIG
+
+
+def test_a_phone_that_does_not_say_has_no_known_cores() -> None:
+    assert chosen_cores(facts_of(cores=(), clusters=()), "big") == ()
