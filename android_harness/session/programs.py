@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from android_harness.adb.client import Adb
-from android_harness.adb.process import PhoneProcess, PhoneSilentError
-from android_harness.errors import PhoneLostError, PhoneRunError
+from android_harness.adb.process import PhoneProcess
+from android_harness.errors import PhoneLostError, PhoneRunError, PhoneSilentError
 from android_harness.session.settings import PROGRAM, TRANSIENT
 from device_runtime.errors import StoppedError
 

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from android_harness.adb.client import Adb
-from android_harness.adb.process import PhoneProcess, PhoneSilentError
-from android_harness.errors import PhoneLostError
+from android_harness.adb.process import PhoneProcess
+from android_harness.errors import PhoneLostError, PhoneSilentError
 from android_harness.phones.parsing import parse_battery, parse_thermal
 from android_harness.report.result import Sample
 from android_harness.session.keeper import phone_script
