@@ -90,6 +90,11 @@ class Program:
                 f"{what}: was killed by Android (signal 9), most likely for its memory; close other apps, or take a "
                 "phone with more RAM"
             )
+        if status == SIGNALLED + signal.SIGTERM:
+            raise PhoneLostError(
+                f"{what}: was ended on the phone (signal 15): it heard nothing from this machine for too long, or somebody "
+                "ended it there; run again"
+            )
         if status in (126, 127):
             raise PhoneRunError(f"{what}: Android cannot execute it: {said}; is it an arm64 phone?")
         if status > SIGNALLED:
