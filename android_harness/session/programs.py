@@ -92,8 +92,8 @@ class Program:
             )
         if status == SIGNALLED + signal.SIGTERM:
             raise PhoneLostError(
-                f"{what}: was ended on the phone (signal 15): it heard nothing from this machine for too long, or somebody "
-                "ended it there; run again"
+                f"{what}: was ended on the phone (signal 15): it heard nothing from this machine for too long, or "
+                "somebody ended it there; run again"
             )
         if status in (126, 127):
             raise PhoneRunError(f"{what}: Android cannot execute it: {said}; is it an arm64 phone?")
