@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from android_harness.adb.client import Adb
 from android_harness.adb.process import PhoneProcess
 from android_harness.errors import PhoneLostError, PhoneSilentError
-from android_harness.phones.parsing import parse_battery, parse_thermal
+from android_harness.phones.power import parse_battery, parse_hal_temperatures, parse_thermal_status, parse_zones
 from android_harness.report.result import Sample
 from android_harness.session.keeper import phone_script
 
@@ -15,8 +15,6 @@ from android_harness.session.keeper import phone_script
 SERVICES_EVERY_SECONDS = 5.0
 ONE_SAMPLE_SECONDS = 20.0
 LISTEN_SECONDS = 0.25
-# A zone outside of these is a sensor that is off or counts in other units.
-SENSIBLE_CELSIUS = (-40.0, 150.0)
 
 
 def sample_now(adb: Adb, serial: str, at_s: float) -> Sample:
@@ -75,7 +73,7 @@ def parse_sample(at_s: float, lines: Sequence[str]) -> Sample:
     """What on_phone/sampler.sh prints from `sample` to `end`; whatever is missing or odd is left out."""
     frequencies: dict[int, int] = {}
     caps: dict[int, int] = {}
-    temperatures: dict[str, float] = {}
+    zones: list[str] = []
     services: dict[str, list[str]] = {"battery": [], "thermalservice": []}
     section: list[str] | None = None
     for line in lines:
@@ -86,28 +84,16 @@ def parse_sample(at_s: float, lines: Sequence[str]) -> Sample:
                 section = None
             case _ if section is not None:
                 section.append(line)
-            case ["core", number, rest] if number.isdigit():
+            case ["core", number, rest] if number.isdecimal():
                 now, _, cap = rest.partition(" ")
-                if now.isdigit():
+                if now.isdecimal():
                     frequencies[int(number)] = int(now)
-                if cap.isdigit():
+                if cap.isdecimal():
                     caps[int(number)] = int(cap)
-            case ["zone", value, kind]:
-                celsius = _celsius(value)
-                if celsius is not None:
-                    temperatures.setdefault(kind, celsius)
+            case ["zone", *words]:
+                zones.append(" ".join(words))
     battery = parse_battery("\n".join(services["battery"]))
-    thermal = parse_thermal("\n".join(services["thermalservice"]))
-    temperatures.update(thermal.temperatures_c)
-    return Sample(at_s, frequencies, caps, temperatures, battery.percent, battery.temperature_c, thermal.status)
-
-
-def _celsius(value: str) -> float | None:
-    """A zone's value: thousandths of a degree, on some old kernels whole degrees."""
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    celsius = number / 1000 if abs(number) >= 1000 else number
-    low, high = SENSIBLE_CELSIUS
-    return celsius if low < celsius < high else None
+    thermal = "\n".join(services["thermalservice"])
+    temperatures = {**parse_zones("\n".join(zones)), **parse_hal_temperatures(thermal)}
+    status = parse_thermal_status(thermal)
+    return Sample(at_s, frequencies, caps, temperatures, battery.percent, battery.temperature_c, status)

@@ -17,7 +17,7 @@ while :; do
     echo "core ${policy##*/cpu} ${now:--} ${cap:--}"
   done 2>/dev/null
   for zone in $zones; do
-    read -r kind <"$zone/type" && read -r value <"$zone/temp" && echo "zone $value $kind"
+    read -r kind <"$zone/type" && read -r value <"$zone/temp" && echo "zone $kind $value"
   done 2>/dev/null
   if [ $((round % every)) = 0 ]; then
     echo "battery"
