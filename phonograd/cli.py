@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "models": ("phonograd.commands.rounds", "models", "List a server's models and their lineage; fetch one back."),
     "rollback": ("phonograd.commands.rounds", "rollback", "Let a server go back to an earlier model."),
     "phones": ("phonograd.commands.phones", "phones", "Enrol phones, replace and revoke their tokens."),
+    "devices": ("phonograd.commands.devices", "devices", "Phones on adb: what they are, whether they are ready."),
     "bench": ("phonograd.commands.bench", "bench", "What training and aggregation cost on this machine."),
     "demo": ("phonograd.commands.demo", "demo", "One federated round at full size, from corpus to report."),
 }

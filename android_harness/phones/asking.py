@@ -1,0 +1,108 @@
+"""What a phone is asked, in one script, and the facts in its answer."""
+
+import re
+
+from android_harness.phones.cores import clusters_of, parse_cores
+from android_harness.phones.facts import PhoneFacts
+from android_harness.phones.memory import parse_df, parse_meminfo
+from android_harness.phones.power import (
+    cpu_temperature,
+    parse_battery,
+    parse_hal_temperatures,
+    parse_thermal_status,
+    parse_zones,
+)
+
+PROPERTIES = (
+    "ro.product.manufacturer",
+    "ro.product.model",
+    "ro.soc.manufacturer",
+    "ro.soc.model",
+    "ro.hardware.chipname",
+    "ro.board.platform",
+    "ro.hardware",
+    "ro.build.version.release",
+    "ro.build.version.sdk",
+    "ro.product.cpu.abi",
+    "ro.build.fingerprint",
+)
+_SECTION = "phonograd-section"
+# Any of these may be refused, or not be there: its section stays empty. dumpsys waits 10 s for a service by itself.
+SCRIPT = f"""exec 2>/dev/null
+section() {{ echo; echo "{_SECTION} $1"; }}
+section properties
+for name in {" ".join(PROPERTIES)}; do echo "$name=$(getprop $name)"; done
+section cpuinfo
+cat /proc/cpuinfo
+section cores
+cd /sys/devices/system/cpu && for core in cpu[0-9]*; do
+  echo "$core max_khz=$(cat $core/cpufreq/cpuinfo_max_freq) capacity=$(cat $core/cpu_capacity)"
+done
+section meminfo
+cat /proc/meminfo
+section df
+df -k /data/local/tmp
+section zones
+cd /sys/class/thermal && for zone in thermal_zone*; do echo "$(cat $zone/type) $(cat $zone/temp)"; done
+section battery
+dumpsys -t 5 battery
+section thermal
+dumpsys -t 5 thermalservice
+"""
+TEXT_LENGTH = 120
+
+
+def facts_of(serial: str, answer: str) -> PhoneFacts:
+    """The facts in what `SCRIPT` printed; None for what is not there or not understood. Never raises."""
+    sections = _sections(answer)
+
+    def section(name: str) -> str:
+        return sections.get(name, "")
+
+    properties = parse_properties(section("properties"))
+    cores = parse_cores(section("cores"), section("cpuinfo"))
+    sdk = properties.get("ro.build.version.sdk", "")
+    temperatures = parse_hal_temperatures(section("thermal")) | parse_zones(section("zones"))
+    return PhoneFacts(
+        serial=serial,
+        manufacturer=properties.get("ro.product.manufacturer"),
+        model=properties.get("ro.product.model"),
+        soc=soc_of(properties),
+        android=properties.get("ro.build.version.release"),
+        sdk=int(sdk) if re.fullmatch("[0-9]{1,4}", sdk) else None,
+        abi=properties.get("ro.product.cpu.abi"),
+        fingerprint=properties.get("ro.build.fingerprint"),
+        cores=cores,
+        clusters=clusters_of(cores),
+        memory_bytes=parse_meminfo(section("meminfo"), "MemTotal"),
+        memory_available_bytes=parse_meminfo(section("meminfo"), "MemAvailable"),
+        free_bytes=parse_df(section("df")),
+        battery=parse_battery(section("battery")),
+        thermal_status=parse_thermal_status(section("thermal")),
+        temperature_c=cpu_temperature(temperatures),
+    )
+
+
+def _sections(answer: str) -> dict[str, str]:
+    pieces = re.split(rf"^{_SECTION} ([a-z]+)$", answer, flags=re.MULTILINE)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Name -> value of lines `NAME=VALUE`, without control characters; those that are empty or "unknown" left out."""
+    properties = {}
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        value = "".join(character for character in value.strip() if character.isprintable())[:TEXT_LENGTH]
+        if name in PROPERTIES and value and value.lower() != "unknown":
+            properties[name] = value
+    return properties
+
+
+def soc_of(properties: dict[str, str]) -> str | None:
+    """The SoC by Android 12's properties, else by the first older one that is set."""
+    model = properties.get("ro.soc.model")
+    if model is not None:
+        return f"{properties.get('ro.soc.manufacturer', '')} {model}".strip()
+    older = ("ro.hardware.chipname", "ro.board.platform", "ro.hardware")
+    return next((properties[name] for name in older if name in properties), None)

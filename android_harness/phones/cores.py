@@ -1,0 +1,97 @@
+"""A phone's cores, and which of them are of one kind."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from android_harness.phones.cpu_parts import part_name, rank
+from android_harness.phones.facts import Cluster, ClusterKind, Core
+
+# Numbers longer than this are no phone's, and would make Python's int() refuse.
+_NUMBER = "([0-9]{1,12})"
+_PROCESSOR = re.compile(rf"processor\s*:\s*{_NUMBER}\s*")
+_FIELD = re.compile(r"CPU (implementer|part)\s*:\s*0x([0-9a-fA-F]{1,8})\s*")
+_CORE = re.compile(rf"cpu{_NUMBER} max_khz={_NUMBER}? capacity={_NUMBER}?\s*")
+
+
+def parse_cpuinfo(text: str) -> dict[int, str | None]:
+    """Core number -> name of its part, of /proc/cpuinfo; None where the part is not told, as by old kernels."""
+    parts: dict[int, str | None] = {}
+    number = implementer = None
+    for line in text.splitlines():
+        processor, field = _PROCESSOR.fullmatch(line), _FIELD.fullmatch(line)
+        if processor is not None:
+            number = int(processor[1])
+            parts[number] = None
+        elif field is not None and field[1] == "implementer":
+            implementer = int(field[2], 16)
+        elif field is not None and number is not None:
+            parts[number] = part_name(implementer or 0, int(field[2], 16))
+    return parts
+
+
+def parse_cores(listed: str, cpuinfo: str) -> tuple[Core, ...]:
+    """All cores, of lines `cpu0 max_khz=1800000 capacity=250`, a number missing where /sys has none, and /proc/cpuinfo.
+
+    Kernels before 3.19 tell one part for all cores: it stands if the cores are of one speed.
+    """
+    parts = parse_cpuinfo(cpuinfo)
+    speeds: dict[int, tuple[int | None, int | None]] = {}
+    for line in listed.splitlines():
+        match = _CORE.fullmatch(line)
+        if match is not None:
+            speeds[int(match[1])] = (_positive(match[2]), _positive(match[3]))
+    told = {part for part in parts.values() if part is not None}
+    if len(told) == 1 and None in parts.values() and len(set(speeds.values())) <= 1:
+        parts = dict.fromkeys(parts, told.pop())
+    elif None in parts.values():
+        parts = dict.fromkeys(parts, None)
+    numbers = sorted(set(parts) | set(speeds))
+    return tuple(Core(number, *speeds.get(number, (None, None)), parts.get(number)) for number in numbers)
+
+
+def clusters_of(cores: Sequence[Core]) -> tuple[Cluster, ...]:
+    """The kinds of cores, slowest first: told apart by capacity, else by maximum frequency, else by their parts' names.
+
+    Capacity comes first as a fast little core is still little; one that is the same for all cores tells nothing. A
+    core that does not say goes with the slowest, so that none of unknown speed counts as big.
+    """
+    keys: tuple[Mapping[int, int], ...] = (
+        {core.number: core.capacity for core in cores if core.capacity is not None},
+        {core.number: core.max_khz for core in cores if core.max_khz is not None},
+        {core.number: rank(core.part) for core in cores if core.part is not None},
+    )
+    speeds = next((key for key in keys if len(set(key.values())) > 1), {})
+    levels = sorted(set(speeds.values())) or [0]
+    members = {level: [core for core in cores if speeds.get(core.number, levels[0]) == level] for level in levels}
+    return tuple(_cluster(_kind(levels.index(level), len(levels)), of) for level, of in members.items() if of)
+
+
+def _kind(index: int, number: int) -> ClusterKind:
+    if index == number - 1:
+        return "big"
+    return "middle" if index else "little"
+
+
+def _cluster(kind: ClusterKind, cores: Sequence[Core]) -> Cluster:
+    frequencies = [core.max_khz for core in cores if core.max_khz is not None]
+    parts = dict.fromkeys(core.part for core in cores if core.part is not None)
+    return Cluster(
+        kind,
+        tuple(core.number for core in cores),
+        max(frequencies, default=None),
+        "/".join(parts) or None,
+    )
+
+
+def cores_line(clusters: Sequence[Cluster]) -> str:
+    """As `4x Cortex-A55 1.8 GHz + 4x Cortex-A76 2.4 GHz`; "" without clusters."""
+    return " + ".join(_cluster_line(cluster) for cluster in clusters)
+
+
+def _cluster_line(cluster: Cluster) -> str:
+    frequency = "" if cluster.max_khz is None else f" {cluster.max_khz / 1e6:.1f} GHz"
+    return f"{len(cluster.cores)}x {cluster.part or 'core'}{frequency}"
+
+
+def _positive(digits: str | None) -> int | None:
+    return int(digits) or None if digits else None

@@ -1,0 +1,74 @@
+"""A phone's battery and heat, as dumpsys and /sys tell them."""
+
+import re
+from collections.abc import Mapping
+
+from android_harness.phones.facts import Battery
+
+# What is outside is a sensor that is off (-274, 0 of another unit, 0x7fffffff) and no temperature.
+COLDEST_C, HOTTEST_C = -40.0, 150.0
+_SETTING = re.compile(r"\s*([A-Za-z ]{1,40}):\s*(true|false|-?[0-9]{1,9})\s*")
+_STATUS = re.compile(r"^\s*Thermal Status:\s*([0-6])\s*$", re.MULTILINE)
+_HAL = re.compile(r"Temperature\{mValue=(-?[0-9]{1,5}(?:\.[0-9]{1,9})?), mType=(-?[0-9]{1,4}), mName=([^,}\n]{1,60}),")
+_ZONE = re.compile(r"(\S{1,60}) (-?[0-9]{1,9})\s*")
+_CPU = re.compile(r"cpu|soc|tsens|big|little|mid|apc|gold|silver|cluster", re.IGNORECASE)
+
+
+def parse_battery(text: str) -> Battery:
+    """Of `dumpsys battery`: the first value of each name, as vendors append sections of their own."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _SETTING.fullmatch(line)
+        if match is not None:
+            values.setdefault(match[1].strip(), match[2])
+    powered = [value == "true" for name, value in values.items() if name.endswith(" powered")]
+    level, scale, tenths = (_whole(values.get(name)) for name in ("level", "scale", "temperature"))
+    return Battery(
+        None if level is None or level < 0 else min(100 * level // max(scale or 100, 1), 100),
+        None if tenths is None else plausible(tenths / 10),
+        any(powered) if powered else None,
+    )
+
+
+def parse_thermal_status(text: str) -> int | None:
+    """Android's thermal status, 0 to 6, of `dumpsys thermalservice` (Android 10 and later)."""
+    match = _STATUS.search(text)
+    return None if match is None else int(match[1])
+
+
+def parse_hal_temperatures(text: str) -> dict[str, float]:
+    """Name -> °C of `dumpsys thermalservice`; the current ones come after the cached ones of the same name."""
+    found = ((name.strip(), plausible(float(value))) for value, _, name in _HAL.findall(text))
+    return {name: celsius for name, celsius in found if celsius is not None}
+
+
+def parse_zones(text: str) -> dict[str, float]:
+    """Name -> °C, of lines `TYPE VALUE` of /sys/class/thermal: thousandths, of old kernels whole degrees.
+
+    Zones of one name keep the hottest.
+    """
+    zones: dict[str, float] = {}
+    for line in text.splitlines():
+        match = _ZONE.fullmatch(line)
+        if match is None:
+            continue
+        value = int(match[2])
+        celsius = plausible(float(value) if abs(value) <= HOTTEST_C else value / 1000)
+        if celsius is not None:
+            zones[match[1]] = max(celsius, zones.get(match[1], COLDEST_C))
+    return zones
+
+
+def cpu_temperature(temperatures: Mapping[str, float]) -> float | None:
+    """The hottest of those whose name tells of the CPU; where none does, the hottest of all."""
+    of_cpu = [celsius for name, celsius in temperatures.items() if _CPU.search(name)]
+    return max(of_cpu or temperatures.values(), default=None)
+
+
+def plausible(celsius: float) -> float | None:
+    """The temperature, if a phone can have it."""
+    return celsius if COLDEST_C < celsius < HOTTEST_C and celsius != 0 else None
+
+
+def _whole(digits: str | None) -> int | None:
+    return int(digits) if digits is not None and digits not in ("true", "false") else None

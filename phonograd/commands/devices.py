@@ -1,0 +1,82 @@
+"""`phonograd devices`: the phones on this machine, what they are, and whether work can begin on them."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from phonograd.console import Console, output_options
+
+if TYPE_CHECKING:
+    from android_harness.phones.facts import Battery, Phone, PhoneFacts
+
+
+@click.command()
+@click.option("--serial", "serials", multiple=True, help="Only this phone, by adb's serial; may be repeated.")
+@output_options
+def devices(console: Console, serials: Sequence[str]) -> None:
+    """Phones that adb lists: model, SoC, cores, memory, battery, heat; whether each is ready, why not, and the cure.
+
+    Exits 0 if a phone is ready, 20 if none is, 19 without adb.
+    """
+    from android_harness.adb.client import Adb
+    from android_harness.adb.finding import find_adb
+    from android_harness.phones.discovery import discover, none_ready, why_not
+
+    adb = Adb(find_adb())
+    phones = discover(adb, serials=serials)
+    console.result(
+        {
+            "adb": {"path": str(adb.tool.path), "version": adb.tool.version, "origin": adb.tool.origin},
+            "phones": [{**dataclasses.asdict(phone), "ready": phone.ready} for phone in phones],
+        },
+        ("Phones", [_row(phone) for phone in phones]),
+    )
+    if not any(phone.ready for phone in phones):
+        raise none_ready(phones)
+    for phone in phones:
+        if not phone.ready:
+            console.say(why_not(phone))
+
+
+def _row(phone: "Phone") -> dict[str, Any]:
+    """A phone in the table; a line for each kind of cores, so that a row stays within 120 columns."""
+    row: dict[str, Any] = {"serial": phone.serial}
+    if phone.facts is not None:
+        row |= _facts(phone.facts)
+    return row | {"ready": "yes" if phone.ready else "no"}
+
+
+def _facts(facts: "PhoneFacts") -> dict[str, Any]:
+    from android_harness.phones.cores import cores_line
+
+    return {
+        "phone": " ".join(filter(None, (facts.manufacturer, facts.model))) or None,
+        "SoC": facts.soc,
+        "Android": facts.android,
+        "cores": cores_line(facts.clusters).replace(" + ", " +\n") or None,
+        "RAM": _gigabytes(facts.memory_bytes),
+        "free": _gigabytes(facts.free_bytes),
+        "battery": _battery(facts.battery),
+        "heat": _heat(facts),
+    }
+
+
+def _gigabytes(nbytes: int | None) -> str | None:
+    return None if nbytes is None else f"{nbytes / 1e9:.1f} GB"
+
+
+def _battery(battery: "Battery") -> str | None:
+    if battery.percent is None:
+        return None
+    return f"{battery.percent} %{' +' if battery.charging else ''}"
+
+
+def _heat(facts: "PhoneFacts") -> str | None:
+    """Android's thermal status in words, and the CPU's temperature."""
+    from android_harness.phones.readiness import HEAT
+
+    status = None if facts.thermal_status is None else HEAT[facts.thermal_status]
+    celsius = None if facts.temperature_c is None else f"{facts.temperature_c:.0f} °C"
+    return " ".join(filter(None, (status, celsius))) or None

@@ -1,0 +1,236 @@
+"""A bench over several phones: each to its own end, what was measured before a failure kept, signals heard."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from android_harness.errors import PhoneBusyError
+from android_harness.phones.facts import Battery
+from android_harness.report.result import CodecCost, PhoneBenchReport, PhoneResult
+from android_harness.timing.bench import run_phone_bench
+from android_harness.timing.phone_work import Job, PhoneProgress, PhoneWork, uncapped
+from android_harness.timing.settings import PhoneBenchSettings, TextSettings
+from device_runtime.errors import TextError
+from device_runtime.manifest import Artifacts
+from tests.android_harness.fake_session import (
+    BIG,
+    BIG_KHZ,
+    LITTLE_KHZ,
+    STEPS,
+    FakePhone,
+    FakeSession,
+    FakeStop,
+    facts_of,
+    phone_of,
+    sample_at,
+)
+from tests.android_harness.small_artifacts import small_artifacts
+
+SETTINGS = PhoneBenchSettings(epochs=2, warm_up=1)
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Artifacts:
+    return small_artifacts(tmp_path / "artifacts")
+
+
+def bench(
+    artifacts: Artifacts, phones: Sequence[FakePhone], settings: PhoneBenchSettings = SETTINGS, **options: Any
+) -> PhoneBenchReport:
+    """Run it on fake phones."""
+    by_serial = {phone.serial: phone for phone in phones}
+    adb: Any = SimpleNamespace(tool=SimpleNamespace(version="36.0.0"))
+    binary = artifacts.folder / "phonograd-phone"
+    binary.write_bytes(b"an arm64 program")
+
+    def open_session(_adb: object, serial: str, session_settings: Any) -> Any:
+        return FakeSession(by_serial[serial], session_settings.keep)
+
+    return run_phone_bench(
+        adb,
+        [phone_of(serial) for serial in by_serial],
+        artifacts,
+        settings,
+        binary,
+        "0.1.0",
+        open_session=open_session,
+        **options,
+    )
+
+
+def test_a_bench_times_every_phone_and_says_with_what(artifacts: Artifacts) -> None:
+    phones = [FakePhone("A"), FakePhone("B", offers_fixed_performance=False)]
+    report = bench(artifacts, phones)
+    assert [result.facts.serial for result in report.phones] == ["A", "B"]
+    assert [result.fixed_performance for result in report.phones] == [True, False]
+    for result in report.phones:
+        assert result.failure is None
+        assert [epoch.warm_up for epoch in result.epochs] == [True, False, False]
+        assert [len(epoch.steps) for epoch in result.epochs] == [STEPS] * 3
+        assert all(epoch.throttled == () for epoch in result.epochs)
+        assert result.codecs == (CodecCost("rows-f32", 1000, 0.1),)
+        assert len(result.samples) >= 3 * STEPS
+        assert result.pushed is not None
+        assert {"phonograd-phone", "tokens.bin", "artifacts/manifest.json"} <= {f.name for f in result.pushed.files}
+    assert report.created.endswith("+00:00")
+    assert (report.phonograd_version, report.adb_version) == ("0.1.0", "36.0.0")
+    assert report.settings["epochs"] == 2
+    assert report.workload.tokens == 4000
+    assert [phone.left for phone in phones] == [1, 1]
+
+
+def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
+    phone = FakePhone()
+    bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=1, cores="little", precision="bf16"))
+    line = ["train", "artifacts", "--tokens", "tokens.bin", "--threads", "4", "--cores", "little"]
+    line += ["--precision", "bf16", "--pin"]
+    assert phone.ran == [line, [*line, "--codec-costs"]]
+    bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, threads=3, pin=False, codecs=False))
+    assert phone.ran[2] == [*line[:4], "--threads", "3", "--cores", "big", "--precision", "fp32"]
+
+
+def test_a_phone_that_is_lost_keeps_its_epochs_and_leaves_the_others_alone(artifacts: Artifacts) -> None:
+    report = bench(artifacts, [FakePhone("A"), FakePhone("B", lost_in_epoch=3), FakePhone("C")])
+    a, b, c = report.phones
+    assert a.failure is None
+    assert c.failure is None
+    assert len(a.timed) == len(c.timed) == 2
+    assert b.failure is not None
+    assert (b.failure.message, b.failure.exit_code) == ("phone B: went away", 21)
+    assert len(b.timed) == 1
+    assert b.pushed is not None
+
+
+def test_refusals_and_bugs_of_one_phone_are_its_own(artifacts: Artifacts) -> None:
+    busy = FakePhone("A", refuses=PhoneBusyError("phone A: another phonograd is at work on it"))
+    report = bench(artifacts, [busy, FakePhone("B", bug_in_sync=True), FakePhone("C")])
+    a, b, c = report.phones
+    assert a.failure is not None
+    assert a.failure.exit_code == 22
+    assert (a.epochs, a.samples, a.pushed) == ((), (), None)
+    assert b.failure is not None
+    assert (b.failure.message, b.failure.exit_code) == ("phone B: a bug: KeyError: 'a bug'", 1)
+    assert c.failure is None
+
+
+def test_a_signal_ends_all_phones_and_keeps_what_was_measured(artifacts: Artifacts) -> None:
+    came = threading.Event()
+
+    def at_step(epoch: int, step: int) -> None:
+        if (epoch, step) == (2, 3):
+            came.set()
+            held.wait(10)
+
+    held = threading.Event()
+
+    def stop() -> int:
+        if came.is_set():
+            threading.Timer(0.2, held.set).start()  # once the bench has told the phones
+            return 15
+        return 0
+
+    phone = FakePhone("A", at_step=at_step)
+    report = bench(artifacts, [phone], stop=stop)
+    (result,) = report.phones
+    assert result.failure is not None
+    assert (result.failure.message, result.failure.exit_code) == ("phone A: stopped after 1 of 3 epochs", 143)
+    assert len(result.epochs) == 1
+    assert phone.left == 1
+
+
+def test_a_signal_does_not_change_what_else_went_wrong(artifacts: Artifacts) -> None:
+    (lost,) = bench(artifacts, [FakePhone("B", lost_in_epoch=1)], stop=lambda: 2).phones
+    assert lost.failure is not None
+    assert lost.failure.exit_code in (21, 130)
+
+
+def test_a_text_that_does_not_do_touches_no_phone(artifacts: Artifacts, tmp_path: Path) -> None:
+    user = tmp_path / "user.txt"
+    user.write_text("too short\n")
+    phone = FakePhone()
+    with pytest.raises(TextError, match="give more text"):
+        bench(artifacts, [phone], PhoneBenchSettings(text=TextSettings(user)))
+    assert phone.left == 0
+
+
+def test_paths_of_texts_are_not_in_the_report(artifacts: Artifacts, tmp_path: Path) -> None:
+    user = tmp_path / "user.txt"
+    user.write_text("w01 w02 w03\n" * 100)
+    report = bench(artifacts, [FakePhone()], PhoneBenchSettings(epochs=1, text=TextSettings(user)))
+    assert report.settings["text"] == {"user": "user.txt", "rehearsal": None, "user_share": 1.0, "seed": 0}
+    assert str(tmp_path) not in repr(report)
+
+
+def worked(
+    phone: FakePhone, settings: PhoneBenchSettings = SETTINGS, **facts: Any
+) -> tuple[PhoneResult, list[PhoneProgress]]:
+    """One phone's work, with waits that take no time."""
+    session: Any = FakeSession(phone)
+    seen: list[PhoneProgress] = []
+    job = Job({}, (), settings)
+    return PhoneWork(session, facts_of(**facts), job, seen.append, FakeStop(session)).run(), seen
+
+
+FIRST_ENDS = 13.0  # a second of loading and six steps of two
+
+
+def heated(at_s: float) -> float:
+    """A phone that the first epoch heats from 30 to 40 °C, and that cools by half a degree a second."""
+    return 30.0 if at_s < 1 else max(30.0, 40.0 - max(0.0, at_s - FIRST_ENDS) / 2)
+
+
+def test_epochs_begin_when_the_phone_has_cooled(artifacts: Artifacts) -> None:
+    result, seen = worked(FakePhone(celsius=heated))
+    first, second, _ = result.epochs
+    assert first.cooled_seconds == 0.0
+    assert second.cooled_seconds == 16.0
+    assert second.started_at_s >= FIRST_ENDS + 16.0
+    stages = list(dict.fromkeys(progress.stage for progress in seen))
+    assert stages == [
+        "cooling before warm-up 1 of 1",
+        "warm-up 1 of 1",
+        "cooling before epoch 1 of 2",
+        "epoch 1 of 2",
+        "cooling before epoch 2 of 2",
+        "epoch 2 of 2",
+        "done",
+    ]
+    assert max(progress.temperature_c or 0 for progress in seen) > 35
+
+
+def test_a_phone_that_throttles_is_told_so_epoch_by_epoch(artifacts: Artifacts) -> None:
+    slow = dict.fromkeys(range(8), 1_200_000)
+    result, _ = worked(FakePhone(changes=lambda at_s: {"frequencies_khz": slow, "caps_khz": slow} if at_s > 33 else {}))
+    quick, steady, throttled = (epoch.throttled for epoch in result.epochs)
+    assert quick == steady == ()
+    assert throttled == ("cores 4-7 capped at 1,200 of 2,314 MHz", "frequency fell from 2,314 to 1,200 MHz")
+
+
+def test_a_battery_that_runs_low_in_mid_run_ends_it(artifacts: Artifacts) -> None:
+    phone = FakePhone(changes=lambda at_s: {"battery_percent": 50 if at_s < 20 else 19})
+    result, _ = worked(phone)
+    assert result.failure is not None
+    message = "phone PHONE1: battery at 19 %, expected at least 20 %; charge it, or allow less"
+    assert (result.failure.message, result.failure.exit_code) == (message, 20)
+    assert len(result.epochs) == 2
+    assert worked(FakePhone(changes=phone.changes), battery=Battery(80, 25.0, True))[0].failure is None
+
+
+def test_a_phone_that_gets_too_hot_is_given_up(artifacts: Artifacts) -> None:
+    result, _ = worked(FakePhone(changes=lambda at_s: {"thermal_status": 3 if at_s > 10 else 0}))
+    assert result.failure is not None
+    assert "thermal status severe after a wait of 180 s" in result.failure.message
+    assert result.failure.message.startswith("phone PHONE1: ")
+    assert result.failure.exit_code == 20
+
+
+def test_a_cap_below_the_maximum_is_no_throttling_unless_the_phone_is_hot_already() -> None:
+    fixed = dict.fromkeys(BIG, 1_800_000)
+    most = dict.fromkeys(range(4), LITTLE_KHZ) | dict.fromkeys(BIG, BIG_KHZ)
+    assert uncapped(facts_of(), sample_at(0.0, caps_khz=fixed)) == most | fixed
+    assert uncapped(facts_of(), sample_at(0.0, caps_khz=fixed, thermal_status=1)) == most
+    assert uncapped(facts_of(cores=()), sample_at(0.0, caps_khz={})) == {}
