@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench bench-kernels results native wheel-test phone-test browser-test sanitize format clean
+.PHONY: demo test check bench bench-kernels results native wheel-test phone-test harness-test browser-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -25,6 +25,11 @@ wheel-test: $(READY)
 # Debian's packages qemu-user and llvm-19 are needed.
 phone-test: $(READY)
 	$(VENV)/bin/pytest -m phone
+
+# Real adb clients, and stand-in phones in namespaces of their own. Debian's packages adb and qemu-user-static are needed,
+# and an apt that knows arm64 (dpkg --add-architecture arm64 && apt-get update).
+harness-test: $(READY)
+	$(VENV)/bin/pytest -m standin
 
 # Debian's package chromium is needed; SHOTS=DIR keeps pictures of all pages.
 browser-test: $(READY)

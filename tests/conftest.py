@@ -1,7 +1,16 @@
-"""Settings of all tests."""
+"""Settings of all tests, and the phones that some of them want."""
 
+import pytest
 from hypothesis import settings
+
+from tests.phone.fixtures import adb_server, phone, three_phones
+
+__all__ = ["adb_server", "phone", "three_phones"]
 
 # A deadline is a timing: a busy machine would fail it.
 settings.register_profile("phonograd", deadline=None)
 settings.load_profile("phonograd")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--real-phone", metavar="SERIAL", help="run the tests marked standin on this attached phone")

@@ -1,0 +1,103 @@
+"""What tests with phones ask for: `adb_server` (both adb versions), `phone`, `three_phones`; marker `standin`.
+
+With `--real-phone SERIAL` the phone is attached hardware, reached by this machine's own adb server; a test that needs what
+only the stand-in can do (its faults, another phone) skips itself and says so.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.phone.stand_in import A53, A76, MAX, AdbServer, StandInPhone
+
+ADBS = ("adb29", "adb36")
+
+
+class RealPhone:
+    """Attached hardware, where a stand-in is expected."""
+
+    def __init__(self, serial: str):
+        self.serial = serial
+
+    def __getattr__(self, name: str) -> object:
+        pytest.skip(f"{name}: only the stand-in phone has it, and this is {self.serial}")
+
+
+class RealAdb:
+    """This machine's own adb server, left as it is."""
+
+    def __init__(self) -> None:
+        found = shutil.which("adb")
+        if found is None:
+            pytest.fail("--real-phone needs adb in PATH")
+        self.adb = Path(found)
+        self.environment = dict(os.environ)
+
+    def run(self, *arguments: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [self.adb, *arguments], capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+        )
+
+    def connect(self, phone: object, expected: str = "device", seconds: float = 20) -> None:
+        """It is attached."""
+
+    def __getattr__(self, name: str) -> object:
+        pytest.skip(f"{name}: only the tests' own adb server has it")
+
+
+def adb_path(name: str) -> Path:
+    """adb 29 is Debian's, adb 36 the one inside the package adbutils."""
+    if name == "adb29":
+        return Path("/usr/bin/adb")
+    found = importlib.util.find_spec("adbutils")  # its import takes seconds, and is not needed
+    if found is None or found.origin is None:
+        pytest.fail("adbutils is not installed: pip install 'phonograd[dev]'")
+    return Path(found.origin).parent / "binaries" / "adb"
+
+
+@pytest.fixture(params=ADBS)
+def adb_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer | RealAdb]:
+    """A server of each version. In this test `adb` in PATH is that adb, and every adb client talks to that server."""
+    if request.config.getoption("--real-phone"):
+        if request.param != ADBS[0]:
+            pytest.skip("one adb is enough for attached hardware")
+        yield RealAdb()
+        return
+    tools = tmp_path_factory.mktemp("adb")
+    (tools / "adb").symlink_to(adb_path(request.param))
+    with AdbServer(adb_path(request.param)) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PHONOGRAD_CACHE", os.environ.get("PHONOGRAD_CACHE", str(Path.home() / ".cache" / "phonograd")))
+        patch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+        for name in ("ANDROID_ADB_SERVER_PORT", "HOME", "ADB_MDNS", "ADB_MDNS_AUTO_CONNECT"):
+            patch.setenv(name, server.environment[name])
+        yield server
+
+
+@pytest.fixture
+def phone(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterator[StandInPhone | RealPhone]:
+    """One phone, connected."""
+    serial = request.config.getoption("--real-phone")
+    if serial:
+        yield RealPhone(serial)
+        return
+    with StandInPhone() as stand_in:
+        adb_server.connect(stand_in)
+        yield stand_in
+
+
+@pytest.fixture
+def three_phones(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterator[list[StandInPhone]]:
+    """A slow phone, a fast one and a new one, connected."""
+    if request.config.getoption("--real-phone"):
+        pytest.skip("three phones: attached hardware is one")
+    with ExitStack() as open_phones:
+        phones = [open_phones.enter_context(StandInPhone(spec)) for spec in (A53, A76, MAX)]
+        for stand_in in phones:
+            adb_server.connect(stand_in)
+        yield phones

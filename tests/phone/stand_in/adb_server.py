@@ -1,0 +1,116 @@
+"""An adb server of one's own: on a free port, with keys in a folder of its own, ended for sure."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from .debs import StandInError
+from .phone import StandInPhone
+
+
+class AdbServer:
+    """A server of the given adb, from entering the context to its end; nobody else's server or keys are touched.
+
+    `environment` is what a process needs to talk to it: any adb client of the same version started with it does.
+    """
+
+    def __init__(self, adb: Path):
+        self.adb = adb
+        self.port = 0
+        self.environment: dict[str, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closing = contextlib.ExitStack()
+
+    def __enter__(self) -> "AdbServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._closing.close()
+
+    def start(self) -> None:
+        """Start it and wait until it answers; again after `kill`, on the same port with the same keys."""
+        if not self.environment:
+            home = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="stand-in-adb-"))
+            self.port = _free_port()
+            self.environment = {
+                **{name: value for name, value in os.environ.items() if not name.startswith(("ADB_", "ANDROID_ADB_"))},
+                "ANDROID_ADB_SERVER_PORT": str(self.port),
+                "HOME": home,
+                "ADB_MDNS": "0",
+                "ADB_MDNS_AUTO_CONNECT": "0",
+                "TMPDIR": home,
+            }
+        log = self._closing.enter_context((Path(self.environment["HOME"]) / "server.log").open("ab"))
+        self._process = subprocess.Popen(
+            [self.adb, "-P", str(self.port), "nodaemon", "server"],
+            env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+        _until(self._listens, f"{self.adb} does not start a server", seconds=20)
+
+    def kill(self) -> None:
+        """End it, as `adb kill-server` does, and make sure of it."""
+        if self._process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.run("kill-server", timeout=5)
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+    def run(self, *arguments: str, timeout: float = 60, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run this adb's client; its output as text."""
+        return subprocess.run(
+            [self.adb, *arguments], env=self.environment, capture_output=True, text=True, timeout=timeout, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def state(self, serial: str) -> str:
+        """What `adb devices` says of it; "absent" if nothing."""
+        for line in self.run("devices").stdout.splitlines():
+            name, _, state = line.partition("\t")
+            if name == serial:
+                return state.strip()
+        return "absent"
+
+    def connect(self, phone: StandInPhone, expected: str = "device", seconds: float = 20) -> None:
+        """Connect to the phone and wait until its state is the expected one. StandInError: it never was."""
+        self.run("connect", phone.serial)
+        self.wait_for(phone, expected, seconds)
+
+    def disconnect(self, phone: StandInPhone) -> None:
+        """Forget the phone."""
+        self.run("disconnect", phone.serial)
+
+    def wait_for(self, phone: StandInPhone, expected: str, seconds: float = 20) -> None:
+        """Wait until the phone's state is the expected one. StandInError: it never was."""
+        what = f"{phone.serial} is not {expected} within {seconds:g} s"
+        _until(lambda: self.state(phone.serial) == expected, what, seconds)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _until(reached: "object", what: str, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not reached():  # type: ignore[operator]
+        if time.monotonic() > end:
+            raise StandInError(what)
+        time.sleep(0.02)

@@ -1,0 +1,219 @@
+"""adbd's transport: one host at a time over TCP, its authorisation, and its streams."""
+
+import asyncio
+import os
+import socket
+import traceback
+from collections.abc import Coroutine
+from contextlib import suppress
+
+from .keys import TOKEN_BYTES, KnownHosts
+from .link import Link
+from .messages import (
+    AUTH, CLSE, CNXN, HEADER, MAX_PAYLOAD, MAX_PAYLOAD_WITH_CHECKSUM, OKAY, OPEN, RSAPUBLICKEY, SIGNATURE, TOKEN, VERSION,
+    VERSION_WITH_CHECKSUM, WRTE, Message, ProtocolError, checksum, decode_header, encode,
+)  # fmt: skip
+from .services import Services
+from .streams import Stream
+
+
+class Connection:
+    """One host's connection, from its first byte to its last."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link, banner: str, known: KnownHosts
+    ):  # fmt: skip
+        self._reader = reader
+        self._writer = writer
+        self._link = link
+        self._banner = banner
+        self._known = known
+        self._version = VERSION_WITH_CHECKSUM
+        self._max_payload = MAX_PAYLOAD_WITH_CHECKSUM
+        self._token = b""
+        self._offered_key: bytes | None = None
+        self._online = False
+        self._streams: dict[int, Stream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._next_id = 1
+
+    async def serve(self, services: Services, trusts_hosts: bool) -> None:
+        """Until the host goes away or breaks the protocol."""
+        try:
+            while True:
+                message = await self._read()
+                if message.command == CNXN:
+                    await self._connect(message)
+                elif message.command == AUTH:
+                    await self._authenticate(message, trusts_hosts)
+                elif not self._online:
+                    continue
+                elif message.command == OPEN:
+                    await self._open(message, services)
+                else:
+                    await self._to_stream(message)
+        except (OSError, EOFError, ProtocolError):
+            return
+        finally:
+            await self._end()
+
+    async def authorise(self) -> None:
+        """Somebody taps Allow: the key that the host offered is trusted, and it is let in."""
+        if self._offered_key is not None and not self._online:
+            self._known.trust(self._offered_key)
+            await self._let_in()
+
+    def pull(self) -> None:
+        """The cable is pulled."""
+        self._writer.transport.abort()
+
+    async def _read(self) -> Message:
+        header = await self._reader.readexactly(HEADER.size)
+        message, length, check = decode_header(header)
+        payload = await self._reader.readexactly(length) if length else b""
+        await self._link.carry(len(header) + length)
+        if self._version < VERSION and checksum(payload) != check:
+            raise ProtocolError("checksum")
+        return Message(message.command, message.arg0, message.arg1, payload)
+
+    async def _send(self, message: Message) -> None:
+        data = encode(message, self._version)
+        await self._link.carry(len(data))
+        if self._writer.transport.is_closing():
+            return
+        self._writer.write(data)
+        with suppress(OSError):
+            await self._writer.drain()
+
+    async def _connect(self, message: Message) -> None:
+        self._close_streams()
+        self._online = False
+        self._version = min(message.arg0, VERSION)
+        limit = MAX_PAYLOAD if self._version >= VERSION else MAX_PAYLOAD_WITH_CHECKSUM
+        self._max_payload = min(message.arg1, limit)
+        await self._challenge()
+
+    async def _challenge(self) -> None:
+        self._token = os.urandom(TOKEN_BYTES)
+        await self._send(Message(AUTH, TOKEN, 0, self._token))
+
+    async def _authenticate(self, message: Message, trusts_hosts: bool) -> None:
+        if message.arg0 == SIGNATURE:
+            if self._known.signed(self._token, message.payload):
+                await self._let_in()
+            else:
+                await self._challenge()
+        elif message.arg0 == RSAPUBLICKEY:
+            self._offered_key = message.payload
+            if trusts_hosts:
+                await self.authorise()
+
+    async def _let_in(self) -> None:
+        self._online = True
+        await self._send(Message(CNXN, VERSION, MAX_PAYLOAD, self._banner.encode()))
+
+    async def _open(self, message: Message, services: Services) -> None:
+        stream = Stream(self._next_id, message.arg0, self._send, self._max_payload)
+        self._next_id += 1
+        service = message.payload.rstrip(b"\0").decode("utf-8", "surrogateescape")
+        work = services.find(service, stream)
+        if work is None:
+            await self._send(Message(CLSE, 0, message.arg0))
+            return
+        self._streams[stream.local] = stream
+        await self._send(Message(OKAY, stream.local, stream.remote))
+        task = asyncio.create_task(self._run(stream, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, stream: Stream, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except Exception:  # a bug here; the host sees the stream end
+            traceback.print_exc()
+            await stream.close()
+        finally:
+            stream.on_close()
+            self._streams.pop(stream.local, None)
+
+    async def _to_stream(self, message: Message) -> None:
+        stream = self._streams.get(message.arg1)
+        if stream is None:
+            if message.command == WRTE:
+                await self._send(Message(CLSE, message.arg1, message.arg0))
+        elif message.command == WRTE:
+            stream.on_write(message.payload)
+        elif message.command == OKAY:
+            stream.on_okay()
+        elif message.command == CLSE:
+            stream.on_close()
+
+    def _close_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.on_close()
+
+    async def _end(self) -> None:
+        self._writer.transport.abort()
+        self._close_streams()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Adbd:
+    """Listens for hosts on a port of this machine's loopback, and lets one in at a time, as over a cable."""
+
+    def __init__(self, link: Link, banner: str, known: KnownHosts, services: Services, trusts_hosts: bool, port: int):
+        self._link = link
+        self._banner = banner
+        self._known = known
+        self._services = services
+        self._trusts_hosts = trusts_hosts
+        self._server: asyncio.Server | None = None
+        self._connection: Connection | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = port
+
+    async def plug(self) -> None:
+        """Be reachable."""
+        if self._server is None:
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", self.port))
+            self.port = listener.getsockname()[1]
+            self._server = await asyncio.start_server(self._arrived, sock=listener, limit=4 * MAX_PAYLOAD)
+
+    async def unplug(self) -> None:
+        """Be gone, in the middle of whatever is going on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self.drop()
+
+    async def drop(self) -> None:
+        """End the connection there is; a host may come again."""
+        if self._connection is not None:
+            self._connection.pull()
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+
+    async def authorise(self) -> None:
+        """Trust the host that asks, and every one from now on."""
+        self._trusts_hosts = True
+        if self._connection is not None:
+            await self._connection.authorise()
+
+    async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connection is not None:
+            writer.transport.abort()
+            return
+        writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(reader, writer, self._link, self._banner, self._known)
+        self._connection = connection
+        self._serving = asyncio.create_task(connection.serve(self._services, self._trusts_hosts))
+        try:
+            await asyncio.gather(self._serving, return_exceptions=True)
+        finally:
+            self._connection = self._serving = None

@@ -1,0 +1,87 @@
+"""The phone's processes: adbd is process 1 of its own process id namespace, so it reaps every orphan too."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+SHELL_UID = 2000
+_CLONE_NEWUSER = 0x10000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_shell() -> None:
+    """In a new child: be user `shell` (2000) without any capability, as what adb runs on a phone is."""
+    uid, gid = os.getuid(), os.getgid()
+    if _libc.unshare(_CLONE_NEWUSER) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{SHELL_UID} {uid} 1"), ("gid_map", f"{SHELL_UID} {gid} 1")):
+        fd = os.open(f"/proc/self/{name}", os.O_WRONLY)  # between fork and exec: nothing that may import
+        os.write(fd, text.encode())
+        os.close(fd)
+
+
+def command_line(pid: int) -> list[str]:
+    """A process's arguments, without the emulator's own two; empty for a zombie, or where there is no such process."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return []
+    if words and words[0].endswith(b"qemu-aarch64-static"):
+        words = words[2:]
+    return [word.decode("utf-8", "replace") for word in words]
+
+
+class Children:
+    """Starts processes and learns how they end."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, asyncio.Future[int]] = {}
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
+
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], files: tuple[int, int, int], prepare: Callable[[], None]
+    ) -> tuple[int, asyncio.Future[int]]:
+        """Start one with these three files; its id, and its end as `wait` encodes it. OSError: it cannot be started."""
+
+        def in_child() -> None:
+            prepare()
+            become_shell()
+
+        stdin, stdout, stderr = files
+        process = subprocess.Popen(
+            arguments, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", preexec_fn=in_child,
+            start_new_session=True,
+        )  # fmt: skip
+        process.returncode = 0  # reaped below, not by Popen
+        end = asyncio.get_running_loop().create_future()
+        self._ends[process.pid] = end
+        return process.pid, end
+
+    def running(self) -> list[str]:
+        """The command lines of all that runs on the phone."""
+        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        lines = (" ".join(command_line(pid)) for pid in sorted(pids) if pid != 1)
+        return [line for line in lines if line]
+
+    def kill_all(self) -> None:
+        """End every process of the phone but this one."""
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            end = self._ends.pop(pid, None)
+            if end is not None and not end.done():
+                end.set_result(status)
