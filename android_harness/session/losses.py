@@ -3,7 +3,7 @@
 import time
 
 from android_harness.adb.client import Adb
-from android_harness.errors import PhoneLostError
+from android_harness.errors import PhoneLostError, PhoneSilentError
 from device_runtime.errors import PhonogradError
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
@@ -18,20 +18,25 @@ def explained(adb: Adb, serial: str, boot: str | None, doing: str, wait: float, 
         time.sleep(LOOK_AGAIN_SECONDS)
         state = _state(adb, serial)
     if state == "device":
-        now = _boot(adb, serial)
-        if now is not None and boot is not None and now != boot:
-            return PhoneLostError(f"phone {serial}: rebooted while {doing}; what it did is lost: run again")
-        if now is not None and boot is not None:
-            return PhoneLostError(
-                f"phone {serial}: the connection broke off while {doing}, and is there again (a loose cable, or adb's "
-                "server restarted); run again"
-            )
-    if state == "absent":
-        return PhoneLostError(
-            f"phone {serial}: went away while {doing} (cable pulled, or switched off); plug it in and run again: what "
-            "ran on it ends by itself"
-        )
-    return PhoneLostError(f"{loss}; adb says {state!r} now")
+        return _still_there(adb, serial, boot, doing, loss)
+    return PhoneLostError(
+        f"phone {serial}: went away while {doing} (cable pulled, switched off, or out of reach; adb calls it {state}); "
+        "bring it back and run again: what ran on it ends by itself"
+    )
+
+
+def _still_there(adb: Adb, serial: str, boot: str | None, doing: str, loss: PhoneLostError) -> PhoneLostError:
+    now = _boot(adb, serial)
+    if now is None or boot is None:
+        return loss
+    if now != boot:
+        return PhoneLostError(f"phone {serial}: rebooted while {doing}; what it did is lost: run again")
+    if isinstance(loss, PhoneSilentError):
+        return loss
+    return PhoneLostError(
+        f"phone {serial}: the connection broke off while {doing}, and is there again (a loose cable, or adb's server "
+        "restarted); run again"
+    )
 
 
 def _state(adb: Adb, serial: str) -> str:

@@ -55,7 +55,7 @@ class Program:
             except PhoneSilentError as error:
                 if time.monotonic() - heard < silence_seconds:
                     continue
-                raise PhoneLostError(
+                raise PhoneSilentError(
                     f"phone {self._serial}: said nothing for {silence_seconds:.0f} s while {PROGRAM} {self._command} "
                     "ran; look whether it still works, or allow more (--silence)"
                 ) from error
@@ -91,9 +91,10 @@ class Program:
                 "phone with more RAM"
             )
         if status == SIGNALLED + signal.SIGTERM:
-            raise PhoneLostError(
+            raise PhoneRunError(
                 f"{what}: was ended on the phone (signal 15): it heard nothing from this machine for too long, or "
-                "somebody ended it there; run again"
+                "somebody ended it there; run again",
+                PhoneLostError.exit_code,
             )
         if status in (126, 127):
             raise PhoneRunError(f"{what}: Android cannot execute it: {said}; is it an arm64 phone?")

@@ -73,16 +73,21 @@ take_over() {
   take || { holder=$(cat "$lock" 2>/dev/null); return 1; }
 }
 
+# Can a file be written? On a full disk one can be made, and stays empty, as the lock would.
+writable() {
+  mkdir -p "$folder" && echo "$nonce" >"$folder/probe.$nonce" && [ -s "$folder/probe.$nonce" ]
+  found=$?
+  rm -f "$folder/probe.$nonce"
+  return "$found"
+} 2>/dev/null
+
 keep_watch() {
   leftovers=no
-  if ! mkdir -p "$folder" 2>/dev/null || ! [ -w "$folder" ]; then
+  if ! writable; then
     echo "refused"
     return
   fi
-  if ! take && ! [ -e "$lock" ]; then
-    echo "refused"
-    return
-  fi
+  take
   case "$(cat "$lock")" in
     *" $nonce "*) ;;
     *) take_over || { echo "busy $holder"; return; } ;;
@@ -95,6 +100,8 @@ keep_watch() {
   while read -r -t "$patience" word; do
     [ "$word" = beat ] || { ending=$word; break; }
   done
+  # With the cable pulled nobody reads what is written, and writing it would end this script too early.
+  [ "$ending" = lost ] && exec >/dev/null 2>&1
   undo
   rm -f "$lock"
   [ "$ending" = tidy ] && tidy

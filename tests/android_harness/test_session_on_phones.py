@@ -1,0 +1,251 @@
+"""A session on a phone: the lock, files by hash, programs, and that nothing is left behind however it ends."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from android_harness.adb.client import Adb
+from android_harness.adb.finding import find_adb
+from android_harness.errors import PhoneBusyError, PhoneLostError, PhoneRunError, PhoneStorageError
+from android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
+from device_runtime.errors import StoppedError
+from device_runtime.files import sha256_of_file
+from tests.phone.stand_in import AdbServer, StandInPhone
+
+pytestmark = pytest.mark.standin
+
+FAST = SessionSettings(heartbeat=0.5, patience=5, reappear=2.0)
+KEPT = SessionSettings(heartbeat=0.5, patience=5, reappear=2.0, keep=True)
+PATIENCE_SECONDS = 30.0
+# A program that reports a step five times a second, and one that fails.
+SLOW = 'echo \'{"event":"start"}\'; while sleep 0.2; do echo \'{"event":"step"}\'; done'
+
+
+@pytest.fixture
+def adb(adb_server: AdbServer) -> Adb:
+    return Adb(find_adb())
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[[str], dict[str, Path]]:
+    """A script as phonograd-phone, to be synced."""
+
+    def write(text: str) -> dict[str, Path]:
+        path = tmp_path / "program"
+        path.write_text(f"#!/system/bin/sh\n{text}\n", "utf-8")
+        path.chmod(0o755)
+        return {PROGRAM: path}
+
+    return write
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def reconnect_to(phone: StandInPhone, adb_server: AdbServer) -> None:
+    """As a USB phone comes back by itself; one over the network does not always."""
+
+    def connected() -> bool:
+        adb_server.run("connect", phone.serial)
+        return adb_server.state(phone.serial) == "device"
+
+    adb_server.disconnect(phone)
+    until(connected)
+
+
+def nothing_is_left(phone: StandInPhone) -> bool:
+    """No program of ours, no lock, no transient file."""
+    work = phone.root / WORK_FOLDER.lstrip("/")
+    running = [line for line in phone.processes() if PROGRAM in line or "sampler" in line]
+    return not running and not (work / "lock").exists() and not (work / "run").exists()
+
+
+@pytest.fixture
+def watched(phone: StandInPhone) -> Iterator[StandInPhone]:
+    yield phone
+    until(lambda: nothing_is_left(phone))
+
+
+def test_only_what_lacks_is_pushed(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
+    files = {"artifacts/a": tmp_path / "a", "artifacts/deep/b c": tmp_path / "b", "c": tmp_path / "c"}
+    for number, path in enumerate(files.values()):
+        path.write_bytes(bytes([number]) * 70_000 * number)
+    with PhoneSession(adb, watched.serial, KEPT) as session:
+        first = session.sync(files)
+    assert [file.pushed for file in first.files] == [True, True, True]
+    assert first.nbytes == 210_000 == watched.counters.pushed
+    (tmp_path / "a").write_bytes(b"changed")
+    with PhoneSession(adb, watched.serial, KEPT) as session:
+        second = session.sync(files)
+    assert [file.pushed for file in second.files] == [True, False, False]
+    assert second.nbytes == 7 == watched.counters.pushed - 210_000
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        assert session.sync(files).nbytes == 0
+        session.pull("artifacts/a", tmp_path / "back", sha256_of_file(tmp_path / "a"))
+        assert (tmp_path / "back").read_bytes() == b"changed"
+        with pytest.raises(PhoneRunError, match=r"SHA-256 000000000000… written there, .* arrived"):
+            session.pull("artifacts/a", tmp_path / "back", "0" * 64)
+        assert not (tmp_path / "back").exists()
+    assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()  # without keep the phone is as it was
+
+
+def test_two_harnesses(adb: Adb, watched: StandInPhone) -> None:
+    with PhoneSession(adb, watched.serial, FAST):
+        with (
+            pytest.raises(PhoneBusyError, match=r"another phonograd \(.*@.* process \d+\) is at work on it; wait"),
+            PhoneSession(adb, watched.serial, FAST),
+        ):
+            pass
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        assert not session.found_leftovers
+
+
+def test_a_lock_that_nobody_holds_is_taken_over(adb: Adb, watched: StandInPhone) -> None:
+    work = watched.root / WORK_FOLDER.lstrip("/")
+    for stale in (
+        "1 of-another-boot 0123 me@desk process 7\n",
+        f"99999 {watched.boot_id} 0123 me@desk process 7\n",
+        "",
+    ):
+        work.mkdir(parents=True, exist_ok=True)
+        (work / "lock").write_text(stale)
+        (work / "run").mkdir()
+        (work / "run" / "text").write_text("secret")
+        with PhoneSession(adb, watched.serial, FAST) as session:
+            assert session.found_leftovers
+            assert not (work / "run" / "text").exists()
+
+
+def test_a_program_and_its_ends(adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
+    events: list[str] = []
+    stop = threading.Event()
+
+    def run(session: PhoneSession, text: str) -> float:
+        session.sync(program(text))
+        return session.run(["train", "it's", "a b"], lambda at, event: events.append(event["event"]), stop, 20)
+
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        seconds = run(session, 'echo noise; echo "{\\"event\\":\\"$1 $2 $3\\"}"')
+        assert (events, 0 < seconds < 60) == (["train it's a b"], True)
+        with pytest.raises(PhoneRunError, match="phonograd-phone train: no such text") as refused:
+            run(session, "echo phonograd-phone: no such text >&2; exit 3")
+        assert refused.value.exit_code == 3
+        for text, message in (
+            ("kill -9 $$", "killed by Android .signal 9., most likely for its memory"),
+            ("kill -11 $$", "ended by signal 11: a bug of phonograd"),
+            ("echo odd >&2; exit 99", "exit code 99: odd"),
+        ):
+            with pytest.raises(PhoneRunError, match=message) as failed:
+                run(session, text)
+            assert failed.value.exit_code == 23
+        with pytest.raises(PhoneRunError, match="ended on the phone .signal 15.") as ended:
+            run(session, "kill -15 $$")
+        assert ended.value.exit_code == 21
+        with pytest.raises(PhoneLostError, match="said nothing for 1 s while phonograd-phone train ran"):
+            session.sync(program("sleep 1000"))
+            session.run(["train"], lambda at, event: None, stop, 1)
+        threading.Timer(1, stop.set).start()
+        with pytest.raises(StoppedError, match="stopped"):
+            run(session, SLOW)
+
+
+def test_a_pulled_cable(adb: Adb, phone: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
+    def unplug(at: float, event: object) -> None:
+        phone.unplug()
+
+    with (
+        pytest.raises(PhoneLostError, match=r"went away while phonograd-phone train ran \(cable pulled,"),
+        PhoneSession(adb, phone.serial, FAST) as session,
+    ):
+        session.sync(program(SLOW))
+        session.run(["train"], unplug, threading.Event(), 20)
+    until(lambda: nothing_is_left(phone))
+
+
+def test_a_connection_that_breaks_off(
+    adb: Adb, adb_server: AdbServer, phone: StandInPhone, program: Callable[[str], dict[str, Path]]
+) -> None:
+    def reconnect(at: float, event: object) -> None:
+        reconnect_to(phone, adb_server)
+
+    with (
+        pytest.raises(
+            PhoneLostError, match="the connection broke off while phonograd-phone train ran, and is there again"
+        ),
+        PhoneSession(adb, phone.serial, FAST) as session,
+    ):
+        session.sync(program(SLOW))
+        session.run(["train"], reconnect, threading.Event(), 20)
+    until(lambda: nothing_is_left(phone))
+
+
+def test_a_reboot(
+    adb: Adb, adb_server: AdbServer, phone: StandInPhone, program: Callable[[str], dict[str, Path]]
+) -> None:
+    def reboot(at: float, event: object) -> None:
+        phone.reboot(0.5)
+        reconnect_to(phone, adb_server)
+
+    with (
+        pytest.raises(PhoneLostError, match="rebooted while phonograd-phone train ran; what it did is lost"),
+        PhoneSession(adb, phone.serial, SessionSettings(reappear=20)) as session,
+    ):
+        session.sync(program(SLOW))
+        session.run(["train"], reboot, threading.Event(), 20)
+    assert (phone.root / WORK_FOLDER.lstrip("/") / "lock").exists()  # nobody was left to remove it
+    with PhoneSession(adb, phone.serial, FAST) as session:
+        assert session.found_leftovers
+    until(lambda: nothing_is_left(phone))
+
+
+def test_a_host_that_is_heard_no_more(adb: Adb, phone: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
+    silent = SessionSettings(heartbeat=1000, patience=2)
+    with PhoneSession(adb, phone.serial, silent) as session:
+        session.sync(program(SLOW))
+        with pytest.raises(PhoneRunError, match="heard nothing from this machine for too long"):
+            session.run(["train"], lambda at, event: None, threading.Event(), 20)
+    until(lambda: nothing_is_left(phone))
+
+
+def test_storage_that_is_full(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 3_000_000)
+    watched.fill_storage(leave_bytes=2_000_000)
+    with (
+        pytest.raises(PhoneStorageError, match=r"11 MB of free space needed in /data/local/tmp/phonograd, found \d MB"),
+        PhoneSession(adb, watched.serial, FAST) as session,
+    ):
+        session.sync({"large": tmp_path / "large"})
+    watched.fill_storage(leave_bytes=0)
+    with (
+        pytest.raises(PhoneStorageError, match="cannot write there: storage full or read-only"),
+        PhoneSession(adb, watched.serial, FAST),
+    ):
+        pass
+    watched.empty_storage()
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        assert session.sync({"large": tmp_path / "large"}).nbytes == 3_000_000
+
+
+def test_samples_and_the_performance_mode(adb: Adb, watched: StandInPhone) -> None:
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        core = watched.cores()[-1]
+        watched.set_frequency(core, 1_234_000)
+        watched.heat(47.5, status=2)
+        sample = session.sample()
+        assert (sample.frequencies_khz[core], sample.caps_khz[core], sample.thermal_status) == (1_234_000, 1_234_000, 2)
+        assert max(sample.temperatures_c.values()) == pytest.approx(47.5)
+        assert (sample.battery_percent, sample.battery_temperature_c) == (80, pytest.approx(47.5))
+        assert session.fixed_performance()
+        seen: list[float] = []
+        with session.watch(lambda sample: seen.append(sample.at_s), 0.2):
+            until(lambda: len(seen) >= 3)
+        assert seen == sorted(seen)
+    undone = adb.shell(watched.serial, "cat /data/*/fixed_performance* 2>/dev/null; true")
+    assert undone.status == 0
