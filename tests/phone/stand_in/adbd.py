@@ -206,6 +206,8 @@ class Adbd:
             await self._connection.authorise()
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._link.speaking.is_set():
+            await self.drop()  # a silent phone does not even notice that its host went away
         if self._connection is not None:
             writer.transport.abort()
             return
