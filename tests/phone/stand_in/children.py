@@ -50,9 +50,10 @@ class Children:
 
     def running(self) -> list[str]:
         """The command lines of all that runs on the phone."""
-        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-        lines = (" ".join(command_line(pid)) for pid in sorted(pids) if pid != 1)
-        return [line for line in lines if line]
+        pids = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        mine = command_line(1)  # also a child's, until it executes what it was started for
+        found = (command_line(pid) for pid in pids)
+        return [" ".join(words) for words in found if words and words != mine]
 
     def kill_all(self) -> None:
         """End every process of the phone but this one."""
