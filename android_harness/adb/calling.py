@@ -4,7 +4,6 @@ adb gets no terminal's Ctrl-C (a session of its own): it is ours to decide what 
 is ever ended, never adb's server, which other programs use too.
 """
 
-import contextlib
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from android_harness.errors import AdbError
 
 # What a client that was ended may take to close its pipes; a server it was just starting holds them a little longer.
-DRAIN_SECONDS = 2.0
+DRAIN_SECONDS = 1.0
 _NOISE = ("* daemon ", "adb server version (", "* starting ")
 
 
@@ -28,7 +27,7 @@ class Called:
     @property
     def said(self) -> str:
         """All that adb printed, errors last: some versions print them on stdout."""
-        return without_noise(f"{self.out}\n{self.err}")
+        return f"{self.out}\n{self.err}"
 
 
 def popen(command: Sequence[str | Path], stdin: int) -> subprocess.Popen[bytes]:
@@ -59,13 +58,14 @@ def call(command: Sequence[str | Path], timeout: float) -> Called:
 def _end(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Kill the client; what it printed."""
     process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    try:
         return process.communicate(timeout=DRAIN_SECONDS)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-    process.wait()
-    return b"", b""
+    except subprocess.TimeoutExpired as error:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.wait()
+        return error.stdout or b"", error.stderr or b""
 
 
 def decoded(data: bytes) -> str:

@@ -20,7 +20,7 @@ from android_harness.adb.process import PhoneProcess
 from android_harness.adb.states import ABSENT, HEADER, Attached, parse_list
 from android_harness.errors import AdbError, PhoneRunError, PhoneSilentError
 from device_runtime.errors import PhonogradError, StorageError
-from device_runtime.files import atomic_path
+from device_runtime.files import atomic_path, require_place
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ class Adb:
         if called.code is None:
             raise server_silent(self.timeouts.listing)
         if HEADER not in called.out:
-            raise server_error(called.said or f"`adb devices` printed nothing, exit code {called.code}")
+            raise server_error(
+                called.said if called.said.strip() else f"`adb devices` printed nothing, exit code {called.code}"
+            )
         return parse_list(called.out)
 
     def state(self, serial: str) -> str:
@@ -135,6 +137,7 @@ class Adb:
         """
         doing = f"pulling {remote}"
         seconds = self.timeouts.pull if timeout is None else timeout
+        require_place(local)
         with atomic_path(local) as partial:
             called = self._call(["-s", serial, "pull", remote, partial.absolute()], seconds)
             if called.code == 0 and "1 file pulled" in called.said and partial.is_file():

@@ -28,9 +28,9 @@ with (here / "calls.jsonl").open("a") as log:
     log.write(json.dumps(entry) + "\n")
 
 def end(rule):
-    """What a rule says instead of the work: output, error, exit code; or nothing for ever."""
+    """What a rule says instead of the work: output, error with the last argument, exit code; or nothing for ever."""
     sys.stdout.write(rule.get("out", "")); sys.stdout.flush()
-    sys.stderr.write(rule.get("err", "")); sys.stderr.flush()
+    sys.stderr.write(rule.get("err", "").replace("LAST", arguments[-1])); sys.stderr.flush()
     time.sleep(rule.get("hang", 0))
     sys.exit(rule.get("code", 0))
 
@@ -72,7 +72,7 @@ elif command == "push":
     print(arguments[1] + ": 1 file pushed, 0 skipped. 100.0 MB/s (1 bytes in 0.001s)")
 elif command == "pull":
     source = here / "phone" / arguments[1].replace("/", "_")
-    if rule is not None:
+    if rule is not None:  # so many bytes of the file
         Path(arguments[2]).write_bytes(source.read_bytes()[: rule["after"]])
         end(rule)
     if not source.exists():
