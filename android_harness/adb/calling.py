@@ -4,6 +4,7 @@ adb gets no terminal's Ctrl-C (a session of its own): it is ours to decide what 
 is ever ended, never adb's server, which other programs use too.
 """
 
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from android_harness.errors import AdbError
 
 # What a client that was ended may take to close its pipes; a server it was just starting holds them a little longer.
 DRAIN_SECONDS = 1.0
+_ERROR = re.compile("(?:adb: error: |adb: |error: )(.+)")
 _NOISE = ("* daemon ", "adb server version (", "* starting ")
 
 
@@ -79,6 +81,16 @@ def without_noise(text: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line of what adb or a phone said, without adb's own prefixes; "" if it said nothing."""
-    lines = without_noise(text).splitlines()
-    return lines[-1].strip().removeprefix("adb: ").removeprefix("error: ") if lines else ""
+    """The last line that is none of adb's remarks; "" if there is none."""
+    return (without_noise(text).splitlines() or [""])[-1].strip()
+
+
+def complaint(text: str) -> str:
+    """adb's last error, without its prefix: a push that fails ends with a line on its speed; else the last line."""
+    errors = [match[1] for match in map(_ERROR.match, text.splitlines()) if match is not None]
+    return errors[-1].strip() if errors else last_line(text)
+
+
+def complains(text: str) -> bool:
+    """Whether adb tells of an error."""
+    return any(map(_ERROR.match, text.splitlines()))

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from android_harness.adb.calling import Called, call, last_line, without_noise
+from android_harness.adb.calling import Called, call, complains, complaint, last_line, without_noise
 from android_harness.adb.failures import (
     lost,
     server_error,
@@ -123,7 +123,7 @@ class Adb:
             raise StorageError(f"{local}: cannot read: {error.strerror}") from error
         seconds = self.timeouts.push + nbytes / self.timeouts.push_bytes_per_s if timeout is None else timeout
         called = self._call(["-s", serial, "push", local.absolute(), remote], seconds)
-        if called.code == 0 and "1 file pushed" in called.said:
+        if called.code == 0 and "1 file pushed" in called.said and not complains(called.said):
             return
         if called.code is not None and storage_refused(called.said):
             raise storage_error(serial, f"{doing} to {remote}", called.said)
@@ -143,7 +143,7 @@ class Adb:
             if called.code == 0 and "1 file pulled" in called.said and partial.is_file():
                 return
             if called.code is not None and _own_disk_refused(called.said, partial):
-                reason = last_line(called.said).rpartition(": ")[2]
+                reason = complaint(called.said).rpartition(": ")[2]
                 raise StorageError(f"{local}: cannot write: {reason}; free space or choose another place")
             if called.code is not None and storage_refused(called.said):
                 raise storage_error(serial, doing, called.said)
