@@ -78,6 +78,7 @@ def print_table(title: str, rows: Rows) -> None:
     """A table on stdout; columns are the keys of the rows as they appear, numbers are set right."""
     from rich.console import Console as Screen
     from rich.table import Table
+    from rich.text import Text
 
     if not rows:
         click.echo(f"{title}: none")
@@ -88,7 +89,7 @@ def print_table(title: str, rows: Rows) -> None:
         numbers = all(isinstance(row.get(key, 0), int | float) for row in rows)
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(shown(row.get(key)) for key in keys))
+        table.add_row(*(Text(shown(row.get(key))) for key in keys))  # as it is: names may look like rich's markup
     # Off a terminal the width is unknown: never cut a row that a script or a log may read.
     Screen(width=None if sys.stdout.isatty() else 200).print(table)
 

@@ -4,7 +4,7 @@ adb gets no terminal's Ctrl-C (a session of its own): it is ours to decide what 
 is ever ended, never adb's server, which other programs use too.
 """
 
-import contextlib
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from pathlib import Path
 from android_harness.errors import AdbError
 
 # What a client that was ended may take to close its pipes; a server it was just starting holds them a little longer.
-DRAIN_SECONDS = 2.0
+DRAIN_SECONDS = 1.0
+_ERROR = re.compile("(?:adb: error: |adb: |error: )(.+)")
 _NOISE = ("* daemon ", "adb server version (", "* starting ")
 
 
@@ -28,7 +29,7 @@ class Called:
     @property
     def said(self) -> str:
         """All that adb printed, errors last: some versions print them on stdout."""
-        return without_noise(f"{self.out}\n{self.err}")
+        return f"{self.out}\n{self.err}"
 
 
 def popen(command: Sequence[str | Path], stdin: int) -> subprocess.Popen[bytes]:
@@ -59,13 +60,14 @@ def call(command: Sequence[str | Path], timeout: float) -> Called:
 def _end(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Kill the client; what it printed."""
     process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    try:
         return process.communicate(timeout=DRAIN_SECONDS)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-    process.wait()
-    return b"", b""
+    except subprocess.TimeoutExpired as error:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.wait()
+        return error.stdout or b"", error.stderr or b""
 
 
 def decoded(data: bytes) -> str:
@@ -79,6 +81,16 @@ def without_noise(text: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line of what adb or a phone said, without adb's own prefixes; "" if it said nothing."""
-    lines = without_noise(text).splitlines()
-    return lines[-1].strip().removeprefix("adb: ").removeprefix("error: ") if lines else ""
+    """The last line that is none of adb's remarks; "" if there is none."""
+    return (without_noise(text).splitlines() or [""])[-1].strip()
+
+
+def complaint(text: str) -> str:
+    """adb's last error, without its prefix: a push that fails ends with a line on its speed; else the last line."""
+    errors = [match[1] for match in map(_ERROR.match, text.splitlines()) if match is not None]
+    return errors[-1].strip() if errors else last_line(text)
+
+
+def complains(text: str) -> bool:
+    """Whether adb tells of an error."""
+    return any(map(_ERROR.match, text.splitlines()))

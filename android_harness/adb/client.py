@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from android_harness.adb.calling import Called, call, last_line, without_noise
+from android_harness.adb.calling import Called, call, complains, complaint, last_line, without_noise
 from android_harness.adb.failures import (
     lost,
     server_error,
@@ -20,7 +20,7 @@ from android_harness.adb.process import PhoneProcess
 from android_harness.adb.states import ABSENT, HEADER, Attached, parse_list
 from android_harness.errors import AdbError, PhoneRunError, PhoneSilentError
 from device_runtime.errors import PhonogradError, StorageError
-from device_runtime.files import atomic_path
+from device_runtime.files import atomic_path, require_place
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ class Adb:
         if called.code is None:
             raise server_silent(self.timeouts.listing)
         if HEADER not in called.out:
-            raise server_error(called.said or f"`adb devices` printed nothing, exit code {called.code}")
+            raise server_error(
+                called.said if called.said.strip() else f"`adb devices` printed nothing, exit code {called.code}"
+            )
         return parse_list(called.out)
 
     def state(self, serial: str) -> str:
@@ -121,7 +123,7 @@ class Adb:
             raise StorageError(f"{local}: cannot read: {error.strerror}") from error
         seconds = self.timeouts.push + nbytes / self.timeouts.push_bytes_per_s if timeout is None else timeout
         called = self._call(["-s", serial, "push", local.absolute(), remote], seconds)
-        if called.code == 0 and "1 file pushed" in called.said:
+        if called.code == 0 and "1 file pushed" in called.said and not complains(called.said):
             return
         if called.code is not None and storage_refused(called.said):
             raise storage_error(serial, f"{doing} to {remote}", called.said)
@@ -135,12 +137,13 @@ class Adb:
         """
         doing = f"pulling {remote}"
         seconds = self.timeouts.pull if timeout is None else timeout
+        require_place(local)
         with atomic_path(local) as partial:
             called = self._call(["-s", serial, "pull", remote, partial.absolute()], seconds)
             if called.code == 0 and "1 file pulled" in called.said and partial.is_file():
                 return
             if called.code is not None and _own_disk_refused(called.said, partial):
-                reason = last_line(called.said).rpartition(": ")[2]
+                reason = complaint(called.said).rpartition(": ")[2]
                 raise StorageError(f"{local}: cannot write: {reason}; free space or choose another place")
             if called.code is not None and storage_refused(called.said):
                 raise storage_error(serial, doing, called.said)

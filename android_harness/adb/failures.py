@@ -2,7 +2,7 @@
 
 import re
 
-from android_harness.adb.calling import last_line
+from android_harness.adb.calling import complaint
 from android_harness.adb.states import ABSENT, ATTACHED, said_state, trouble
 from android_harness.errors import AdbError, PhoneLostError, PhoneStorageError
 from device_runtime.errors import PhonogradError
@@ -34,7 +34,7 @@ def server_error(said: str) -> AdbError:
             "use one (which -a adb), or give ours a port of its own by ANDROID_ADB_SERVER_PORT"
         )
     return AdbError(
-        f"adb: its server does not start ({last_line(said)}); another program may hold its port (5037, or "
+        f"adb: its server does not start ({complaint(said)}); another program may hold its port (5037, or "
         "ANDROID_ADB_SERVER_PORT): run adb kill-server, or choose another port"
     )
 
@@ -60,7 +60,7 @@ def storage_refused(said: str) -> bool:
 def storage_error(serial: str, doing: str, said: str) -> PhoneStorageError:
     """A phone's storage refused."""
     cure = "free space on it (Settings, Storage)" if storage_full(said) else "see whether adb's user can use that path"
-    return PhoneStorageError(f"phone {serial}: its storage refused while {doing}: {last_line(said)}; {cure} and repeat")
+    return PhoneStorageError(f"phone {serial}: its storage refused while {doing}: {complaint(said)}; {cure} and repeat")
 
 
 def lost(serial: str, doing: str, said: str, state: str) -> PhonogradError:
@@ -73,7 +73,7 @@ def lost(serial: str, doing: str, said: str, state: str) -> PhonogradError:
     told = said_state(said)
     if told is not None and told != ABSENT:
         state = told
-    remark = f" (adb: {last_line(said)})" if last_line(said) else ""
+    remark = f" (adb: {complaint(said)})" if complaint(said) else ""
     if state == ABSENT:
         return PhoneLostError(
             f"phone {serial}: went away while {doing}{remark}; plug it in again and repeat the command"

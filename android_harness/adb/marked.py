@@ -3,6 +3,7 @@
 adb's exit code tells nothing when a phone vanishes (adb 29 exits 0), and its stdout may begin with remarks of its own.
 """
 
+import re
 import secrets
 from dataclasses import dataclass, field
 
@@ -30,14 +31,12 @@ class Marked:
         return f"echo {self.begin}\n(\n{self.script}\n)\n{end}"
 
     def status(self, line: str) -> int | None:
-        """The script's status, if `line` is the one after its output."""
-        name, _, status = line.strip().partition(" ")
-        return int(status) if name == f"phonograd-end-{self.nonce}" and status.isdecimal() else None
+        """The script's status, if `line`, with its line break, is the one after its output."""
+        match = re.fullmatch(rf"phonograd-end-{self.nonce} ([0-9]{{1,3}})\n", line)
+        return None if match is None else int(match[1])
 
     def split(self, printed: str) -> tuple[str, int | None]:
         """Its output, exactly, out of all that adb printed; and its status, None if the last line is missing."""
         output = printed.partition(f"{self.begin}\n")[2]
-        before, name, status = output.rpartition(f"\nphonograd-end-{self.nonce} ")
-        if not name:
-            return output, None
-        return before, self.status(f"{name}{status}")
+        end = re.search(rf"\nphonograd-end-{self.nonce} ([0-9]{{1,3}})\n", output)
+        return (output, None) if end is None else (output[: end.start()], int(end[1]))

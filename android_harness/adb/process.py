@@ -115,11 +115,12 @@ class PhoneProcess:
         begun = held = False
         with pipe:
             while data := pipe.readline(LINE_BYTES):
-                line = decoded(data).removesuffix("\n")
+                whole = decoded(data)
+                line = whole.removesuffix("\n")
                 if not begun:
                     begun = line == self._marked.begin
                     continue
-                self._status = self._marked.status(line)
+                self._status = self._marked.status(whole)
                 if self._status is not None:
                     break
                 if held:

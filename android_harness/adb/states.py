@@ -77,7 +77,7 @@ class Attached:
 
 
 _STATES = "|".join([ATTACHED, *(state for state in TROUBLES if state != ABSENT), "unknown"])
-_LINE = re.compile(rf"(?P<serial>.*?\S)\s+(?P<state>{_STATES})(?:\s|$)(?P<rest>.*)")
+_LINE = re.compile(rf"(?P<serial>.*?\S)\s+(?P<state>{_STATES})(?=[\s;]|$)(?P<rest>.*)")
 _PROPERTY = re.compile(r"(?:^|(?<=\s))(\w+):(\S+)")
 HEADER = "List of devices attached"
 

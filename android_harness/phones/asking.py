@@ -45,9 +45,9 @@ df -k /data/local/tmp
 section zones
 cd /sys/class/thermal && for zone in thermal_zone*; do echo "$(cat $zone/type) $(cat $zone/temp)"; done
 section battery
-dumpsys -t 5 battery
+dumpsys battery
 section thermal
-dumpsys -t 5 thermalservice
+dumpsys thermalservice
 """
 TEXT_LENGTH = 120
 

@@ -53,7 +53,8 @@ def clusters_of(cores: Sequence[Core]) -> tuple[Cluster, ...]:
     """The kinds of cores, slowest first: told apart by capacity, else by maximum frequency, else by their parts' names.
 
     Capacity comes first as a fast little core is still little; one that is the same for all cores tells nothing. A
-    core that does not say goes with the slowest, so that none of unknown speed counts as big.
+    core that does not say (it is offline) goes with those of its part, else with the slowest, so that none of unknown
+    speed counts as big.
     """
     keys: tuple[Mapping[int, int], ...] = (
         {core.number: core.capacity for core in cores if core.capacity is not None},
@@ -61,9 +62,15 @@ def clusters_of(cores: Sequence[Core]) -> tuple[Cluster, ...]:
         {core.number: rank(core.part) for core in cores if core.part is not None},
     )
     speeds = next((key for key in keys if len(set(key.values())) > 1), {})
-    levels = sorted(set(speeds.values())) or [0]
-    members = {level: [core for core in cores if speeds.get(core.number, levels[0]) == level] for level in levels}
-    return tuple(_cluster(_kind(levels.index(level), len(levels)), of) for level, of in members.items() if of)
+    slowest = min(speeds.values(), default=0)
+    of_part: dict[str | None, int] = {
+        core.part: speeds[core.number] for core in cores if core.part is not None and core.number in speeds
+    }
+    members: dict[int, list[Core]] = {}
+    for core in cores:
+        members.setdefault(speeds.get(core.number, of_part.get(core.part, slowest)), []).append(core)
+    levels = sorted(members)
+    return tuple(_cluster(_kind(index, len(levels)), members[level]) for index, level in enumerate(levels))
 
 
 def _kind(index: int, number: int) -> ClusterKind:

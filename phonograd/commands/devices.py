@@ -41,36 +41,36 @@ def devices(console: Console, serials: Sequence[str]) -> None:
 
 
 def _row(phone: "Phone") -> dict[str, Any]:
-    """A phone in the table; a line for each kind of cores, so that a row stays within 120 columns."""
-    row: dict[str, Any] = {"serial": phone.serial}
-    if phone.facts is not None:
-        row |= _facts(phone.facts)
-    return row | {"ready": "yes" if phone.ready else "no"}
+    """A phone in the table. Cells have several lines, so that a row stays within 120 columns."""
+    facts = {} if phone.facts is None else _facts(phone.facts)
+    return {"serial": phone.serial, "ready": "yes" if phone.ready else "no", **facts}
 
 
 def _facts(facts: "PhoneFacts") -> dict[str, Any]:
     from android_harness.phones.cores import cores_line
 
     return {
-        "phone": " ".join(filter(None, (facts.manufacturer, facts.model))) or None,
-        "SoC": facts.soc,
+        "phone, SoC": _lines(" ".join(filter(None, (facts.manufacturer, facts.model))), facts.soc),
         "Android": facts.android,
         "cores": cores_line(facts.clusters).replace(" + ", " +\n") or None,
-        "RAM": _gigabytes(facts.memory_bytes),
-        "free": _gigabytes(facts.free_bytes),
+        "memory": _lines(_gigabytes(facts.memory_bytes, "RAM"), _gigabytes(facts.free_bytes, "free")),
         "battery": _battery(facts.battery),
         "heat": _heat(facts),
     }
 
 
-def _gigabytes(nbytes: int | None) -> str | None:
-    return None if nbytes is None else f"{nbytes / 1e9:.1f} GB"
+def _lines(*texts: str | None) -> str | None:
+    return "\n".join(filter(None, texts)) or None
+
+
+def _gigabytes(nbytes: int | None, what: str) -> str | None:
+    return None if nbytes is None else f"{nbytes / 1e9:.1f} GB {what}"
 
 
 def _battery(battery: "Battery") -> str | None:
     if battery.percent is None:
         return None
-    return f"{battery.percent} %{' +' if battery.charging else ''}"
+    return _lines(f"{battery.percent} %", "charging" if battery.charging else None)
 
 
 def _heat(facts: "PhoneFacts") -> str | None:
@@ -79,4 +79,4 @@ def _heat(facts: "PhoneFacts") -> str | None:
 
     status = None if facts.thermal_status is None else HEAT[facts.thermal_status]
     celsius = None if facts.temperature_c is None else f"{facts.temperature_c:.0f} °C"
-    return " ".join(filter(None, (status, celsius))) or None
+    return _lines(status, celsius)

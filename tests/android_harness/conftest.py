@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.android_harness.fake_adb import FakeAdb
+from tests.e2e.conftest import phono
+
+__all__ = ["phono"]
 
 
 @pytest.fixture

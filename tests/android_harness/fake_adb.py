@@ -14,7 +14,7 @@ SERIAL = "FAKE01"
 LISTED = "device usb:1-2 product:bluejay model:Pixel_6a device:bluejay transport_id:3"
 
 SCRIPT = r'''#!PYTHON -IS
-import json, os, shutil, subprocess, sys, time
+import json, os, re, shutil, subprocess, sys, time
 from pathlib import Path
 
 here = Path(__file__).parent
@@ -28,9 +28,9 @@ with (here / "calls.jsonl").open("a") as log:
     log.write(json.dumps(entry) + "\n")
 
 def end(rule):
-    """What a rule says instead of the work: output, error, exit code; or nothing for ever."""
+    """What a rule says instead of the work: output, error with the last argument, exit code; or nothing for ever."""
     sys.stdout.write(rule.get("out", "")); sys.stdout.flush()
-    sys.stderr.write(rule.get("err", "")); sys.stderr.flush()
+    sys.stderr.write(rule.get("err", "").replace("LAST", arguments[-1])); sys.stderr.flush()
     time.sleep(rule.get("hang", 0))
     sys.exit(rule.get("code", 0))
 
@@ -60,6 +60,11 @@ elif command == "devices":
     print()
 elif command == "shell":
     script = arguments[-1]
+    answer = here / "answers" / str(serial)
+    if (here / "answers").is_dir():  # in place of the script
+        script = re.sub(r"\n\(\n.*\n\)\n", "\ncat '%s'\n" % answer, script, flags=re.DOTALL)
+        if not answer.exists():
+            sys.exit(0)
     stdin = subprocess.DEVNULL if "-n" in arguments else None
     if rule is not None:  # so many bytes of its output, then as the rule says
         done = subprocess.run(["sh", "-c", script], stdin=stdin, capture_output=True)
@@ -72,7 +77,7 @@ elif command == "push":
     print(arguments[1] + ": 1 file pushed, 0 skipped. 100.0 MB/s (1 bytes in 0.001s)")
 elif command == "pull":
     source = here / "phone" / arguments[1].replace("/", "_")
-    if rule is not None:
+    if rule is not None:  # so many bytes of the file
         Path(arguments[2]).write_bytes(source.read_bytes()[: rule["after"]])
         end(rule)
     if not source.exists():
@@ -106,6 +111,13 @@ class FakeAdb:
 
     def write(self) -> None:
         (self.folder / "rules.json").write_text(json.dumps({"phones": self.phones, **self.rules}))
+
+    def answers(self, texts: dict[str, str]) -> None:
+        """What the phones of these serials answer to any script; others vanish."""
+        folder = self.folder / "answers"
+        folder.mkdir(exist_ok=True)
+        for serial, text in texts.items():
+            (folder / serial).write_text(text)
 
     def calls(self) -> list[dict[str, object]]:
         log = self.folder / "calls.jsonl"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.phone.stand_in import A53, A76, MAX, AdbServer, StandInPhone
+from tests.phone.stand_in.adb_server import SECLUDED
 
 ADBS = ("adb29", "adb36")
 
@@ -74,7 +75,7 @@ def adb_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     with AdbServer(adb_path(request.param)) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PHONOGRAD_CACHE", os.environ.get("PHONOGRAD_CACHE", str(Path.home() / ".cache" / "phonograd")))
         patch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-        for name in ("ANDROID_ADB_SERVER_PORT", "HOME", "ADB_MDNS", "ADB_MDNS_AUTO_CONNECT"):
+        for name in ("ANDROID_ADB_SERVER_PORT", "HOME", *SECLUDED):
             patch.setenv(name, server.environment[name])
         yield server
 

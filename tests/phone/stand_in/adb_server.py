@@ -12,6 +12,9 @@ from pathlib import Path
 from .debs import StandInError
 from .phone import StandInPhone
 
+# Only phones that are connected to: no search on the network, for emulators, or on USB, where adb 36 waits for 3 s.
+SECLUDED = {"ADB_MDNS": "0", "ADB_MDNS_AUTO_CONNECT": "0", "ADB_EMU": "0", "ADB_USB": "0", "ADB_LIBUSB": "0"}
+
 
 class AdbServer:
     """A server of the given adb, from entering the context to its end; nobody else's server or keys are touched.
@@ -43,9 +46,8 @@ class AdbServer:
                 **{name: value for name, value in os.environ.items() if not name.startswith(("ADB_", "ANDROID_ADB_"))},
                 "ANDROID_ADB_SERVER_PORT": str(self.port),
                 "HOME": home,
-                "ADB_MDNS": "0",
-                "ADB_MDNS_AUTO_CONNECT": "0",
                 "TMPDIR": home,
+                **SECLUDED,
             }
         log = self._closing.enter_context((Path(self.environment["HOME"]) / "server.log").open("ab"))
         self._process = subprocess.Popen(

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 from .keys import TOKEN_BYTES, KnownHosts
@@ -21,13 +21,20 @@ class Connection:
     """One host's connection, from its first byte to its last."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link, banner: str, known: KnownHosts
-    ):  # fmt: skip
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        link: Link,
+        banner: str,
+        known: KnownHosts,
+        is_allowed: Callable[[], bool],
+    ):
         self._reader = reader
         self._writer = writer
         self._link = link
         self._banner = banner
         self._known = known
+        self._is_allowed = is_allowed
         self._version = VERSION_WITH_CHECKSUM
         self._max_payload = MAX_PAYLOAD_WITH_CHECKSUM
         self._token = b""
@@ -37,7 +44,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_id = 1
 
-    async def serve(self, services: Services, trusts_hosts: bool) -> None:
+    async def serve(self, services: Services) -> None:
         """Until the host goes away or breaks the protocol."""
         try:
             while True:
@@ -45,7 +52,7 @@ class Connection:
                 if message.command == CNXN:
                     await self._connect(message)
                 elif message.command == AUTH:
-                    await self._authenticate(message, trusts_hosts)
+                    await self._authenticate(message)
                 elif not self._online:
                     continue
                 elif message.command == OPEN:
@@ -57,11 +64,13 @@ class Connection:
         finally:
             await self._end()
 
-    async def authorise(self) -> None:
-        """Somebody taps Allow: the key that the host offered is trusted, and it is let in."""
-        if self._offered_key is not None and not self._online:
-            self._known.trust(self._offered_key)
-            await self._let_in()
+    async def authorise(self) -> bool:
+        """Trust the key that the host offered, and let it in. False: it waits for nothing."""
+        if self._offered_key is None or self._online:
+            return False
+        self._known.trust(self._offered_key)
+        await self._let_in()
+        return True
 
     def pull(self) -> None:
         """The cable is pulled."""
@@ -97,7 +106,7 @@ class Connection:
         self._token = os.urandom(TOKEN_BYTES)
         await self._send(Message(AUTH, TOKEN, 0, self._token))
 
-    async def _authenticate(self, message: Message, trusts_hosts: bool) -> None:
+    async def _authenticate(self, message: Message) -> None:
         if message.arg0 == SIGNATURE:
             if self._known.signed(self._token, message.payload):
                 await self._let_in()
@@ -105,7 +114,7 @@ class Connection:
                 await self._challenge()
         elif message.arg0 == RSAPUBLICKEY:
             self._offered_key = message.payload
-            if trusts_hosts:
+            if self._is_allowed():
                 await self.authorise()
 
     async def _let_in(self) -> None:
@@ -169,6 +178,7 @@ class Adbd:
         self._known = known
         self._services = services
         self._trusts_hosts = trusts_hosts
+        self._allow_next = False
         self._server: asyncio.Server | None = None
         self._connection: Connection | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -200,19 +210,25 @@ class Adbd:
             await asyncio.gather(self._serving, return_exceptions=True)
 
     async def authorise(self) -> None:
-        """Trust the host that asks, and every one from now on."""
-        self._trusts_hosts = True
-        if self._connection is not None:
-            await self._connection.authorise()
+        """Somebody taps Allow, now that the dialog is there; else as soon as it is."""
+        if self._connection is None or not await self._connection.authorise():
+            self._allow_next = True
+
+    def _is_allowed(self) -> bool:
+        allowed = self._trusts_hosts or self._allow_next
+        self._allow_next = False
+        return allowed
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._link.speaking.is_set():
+            await self.drop()  # a silent phone does not even notice that its host went away
         if self._connection is not None:
             writer.transport.abort()
             return
         writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(reader, writer, self._link, self._banner, self._known)
+        connection = Connection(reader, writer, self._link, self._banner, self._known, self._is_allowed)
         self._connection = connection
-        self._serving = asyncio.create_task(connection.serve(self._services, self._trusts_hosts))
+        self._serving = asyncio.create_task(connection.serve(self._services))
         try:
             await asyncio.gather(self._serving, return_exceptions=True)
         finally:

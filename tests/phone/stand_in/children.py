@@ -1,27 +1,13 @@
 """The phone's processes: adbd is process 1 of its own process id namespace, so it reaps every orphan too."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-SHELL_UID = 2000
-_CLONE_NEWUSER = 0x10000000
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def become_shell() -> None:
-    """In a new child: be user `shell` (2000) without any capability, as what adb runs on a phone is."""
-    uid, gid = os.getuid(), os.getgid()
-    if _libc.unshare(_CLONE_NEWUSER) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{SHELL_UID} {uid} 1"), ("gid_map", f"{SHELL_UID} {gid} 1")):
-        fd = os.open(f"/proc/self/{name}", os.O_WRONLY)  # between fork and exec: nothing that may import
-        os.write(fd, text.encode())
-        os.close(fd)
+from .privileges import ShellUser
 
 
 def command_line(pid: int) -> list[str]:
@@ -40,6 +26,7 @@ class Children:
 
     def __init__(self) -> None:
         self._ends: dict[int, asyncio.Future[int]] = {}
+        self._shell = ShellUser()
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
     def start(
@@ -49,7 +36,7 @@ class Children:
 
         def in_child() -> None:
             prepare()
-            become_shell()
+            self._shell.become()
 
         stdin, stdout, stderr = files
         process = subprocess.Popen(
@@ -63,9 +50,10 @@ class Children:
 
     def running(self) -> list[str]:
         """The command lines of all that runs on the phone."""
-        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-        lines = (" ".join(command_line(pid)) for pid in sorted(pids) if pid != 1)
-        return [line for line in lines if line]
+        pids = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        mine = command_line(1)  # also a child's, until it executes what it was started for
+        found = (command_line(pid) for pid in pids)
+        return [" ".join(words) for words in found if words and words != mine]
 
     def kill_all(self) -> None:
         """End every process of the phone but this one."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from . import userland, world
+from . import throttling, userland, world
 from .adbd import Adbd
 from .children import Children
 from .keys import KnownHosts
@@ -116,6 +116,9 @@ class Device:
 
     async def empty_storage(self) -> None:
         world.resize_storage(self._spec.storage_bytes)
+
+    async def throttle_under_load(self, floor: float, celsius_per_step: float, step_seconds: float) -> None:
+        self._later(throttling.throttle(floor, celsius_per_step, step_seconds))
 
     async def processes(self) -> list[str]:
         return self._children.running()

@@ -17,6 +17,7 @@ from .userland import STATE, cores
 
 __all__ = ["StandInError", "StandInPhone"]
 
+ANSWER_SECONDS = 60
 NAMESPACES = ("--user", "--map-root-user", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 
 
@@ -53,6 +54,13 @@ class StandInPhone:
 
     def boot(self) -> None:
         """Make the phone and wait until it listens. StandInError: what this machine lacks."""
+        try:
+            self._boot()
+        except BaseException:
+            self.close()
+            raise
+
+    def _boot(self) -> None:
         found = programs()
         base = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="stand-in-phone-"))
         settings = {
@@ -140,7 +148,7 @@ class StandInPhone:
     # The phone
 
     def authorise(self) -> None:
-        """Somebody taps Allow."""
+        """Somebody taps Allow: the host that asks is trusted from now on; if none does, the next that will."""
         self._order("authorise")
 
     def reboot(self, seconds: float | None = None) -> None:
@@ -168,6 +176,10 @@ class StandInPhone:
         _write(folder / "scaling_cur_freq", khz)
         _write(folder / "scaling_max_freq", khz)
 
+    def throttle_under_load(self, floor: float = 0.5, celsius_per_step: float = 2.0, step_seconds: float = 0.1) -> None:
+        """From now on, work makes it hot: in ten steps down to `floor` of the full frequencies, and back when it rests."""
+        self._order("throttle_under_load", floor=floor, celsius_per_step=celsius_per_step, step_seconds=step_seconds)
+
     def battery(self, percent: int, charging: bool = True) -> None:
         """The battery's charge, and whether the cable charges it."""
         folder = self.root / "sys/class/power_supply/battery"
@@ -191,7 +203,12 @@ class StandInPhone:
 
     def _answer(self) -> Any:
         assert self._process is not None and self._process.stdout is not None
-        line = self._process.stdout.readline()
+        overdue = threading.Timer(ANSWER_SECONDS, self._process.kill)
+        overdue.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            overdue.cancel()
         if not line:
             self._log.seek(0)
             words = self._log.read().strip() or "nothing"

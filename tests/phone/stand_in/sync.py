@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .children import SHELL_UID
 from .link import Link
+from .privileges import SHELL_UID
 from .streams import Stream, StreamClosedError
 
 DATA_MAX = 1 << 16

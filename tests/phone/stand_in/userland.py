@@ -119,7 +119,8 @@ def fill_writable(base: Path, spec: PhoneSpec) -> None:
     for name in ("data/local/tmp", "data/media/0", "data/misc/adb"):
         (base / name).mkdir(parents=True)
     (base / "data/local/tmp").chmod(0o771)
-    (base / "data/misc/adb").chmod(0o750)
+    for name in ("data", "data/local", "data/misc"):
+        (base / name).chmod(0o551)  # the owner of all is `shell` here: what is not its own, it may not write
     boot(base, spec)
 
 

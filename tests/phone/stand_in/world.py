@@ -4,10 +4,10 @@ The root is read-only, as Android's; /data has the size of the phone's storage, 
 binfmt_misc (Linux 6.7 or later) runs arm64 programs under qemu here and nowhere else.
 """
 
-import ctypes
 import os
 from pathlib import Path
 
+from .privileges import check, libc, obey_file_modes
 from .spec import PhoneSpec
 from .userland import Programs, fill_root, fill_sys, fill_writable
 
@@ -21,22 +21,17 @@ _AARCH64 = (
 )
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source: str, target: Path | str, kind: str = "", flags: int = 0, options: str = "") -> None:
     """mount(2). OSError naming the target."""
     arguments = (source.encode(), str(target).encode(), kind.encode(), flags, options.encode())
-    if _libc.mount(*arguments) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), f"mount {kind or source} on {target}")
+    check(libc.mount(*arguments), f"mount {kind or source} on {target}")
 
 
 def unmount(target: Path | str) -> None:
     """umount2(2), lazily."""
-    if _libc.umount2(str(target).encode(), MNT_DETACH) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), f"umount {target}")
+    check(libc.umount2(str(target).encode(), MNT_DETACH), f"umount {target}")
 
 
 def resize_storage(nbytes: int) -> None:
@@ -58,11 +53,10 @@ def enter(spec: PhoneSpec, programs: Programs, base: Path) -> None:
     _mount_inside(base, spec, programs.emulator)
     mount("system", base, "tmpfs", MS_REMOUNT | MS_RDONLY)
     old = base / "mnt"
-    if _libc.syscall(_PIVOT_ROOT[os.uname().machine], str(base).encode(), str(old).encode()) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), "pivot_root")
+    check(libc.syscall(_PIVOT_ROOT[os.uname().machine], str(base).encode(), str(old).encode()), "pivot_root")
     os.chdir("/")
     unmount("/mnt")
+    obey_file_modes()
 
 
 def _mount_inside(base: Path, spec: PhoneSpec, emulator: Path) -> None:

@@ -1,0 +1,426 @@
+"""adb's calls against a fake adb: what it prints, how it fails, and that nothing of it stays behind."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from android_harness.adb.client import Adb, Timeouts
+from android_harness.adb.finding import AdbTool
+from android_harness.adb.marked import Marked
+from android_harness.adb.states import Attached, parse_list
+from android_harness.errors import AdbError, PhoneLostError, PhoneRunError, PhoneSilentError, PhoneStorageError
+from device_runtime.errors import StorageError
+from tests.android_harness.fake_adb import LISTED, SERIAL, FakeAdb
+
+QUICK = Timeouts(listing=5, shell=5, server_pause=0)
+STARTING = "* daemon not running; starting now at tcp:5037\n* daemon started successfully\n"
+FOUGHT = "adb server version (40) doesn't match this client (41); killing...\n"
+GONE = {"err": "adb: device 'FAKE01' not found\n", "code": 1}
+
+
+@pytest.fixture
+def adb(fake: FakeAdb) -> Adb:
+    return Adb(fake.tool, QUICK)
+
+
+def test_a_scripts_output_is_exact(adb: Adb) -> None:
+    result = adb.shell(SERIAL, "printf 'a\\n\\nb'; echo oops >&2; exit 7")
+    assert (result.status, result.out, result.err) == (7, "a\n\nb", "oops")
+    assert adb.shell(SERIAL, "printf 'a\\n'").out == "a\n"
+    assert adb.shell(SERIAL, "true").out == ""
+    assert adb.shell(SERIAL, "printf '\\377\\000ok'").out == "�\0ok"
+
+
+def test_a_script_is_one_argument_and_reads_no_stdin(adb: Adb, fake: FakeAdb) -> None:
+    assert adb.shell(SERIAL, "echo \"two  spaces\" 'and $quotes'; cat").out == "two  spaces and $quotes\n"
+    arguments = fake.calls()[-1]["arguments"]
+    assert isinstance(arguments, list) and arguments[:2] == ["shell", "-n"] and len(arguments) == 3
+
+
+def test_a_long_script(adb: Adb) -> None:
+    assert adb.shell(SERIAL, "\n".join(["# a comment"] * 2000) + "\necho end").out == "end\n"
+
+
+@pytest.mark.parametrize("place", ["noise", "noise_out"])
+def test_adbs_remarks_are_no_output(adb: Adb, fake: FakeAdb, place: str) -> None:
+    fake.rule(**{place: STARTING + FOUGHT})
+    assert adb.shell(SERIAL, "echo hello").out == "hello\n"
+    assert adb.shell(SERIAL, "echo hello").err == ""
+    assert [phone.serial for phone in adb.attached()] == [SERIAL]
+    with adb.start(SERIAL, "echo hello") as process:
+        assert [process.line(5), process.line(5)] == ["hello", None]
+
+
+def test_a_client_has_a_session_of_its_own(adb: Adb, fake: FakeAdb) -> None:
+    adb.shell(SERIAL, "true")
+    assert fake.calls()[-1]["session"] == fake.calls()[-1]["pid"] != os.getsid(0)
+
+
+def test_what_a_phone_refuses_with_check(adb: Adb) -> None:
+    with pytest.raises(PhoneRunError, match="phone FAKE01: status 3 while looking: no such thing") as refusal:
+        adb.shell(SERIAL, "echo first >&2; echo no such thing >&2; exit 3", check=True, doing="looking")
+    assert refusal.value.exit_code == 23
+    with pytest.raises(
+        PhoneStorageError, match="storage refused while looking: x: No space left on device; free space"
+    ):
+        adb.shell(SERIAL, "echo 'x: No space left on device' >&2; exit 1", check=True, doing="looking")
+
+
+def lines_of(adb: Adb) -> str:
+    with adb.start(SERIAL, "echo one; echo two", doing="counting") as process:
+        while process.line(5) is not None:
+            pass
+        return str(process.wait(5))
+
+
+def shell(adb: Adb) -> str:
+    return adb.shell(SERIAL, "echo one; echo two", doing="counting").out
+
+
+@pytest.mark.parametrize("ask", [shell, lines_of])
+@pytest.mark.parametrize(
+    ("rule", "phones", "message"),
+    [
+        (GONE, {}, "phone FAKE01: went away while counting (adb: device 'FAKE01' not found); plug it in again and"),
+        ({"code": 0}, {}, "phone FAKE01: went away while counting; plug it in again and repeat the command"),
+        ({"code": 0, "after": 40}, {}, "phone FAKE01: went away while counting; plug it in again"),
+        ({"code": 0, "after": 40}, None, "phone FAKE01: the connection broke off while counting: it restarted, its"),
+        ({"err": "adb: error: closed\n", "code": 1}, None, "the connection broke off while counting (adb: closed)"),
+        (
+            {"err": "error: device offline\n", "code": 1},
+            None,
+            "lost while counting: adb sees it, but it does not answer",
+        ),
+        ({"code": 1}, {SERIAL: "offline"}, "lost while counting: adb sees it, but it does not answer; unplug it and"),
+        (
+            {"err": "error: device unauthorized.\nThis adb server's $ADB_VENDOR_KEYS is not set\n", "code": 1},
+            None,
+            "lost while counting: it has not allowed this computer to debug it; unlock it and tap Allow",
+        ),
+        (
+            {"err": "error: insufficient permissions for device: user in plugdev group\n", "code": 1},
+            None,
+            "this user may not open its USB device; install the udev rules",
+        ),
+        ({"err": "adb: device still connecting\n", "code": 1}, None, "it is still connecting; wait some seconds"),
+    ],
+)
+def test_a_phone_that_breaks_off(
+    adb: Adb, fake: FakeAdb, ask: object, rule: dict[str, object], phones: dict[str, str] | None, message: str
+) -> None:
+    fake.phones = {SERIAL: LISTED} if phones is None else phones
+    fake.rule(shell=rule)
+    assert callable(ask)
+    with pytest.raises(PhoneLostError) as error:
+        ask(adb)
+    assert error.value.exit_code == 21
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert fake.still_running() == []
+
+
+def test_what_a_script_prints_is_not_taken_for_adbs_words(adb: Adb, fake: FakeAdb) -> None:
+    fake.rule(shell={"err": "sh: device unauthorized, device 'x' not found\n", "code": 1})
+    with pytest.raises(PhoneLostError, match="the connection broke off"):
+        shell(adb)
+
+
+def test_a_silent_phone(adb: Adb, fake: FakeAdb) -> None:
+    fake.rule(shell={"hang": 60})
+    began = time.monotonic()
+    with pytest.raises(PhoneSilentError, match=r"phone FAKE01: did not answer within 1 s while counting; adb calls"):
+        adb.shell(SERIAL, "true", timeout=1, doing="counting")
+    assert time.monotonic() - began < 30
+    with adb.start(SERIAL, "true", doing="counting") as process:
+        with pytest.raises(PhoneSilentError, match="phone FAKE01: said nothing for 0 s while counting"):
+            process.line(0.2)
+        with pytest.raises(PhoneSilentError, match="said nothing for 0 s while counting"):
+            process.wait(0.2)
+    assert fake.still_running() == []
+
+
+def test_a_script_whose_end_came_is_not_silent_for_a_client_that_stays(adb: Adb, fake: FakeAdb) -> None:
+    """Something that the script left in the background keeps its pipes open."""
+    assert adb.shell(SERIAL, "sleep 8 & echo done; exit 4", timeout=2).status == 4
+    with adb.start(SERIAL, "sleep 8 & echo done; exit 4") as process:
+        assert process.wait(10) == 4
+    assert fake.still_running() == []
+
+
+def test_an_interrupt_ends_the_client(adb: Adb, fake: FakeAdb, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.rule(shell={"hang": 60})
+
+    def interrupted(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        time.sleep(0.5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("subprocess.Popen.communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shell(adb)
+    assert len(fake.calls()) == 1
+    assert fake.still_running() == []
+
+
+def test_many_threads_share_one(adb: Adb) -> None:
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda number=number: found.append(adb.shell(SERIAL, f"echo {number}", 60).out))
+        for number in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [f"{number}\n" for number in range(6)]
+
+
+def test_lines_and_answers(adb: Adb, fake: FakeAdb) -> None:
+    script = "while read word; do echo got $word; echo; done; printf 'no line break'; echo bad >&2; exit 5"
+    with adb.start(SERIAL, script) as process:
+        process.send("one")
+        assert process.line(5) == "got one"
+        process.send("two words")
+        assert [process.line(5), process.line(5)] == ["", "got two words"]
+        process.close()
+        process.close()
+        process.send("into a closed pipe")
+        assert [process.line(5) for _ in range(4)] == ["", "no line break", None, None]
+        assert process.wait(5) == 5
+        assert process.err == "bad\n"
+    process.kill()
+    process.kill()
+    assert fake.still_running() == []
+
+
+def test_lines_wait_for_whoever_takes_them(adb: Adb) -> None:
+    with adb.start(SERIAL, "echo one; echo two") as process:
+        assert process.wait(5) == 0
+        assert [process.line(5) for _ in range(3)] == ["one", "two", None]
+
+
+def test_sending_to_a_script_that_reads_nothing_does_not_wait(adb: Adb) -> None:
+    with adb.start(SERIAL, "sleep 8") as process:
+        for _ in range(200):
+            process.send("x" * 1000)
+
+
+def test_stderr_is_bounded(adb: Adb) -> None:
+    with adb.start(SERIAL, "head -c 300000 /dev/zero | tr '\\0' x >&2; echo end >&2") as process:
+        assert process.wait(20) == 0
+        assert len(process.err) <= 1 << 16
+        assert process.err.endswith("xend\n")
+
+
+def test_killing_ends_the_client(adb: Adb, fake: FakeAdb) -> None:
+    process = adb.start(SERIAL, "echo begun; sleep 8")
+    assert process.line(5) == "begun"
+    assert len(fake.still_running()) == 1
+    process.kill()
+    assert fake.still_running() == []
+
+
+def test_files_go_there_and_back(adb: Adb, fake: FakeAdb, tmp_path: Path) -> None:
+    local, back = tmp_path / "weights.bin", tmp_path / "back.bin"
+    local.write_bytes(os.urandom(100_000))
+    adb.push(SERIAL, local, "/data/local/tmp/w")
+    adb.pull(SERIAL, "/data/local/tmp/w", back)
+    assert back.read_bytes() == local.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back.bin", "tools", "weights.bin"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "message"),
+    [
+        (
+            {
+                "err": "adb: error: failed to copy 'a' to 'b': remote couldn't create file: Permission denied\n",
+                "code": 1,
+            },
+            PhoneStorageError,
+            "phone FAKE01: its storage refused while pushing w.bin to /data/w: failed to copy 'a' to 'b'",
+        ),
+        # adb 29 prints its errors on stdout; both go on with a line on speed
+        (
+            {
+                "out": "adb: error: failed to copy 'a' to 'b': remote No space left on device\na: 1 file pushed\n",
+                "code": 0,
+            },
+            PhoneStorageError,
+            "No space left on device; free space on it (Settings, Storage) and repeat",
+        ),
+        ({"out": "adb: error: ... Read-only file system\n", "code": 1}, PhoneStorageError, "Read-only file system"),
+        (GONE, PhoneLostError, "phone FAKE01: went away while pushing w.bin (adb: device 'FAKE01' not found)"),
+        ({"code": 0}, PhoneLostError, "phone FAKE01: the connection broke off while pushing w.bin"),
+        ({"hang": 60}, PhoneSilentError, "phone FAKE01: did not answer within 1 s while pushing w.bin"),
+    ],
+)
+def test_a_push_that_fails(
+    adb: Adb, fake: FakeAdb, tmp_path: Path, rule: dict[str, object], error: type[Exception], message: str
+) -> None:
+    local = tmp_path / "w.bin"
+    local.write_bytes(b"weights")
+    fake.phones = {} if rule is GONE else {SERIAL: LISTED}
+    fake.rule(push=rule)
+    with pytest.raises(error) as failure:
+        adb.push(SERIAL, local, "/data/w", timeout=1 if "hang" in rule else None)
+    assert message in str(failure.value)
+    assert fake.still_running() == []
+
+
+def test_a_file_that_is_not_here_is_not_pushed(adb: Adb, fake: FakeAdb, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot read: No such file or directory"):
+        adb.push(SERIAL, tmp_path / "none", "/data/w")
+    assert fake.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "message"),
+    [
+        ({"code": 0, "after": 3}, PhoneLostError, "the connection broke off while pulling /data/u"),
+        ({"code": 1, "after": 3, "err": "adb: error: failed to copy\n"}, PhoneLostError, "(adb: failed to copy)"),
+        ({"after": 3, "hang": 60}, PhoneSilentError, "did not answer within 1 s while pulling /data/u"),
+        (
+            {"code": 1, "err": "adb: error: failed to stat remote object '/data/u': No such file or directory\n"},
+            PhoneStorageError,
+            "phone FAKE01: its storage refused while pulling /data/u: failed to stat remote object",
+        ),
+    ],
+)
+def test_a_pull_that_fails_leaves_nothing(
+    adb: Adb, fake: FakeAdb, tmp_path: Path, rule: dict[str, object], error: type[Exception], message: str
+) -> None:
+    (fake.folder / "phone" / "_data_u").write_bytes(b"an update")
+    (tmp_path / "update").write_bytes(b"the one before")
+    fake.rule(pull=rule)
+    with pytest.raises(error) as failure:
+        adb.pull(SERIAL, "/data/u", tmp_path / "update", timeout=1 if "hang" in rule else None)
+    assert message in str(failure.value)
+    assert (tmp_path / "update").read_bytes() == b"the one before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tools", "update"]
+    assert fake.still_running() == []
+
+
+def test_a_pull_that_this_machines_disk_refuses(adb: Adb, fake: FakeAdb, tmp_path: Path) -> None:
+    fake.rule(pull={"err": "adb: error: cannot write 'LAST': No space left on device\n", "code": 1})
+    with pytest.raises(StorageError, match=r"update: cannot write: No space left on device; free space or") as failure:
+        adb.pull(SERIAL, "/data/u", tmp_path / "update")
+    assert not isinstance(failure.value, PhoneStorageError)
+    fake.rule()
+    with pytest.raises(StorageError, match="update: cannot write: no folder"):
+        adb.pull(SERIAL, "/data/u", tmp_path / "no folder" / "update")
+
+
+NO_SERVER = (
+    "* daemon not running; starting now at tcp:5037\nADB server didn't ACK\n"
+    "Full server startup log: /tmp/adb.0.log\nadb: failed to start daemon: Address already in use\n"
+    "error: cannot connect to daemon\n"
+)
+
+
+@pytest.mark.parametrize("command", ["devices", "shell", "push", "pull"])
+def test_a_server_that_does_not_start(adb: Adb, fake: FakeAdb, tmp_path: Path, command: str) -> None:
+    fake.rule(**{command: {"err": NO_SERVER, "code": 1}})
+    with pytest.raises(AdbError, match=r"adb: its server does not start \(cannot connect to daemon\); another program"):
+        call(adb, command, tmp_path)
+    assert len(fake.calls()) == 2
+
+
+def call(adb: Adb, command: str, folder: Path) -> None:
+    (folder / "file").write_bytes(b"x")
+    if command == "devices":
+        adb.attached()
+    elif command == "shell":
+        adb.shell(SERIAL, "true")
+    elif command == "push":
+        adb.push(SERIAL, folder / "file", "/x")
+    else:
+        adb.pull(SERIAL, "/x", folder / "back")
+
+
+def test_a_server_that_starts_at_the_second_attempt(adb: Adb, fake: FakeAdb) -> None:
+    fake.rule(shell={"err": NO_SERVER, "code": 1, "times": 1})
+    assert adb.shell(SERIAL, "echo hello").out == "hello\n"
+
+
+def test_two_versions_that_fight_over_the_server(adb: Adb, fake: FakeAdb) -> None:
+    fake.rule(devices={"err": FOUGHT + NO_SERVER, "code": 1})
+    with pytest.raises(
+        AdbError, match=r"version \(40\) doesn't match this client \(41\): two adb of different versions"
+    ):
+        adb.attached()
+
+
+def test_a_port_held_by_another_program(fake: FakeAdb) -> None:
+    fake.rule(devices={"hang": 60}, shell={"hang": 60})
+    adb = Adb(fake.tool, Timeouts(listing=1, shell=1))
+    for ask in (adb.attached, lambda: adb.shell(SERIAL, "true")):
+        with pytest.raises(
+            AdbError, match="adb: did not answer within 1 s; its server hangs, or another program holds"
+        ):
+            ask()
+    assert fake.still_running() == []
+
+
+def test_an_adb_that_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(AdbError, match="gone: does not start: No such file or directory"):
+        Adb(AdbTool(tmp_path / "gone", "1", "PATH")).attached()
+
+
+def test_the_list_of_phones() -> None:
+    text = (
+        f"{STARTING}List of devices attached\n"
+        "0123456789ABCDEF       device usb:1-4 product:bluejay model:Pixel_6a device:bluejay transport_id:4\n"
+        "127.0.0.1:5555         offline transport_id:1\n"
+        "emulator-5554          unauthorized transport_id:2\n"
+        "????????????           no permissions (user in plugdev group; are your udev rules wrong?); "
+        "see [http://developer.android.com/tools/device.html] usb:1-3 transport_id:7\n"
+        "adb-1A-x (2)._adb-tls-connect._tcp connecting transport_id:8\n"
+        "sn                     some-new-state transport_id:9\n"
+        "adb: something else\n"
+        "\n"
+    )
+    assert [(phone.serial, phone.state) for phone in parse_list(text)] == [
+        ("0123456789ABCDEF", "device"),
+        ("127.0.0.1:5555", "offline"),
+        ("emulator-5554", "unauthorized"),
+        ("????????????", "no permissions"),
+        ("adb-1A-x (2)._adb-tls-connect._tcp", "connecting"),
+        ("sn", "some-new-state"),
+    ]
+    assert parse_list(text)[0] == Attached(
+        "0123456789ABCDEF",
+        "device",
+        {"usb": "1-4", "product": "bluejay", "model": "Pixel_6a", "device": "bluejay", "transport_id": "4"},
+    )
+    assert parse_list(text)[3].properties == {"usb": "1-3", "transport_id": "7"}
+
+
+def test_states(adb: Adb, fake: FakeAdb) -> None:
+    fake.phones = {SERIAL: LISTED, "A": "unauthorized", "B": "no permissions; see [http://x]"}
+    fake.write()
+    assert [adb.state(serial) for serial in (SERIAL, "A", "B", "C")] == [
+        "device",
+        "unauthorized",
+        "no permissions",
+        "absent",
+    ]
+
+
+@given(st.text(), st.text(), st.integers(0, 255))
+def test_marks_give_back_any_output(noise: str, output: str, status: int) -> None:
+    marked = Marked("script")
+    printed = f"{noise}\n{marked.begin}\n{output}\nphonograd-end-{marked.nonce} {status}\n"
+    assert marked.split(printed) == (output, status)
+    for end in range(1, 20):
+        assert marked.split(printed[:-end])[1] is None
+
+
+@given(st.text())
+def test_no_list_makes_the_parser_raise(text: str) -> None:
+    parse_list(f"List of devices attached\n{text}")

@@ -1,0 +1,175 @@
+"""`phonograd devices` on a fake adb: table, JSON, exit codes; and which phones are ready."""
+
+from pathlib import Path
+
+import pytest
+
+from android_harness.adb.client import Adb, Timeouts
+from android_harness.errors import NoPhoneError
+from android_harness.phones.discovery import discover, ready_phones
+from android_harness.phones.readiness import Readiness
+from tests.android_harness.answers import GALAXY_S7, MEDIATEK, PIXEL_6A
+from tests.android_harness.fake_adb import LISTED, SERIAL, FakeAdb
+from tests.e2e.conftest import Run
+
+DESK = {SERIAL: LISTED, "S7": "device transport_id:4", "NEW": "unauthorized transport_id:5"}
+
+
+@pytest.fixture
+def desk(fake: FakeAdb, monkeypatch: pytest.MonkeyPatch) -> FakeAdb:
+    """Its phones answer with what tests write to folder/answers/SERIAL; it is the adb on PATH."""
+    monkeypatch.setenv("PATH", f"{fake.folder}:/bin")
+    fake.answers({SERIAL: PIXEL_6A, "S7": GALAXY_S7, "MTK": MEDIATEK})
+    return fake
+
+
+@pytest.fixture
+def adb(desk: FakeAdb) -> Adb:
+    return Adb(desk.tool, Timeouts(shell=5))
+
+
+def attach(desk: FakeAdb, phones: dict[str, str]) -> None:
+    desk.phones = phones
+    desk.write()
+
+
+def test_the_table_of_a_desk(phono: Run, desk: FakeAdb) -> None:
+    attach(desk, DESK)
+    outcome = phono("devices")
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert max(map(len, lines)) <= 120, outcome.out
+    for text in ("FAKE01", "Google Pixel 6a", "Google Tensor", "4x Cortex-A55 1.8 GHz +", "2x Cortex-X1 2.8 GHz", "14"):
+        assert text in outcome.out
+    for text in ("5.8 GB RAM", "75.6 GB free", "85 %", "charging", "light", "41 °C", "SM-G930F", "exynos8890", "12 %"):
+        assert text in outcome.out
+    cells = [line.split("│") for line in lines if line.startswith("│")]
+    assert [row[2].strip() for row in cells if row[1].strip()] == ["yes", "no", "no"]
+    assert outcome.err.splitlines() == [
+        "phone S7: its battery is at 12 %; 20 % are needed, also on a charger; charge it first",
+        "phone NEW: it has not allowed this computer to debug it; unlock it and tap Allow on its screen; if nothing "
+        'shows, "Revoke USB debugging authorisations" in its developer options and plug it in again',
+    ]
+
+
+def test_the_document_of_a_desk(phono: Run, desk: FakeAdb) -> None:
+    attach(desk, DESK)
+    document = phono("devices", "--json").document
+    assert document["adb"] == {"path": str(desk.path), "version": "36.0.0-fake", "origin": "PATH"}
+    pixel, galaxy, new = document["phones"]
+    assert (pixel["serial"], pixel["state"], pixel["ready"], pixel["reason"], pixel["cure"]) == (
+        SERIAL,
+        "device",
+        True,
+        None,
+        None,
+    )
+    assert pixel["facts"]["clusters"][2] == {
+        "kind": "big",
+        "cores": [6, 7],
+        "max_khz": 2802000,
+        "part": "Cortex-X1",
+    }
+    assert pixel["facts"]["battery"] == {"percent": 85, "temperature_c": 29.1, "charging": True}
+    assert (galaxy["ready"], galaxy["cure"]) == (False, "charge it first")
+    assert (new["state"], new["facts"], new["ready"]) == ("unauthorized", None, False)
+
+
+def test_each_phone_is_asked_once(phono: Run, desk: FakeAdb) -> None:
+    attach(desk, DESK)
+    phono("devices")
+    asked = [(call["serial"], arguments[0]) for call in desk.calls() if (arguments := call["arguments"])]  # type: ignore[index]
+    assert sorted(asked, key=str) == sorted(
+        [(None, "version"), (None, "devices"), (SERIAL, "shell"), ("S7", "shell")], key=str
+    )
+
+
+def test_chosen_phones(phono: Run, desk: FakeAdb) -> None:
+    attach(desk, DESK)
+    document = phono("devices", "--serial", SERIAL, "--json").document
+    assert [phone["serial"] for phone in document["phones"]] == [SERIAL]
+    one_is_away = phono("devices", "--serial", "AWAY", "--serial", SERIAL)
+    assert one_is_away.code == 0
+    assert "phone AWAY: adb does not list it; plug it in, turn USB debugging on" in one_is_away.err
+    away = phono("devices", "--serial", "AWAY", "--json")
+    assert away.code == 20
+    assert '"state": "absent"' in away.out
+
+
+def test_quiet(phono: Run, desk: FakeAdb) -> None:
+    attach(desk, DESK)
+    assert phono("devices", "--quiet").err == ""
+
+
+def test_no_phone(phono: Run, desk: FakeAdb) -> None:
+    attach(desk, {})
+    outcome = phono("devices")
+    assert (outcome.code, outcome.out) == (20, "Phones: none\n")
+    assert outcome.err == (
+        "phonograd: no phone is attached; turn on USB debugging on a phone, plug it in and tap Allow on its screen: "
+        "docs/first-phone.md\n"
+    )
+
+
+def test_no_phone_is_ready(phono: Run, desk: FakeAdb) -> None:
+    attach(desk, {"NEW": "unauthorized", "MTK": "device", "OFF": "offline"})
+    outcome = phono("devices")
+    assert outcome.code == 20
+    assert outcome.err.count("\n") == 1
+    assert "no phone is ready: phone NEW: it has not allowed this computer" in outcome.err
+    assert "; phone MTK: it is hot: thermal status severe; at most light is needed; let it cool down;" in outcome.err
+    assert "; phone OFF: adb sees it, but it does not answer; unplug it" in outcome.err
+
+
+def test_without_adb(phono: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("ANDROID_HOME", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    outcome = phono("devices")
+    assert outcome.code == 19
+    assert "apt install adb" in outcome.err and "phonograd[adb]" in outcome.err
+
+
+def test_adb_whose_server_does_not_start(phono: Run, desk: FakeAdb) -> None:
+    desk.rule(devices={"err": "error: cannot connect to daemon\n", "code": 1})
+    outcome = phono("devices")
+    assert (outcome.code, outcome.out) == (19, "")
+
+
+def test_a_phone_that_goes_away_while_it_is_asked(adb: Adb, desk: FakeAdb) -> None:
+    attach(desk, {SERIAL: LISTED, "BAD": "device"})
+    good, bad = discover(adb)
+    assert good.ready
+    assert (bad.facts, bad.ready) == (None, False)
+    assert bad.reason is not None and "broke off while asking what it is" in bad.reason
+    assert bad.cure is not None and "repeat the command" in bad.cure
+
+
+def test_names_are_no_markup(phono: Run, desk: FakeAdb) -> None:
+    desk.answers({SERIAL: PIXEL_6A.replace("Pixel 6a", "[bold]Pixel[/nonsense]")})
+    outcome = phono("devices")
+    assert outcome.code == 0
+    assert "[bold]Pixel" in outcome.out
+
+
+def test_ready_phones(adb: Adb, desk: FakeAdb) -> None:
+    attach(desk, DESK)
+    ready, others = ready_phones(adb)
+    assert ([phone.serial for phone in ready], [phone.serial for phone in others]) == ([SERIAL], ["S7", "NEW"])
+    ready, others = ready_phones(adb, ["S7"], Readiness(battery_percent=10))
+    assert ([phone.serial for phone in ready], others) == (["S7"], [])
+
+
+@pytest.mark.parametrize(
+    ("serials", "message"),
+    [
+        (["S7"], "no phone is ready: phone S7: its battery is at 12 %"),
+        ([SERIAL, "AWAY", "FAR"], "phone AWAY: adb does not list it; plug it in, turn USB debugging on; adb devices"),
+    ],
+)
+def test_no_ready_phones(adb: Adb, desk: FakeAdb, serials: list[str], message: str) -> None:
+    attach(desk, DESK)
+    with pytest.raises(NoPhoneError) as error:
+        ready_phones(adb, serials)
+    assert error.value.exit_code == 20
+    assert str(error.value).startswith(message)

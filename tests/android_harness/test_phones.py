@@ -1,0 +1,213 @@
+"""Facts out of what phones answer, and the rules of readiness."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from android_harness.phones.asking import PROPERTIES, facts_of
+from android_harness.phones.cores import clusters_of, cores_line, parse_cores
+from android_harness.phones.cpu_parts import part_name
+from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts
+from android_harness.phones.memory import parse_df, parse_meminfo
+from android_harness.phones.power import (
+    cpu_temperature,
+    parse_battery,
+    parse_hal_temperatures,
+    parse_thermal_status,
+    parse_zones,
+)
+from android_harness.phones.readiness import Readiness
+from tests.android_harness.answers import GALAXY_S7, MEDIATEK, OLD_REFUSING, PIXEL_6A
+
+EMPTY = facts_of("S", "")
+
+
+def test_a_phone_of_three_kinds_of_cores() -> None:
+    facts = facts_of("S", PIXEL_6A)
+    assert facts.clusters == (
+        Cluster("little", (0, 1, 2, 3), 1803000, "Cortex-A55"),
+        Cluster("middle", (4, 5), 2253000, "Cortex-A78"),
+        Cluster("big", (6, 7), 2802000, "Cortex-X1"),
+    )
+    assert cores_line(facts.clusters) == "4x Cortex-A55 1.8 GHz + 2x Cortex-A78 2.3 GHz + 2x Cortex-X1 2.8 GHz"
+    assert facts.cores[6] == Core(6, 2802000, 1024, "Cortex-X1")
+    assert dataclasses.replace(facts, cores=(), clusters=()) == PhoneFacts(
+        serial="S",
+        manufacturer="Google",
+        model="Pixel 6a",
+        soc="Google Tensor",
+        android="14",
+        sdk=34,
+        abi="arm64-v8a",
+        fingerprint="google/bluejay/bluejay:14/UQ1A.240205.002/11224170:user/release-keys",
+        cores=(),
+        clusters=(),
+        memory_bytes=5710444 * 1024,
+        memory_available_bytes=2603364 * 1024,
+        free_bytes=73823776 * 1024,
+        battery=Battery(85, 29.1, True),
+        thermal_status=1,
+        temperature_c=41.0,
+    )
+
+
+def test_a_phone_without_capacities_and_with_cores_offline() -> None:
+    facts = facts_of("S", GALAXY_S7)
+    assert cores_line(facts.clusters) == "4x Cortex-A53 1.6 GHz + 4x Exynos M1 2.6 GHz"
+    assert facts.clusters[1].cores == (4, 5, 6, 7)
+    assert facts.soc == "exynos8890"
+    assert facts.free_bytes == 11378708 * 1024
+    assert facts.battery == Battery(12, 25.4, True)
+    assert facts.thermal_status is None
+    assert facts.temperature_c == 43
+
+
+def test_a_phone_whose_capacities_are_all_alike() -> None:
+    facts = facts_of("S", MEDIATEK)
+    assert [(cluster.kind, cluster.cores) for cluster in facts.clusters] == [
+        ("little", (0, 1, 2, 3)),
+        ("big", (4, 5, 6, 7)),
+    ]
+    assert facts.soc == "Mediatek MT6895"
+    assert facts.battery.percent == 100
+    assert facts.thermal_status == 3
+    assert facts.temperature_c == 52.1
+
+
+def test_a_phone_that_refuses_most() -> None:
+    facts = facts_of("S", OLD_REFUSING)
+    assert facts.clusters == (Cluster("big", (0, 1, 2, 3), None, "Cortex-A53"),)
+    assert cores_line(facts.clusters) == "4x Cortex-A53"
+    assert facts.soc == "msm8992"
+    assert facts.sdk == 27
+    assert (facts.memory_bytes, facts.free_bytes, facts.thermal_status, facts.temperature_c) == (None,) * 4
+    assert facts.battery == Battery(None, None, None)
+    assert Readiness(free_bytes=1).trouble(facts) is None
+
+
+@pytest.mark.parametrize("answer", ["", "garbage\n\0\x1b[31m", "phonograd-section", "phonograd-section x\n" * 3])
+def test_an_answer_without_facts(answer: str) -> None:
+    facts = facts_of("S", answer)
+    assert facts == EMPTY
+    assert facts.cores == () and facts.clusters == () and facts.model is None
+    assert cores_line(facts.clusters) == ""
+
+
+def test_one_part_told_for_cores_of_two_speeds_is_nobodys() -> None:
+    cpuinfo = "processor : 0\nprocessor : 1\nCPU implementer : 0x41\nCPU part : 0xd07\n"
+    cores = parse_cores("cpu0 max_khz=1400000 capacity=\ncpu1 max_khz=2000000 capacity=", cpuinfo)
+    assert [core.part for core in cores] == [None, None]
+    assert cores_line(clusters_of(cores)) == "1x core 1.4 GHz + 1x core 2.0 GHz"
+
+
+def test_cores_told_apart_by_their_parts_alone() -> None:
+    cpuinfo = "".join(
+        f"processor : {number}\nCPU implementer : {implementer}\nCPU part : {part}\n\n"
+        for number, (implementer, part) in enumerate(
+            [("0x51", "0x804"), ("0x51", "0x805"), ("0x41", "0xd44"), ("0x51", "0x805")]
+        )
+    )
+    clusters = clusters_of(parse_cores("", cpuinfo))
+    assert cores_line(clusters) == "2x Kryo 4xx Silver + 1x Kryo 4xx Gold + 1x Cortex-X1"
+    assert [cluster.cores for cluster in clusters] == [(1, 3), (0,), (2,)]
+
+
+def test_a_core_of_unknown_speed_and_part_is_not_big() -> None:
+    cores = (Core(0, 1000, 300, None), Core(1, 2000, 1024, None), Core(2, None, None, None))
+    assert [(cluster.kind, cluster.cores) for cluster in clusters_of(cores)] == [("little", (0, 2)), ("big", (1,))]
+
+
+def test_a_fast_little_core_is_little() -> None:
+    cores = (Core(0, 2400000, 400, None), Core(1, 2000000, 1024, None))
+    assert [cluster.cores for cluster in clusters_of(cores)] == [(0,), (1,)]
+
+
+def test_parts_have_names_or_numbers() -> None:
+    assert part_name(0x41, 0xD05) == "Cortex-A55"
+    assert part_name(0x51, 0x001) == "Oryon"
+    assert part_name(0x41, 0xFFF) == "0xfff"
+    assert part_name(0x99, 0x001) == "0x001"
+
+
+def test_a_models_control_characters_are_dropped() -> None:
+    facts = facts_of("S", f"\nphonograd-section properties\nro.product.model=a\x1b[31mb\x07{'c' * 500}\n")
+    assert facts.model is not None and facts.model.startswith("a[31mbc") and len(facts.model) == 120
+
+
+def test_temperatures_no_phone_can_have_are_dropped() -> None:
+    zones = "a -274000\nb 2147483647\nc 0\nd 35500\nd 36500\ne 42\nf x\n 7\n"
+    assert parse_zones(zones) == {"d": 36.5, "e": 42.0}
+    assert parse_hal_temperatures("Temperature{mValue=NaN, mType=0, mName=CPU0, mStatus=0}") == {}
+    assert cpu_temperature({"battery": 30.0, "skin": 31.0}) == 31.0
+    assert cpu_temperature({"battery": 60.0, "cpu-0-0": 31.0}) == 31.0
+    assert cpu_temperature({}) is None
+    assert parse_battery("  level: 50\n  temperature: -9999\n") == Battery(50, None, None)
+
+
+@given(
+    st.text() | st.from_regex(r"(cpu[0-9]+ max_khz=[0-9]* capacity=[0-9]*\n|processor *: [0-9]+\n|MemTotal: \d+ kB\n)*")
+)
+def test_no_text_makes_a_parser_raise(text: str) -> None:
+    cores = parse_cores(text, text)
+    assert sorted(number for cluster in clusters_of(cores) for number in cluster.cores) == [
+        core.number for core in cores
+    ]
+    for parse in (parse_battery, parse_zones, parse_hal_temperatures, parse_thermal_status, parse_df):
+        parse(text)
+    parse_meminfo(text, "MemTotal")
+
+
+KEYS = ["level", "scale", "temperature", "USB powered", "Thermal Status", "MemTotal", "CPU part", *PROPERTIES]
+VALUES = st.integers(-(10**30), 10**30).map(str) | st.text(max_size=8) | st.sampled_from(["true", "0xd05", "9" * 5000])
+LINES = st.tuples(st.sampled_from(KEYS), st.sampled_from([": ", "=", " "]), VALUES).map("".join)
+SECTIONS = ["properties", "cpuinfo", "cores", "meminfo", "df", "zones", "battery", "thermal"]
+
+
+@given(st.dictionaries(st.sampled_from(SECTIONS), st.lists(LINES, max_size=6)))
+def test_no_answer_makes_the_facts_raise(sections: dict[str, list[str]]) -> None:
+    answer = "".join(f"\nphonograd-section {name}\n" + "\n".join(lines) + "\n" for name, lines in sections.items())
+    facts = facts_of("S", answer)
+    assert facts.battery.percent is None or 0 <= facts.battery.percent <= 100
+    Readiness(free_bytes=1).trouble(facts)
+
+
+@given(st.text(max_size=2000), st.integers(0, 4000), st.integers(0, 4000))
+def test_no_mutilated_answer_makes_the_facts_raise(noise: str, start: int, stop: int) -> None:
+    facts_of("S", PIXEL_6A[:start] + noise + PIXEL_6A[stop:])
+
+
+READY = facts_of("S", PIXEL_6A)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "cure"),
+    [
+        ({"abi": "armeabi-v7a"}, "it runs armeabi-v7a programs; arm64-v8a is needed", "use a 64-bit Arm phone"),
+        (
+            {"sdk": 25, "android": "7.1"},
+            "it has Android 7.1 (API level 25); level 26 is needed",
+            "update it, or use a phone of Android 8 on",
+        ),
+        ({"free_bytes": 99_000_000}, "99 MB are free on it; 100 MB are needed", "free space on it (Settings, Storage)"),
+        (
+            {"battery": Battery(19, 30.0, True)},
+            "its battery is at 19 %; 20 % are needed, also on a charger",
+            "charge it first",
+        ),
+        ({"thermal_status": 2}, "it is hot: thermal status moderate; at most light is needed", "let it cool down"),
+    ],
+)
+def test_each_rule_of_readiness(change: dict[str, object], reason: str, cure: str) -> None:
+    rules = Readiness(free_bytes=100_000_000)
+    assert rules.trouble(READY) is None
+    trouble = rules.trouble(dataclasses.replace(READY, **change))  # type: ignore[arg-type]
+    assert trouble is not None
+    assert (trouble.reason, trouble.cure) == (reason, cure)
+
+
+def test_what_a_rule_allows_at_its_edge_and_what_is_not_told() -> None:
+    edge = dataclasses.replace(READY, battery=Battery(20, None, None), thermal_status=1, sdk=26, free_bytes=5)
+    assert Readiness(free_bytes=5).trouble(edge) is None
+    assert Readiness(free_bytes=5).trouble(EMPTY) is None

@@ -1,0 +1,251 @@
+"""adb's calls and `phonograd devices` with real adb clients, 29 and 36, on stand-in phones."""
+
+import contextlib
+import dataclasses
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from android_harness.adb.client import Adb, Timeouts
+from android_harness.adb.finding import find_adb
+from android_harness.errors import AdbError, PhoneLostError, PhoneSilentError, PhoneStorageError
+from android_harness.phones.discovery import discover
+from device_runtime.errors import StorageError
+from tests.e2e.conftest import Run
+from tests.phone.stand_in import A76, AdbServer, StandInPhone
+
+pytestmark = pytest.mark.standin
+
+QUICK = Timeouts(listing=20, shell=20)
+
+
+@pytest.fixture
+def adb(adb_server: AdbServer) -> Adb:
+    """The client that phonograd finds: the server's own."""
+    return Adb(find_adb(), QUICK)
+
+
+def test_scripts(adb: Adb, phone: StandInPhone) -> None:
+    serial = phone.serial
+    assert adb.state(serial) == "device"
+    result = adb.shell(serial, "printf 'a  b\\n\\n\"$HOME'; echo oops >&2; exit 7")
+    assert (result.status, result.err) == (7, "oops")
+    assert result.out.startswith('a  b\n\n"')
+    assert adb.shell(serial, "printf '\\377\\000 ok'; cat").out == "�\0 ok"
+    assert adb.shell(serial, "\n".join(["# a comment"] * 2000) + "\necho $((6 * 7))").out == "42\n"
+    assert adb.shell(serial, "seq 100000").out.count("\n") == 100000
+
+
+def test_lines_and_answers(adb: Adb, phone: StandInPhone) -> None:
+    script = "while read word; do echo got $word; done; printf 'no line break'; exit 5"
+    with adb.start(phone.serial, script) as process:
+        process.send("one")
+        assert process.line(20) == "got one"
+        process.send("two")
+        assert process.line(20) == "got two"
+        process.close()
+        assert [process.line(20), process.line(20)] == ["no line break", None]
+        assert process.wait(20) == 5
+
+
+def test_what_reads_ends_when_its_client_is_ended(adb: Adb, phone: StandInPhone) -> None:
+    with adb.start(phone.serial, "echo begun; read word; echo ended") as process:
+        assert process.line(20) == "begun"
+    for _ in range(100):
+        if not phone.processes():
+            break
+        adb.shell(phone.serial, "sleep 0.1")
+    assert phone.processes() == []
+
+
+def test_files_there_and_back(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
+    local, back = tmp_path / "weights.bin", tmp_path / "back.bin"
+    local.write_bytes(os.urandom(3_000_000))
+    adb.push(phone.serial, local, "/data/local/tmp/weights.bin")
+    assert (phone.root / "data/local/tmp/weights.bin").read_bytes() == local.read_bytes()
+    adb.pull(phone.serial, "/data/local/tmp/weights.bin", back)
+    assert back.read_bytes() == local.read_bytes()
+
+
+def test_files_that_a_phone_refuses(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
+    local = tmp_path / "weights.bin"
+    local.write_bytes(bytes(1_000_000))
+    for refused in ("/proc/none/weights.bin", "/data/local/tmp/weights.bin/below"):
+        if refused.startswith("/data"):
+            adb.push(phone.serial, local, "/data/local/tmp/weights.bin")
+        with pytest.raises(PhoneStorageError, match=f"its storage refused while pushing weights.bin to {refused}"):
+            adb.push(phone.serial, local, refused)
+    with pytest.raises(PhoneStorageError, match="its storage refused while pulling /data/none"):
+        adb.pull(phone.serial, "/data/none", tmp_path / "back")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["weights.bin"]
+
+
+def test_a_phone_that_is_full(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
+    local = tmp_path / "weights.bin"
+    local.write_bytes(bytes(8_000_000))
+    phone.fill_storage(leave_bytes=1_000_000)
+    with pytest.raises(PhoneStorageError, match=r"No space left on device; free space on it \(Settings, Storage\)"):
+        adb.push(phone.serial, local, "/data/local/tmp/weights.bin")
+
+
+def test_this_machines_disk_is_full(adb: Adb, phone: StandInPhone) -> None:
+    adb.shell(phone.serial, "echo an update >/data/local/tmp/update", check=True)
+    with pytest.raises(StorageError, match="cannot write") as error:
+        adb.pull(phone.serial, "/data/local/tmp/update", Path("/proc/update"))
+    assert not isinstance(error.value, PhoneStorageError)
+
+
+def test_a_cable_pulled_in_mid_push(adb: Adb, adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
+    local = tmp_path / "weights.bin"
+    local.write_bytes(os.urandom(20_000_000))
+    phone.drop_in_push(after_bytes=4_000_000)
+    with pytest.raises(
+        PhoneLostError, match=rf"phone {phone.serial}: .* while pushing weights.bin.*repeat the command"
+    ):
+        adb.push(phone.serial, local, "/data/local/tmp/weights.bin")
+
+
+def test_a_cable_pulled_in_mid_shell(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
+    phone.drop_in_shell(after_bytes=5_000)
+    with pytest.raises(PhoneLostError, match="while counting.*repeat the command"):
+        adb.shell(phone.serial, "seq 1000000", doing="counting")
+
+
+def test_a_cable_pulled_while_lines_are_read(adb: Adb, phone: StandInPhone) -> None:
+    with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
+        assert process.line(20) == "begun"
+        phone.unplug()
+        assert process.line(20) is None
+        with pytest.raises(PhoneLostError, match="while sleeping.*repeat the command"):
+            process.wait(20)
+
+
+def test_a_phone_that_reboots(adb: Adb, phone: StandInPhone) -> None:
+    with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
+        assert process.line(20) == "begun"
+        phone.reboot(0.5)
+        assert process.line(20) is None
+        with pytest.raises(PhoneLostError, match="while sleeping"):
+            process.wait(20)
+
+
+def test_a_silent_phone(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
+    phone.go_silent()
+    with pytest.raises(
+        PhoneSilentError, match=f"phone {phone.serial}: did not answer within 1 s while running a script"
+    ):
+        adb.shell(phone.serial, "true", timeout=1)
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(PhoneSilentError, match="did not answer within 1 s while pushing file"):
+        adb.push(phone.serial, tmp_path / "file", "/data/local/tmp/file", timeout=1)
+    [found] = discover(Adb(adb.tool, dataclasses.replace(QUICK, shell=1)))
+    assert found.reason == "did not answer within 1 s while asking what it is"
+
+
+def test_a_server_ended_between_calls(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
+    adb_server.kill()
+    with pytest.raises(PhoneLostError, match=f"phone {phone.serial}: went away while running a script"):
+        adb.shell(phone.serial, "true")  # a new server does not know of a phone over the network
+    adb_server.run("connect", phone.serial)
+    adb_server.wait_for(phone, "device")
+    assert adb.shell(phone.serial, "echo back").out == "back\n"
+
+
+def test_a_server_ended_in_a_call(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
+    with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
+        assert process.line(20) == "begun"
+        adb_server.kill()
+        assert process.line(20) is None
+        with pytest.raises(PhoneLostError, match="while sleeping"):
+            process.wait(20)
+
+
+def test_threads_that_start_the_server_together(adb: Adb, adb_server: AdbServer) -> None:
+    adb_server.kill()
+    failures: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            assert adb.attached() == []
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_port_that_another_program_holds(adb: Adb, adb_server: AdbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    with socket.socket() as other, contextlib.ExitStack() as _:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(other.getsockname()[1]))
+        silent = Adb(adb.tool, dataclasses.replace(QUICK, listing=2))
+        with pytest.raises(
+            AdbError, match="adb: did not answer within 2 s; its server hangs, or another program holds"
+        ):
+            silent.attached()
+
+
+def test_devices(phono: Run, three_phones: list[StandInPhone]) -> None:
+    outcome = phono("devices")
+    assert outcome.code == 0, outcome.err
+    assert max(map(len, outcome.out.splitlines())) <= 120, outcome.out
+    document = phono("devices", "--json").document
+    found = {phone["serial"]: phone for phone in document["phones"]}
+    assert set(found) == {phone.serial for phone in three_phones}
+    for phone in three_phones:
+        spec, facts = phone.spec, found[phone.serial]["facts"]
+        assert found[phone.serial]["ready"], found[phone.serial]["reason"]
+        assert (facts["manufacturer"], facts["model"], facts["sdk"], facts["abi"]) == (
+            spec.manufacturer,
+            spec.model,
+            spec.sdk,
+            "arm64-v8a",
+        )
+        assert spec.soc.lower() in facts["soc"].lower()
+        assert [(cluster["kind"], cluster["max_khz"]) for cluster in facts["clusters"]] == [
+            ("little", spec.little_khz),
+            ("big", spec.big_khz),
+        ]
+        assert facts["battery"]["percent"] == spec.battery_percent
+        assert 0 < facts["free_bytes"] <= spec.storage_bytes
+        assert 0 < facts["memory_available_bytes"] <= facts["memory_bytes"] <= spec.memory_bytes
+        assert (facts["thermal_status"] is None) == (spec.sdk < 29)
+        assert facts["temperature_c"] is not None
+
+
+def test_devices_that_are_not_ready(phono: Run, adb_server: AdbServer) -> None:
+    with StandInPhone(dataclasses.replace(A76, trusts_hosts=False)) as phone:
+        adb_server.connect(phone, expected="unauthorized")
+        outcome = phono("devices")
+        assert outcome.code == 20
+        assert f"phone {phone.serial}: it has not allowed this computer to debug it; unlock it and tap" in outcome.err
+        phone.authorise()
+        adb_server.connect(phone)
+        assert phono("devices").code == 0
+        phone.battery(7, charging=True)
+        assert "its battery is at 7 %; 20 % are needed, also on a charger" in phono("devices").err
+        phone.battery(90, charging=False)
+        phone.heat(48, 3)
+        assert "it is hot: thermal status severe; at most light is needed; let it cool down" in phono("devices").err
+        phone.heat(30, 0)
+        assert phono("devices").code == 0
+
+
+def test_devices_after_the_cable_was_pulled(phono: Run, adb_server: AdbServer, phone: StandInPhone) -> None:
+    phone.unplug()
+    outcome = phono("devices", "--serial", phone.serial)
+    assert outcome.code == 20
+    assert f"phone {phone.serial}: adb" in outcome.err  # absent, or offline until adb has given up
+    phone.plug()
+    adb_server.disconnect(phone)
+    adb_server.connect(phone)
+    assert phono("devices").code == 0
