@@ -100,12 +100,12 @@ keep_watch() {
   while read -r -t "$patience" word; do
     [ "$word" = beat ] || { ending=$word; break; }
   done
-  # With the cable pulled nobody reads what is written, and writing it would end this script too early.
-  [ "$ending" = lost ] && exec >/dev/null 2>&1
   undo
   rm -f "$lock"
   [ "$ending" = tidy ] && tidy
   echo "ended"
 }
 
+# When the cable is pulled, adbd sends SIGHUP and closes stdin: the end of stdin is what is waited for.
+trap '' HUP PIPE
 keep_watch
