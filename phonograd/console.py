@@ -85,12 +85,13 @@ def print_table(title: str, rows: Rows) -> None:
     table = Table(title=title, title_justify="left")
     keys = list(dict.fromkeys(key for row in rows for key in row))
     for key in keys:
-        numbers = all(isinstance(row.get(key, 0), int | float) for row in rows)
+        numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(shown(row.get(key)) for key in keys))
-    # Off a terminal the width is unknown: never cut a row that a script or a log may read.
-    Screen(width=None if sys.stdout.isatty() else 200).print(table)
+    # Off a terminal the width is unknown: never cut a row that a script or a log may read. No markup: what a phone
+    # calls itself may hold "[/]".
+    Screen(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(table)
 
 
 def shown(value: object) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from android_harness.phones.facts import PhoneFacts
 
-LONGEST = 24
+LONGEST = 20
 
 
 def printable(text: str, longest: int | None = None) -> str:
