@@ -43,7 +43,7 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
         ("Memory and bytes", [_bytes_row(phone, summary) for phone, summary in summaries]),
     ]
     found += [("Update by codec", rows) for rows in [list(_codec_rows(report.phones))] if rows]
-    found += [("Remarks", rows) for rows in [list(_remarks(report.phones))] if rows]
+    found += [("Remarks", rows) for rows in [_remark_rows(report.phones)] if rows]
     return tuple(found)
 
 
@@ -59,8 +59,16 @@ def comparison_tables(comparison: Comparison, fail_over: float | None = None) ->
         *((name, "only in the new report") for name in comparison.added),
         *((phone.name, line) for phone in comparison.phones for line in phone.remarks),
     ]
-    remarks = [{"about": _two_lines(name), "remark": _wrapped(line)} for name, line in said]
-    return ((title, rows), ("Remarks on the comparison", remarks)) if remarks else ((title, rows),)
+    lines = [{"about": _two_lines(name), "remark": _wrapped(line)} for name, line in said]
+    return ((title, rows), ("Remarks on the comparison", lines)) if lines else ((title, rows),)
+
+
+def remarks(phone: PhoneResult) -> Iterator[str]:
+    """Why the phone's result is not full, and what speaks for throttling in its timed epochs."""
+    if phone.failure:
+        yield f"failed: {phone.failure.message}"
+    for number, epoch in enumerate(phone.timed, 1):
+        yield from (f"epoch {number}: {line}" for line in epoch.throttled)
 
 
 def threads_in_words(phone: PhoneResult, settings: Mapping[str, object]) -> str:
@@ -111,13 +119,8 @@ def _codec_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
         }
 
 
-def _remarks(phones: Sequence[PhoneResult]) -> Iterator[Row]:
-    for phone in phones:
-        if phone.failure:
-            yield {"phone": _name(phone), "remark": _wrapped(f"failed: {phone.failure.message}")}
-        for number, epoch in enumerate(phone.timed, 1):
-            for line in epoch.throttled:
-                yield {"phone": _name(phone), "remark": _wrapped(f"epoch {number}: {line}")}
+def _remark_rows(phones: Sequence[PhoneResult]) -> list[Row]:
+    return [{"phone": _name(phone), "remark": _wrapped(line)} for phone in phones for line in remarks(phone)]
 
 
 def _comparison_row(phone: PhoneComparison, fail_over: float | None) -> Row:
