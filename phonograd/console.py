@@ -86,7 +86,7 @@ def print_table(title: str, rows: Rows) -> None:
     table = Table(title=title, title_justify="left")
     keys = list(dict.fromkeys(key for row in rows for key in row))
     for key in keys:
-        numbers = all(isinstance(row.get(key, 0), int | float) for row in rows)
+        numbers = all(isinstance(row.get(key), int | float | None) for row in rows)
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(row.get(key))) for key in keys))  # as it is: names may look like rich's markup

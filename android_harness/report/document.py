@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from android_harness.errors import ReportError
+from android_harness.report.compare import Comparison
 from android_harness.report.decoding import decode, finite
 from android_harness.report.result import SCHEMA, SCHEMA_VERSION, PhoneBenchReport
 from android_harness.report.summary import summarise
@@ -19,21 +20,22 @@ from device_runtime.files import write_bytes
 
 SCHEMA_FILE = Path(__file__).with_name("phone-bench.schema.json")
 # What the document has beside the report's own fields.
-_HEAD = ("schema", "schema_version", "summary")
+_HEAD = ("schema", "schema_version", "summary", "comparison")
 
 
-def to_document(report: PhoneBenchReport) -> dict[str, Any]:
+def to_document(report: PhoneBenchReport, comparison: Comparison | None = None) -> dict[str, Any]:
     """The report as JSON values; `summary` has a row for each phone, so that scripts need no arithmetic.
 
     Raises ReportError for a number that JSON has not (NaN, infinity), and for settings that are no JSON.
     """
     head = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
     summary = [_json(summarise(phone, report.workload)) for phone in report.phones]
-    return dict(finite({**head, "summary": summary, **_json(report)}, ""))
+    compared = _json(comparison) if comparison else None
+    return dict(finite({**head, "summary": summary, "comparison": compared, **_json(report)}, ""))
 
 
 def from_document(document: Any) -> PhoneBenchReport:
-    """The report of a document. Its summary is not read: it follows from the rest.
+    """The report of a document. Its summary and comparison are not read: they follow from the rest.
 
     Raises ReportError: another schema, another version, or naming the field that is missing, wrong or unknown.
     """
@@ -65,9 +67,9 @@ def read_report(path: Path) -> PhoneBenchReport:
         raise ReportError(f"{path}: {error}") from error
 
 
-def write_report(path: Path, report: PhoneBenchReport) -> None:
+def write_report(path: Path, report: PhoneBenchReport, comparison: Comparison | None = None) -> None:
     """Write the document, whole or not at all. Raises ReportError as to_document does, and StorageError."""
-    write_bytes(path, json.dumps(to_document(report), indent=2, allow_nan=False).encode() + b"\n")
+    write_bytes(path, json.dumps(to_document(report, comparison), indent=2, allow_nan=False).encode() + b"\n")
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from android_harness.errors import ReportError
+from android_harness.report.compare import compare
 from android_harness.report.document import from_document, read_report, schema, to_document, write_report
 from android_harness.report.result import Epoch, PhoneBenchReport, Step
 from tests.android_harness.reports import PAPERS, SMALL, failed, many, phone, quiet_facts, report
@@ -73,6 +74,19 @@ def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> N
     assert read_report(tmp_path / "bench.json") == made
 
 
+def test_a_comparison_goes_along_and_is_not_read_back(tmp_path: Path) -> None:
+    new = report(*many(9))
+    comparison = compare(report(phone("SERIAL00000", "SM-A546B", epochs=1), phone("gone")), new)
+    write_report(tmp_path / "bench.json", new, comparison)
+    document = json.loads((tmp_path / "bench.json").read_text("utf-8"))
+    VALIDATOR.validate(document)
+    (pair,) = document["comparison"]["phones"]
+    assert pair["time"]["basis"] == "steps"
+    assert pair["time"]["low"] < pair["time"]["ratio"] < pair["time"]["high"]
+    assert document["comparison"]["missing"] == ["SM-A546B (gone)"]
+    assert read_report(tmp_path / "bench.json") == new
+
+
 def test_whole_numbers_stand_for_seconds_too() -> None:
     """Other programs write 2.0 as 2."""
     document = to_document(report(phone()))
@@ -101,7 +115,7 @@ def test_the_summary_says_what_a_script_would_compute() -> None:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths of all leaves of a document's first phone, summary and settings left out."""
-    if path[:1] in (("summary",), ("settings",)):
+    if path[:1] in (("summary",), ("comparison",), ("settings",)):
         return []
     inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     deeper = [place for key, item in inner for place in places(item, (*path, key))]

@@ -8,8 +8,10 @@ from typing import Any
 import jsonschema
 
 from android_harness.phones import facts as facts_module
+from android_harness.report import compare as compare_module
 from android_harness.report import result as result_module
 from android_harness.report import summary as summary_module
+from android_harness.report.compare import Comparison
 from android_harness.report.document import schema
 from android_harness.report.summary import PhoneSummary
 
@@ -28,10 +30,11 @@ def drawn(hint: Any) -> Any:  # noqa: PLR0911  # one kind of type a line
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
         return {"$ref": f"#/$defs/{hint.__name__}"}
-    if origin is types.UnionType and dataclasses.is_dataclass(inner[0]):
-        return {"anyOf": [drawn(inner[0]), {"type": "null"}]}
-    if origin is types.UnionType:
-        return {"type": [drawn(inner[0])["type"], "null"]}
+    if origin in (types.UnionType, typing.Union):  # X | None
+        value = drawn(inner[0])
+        if "enum" in value:
+            return {"enum": [*value["enum"], None]}
+        return {"type": [value["type"], "null"]} if "type" in value else {"anyOf": [value, {"type": "null"}]}
     if origin is tuple:
         return {"type": "array", "items": drawn(inner[0])}
     if origin is typing.Literal:
@@ -58,11 +61,11 @@ def bare(node: Any) -> Any:
 
 def test_schema_and_dataclasses_say_the_same() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
-    kinds = dataclasses_of(result_module, facts_module, summary_module)
+    kinds = dataclasses_of(result_module, facts_module, summary_module, compare_module)
     unused = kinds.keys() - schema()["$defs"].keys()
     assert unused == {"PhoneBenchReport", "Phone"}  # the document itself, and what `phonograd devices` lists
     assert schema()["$defs"].keys() <= kinds.keys()
-    head = {"schema", "schema_version", "summary"}
+    head = {"schema", "schema_version", "summary", "comparison"}
     nodes = {**schema()["$defs"], "PhoneBenchReport": schema()}
     for name, node in nodes.items():
         hints = typing.get_type_hints(kinds[name])
@@ -75,6 +78,7 @@ def test_schema_and_dataclasses_say_the_same() -> None:
         assert node["required"] == list(node["properties"]), name
         assert node["additionalProperties"] is False, name
     assert bare(schema()["properties"]["summary"]) == drawn(tuple[PhoneSummary, ...])
+    assert bare(schema()["properties"]["comparison"]) == drawn(Comparison | None)
 
 
 def test_every_field_is_described_with_its_unit() -> None:

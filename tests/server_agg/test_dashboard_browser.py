@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from server_agg.rounds.uploads import Announcement
-from tests.server_agg.chromium import Tab, chromium
+from tests.chromium import Tab, chromium
 from tests.server_agg.history import write_history
 from tests.server_agg.test_app import eventually, post
 from tests.server_agg.workshop import RunningServer, Workshop, run_server

@@ -1,0 +1,245 @@
+"""One phone bench held to an older one, phone by phone, for people's CI."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from android_harness.errors import ReportError, SlowerError
+from android_harness.report.intervals import LEAST_EPOCHS, from_epochs, from_steps
+from android_harness.report.names import phone_name
+from android_harness.report.result import PhoneBenchReport, PhoneResult
+from device_runtime.errors import UsageError
+
+# What makes an epoch another amount of work, or lets a phone do it otherwise.
+_WORKLOAD = ("manifest_sha256", "parameters", "minibatch", "bptt", "tokens")
+_SETTINGS = ("threads", "cores", "pin", "precision")
+_PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*")
+
+
+@dataclass(frozen=True)
+class TimeRatio:
+    """Median epoch seconds new / old, with a 95 % confidence interval (see intervals.py).
+
+    `basis` is what the interval is from; with `steps` it leaves out how epochs vary. Without a basis there is none.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    basis: Literal["epochs", "steps"] | None
+
+
+@dataclass(frozen=True)
+class PhoneComparison:
+    """One phone, new beside old; None where one of them has no timed epoch.
+
+    `serial` and `failed` are the new report's. Epochs are the number of timed ones, seconds their median. The ratios of
+    memory and of updates (by codec) are new / old. `remarks` say what else was not as before.
+    """
+
+    serial: str
+    name: str
+    failed: str | None
+    old_epochs: int
+    new_epochs: int
+    old_seconds: float | None
+    new_seconds: float | None
+    time: TimeRatio | None
+    peak_rss_ratio: float | None
+    update_ratios: Mapping[str, float]
+    remarks: tuple[str, ...]
+
+    def surely_slower(self, fail_over: float) -> bool:
+        """Whether the whole interval, one from epochs, lies above 1 + fail_over."""
+        time = self.time
+        return time is not None and time.basis == "epochs" and time.low is not None and time.low > 1 + fail_over
+
+    def maybe_slower(self, fail_over: float) -> bool:
+        """Whether the interval, or without one the ratio, reaches above 1 + fail_over, but is not all there."""
+        if self.time is None or self.surely_slower(fail_over):
+            return False
+        return (self.time.ratio if self.time.high is None else self.time.high) > 1 + fail_over
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All phones of the new report that the old one has too.
+
+    `missing` are names of phones that only the old report has, `added` of those only the new one has. `differences` say
+    why the times do not compare: another workload, threads, cores or precision.
+    """
+
+    phones: tuple[PhoneComparison, ...]
+    missing: tuple[str, ...]
+    added: tuple[str, ...]
+    differences: tuple[str, ...]
+
+
+def compare(old: PhoneBenchReport, new: PhoneBenchReport) -> Comparison:
+    """Hold `new` to `old`. What is not alike is listed in `differences`, and the ratios are given all the same.
+
+    A phone is the same by its serial; else by Android's fingerprint, else by its model, if but one phone has it in
+    each report.
+    """
+    pairs, gone, added = _pairs(old.phones, new.phones)
+    return Comparison(
+        phones=tuple(_compared(before, after) for before, after in pairs),
+        missing=tuple(phone_name(phone.facts) for phone in gone),
+        added=tuple(phone_name(phone.facts) for phone in added),
+        differences=tuple(_differences(old, new)),
+    )
+
+
+def slower(comparison: Comparison, fail_over: float) -> None:
+    """Raise SlowerError if a phone is surely slower than before by more than `fail_over` (0.1: 10 %).
+
+    Surely: the whole 95 % interval of its ratio lies above 1 + fail_over, not the ratio alone. So a noisy phone makes
+    its own interval wide and passes; chance fails a phone that is slower by no more than allowed in 2.5 % of runs at
+    most, and one that is no slower at all far less often, also among many phones. A real slowdown is found once it
+    exceeds fail_over by half the interval's width: more epochs make that narrower. An interval from steps only can't
+    fail: it does not know how epochs vary.
+
+    Raises ReportError if the two reports do not compare or no phone is in both, UsageError if a phone that finished in
+    both has fewer than 3 timed epochs in one. A phone that failed in the new report has its own error.
+    """
+    if comparison.differences:
+        raise ReportError(f"the reports do not compare: {'; '.join(comparison.differences)}; compare runs of the same")
+    slow = [phone for phone in comparison.phones if phone.surely_slower(fail_over)]
+    if slow:
+        found = "; ".join(f"{phone.name} takes {_described(phone.time)} as long" for phone in slow if phone.time)
+        raise SlowerError(f"slower than before by more than {100 * fail_over:g} %: {found}")
+    judged = [phone for phone in comparison.phones if phone.time is not None and phone.failed is None]
+    if not judged and not any(phone.failed for phone in comparison.phones):
+        raise ReportError("no phone has timed epochs in both reports, so none was compared; make the old report anew")
+    for phone in judged:
+        if min(phone.old_epochs, phone.new_epochs) < LEAST_EPOCHS:
+            raise UsageError(
+                f"{phone.name} has {phone.old_epochs} timed epochs in the old report, {phone.new_epochs} in the new: "
+                f"--fail-over needs {LEAST_EPOCHS} in each; run both with --epochs {LEAST_EPOCHS} or more"
+            )
+
+
+def require_epochs(old: PhoneBenchReport, epochs: int) -> None:
+    """Raise UsageError if `slower` could not judge a run of so many epochs against `old`; asked before the run."""
+    least = min((len(phone.timed) for phone in old.phones if phone.failure is None), default=0)
+    if epochs < LEAST_EPOCHS:
+        raise UsageError(
+            f"--fail-over needs --epochs {LEAST_EPOCHS} or more to tell a change from noise, found {epochs}"
+        )
+    if least < LEAST_EPOCHS:
+        raise UsageError(
+            f"--fail-over needs {LEAST_EPOCHS} timed epochs of each phone in the old report, found {least}; "
+            f"make it anew with --epochs {LEAST_EPOCHS} or more"
+        )
+
+
+def parse_fail_over(text: str) -> float:
+    """`10%` or `0.1` as 0.1. Raises UsageError for anything else, such as a 10 that could be either."""
+    match = _PERCENT.fullmatch(text)
+    value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
+    if not match or (not match[2] and value >= 1):
+        raise UsageError(f"--fail-over is {text!r}, expected a share such as 10% or 0.1")
+    return value
+
+
+def _described(time: TimeRatio) -> str:
+    if time.low is None or time.high is None:
+        return f"{time.ratio:.3f} times"
+    return f"{time.ratio:.3f} times (95 %: {time.low:.3f} to {time.high:.3f})"
+
+
+Pair = tuple[PhoneResult, PhoneResult]
+
+
+def _pairs(
+    old: Sequence[PhoneResult], new: Sequence[PhoneResult]
+) -> tuple[list[Pair], list[PhoneResult], list[PhoneResult]]:
+    """Phones in both, and those left of old and new."""
+    identities: tuple[Callable[[PhoneResult], object], ...] = (
+        lambda phone: phone.facts.serial,
+        lambda phone: phone.facts.fingerprint,
+        lambda phone: phone.facts.model and (phone.facts.manufacturer, phone.facts.model),
+    )
+    pairs: list[Pair] = []
+    gone, added = list(old), list(new)
+    for identity in identities:
+        for after in tuple(added):
+            twins = [[phone for phone in side if identity(phone) == identity(after)] for side in (gone, added)]
+            if identity(after) and len(twins[0]) == len(twins[1]) == 1:
+                pairs.append((twins[0][0], after))
+                gone = [phone for phone in gone if phone is not twins[0][0]]
+                added = [phone for phone in added if phone is not after]
+    places = {id(phone): place for place, phone in enumerate(new)}
+    return sorted(pairs, key=lambda pair: places[id(pair[1])]), gone, added
+
+
+def _compared(old: PhoneResult, new: PhoneResult) -> PhoneComparison:
+    before, after = [[epoch.seconds for epoch in phone.timed] for phone in (old, new)]
+    peaks = [max((epoch.peak_rss_bytes for epoch in phone.timed), default=0) for phone in (old, new)]
+    sizes = {cost.codec: cost.nbytes for cost in old.codecs}
+    return PhoneComparison(
+        serial=new.facts.serial,
+        name=phone_name(new.facts),
+        failed=new.failure.message if new.failure else None,
+        old_epochs=len(before),
+        new_epochs=len(after),
+        old_seconds=median(before) if before else None,
+        new_seconds=median(after) if after else None,
+        time=_time_ratio(old, new) if before and after else None,
+        peak_rss_ratio=peaks[1] / peaks[0] if all(peaks) else None,
+        update_ratios={
+            cost.codec: cost.nbytes / sizes[cost.codec] for cost in new.codecs if sizes.get(cost.codec, 0) > 0
+        },
+        remarks=tuple(_remarks(old, new)),
+    )
+
+
+def _time_ratio(old: PhoneResult, new: PhoneResult) -> TimeRatio:
+    before, after = [[epoch.seconds for epoch in phone.timed] for phone in (old, new)]
+    ratio = median(after) / median(before)
+    if interval := from_epochs(before, after):
+        return TimeRatio(ratio, *interval, "epochs")
+    steps = [[[step.seconds for step in epoch.steps] for epoch in phone.timed] for phone in (old, new)]
+    if interval := from_steps(*steps):
+        return TimeRatio(ratio, *interval, "steps")
+    return TimeRatio(ratio, None, None, None)
+
+
+def _remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
+    for which, phone in (("old", old), ("new", new)):
+        if phone.failure:
+            yield f"failed in the {which} report: {phone.failure.message}"
+        throttled = sum(bool(epoch.throttled) for epoch in phone.timed)
+        if throttled:
+            yield f"throttled in {throttled} of {len(phone.timed)} epochs of the {which} report"
+    if old.facts.serial != new.facts.serial:
+        yield f"another phone of its kind: {phone_name(old.facts)} in the old report"
+    if old.facts.fingerprint != new.facts.fingerprint:
+        yield f"Android's build was {old.facts.fingerprint}, is {new.facts.fingerprint}"
+    if old.fixed_performance != new.fixed_performance:
+        yield f"fixed-performance mode was {_on(old.fixed_performance)}, is {_on(new.fixed_performance)}"
+    kernels = [sorted({epoch.kernels for epoch in phone.timed}) for phone in (old, new)]
+    if all(kernels) and kernels[0] != kernels[1]:
+        yield f"kernels were {', '.join(kernels[0])}, are {', '.join(kernels[1])}"
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"
+
+
+def _differences(old: PhoneBenchReport, new: PhoneBenchReport) -> Iterator[str]:
+    for name in _WORKLOAD:
+        before, after = getattr(old.workload, name), getattr(new.workload, name)
+        if before != after:
+            yield f"{name} was {_short(before)}, is {_short(after)}"
+    for name in _SETTINGS:
+        before, after = old.settings.get(name), new.settings.get(name)
+        if before != after:
+            yield f"{name} was {before}, is {after}"
+
+
+def _short(value: object) -> str:
+    return value[:12] if isinstance(value, str) else str(value)

@@ -1,0 +1,30 @@
+"""What phones are called where people read it; what a phone says of itself may hold anything."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from android_harness.phones.facts import PhoneFacts
+
+LONGEST = 20
+
+
+def printable(text: str, longest: int | None = None) -> str:
+    """`text` on one line, with � for what has no shape of its own: controls, marks of direction, half a surrogate."""
+    clean = "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
+    return clean if longest is None or len(clean) <= longest else f"{clean[: longest - 1]}…"
+
+
+def phone_name(facts: PhoneFacts) -> str:
+    """The model and the serial, or the serial alone."""
+    serial = printable(facts.serial, LONGEST)
+    return f"{printable(facts.model, LONGEST)} ({serial})" if facts.model else serial
+
+
+def short_names(phones: Sequence[PhoneFacts]) -> list[str]:
+    """A short name for each of some phones: its model; where that is not its alone, the end of the serial too."""
+    models = [printable(facts.model or facts.serial, LONGEST) for facts in phones]
+    same = Counter(models)
+    return [
+        f"{model} ·{printable(facts.serial)[-4:]}" if same[model] > 1 else model
+        for model, facts in zip(models, phones, strict=True)
+    ]

@@ -1,0 +1,233 @@
+"""A phone bench as one HTML page: no script, nothing from elsewhere, light and dark, for a desk and for a phone."""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+
+from android_harness.phones.facts import PhoneFacts
+from android_harness.report.compare import Comparison
+from android_harness.report.figures import drawing
+from android_harness.report.names import phone_name, printable
+from android_harness.report.plots import Plot, codec_plot, epoch_plot, memory_plot, phase_plot
+from android_harness.report.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult
+from android_harness.report.summary import is_papers, summarise
+from android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
+from android_harness.report.timeline import timeline_plot
+from device_runtime.files import write_bytes
+
+TEMPLATE = Path(__file__).with_name("page.html")
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class PhoneSection:
+    """What the page says of one phone by itself; `key` is its anchor."""
+
+    key: str
+    name: str
+    state: str
+    remarks: tuple[str, ...]
+    plot: Plot | None
+    epochs: Sequence[Row]
+    files: Sequence[Row]
+    facts: Mapping[str, str]
+
+
+def write_page(
+    path: Path, report: PhoneBenchReport, comparison: Comparison | None = None, fail_over: float | None = None
+) -> None:
+    """Write the page. Raises MissingExtraError without matplotlib, StorageError when the disk refuses."""
+    write_bytes(path, page(report, comparison, fail_over).encode("utf-8", "replace"))
+
+
+def page(report: PhoneBenchReport, comparison: Comparison | None = None, fail_over: float | None = None) -> str:
+    """The page's HTML, the same for the same report. Raises MissingExtraError without matplotlib."""
+    with drawing():
+        overall = [draw(report) for draw in (epoch_plot, memory_plot, phase_plot, codec_plot)]
+        sections = [_section(phone, f"phone-{number}") for number, phone in enumerate(report.phones, 1)]
+    return _template().render(
+        lead=list(_lead(report)),
+        tables=[table for table in tables(report) if table[0] != "Remarks"],
+        comparison=_compared(comparison, fail_over),
+        plots=[plot for plot in overall if plot],
+        phones=sections,
+        run=dict(_run(report)),
+        settings=dict(_flat(report.settings, "")),
+    )
+
+
+def _lead(report: PhoneBenchReport) -> Iterator[str]:
+    """The finding in a few sentences."""
+    finished = [phone for phone in report.phones if phone.failure is None]
+    plural = "phone" if len(report.phones) == 1 else "phones"
+    yield f"{len(finished)} of {len(report.phones)} {plural} finished."
+    found = [(summarise(phone, report.workload).epoch_seconds, phone_name(phone.facts)) for phone in report.phones]
+    medians = sorted((seconds.median, name) for seconds, name in found if seconds)
+    if not medians:
+        return
+    fastest, slowest = medians[0], medians[-1]
+    if len(medians) == 1:
+        yield f"An epoch took {fastest[0]:,.4g} s."
+    else:
+        yield f"An epoch took from {fastest[0]:,.4g} s on {fastest[1]} to {slowest[0]:,.4g} s on {slowest[1]}."
+    if is_papers(report.workload):
+        yield f"The paper's phone took {PAPER_EPOCH_SECONDS:g} s for as much work."
+    else:
+        yield f"This is another workload than the paper's, so its {PAPER_EPOCH_SECONDS:g} s are not set beside it."
+    throttled = sum(any(epoch.throttled for epoch in phone.timed) for phone in report.phones)
+    if throttled:
+        yield f"{throttled} of the phones throttled."
+
+
+def _compared(comparison: Comparison | None, fail_over: float | None) -> tuple[Table, ...]:
+    return comparison_tables(comparison, fail_over) if comparison else ()
+
+
+def _section(phone: PhoneResult, key: str) -> PhoneSection:
+    throttled = any(epoch.throttled for epoch in phone.timed)
+    files = phone.pushed.files if phone.pushed else ()
+    return PhoneSection(
+        key=key,
+        name=phone_name(phone.facts),
+        state="failed" if phone.failure else "throttled" if throttled else "finished",
+        remarks=tuple(remarks(phone)),
+        plot=timeline_plot(phone, f"{key}-timeline"),
+        epochs=[_epoch_row(number, epoch) for number, epoch in _numbered(phone.epochs)],
+        files=[
+            {"file": file.name, "bytes": file.nbytes, "pushed": file.pushed, "SHA-256": file.sha256} for file in files
+        ],
+        facts=dict(_facts(phone)),
+    )
+
+
+def _numbered(epochs: Sequence[Epoch]) -> Iterator[tuple[str, Epoch]]:
+    """Epochs with their names; timed ones count from 1."""
+    number = 0
+    for epoch in epochs:
+        number += not epoch.warm_up
+        yield "warm-up" if epoch.warm_up else str(number), epoch
+
+
+def _epoch_row(name: str, epoch: Epoch) -> Row:
+    return {
+        "epoch": name,
+        "seconds": round(epoch.seconds, 3),
+        "load s": round(epoch.load_seconds, 3),
+        "wall s": round(epoch.wall_seconds, 3),
+        "cooled s": round(epoch.cooled_seconds, 1),
+        "steps": len(epoch.steps),
+        "tokens": epoch.tokens,
+        "loss": f"{epoch.loss_first:.3f} → {epoch.loss_last:.3f}",
+        "peak MB": round(epoch.peak_rss_bytes / MB, 1),
+        "kernels": epoch.kernels,
+        "throttled": bool(epoch.throttled),
+    }
+
+
+def _facts(phone: PhoneResult) -> Iterator[tuple[str, str]]:
+    facts = phone.facts
+    yield from (
+        ("Serial", _said(facts.serial)),
+        ("Maker, model", f"{_said(facts.manufacturer)}, {_said(facts.model)}"),
+        ("System on a chip", _said(facts.soc)),
+        ("Android", f"{_said(facts.android)} (API level {_said(facts.sdk)}, {_said(facts.abi)})"),
+        ("Build", _said(facts.fingerprint)),
+        ("Cores", "; ".join(_clusters(facts)) or _said(len(facts.cores) or None)),
+        (
+            "Memory",
+            f"{_said(facts.memory_bytes, GB, ' GB')}, {_said(facts.memory_available_bytes, GB, ' GB')} available",
+        ),
+        ("Free storage", _said(facts.free_bytes, GB, " GB")),
+        (
+            "Battery before",
+            f"{_said(facts.battery.percent)} %, {_said(facts.battery.temperature_c)} °C, {_power(facts)}",
+        ),
+        ("Heat before", f"{_said(facts.temperature_c)} °C, thermal status {_said(facts.thermal_status)}"),
+        ("Fixed-performance mode", "on" if phone.fixed_performance else "off, or Android has none"),
+    )
+    if phone.pushed:
+        yield "Pushed", f"{phone.pushed.nbytes / MB:,.2f} MB in {phone.pushed.seconds:,.2f} s"
+
+
+def _clusters(facts: PhoneFacts) -> Iterator[str]:
+    for cluster in facts.clusters:
+        numbers = ", ".join(map(str, cluster.cores))
+        yield f"{cluster.kind} {numbers}: {_said(cluster.part)}, up to {_said(cluster.max_khz, 1e3, ' MHz')}"
+
+
+def _power(facts: PhoneFacts) -> str:
+    return {None: "power unknown", True: "charging", False: "not charging"}[facts.battery.charging]
+
+
+def _said(value: float | str | None, unit: float = 1.0, name: str = "") -> str:
+    """A fact, in multiples of `unit`; a dash where the phone does not say."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return printable(value)
+    return f"{value / unit:,.4g}{name}" if unit != 1.0 or isinstance(value, float) else str(value)
+
+
+def _run(report: PhoneBenchReport) -> Iterator[tuple[str, str]]:
+    workload = report.workload
+    yield from (
+        ("Begun", report.created),
+        ("phonograd", report.phonograd_version),
+        ("adb", report.adb_version),
+        ("Model", workload.model),
+        ("Parameters", f"{workload.parameters:,}"),
+        ("Minibatch × BPTT", f"{workload.minibatch} × {workload.bptt}"),
+        ("Tokens an epoch", f"{workload.tokens:,}"),
+        ("Text", workload.text),
+        ("SHA-256 of the manifest", workload.manifest_sha256),
+        ("SHA-256 of the program", report.binary_sha256),
+    )
+
+
+def _flat(settings: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
+    """Settings in settings as `outer.inner`."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _cell(value: object) -> str:
+    """A value of a table: numbers grouped in thousands, to four digits."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else "\n".join(map(printable, str(value).split("\n")))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _clean(value: Any) -> Any:
+    """What any expression of the template comes to: half surrogates and controls have no place in a page."""
+    return value if isinstance(value, markupsafe.Markup) else _cell(value)
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATE.parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_clean,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["figure"] = _is_number
+    return environment.get_template(TEMPLATE.name)

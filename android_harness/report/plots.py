@@ -1,0 +1,142 @@
+"""The page's plots, over all phones. Each returns its SVG, or None where there is nothing to draw."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from android_harness.report.figures import GRID, INK, REFERENCE, SERIES, SOFT, new_figure, svg_of
+from android_harness.report.names import printable, short_names
+from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
+from android_harness.report.summary import is_papers, summarise
+from android_harness.report.table import MB
+
+_ROW_INCHES, _FRAME_INCHES = 0.27, 0.95
+_BAR = 0.62
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing: what stands above it, what it shows in a sentence, and the <svg> element."""
+
+    title: str
+    description: str
+    svg: str
+
+
+def epoch_plot(report: PhoneBenchReport) -> Plot | None:
+    """Each timed epoch as a point on a bar to the median, by phone; the paper's 140 s, if the work is the paper's."""
+    phones, names = _timed(report)
+    if not phones:
+        return None
+    figure, axes = _rows(names)
+    for row, phone in enumerate(phones):
+        summary = summarise(phone, report.workload).epoch_seconds
+        assert summary is not None
+        axes.barh(row, summary.median, _BAR, color=SERIES[0], alpha=0.35, linewidth=0)
+        for throttled, marker, colour in ((False, "o", SERIES[0]), (True, "^", REFERENCE)):
+            seconds = [epoch.seconds for epoch in phone.timed if bool(epoch.throttled) == throttled]
+            axes.plot(seconds, [row] * len(seconds), marker, color=colour, markersize=5, markeredgewidth=0)
+    slowest = max(epoch.seconds for phone in phones for epoch in phone.timed)
+    axes.set_xlabel("seconds; bar: median, point: epoch, triangle: throttled")
+    papers = is_papers(report.workload)
+    if papers:
+        slowest = max(slowest, PAPER_EPOCH_SECONDS)
+        axes.axvline(PAPER_EPOCH_SECONDS, color=REFERENCE, linestyle="--", linewidth=1.2)
+        side = "left" if slowest > 2 * PAPER_EPOCH_SECONDS else "right"
+        axes.text(
+            PAPER_EPOCH_SECONDS, 1.01, f"the paper's phone: {PAPER_EPOCH_SECONDS:g} s", color=REFERENCE, ha=side,
+            va="bottom", transform=axes.get_xaxis_transform(),
+        )  # fmt: skip
+    axes.set_xlim(0, slowest * 1.06)
+    medians = [f"{name} {_median(phone, report):,.4g} s" for name, phone in zip(names, phones, strict=True)]
+    paper = f"; the paper's phone took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
+    title = "Time of an epoch"
+    description = f"Median seconds by phone: {', '.join(medians)}{paper}."
+    return Plot(title, description, svg_of(figure, "epochs", title, description))
+
+
+def memory_plot(report: PhoneBenchReport) -> Plot | None:
+    """Peak resident memory by phone."""
+    phones, names = _timed(report)
+    peaks = [max(epoch.peak_rss_bytes for epoch in phone.timed) / MB for phone in phones]
+    if not phones:
+        return None
+    figure, axes = _rows(names)
+    _labelled(axes, axes.barh(range(len(names)), peaks, _BAR, color=SERIES[2], linewidth=0), "{:,.0f}")
+    axes.set_xlim(0, max(*peaks, 1e-3) * 1.18)
+    axes.set_xlabel("MB resident at most (VmHWM)")
+    title = "Memory"
+    parts = (f"{name} {peak:,.0f} MB" for name, peak in zip(names, peaks, strict=True))
+    description = f"Peak resident memory by phone: {', '.join(parts)}."
+    return Plot(title, description, svg_of(figure, "memory", title, description))
+
+
+def phase_plot(report: PhoneBenchReport) -> Plot | None:
+    """Median seconds of a step's phases, stacked, by phone."""
+    phones, names = _timed(report)
+    found = [summarise(phone, report.workload).phases for phone in phones]
+    phases = list(dict.fromkeys(phase for phone in found for phase in phone))
+    if not phases:
+        return None
+    figure, axes = _rows(names, extra_inches=0.22 * -(-len(phases) // 3))
+    left = [0.0] * len(phones)
+    for number, phase in enumerate(phases):
+        widths = [phone.get(phase, 0.0) for phone in found]
+        colour = SERIES[number % len(SERIES)]
+        axes.barh(range(len(names)), widths, _BAR, left=left, color=colour, label=printable(phase, 20), linewidth=0)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_xlabel("seconds a step")
+    figure.legend(loc="outside upper left", ncols=3)
+    title = "Where a step's time goes"
+    parts = (f"{phase} {seconds:.3g} s" for phase, seconds in found[0].items())
+    description = f"Median seconds of a step by phase, stacked, by phone. {names[0]}: {', '.join(parts)}."
+    return Plot(title, description, svg_of(figure, "phases", title, description))
+
+
+def codec_plot(report: PhoneBenchReport) -> Plot | None:
+    """Bytes of the update by codec, on a logarithmic axis; the most where phones differ."""
+    sizes: dict[str, int] = {}
+    for cost in (cost for phone in report.phones for cost in phone.codecs if cost.nbytes > 0):
+        sizes[cost.codec] = max(cost.nbytes, sizes.get(cost.codec, 0))
+    if not sizes:
+        return None
+    codecs = sorted(sizes, key=lambda codec: -sizes[codec])
+    names = [printable(codec, 20) for codec in codecs]
+    figure, axes = _rows(names)
+    values = [sizes[codec] / MB for codec in codecs]
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    _labelled(axes, axes.barh(range(len(names)), values, _BAR, color=SERIES[4], linewidth=0), "{:,.3g}")
+    axes.set_xlim(min(values) / 3, max(values) * 3)
+    axes.set_xlabel("MB an update (logarithmic)")
+    title = "Bytes of the update, by codec"
+    description = ", ".join(f"{name} {value:,.3g} MB" for name, value in zip(names, values, strict=True)) + "."
+    return Plot(title, description, svg_of(figure, "codecs", title, description))
+
+
+def _timed(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
+    """Phones with timed epochs, and their short names."""
+    names = short_names([phone.facts for phone in report.phones])
+    kept = [(phone, name) for phone, name in zip(report.phones, names, strict=True) if phone.timed]
+    return [phone for phone, _ in kept], [name for _, name in kept]
+
+
+def _rows(names: Sequence[str], extra_inches: float = 0.0) -> tuple[Any, Any]:
+    """A figure with a row for each name, the first on top."""
+    figure = new_figure(_FRAME_INCHES + extra_inches + _ROW_INCHES * max(len(names), 2))
+    axes = figure.subplots()
+    axes.set_yticks(range(len(names)), names, color=INK)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(max(len(names), 2) - 0.4, -0.6)
+    axes.grid(axis="x", color=GRID)
+    return figure, axes
+
+
+def _labelled(axes: Any, bars: Any, form: str) -> None:
+    axes.bar_label(bars, [form.format(bar.get_width()) for bar in bars], padding=3, fontsize=9, color=SOFT)
+
+
+def _median(phone: PhoneResult, report: PhoneBenchReport) -> float:
+    seconds = summarise(phone, report.workload).epoch_seconds
+    return seconds.median if seconds else 0.0

@@ -1,0 +1,184 @@
+"""A phone bench as tables for a terminal, below 120 columns; MB are 10^6 bytes."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from android_harness.report.compare import Comparison, PhoneComparison
+from android_harness.report.names import LONGEST, printable
+from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
+from android_harness.report.summary import PhoneSummary, is_papers, summarise
+
+Row = Mapping[str, object]
+Table = tuple[str, Sequence[Row]]
+MB = 1e6
+DEFAULT_CODEC = "rows-f32"
+OTHER_WORKLOAD = "other\nworkload"
+_TEXT_COLUMNS = 76
+
+
+def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
+    """Titled rows: times, memory and bytes, updates by codec, and remarks on what failed or was throttled."""
+    summaries = [(phone, summarise(phone, report.workload)) for phone in report.phones]
+    ratio = f"x of {PAPER_EPOCH_SECONDS:g} s"
+    other = None if is_papers(report.workload) else OTHER_WORKLOAD
+    found: list[Table] = [
+        (
+            f"Phones (medians of timed epochs; the paper's took {PAPER_EPOCH_SECONDS:g} s)",
+            [
+                {
+                    "phone": _name(phone),
+                    "threads": threads_in_words(phone, report.settings),
+                    "epoch s": _median(summary.epoch_seconds),
+                    "step s": _median(summary.step_seconds),
+                    ratio: other or _rounded(summary.paper_ratio),
+                    "tokens/s": _rounded(summary.tokens_per_s),
+                    "loss": _loss(summary),
+                    "max °C": _rounded(summary.max_temperature_c, 1),
+                    "throttled": _state(phone, summary),
+                }
+                for phone, summary in summaries
+            ],
+        ),
+        ("Memory and bytes", [_bytes_row(phone, summary) for phone, summary in summaries]),
+    ]
+    found += [("Update by codec", rows) for rows in [list(_codec_rows(report.phones))] if rows]
+    found += [("Remarks", rows) for rows in [_remark_rows(report.phones)] if rows]
+    return tuple(found)
+
+
+def comparison_tables(comparison: Comparison, fail_over: float | None = None) -> tuple[Table, ...]:
+    """Titled rows: each phone new beside old, and what else there is to say; with `fail_over`, the verdict."""
+    title = "Beside the old report (new / old)"
+    if comparison.differences:
+        title, fail_over = f"{title}: NOT COMPARABLE, see the remarks", None
+    rows = [_comparison_row(phone, fail_over) for phone in comparison.phones]
+    said = [
+        *(("all", f"does not compare: {line}") for line in comparison.differences),
+        *((name, "only in the old report") for name in comparison.missing),
+        *((name, "only in the new report") for name in comparison.added),
+        *((phone.name, line) for phone in comparison.phones for line in phone.remarks),
+    ]
+    lines = [{"about": _two_lines(name), "remark": _wrapped(line)} for name, line in said]
+    return ((title, rows), ("Remarks on the comparison", lines)) if lines else ((title, rows),)
+
+
+def remarks(phone: PhoneResult) -> Iterator[str]:
+    """Why the phone's result is not full, and what speaks for throttling in its timed epochs."""
+    if phone.failure:
+        yield f"failed: {phone.failure.message}"
+    for number, epoch in enumerate(phone.timed, 1):
+        yield from (f"epoch {number}: {line}" for line in epoch.throttled)
+
+
+def threads_in_words(phone: PhoneResult, settings: Mapping[str, object]) -> str:
+    """Such as `4 on big`; one thread for each of the cores where the command named no number."""
+    cores, threads = settings.get("cores", "all"), settings.get("threads")
+    if threads is None:
+        kinds = [cluster for cluster in phone.facts.clusters if _takes(cores, cluster.kind, phone)]
+        threads = sum(len(cluster.cores) for cluster in kinds) or "all"
+    return f"{threads} on {printable(str(cores), 12)}"
+
+
+def _takes(cores: object, kind: str, phone: PhoneResult) -> bool:
+    if cores not in ("big", "little") or len(phone.facts.clusters) == 1:
+        return cores in ("big", "little", "all")
+    return (kind == "little") == (cores == "little")
+
+
+def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:
+    sizes = {cost.codec: cost.nbytes for cost in phone.codecs}
+    least = min(sizes, key=lambda codec: sizes[codec], default=None)
+    pushed = phone.pushed
+    return {
+        "phone": _name(phone),
+        "peak MB": _mb(summary.peak_rss_bytes),
+        "pushed MB": _mb(summary.pushed_bytes),
+        "files pushed": f"{sum(file.pushed for file in pushed.files)} of {len(pushed.files)}" if pushed else None,
+        f"{DEFAULT_CODEC} MB": _mb(sizes.get(DEFAULT_CODEC)),
+        "smallest MB": _mb(sizes[least]) if least else None,
+        "by codec": printable(least, LONGEST) if least else None,
+    }
+
+
+def _codec_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
+    """Codecs by falling size; of the phones the least and the most bytes, and the median seconds."""
+    costs: dict[str, list[tuple[int, float]]] = {}
+    for phone in phones:
+        for cost in phone.codecs:
+            costs.setdefault(cost.codec, []).append((cost.nbytes, cost.seconds))
+    full = max((nbytes for found in costs.values() for nbytes, _ in found), default=0)
+    for codec, found in sorted(costs.items(), key=lambda item: -max(item[1])[0]):
+        least, most = min(found)[0], max(found)[0]
+        yield {
+            "codec": printable(codec, LONGEST),
+            "MB": _mb(least) if least == most else f"{least / MB:,.2f} to {most / MB:,.2f}",
+            "times smaller": _rounded(full / most) if most else None,
+            "encoding s": _rounded(median(seconds for _, seconds in found)),
+            "phones": len(found),
+        }
+
+
+def _remark_rows(phones: Sequence[PhoneResult]) -> list[Row]:
+    return [{"phone": _name(phone), "remark": _wrapped(line)} for phone in phones for line in remarks(phone)]
+
+
+def _comparison_row(phone: PhoneComparison, fail_over: float | None) -> Row:
+    time = phone.time
+    row = {
+        "phone": _two_lines(phone.name),
+        "old s": _rounded(phone.old_seconds),
+        "new s": _rounded(phone.new_seconds),
+        "time x": _rounded(time.ratio) if time else None,
+        "95 %": f"{time.low:.3f} to {time.high:.3f}" if time and time.low is not None else None,
+        "from": time.basis if time else None,
+        "memory x": _rounded(phone.peak_rss_ratio),
+        "update x": _rounded(phone.update_ratios.get(DEFAULT_CODEC)),
+    }
+    return row if fail_over is None else {**row, "slower": _verdict(phone, fail_over)}
+
+
+def _verdict(phone: PhoneComparison, fail_over: float) -> str:
+    if phone.time is None:
+        return "-"
+    if phone.surely_slower(fail_over):
+        return "yes"
+    return "can't tell" if phone.maybe_slower(fail_over) else "no"
+
+
+def _state(phone: PhoneResult, summary: PhoneSummary) -> str | None:
+    if phone.failure:
+        return "failed"
+    return ("yes" if summary.throttled else "no") if phone.timed else None
+
+
+def _name(phone: PhoneResult) -> str:
+    lines = (phone.facts.model, phone.facts.serial)
+    return "\n".join(printable(line, LONGEST) for line in lines if line)
+
+
+def _two_lines(name: str) -> str:
+    """A phone_name: the model, and below it the serial."""
+    return name.replace(" (", "\n(")
+
+
+def _loss(summary: PhoneSummary) -> str | None:
+    if summary.loss_first is None or summary.loss_last is None:
+        return None
+    return f"{summary.loss_first:.2f} → {summary.loss_last:.2f}"
+
+
+def _median(spread: object) -> float | None:
+    return _rounded(getattr(spread, "median", None))
+
+
+def _mb(nbytes: int | None) -> float | None:
+    return None if nbytes is None else round(nbytes / MB, 3)
+
+
+def _rounded(value: float | None, digits: int = 3) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(printable(text), _TEXT_COLUMNS)

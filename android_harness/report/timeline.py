@@ -1,0 +1,135 @@
+"""One phone's run along its time: steps above, temperature and clocks of its cores beneath."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from android_harness.phones.facts import PhoneFacts
+from android_harness.report.figures import GRID, REFERENCE, SERIES, SOFT, new_figure, svg_of
+from android_harness.report.names import phone_name, printable
+from android_harness.report.plots import Plot
+from android_harness.report.result import PhoneResult, Sample
+
+# More points than a screen has pixels for only make the page heavy.
+_MOST_POINTS = 300
+_MOST_SENSORS = 4
+_STEPS_INCHES, _BELOW_INCHES = 1.9, 1.35
+
+
+def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
+    """Step times, temperatures, clocks and caps on one axis of time; what was not sampled is left out."""
+    if not any(epoch.steps for epoch in phone.epochs):
+        return None
+    samples = _thinned(phone.samples)
+    draws: list[Callable[[Any], None]] = [functools.partial(_draw_steps, phone=phone)]
+    if any(sample.temperatures_c or sample.battery_temperature_c is not None for sample in samples):
+        draws.append(functools.partial(_draw_heat, samples=samples))
+    if any(sample.frequencies_khz or sample.caps_khz for sample in samples):
+        draws.append(functools.partial(_draw_clocks, facts=phone.facts, samples=samples))
+    heights = [_STEPS_INCHES, *[_BELOW_INCHES] * (len(draws) - 1)]
+    figure = new_figure(sum(heights) + 0.3)
+    rows = figure.subplots(len(draws), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+    for axes, draw in zip(rows, draws, strict=True):
+        draw(axes)
+        axes.grid(color=GRID)
+    rows[-1].set_xlabel("seconds since the phone's work began")
+    title = f"Steps, heat and clocks of {phone_name(phone.facts)}"
+    return Plot(title, _described(phone), svg_of(figure, key, title, _described(phone)))
+
+
+def _draw_steps(axes: Any, phone: PhoneResult) -> None:
+    kinds = (("warm-up", SOFT, "o"), ("timed", SERIES[0], "o"), ("throttled", REFERENCE, "^"))
+    for kind, colour, marker in kinds:
+        epochs = [
+            epoch for epoch in phone.epochs if _kind(epoch.warm_up, bool(epoch.throttled)) == kind and epoch.steps
+        ]
+        for number, epoch in enumerate(epochs):
+            at, seconds = [step.at_s for step in epoch.steps], [step.seconds for step in epoch.steps]
+            label = kind if number == 0 else None
+            axes.plot(at, seconds, marker + "-", color=colour, markersize=2.5, linewidth=0.8, label=label)
+    axes.set_ylabel("seconds a step")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+
+
+def _kind(warm_up: bool, throttled: bool) -> str:
+    if warm_up:
+        return "warm-up"
+    return "throttled" if throttled else "timed"
+
+
+def _draw_heat(axes: Any, samples: Sequence[Sample]) -> None:
+    """The hottest sensors, and the battery."""
+    highest: dict[str, float] = {}
+    for sample in samples:
+        for name, degrees in sample.temperatures_c.items():
+            highest[name] = max(degrees, highest.get(name, degrees))
+    hottest = sorted(highest, key=lambda name: -highest[name])[:_MOST_SENSORS]
+    lines = {name: [sample.temperatures_c.get(name) for sample in samples] for name in hottest}
+    lines.setdefault("battery", [sample.battery_temperature_c for sample in samples])
+    for number, (name, degrees_by_sample) in enumerate(lines.items(), 1):
+        _line(axes, samples, degrees_by_sample, SERIES[number % len(SERIES)], label=printable(name, 14))
+    axes.set_ylabel("°C")
+    _legend(axes)
+
+
+def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample]) -> None:
+    """Of each kind of cores the mean clock, and dashed the lowest cap."""
+    for number, (name, cores) in enumerate(_kinds(facts, samples).items()):
+        colour = SERIES[(number * 2) % len(SERIES)]
+        clocks = [_ghz(fmean, sample.frequencies_khz, cores) for sample in samples]
+        caps = [_ghz(min, sample.caps_khz, cores) for sample in samples]
+        _line(axes, samples, clocks, colour, label=name)
+        _line(axes, samples, caps, colour, linestyle="--")
+    axes.plot([], [], "--", color=SOFT, linewidth=1.2, label="cap")
+    axes.set_ylabel("GHz")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+
+
+def _kinds(facts: PhoneFacts, samples: Sequence[Sample]) -> dict[str, tuple[int, ...]]:
+    """Cores by kind; all in one where the phone does not say which kinds it has."""
+    if facts.clusters:
+        return {f"{cluster.kind} {_numbers(cluster.cores)}": cluster.cores for cluster in facts.clusters}
+    return {"cores": tuple(sorted({core for sample in samples for core in sample.frequencies_khz}))}
+
+
+def _numbers(cores: Sequence[int]) -> str:
+    return f"{min(cores)}-{max(cores)}" if len(cores) > 1 else "".join(map(str, cores))
+
+
+def _ghz(reduce: Callable[[list[int]], float], khz: Mapping[int, int], cores: Sequence[int]) -> float | None:
+    values = [khz[core] for core in cores if core in khz]
+    return reduce(values) / 1e6 if values else None
+
+
+def _line(axes: Any, samples: Sequence[Sample], values: Sequence[float | None], colour: str, **style: Any) -> None:
+    """A line through the samples that have a value."""
+    points = [(sample.at_s, value) for sample, value in zip(samples, values, strict=True) if value is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.2, **style)
+
+
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=5, borderaxespad=0, handlelength=1.4, columnspacing=1
+        )
+
+
+def _thinned(samples: Sequence[Sample]) -> Sequence[Sample]:
+    return samples[:: max(1, -(-len(samples) // _MOST_POINTS))]
+
+
+def _described(phone: PhoneResult) -> str:
+    steps = [step.seconds for epoch in phone.timed for step in epoch.steps]
+    heat = [degrees for sample in phone.samples for degrees in sample.temperatures_c.values()]
+    parts = [f"{len(phone.timed)} timed epochs"]
+    if steps:
+        parts.append(f"steps of {min(steps):.3g} to {max(steps):.3g} s")
+    if heat:
+        parts.append(f"up to {max(heat):.1f} °C")
+    throttled = sum(bool(epoch.throttled) for epoch in phone.timed)
+    parts.append(f"{throttled} throttled" if throttled else "none throttled")
+    return f"{', '.join(parts)}."

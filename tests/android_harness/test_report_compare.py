@@ -1,0 +1,294 @@
+"""Two reports held to each other: intervals that cover, CI that fails for a reason and for nothing else."""
+
+import dataclasses
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from android_harness.errors import ReportError, SlowerError
+from android_harness.report.compare import (
+    Comparison,
+    PhoneComparison,
+    compare,
+    parse_fail_over,
+    require_epochs,
+    slower,
+)
+from android_harness.report.intervals import from_epochs, from_steps, student_t
+from android_harness.report.result import Failure, PhoneResult
+from device_runtime.errors import UsageError
+from tests.android_harness.reports import PAPERS, facts, failed, many, phone, report
+
+
+def compared(old: PhoneResult, new: PhoneResult, **settings: Any) -> PhoneComparison:
+    (found,) = compare(report(old), report(new, **settings)).phones
+    return found
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+@pytest.mark.parametrize("freedom", [1, 2, 2.7, 4, 17.3, 300])
+def test_the_quantile_is_students(freedom: float, confidence: float) -> None:
+    assert student_t(freedom, confidence) == pytest.approx(stats.t.ppf((1 + confidence) / 2, freedom), rel=1e-4)
+
+
+def test_the_interval_is_welchs() -> None:
+    old, new = [30.1, 31.4, 29.9, 30.7], [33.0, 36.1, 32.2]
+    expected = stats.ttest_ind(np.log(new), np.log(old), equal_var=False).confidence_interval(0.95)
+    assert from_epochs(old, new) == pytest.approx((math.exp(expected.low), math.exp(expected.high)), rel=1e-5)
+
+
+SIMULATIONS = 2000
+
+
+@pytest.mark.parametrize(("epochs", "noise"), [((3, 3), (0.02, 0.02)), ((3, 3), (0.01, 0.05)), ((5, 3), (0.03, 0.02))])
+def test_intervals_from_epochs_cover_the_truth(epochs: tuple[int, int], noise: tuple[float, float]) -> None:
+    """Epochs vary, and steps within them, correlated: 95 % of intervals hold the true ratio, within 2 points.
+
+    2,000 runs have a standard error of 0.5 points, and Welch's own error with three epochs is about 1.
+    """
+    random = np.random.default_rng(7)
+    held = 0
+    for _ in range(SIMULATIONS):
+        sides = [_epochs(random, count, sigma).sum(axis=1) for count, sigma in zip(epochs, noise, strict=True)]
+        interval = from_epochs(sides[0].tolist(), (1.3 * sides[1]).tolist())
+        assert interval is not None
+        held += interval[0] <= 1.3 <= interval[1]
+    assert 0.93 <= held / SIMULATIONS <= 0.99
+
+
+def test_intervals_from_steps_cover_what_steps_can_tell() -> None:
+    """Without variation between epochs they cover; with it they do not, which is why they never fail anyone's CI."""
+    random = np.random.default_rng(8)
+    covered = {}
+    for sigma in (0.0, 0.05):
+        held = 0
+        for _ in range(SIMULATIONS):
+            old, new = _epochs(random, 1, sigma), 1.3 * _epochs(random, 1, sigma)
+            interval = from_steps(old.tolist(), new.tolist())
+            assert interval is not None
+            held += interval[0] <= 1.3 <= interval[1]
+        covered[sigma] = held / SIMULATIONS
+    assert 0.90 <= covered[0.0] <= 0.98
+    assert covered[0.05] < 0.5
+
+
+def _epochs(random: np.random.Generator, count: int, sigma: float, steps: int = 20) -> np.ndarray:
+    """Seconds of steps, shape [count, steps]: a factor for each epoch, and steps that resemble the one before."""
+    noise = random.normal(0, 0.02, (count, steps))
+    for step in range(1, steps):
+        noise[:, step] += 0.4 * noise[:, step - 1]
+    seconds: np.ndarray = 1.5 * np.exp(random.normal(0, sigma, (count, 1)) + noise)
+    seconds[:, 0] *= 2
+    return seconds
+
+
+def test_identical_reports_are_1_within_their_interval() -> None:
+    for epochs in (1, 2, 3, 5):
+        time = compared(phone(epochs=epochs), phone(epochs=epochs)).time
+        assert time is not None
+        assert time.ratio == 1
+        assert time.low is not None and time.high is not None
+        assert time.low <= 1 <= time.high
+        assert time.basis == ("epochs" if epochs >= 3 else "steps")
+
+
+@pytest.mark.parametrize("new_epochs", [1, 2, 3])
+def test_few_epochs_say_that_the_interval_is_from_steps(new_epochs: int) -> None:
+    time = compared(phone(epochs=3), phone(epochs=new_epochs, step_seconds=3.1, seed=1)).time
+    assert time is not None
+    assert time.ratio == pytest.approx(2, rel=0.1)
+    assert time.basis == ("epochs" if new_epochs == 3 else "steps")
+    assert time.low is not None and time.high is not None
+    assert time.low < time.ratio < time.high
+
+
+@pytest.mark.parametrize("steps", [(20, 19), (4, 4), (1, 1)])
+def test_without_pairs_of_steps_there_is_no_interval(steps: tuple[int, int]) -> None:
+    time = compared(phone(epochs=1, steps=steps[0]), phone(epochs=1, steps=steps[1])).time
+    assert time is not None
+    assert (time.low, time.high, time.basis) == (None, None, None)
+
+
+def test_epochs_that_do_not_vary_have_an_interval_of_no_width() -> None:
+    assert from_epochs([2.0, 2.0, 2.0], [3.0, 3.0, 3.0]) == pytest.approx((1.5, 1.5))
+
+
+def test_memory_and_bytes_are_compared() -> None:
+    old = phone()
+    new = dataclasses.replace(
+        old,
+        epochs=tuple(dataclasses.replace(epoch, peak_rss_bytes=2 * epoch.peak_rss_bytes) for epoch in old.epochs),
+        codecs=tuple(dataclasses.replace(cost, nbytes=cost.nbytes // 2) for cost in old.codecs[:2]),
+    )
+    found = compared(old, new)
+    assert found.peak_rss_ratio == 2
+    assert found.update_ratios == {"full-f32": 0.5, "rows-f32": 0.5}
+    assert found.remarks == ()
+
+
+def test_a_real_slowdown_fails() -> None:
+    found = compare(
+        report(phone(), phone("B", "Pixel 8")), report(phone(seed=1, step_seconds=1.95), phone("B", "Pixel 8"))
+    )
+    message = r"by more than 10 %: SM-A546B \(R5CT10ABCDE\) takes 1\.2\d+ times \(95 %: 1\.\d+ to 1\.\d+\) as long$"
+    with pytest.raises(SlowerError, match=message) as error:
+        slower(found, 0.1)
+    assert "Pixel" not in str(error.value)
+    assert error.value.exit_code == 24
+
+
+@pytest.mark.parametrize("change", [{"step_seconds": 1.6}, {"step_seconds": 1.2}, {"noise": 0.2, "seed": 3}])
+def test_small_quick_and_noisy_changes_pass(change: dict[str, Any]) -> None:
+    slower(compare(report(phone()), report(phone(**change))), 0.1)
+
+
+def test_noise_alone_fails_nobody_and_a_real_change_does() -> None:
+    """40 pairs of three epochs that vary by 10 %: none fails without a change; all but few do when twice as slow."""
+    failures = {}
+    for scale in (1.0, 2.0):
+        failures[scale] = 0
+        for seed in range(40):
+            old, new = (
+                phone(seed=1000 * seed + n, noise=0.1, step_seconds=size, steps=8)
+                for n, size in enumerate((1.5, 1.5 * scale))
+            )
+            failures[scale] += _fails(compare(report(old), report(new)))
+    # Under 2.5 % a pair at a true ratio of 1.1, and far less at 1; a ratio of 2 is out of reach of the noise.
+    assert failures[1.0] <= 1
+    assert failures[2.0] >= 36
+
+
+def _fails(comparison: Comparison) -> bool:
+    try:
+        slower(comparison, 0.1)
+    except SlowerError:
+        return True
+    return False
+
+
+def test_a_slowdown_that_noise_may_explain_is_said_to_be_one() -> None:
+    noisy = compared(phone(), phone(noise=0.2, seed=3, step_seconds=1.8))
+    assert not noisy.surely_slower(0.1)
+    assert noisy.maybe_slower(0.1)
+    sure = compared(phone(), phone(seed=1, step_seconds=2.5))
+    assert sure.surely_slower(0.1) and not sure.maybe_slower(0.1)
+    same = compared(phone(), phone(seed=1))
+    assert not same.surely_slower(0.1) and not same.maybe_slower(0.1)
+
+
+@pytest.mark.parametrize(("epochs", "scale"), [((1, 3), 3.0), ((3, 2), 1.0)])
+def test_too_few_epochs_to_judge_are_refused(epochs: tuple[int, int], scale: float) -> None:
+    old, new = phone(epochs=epochs[0]), phone(epochs=epochs[1], step_seconds=1.5 * scale)
+    with pytest.raises(UsageError, match=f"{epochs[0]} timed epochs in the old report, {epochs[1]} in the new"):
+        slower(compare(report(old), report(new)), 0.1)
+
+
+def test_too_few_epochs_are_known_before_the_run() -> None:
+    require_epochs(report(phone(), failed()), 3)
+    with pytest.raises(UsageError, match="needs --epochs 3 or more to tell a change from noise, found 2"):
+        require_epochs(report(phone()), 2)
+    with pytest.raises(UsageError, match="3 timed epochs of each phone in the old report, found 2; make it anew"):
+        require_epochs(report(phone(), phone(epochs=2)), 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"threads": 2}, "threads was None, is 2"),
+        ({"cores": "little"}, "cores was big, is little"),
+        ({"precision": "bf16"}, "precision was fp32, is bf16"),
+        ({"pin": False}, "pin was True, is False"),
+        ({"workload": dataclasses.replace(PAPERS, tokens=1000)}, "tokens was 3895, is 1000"),
+        (
+            {"workload": dataclasses.replace(PAPERS, manifest_sha256="ef" * 32)},
+            "manifest_sha256 was abababababab, is efefefefefef",
+        ),
+    ],
+)
+def test_other_work_is_flagged_and_fails_nobody_for_being_slow(settings: dict[str, Any], said: str) -> None:
+    found = compare(report(phone()), report(phone(step_seconds=9.0), **settings))
+    assert found.differences == (said,)
+    with pytest.raises(ReportError, match=f"do not compare: {said}; compare runs of the same"):
+        slower(found, 0.1)
+
+
+def test_settings_that_change_no_time_may_differ() -> None:
+    assert compare(report(phone()), report(phone(), keep=True, epochs=9)).differences == ()
+
+
+def test_phones_are_matched_by_serial_then_kind() -> None:
+    old = report(phone("A", "Pixel 8"), phone("B", "Pixel 8"), phone("C", "moto"), phone("D", "Redmi"))
+    new = report(phone("X", "moto"), phone("B", "Pixel 8"), phone("Y", "CPH2449"))
+    found = compare(old, new)
+    assert [pair.name for pair in found.phones] == ["moto (X)", "Pixel 8 (B)"]
+    assert found.phones[0].remarks == ("another phone of its kind: moto (C) in the old report",)
+    assert found.missing == ("Pixel 8 (A)", "Redmi (D)")
+    assert found.added == ("CPH2449 (Y)",)
+    slower(found, 0.1)
+
+
+def test_a_kind_that_several_phones_are_of_matches_none() -> None:
+    old = report(phone("A", "Pixel 8"), phone("B", "Pixel 8"))
+    found = compare(old, report(phone("C", "Pixel 8")))
+    assert (found.phones, len(found.missing), found.added) == ((), 2, ("Pixel 8 (C)",))
+    with pytest.raises(ReportError, match="none was compared"):
+        slower(found, 0.1)
+
+
+def test_a_newer_android_is_the_same_phone_and_said() -> None:
+    newer = dataclasses.replace(facts("B", "SM-A546B"), fingerprint="other", android="15")
+    found = compared(phone("A"), phone("B", facts=newer))
+    assert (
+        found.remarks[1]
+        == "Android's build was samsung/SM-A546B/a54x:14/UP1A.231005.007/A546BXXU:user/release-keys, is other"
+    )
+
+
+def test_what_was_not_as_before_is_said() -> None:
+    new = phone(hot=True, fixed_performance=False)
+    new = dataclasses.replace(
+        new,
+        epochs=tuple(dataclasses.replace(epoch, kernels="bfdot") for epoch in new.epochs),
+        failure=Failure("lost", 21),
+    )
+    assert compared(phone(), new).remarks == (
+        "failed in the new report: lost",
+        "throttled in 1 of 3 epochs of the new report",
+        "fixed-performance mode was on, is off",
+        "kernels were neon, are bfdot",
+    )
+
+
+def test_phones_without_epochs_are_compared_to_nothing() -> None:
+    for old, new in ((phone("A"), failed("A")), (failed("A"), phone("A")), (failed("A"), failed("A"))):
+        found = compare(report(old), report(new))
+        (pair,) = found.phones
+        assert (pair.time, pair.peak_rss_ratio, dict(pair.update_ratios)) == (None, None, {})
+    slower(compare(report(phone("A")), report(failed("A"))), 0.1)  # it has its own exit code
+    with pytest.raises(ReportError, match="none was compared"):
+        slower(compare(report(failed("A")), report(phone("A"))), 0.1)
+
+
+def test_many_phones_are_compared_with_themselves() -> None:
+    both = report(*many(20))
+    found = compare(both, both)
+    assert len(found.phones) == 20
+    assert (found.missing, found.added) == ((), ())
+    slower(found, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("10%", 0.1), ("0.1", 0.1), ("2.5 %", 0.025), ("0", 0.0), ("150%", 1.5), (".05", 0.05)]
+)
+def test_shares(text: str, share: float) -> None:
+    assert parse_fail_over(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "10", "1", "%", "-5%", "nan", "inf", "ten", "1e-1", "99999%", "0.1.1", "٣%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"--fail-over is {text!r}, expected a share such as 10% or 0.1")):
+        parse_fail_over(text)

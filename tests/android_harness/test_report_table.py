@@ -1,0 +1,167 @@
+"""The tables on a terminal: what they say, and that they stay narrow whatever phones call themselves."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from android_harness.report.compare import compare
+from android_harness.report.names import phone_name, printable, short_names
+from android_harness.report.result import Failure, PhoneBenchReport
+from android_harness.report.table import OTHER_WORKLOAD, comparison_tables, tables
+from phonograd.console import Console
+from tests.android_harness.reports import PAPERS, SMALL, facts, failed, many, phone, quiet_facts, report
+
+HOSTILE = "<script>alert(1)</script> [/bold] :smile: {{7*7}} $\\frac$ \x00\x1b[31m\n\u202eevil \ud800 " + "W" * 300
+
+
+def printed(capsys: pytest.CaptureFixture[str], *found: Any) -> str:
+    Console(as_json=False, quiet=True).result(None, *found)
+    return capsys.readouterr().out
+
+
+def test_a_row_has_the_figures() -> None:
+    one = phone(epochs=3)
+    (_, (times,)), (_, (nbytes,)), (_, codecs) = tables(report(one))
+    median = sorted(epoch.seconds for epoch in one.timed)[1]
+    assert times == {
+        "phone": "SM-A546B\nR5CT10ABCDE",
+        "threads": "4 on big",
+        "epoch s": round(median, 3),
+        "step s": times["step s"],
+        "x of 140 s": round(median / 140, 3),
+        "tokens/s": round(3895 / median, 3),
+        "loss": "6.91 → 5.77",
+        "max °C": times["max °C"],
+        "throttled": "no",
+    }
+    assert nbytes == {
+        "phone": "SM-A546B\nR5CT10ABCDE",
+        "peak MB": pytest.approx(242.2, abs=0.3),
+        "pushed MB": 1.137,
+        "files pushed": "2 of 3",
+        "rows-f32 MB": 108.512,
+        "smallest MB": 1.089,
+        "by codec": "top-rows+zstd",
+    }
+    assert codecs[1] == {
+        "codec": "rows-f32", "MB": 108.512, "times smaller": 1.688, "encoding s": 0.671, "phones": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "papers"),
+    [
+        ({}, True),
+        ({"tokens": 1000}, False),
+        ({"parameters": 1_347_072}, False),
+        ({"bptt": 35}, False),
+        ({"minibatch": 1}, False),
+    ],
+)
+def test_only_the_papers_work_is_set_beside_the_paper(change: dict[str, int], papers: bool) -> None:
+    row = tables(report(phone(), workload=dataclasses.replace(PAPERS, **change)))[0][1][0]
+    assert (row["x of 140 s"] != OTHER_WORKLOAD) == papers
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"threads": 2}, "2 on big"),
+        ({"cores": "all"}, "8 on all"),
+        ({"cores": "little"}, "4 on little"),
+        ({"cores": "f0", "threads": 3}, "3 on f0"),
+        ({"cores": "f0"}, "all on f0"),
+    ],
+)
+def test_threads_in_words(settings: dict[str, Any], said: str) -> None:
+    assert tables(report(phone(), **settings))[0][1][0]["threads"] == said
+
+
+def test_what_failed_and_what_throttled_is_remarked() -> None:
+    found = dict(tables(report(phone(hot=True), failed())))
+    assert [row["throttled"] for row in found["Phones (medians of timed epochs; the paper's took 140 s)"]] == [
+        "yes",
+        "failed",
+    ]
+    assert [str(row["remark"]).replace("\n", " ") for row in found["Remarks"]] == [
+        "epoch 3: cores 4-7 capped at 1,400 of 2,400 MHz",
+        "epoch 3: thermal status 2 (moderate)",
+        "failed: 0A1B2C3D: went away while weights.safetensors was pushed; plug it in again and rerun",
+    ]
+
+
+def test_codecs_whose_bytes_differ_from_phone_to_phone_show_both() -> None:
+    other = phone("B", "Pixel 8")
+    other = dataclasses.replace(
+        other, codecs=tuple(dataclasses.replace(cost, nbytes=cost.nbytes * 2) for cost in other.codecs)
+    )
+    rows = dict(tables(report(phone(), other)))["Update by codec"]
+    assert rows[0]["MB"] == "183.21 to 366.41"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        report(),
+        report(failed()),
+        report(*many(20)),
+        report(phone(HOSTILE, HOSTILE, step_seconds=777.7, hot=True), failed(HOSTILE, HOSTILE)),
+        report(phone(facts=quiet_facts(), samples=(), codecs=(), pushed=None, epochs=1, steps=1)),
+        report(phone(), workload=SMALL, cores="F" * 200),
+    ],
+)
+def test_tables_stay_below_120_columns(made: PhoneBenchReport, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *tables(made))
+    assert max(map(len, text.splitlines())) < 120
+    assert "\x1b" not in text and "\u202e" not in text
+    old = report(*many(5), phone(HOSTILE, HOSTILE, failure=Failure("x" * 500, 21)))
+    text = printed(capsys, *comparison_tables(compare(old, made), 0.1))
+    assert max(map(len, text.splitlines())) < 120
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *tables(report(phone("a[/]", "[red] :smile:"))))
+    assert "[red] :smile:" in text and "a[/]" in text
+
+
+def test_a_comparison_says_who_is_slower() -> None:
+    old = report(phone("A", "one"), phone("B", "two"), phone("C", "gone"))
+    noisy = phone("B", "two", noise=0.2, seed=3, step_seconds=1.8)
+    comparison = compare(old, report(phone("A", "one", step_seconds=2.5, seed=1), noisy))
+    (_, rows), (_, remarks) = comparison_tables(comparison, 0.1)
+    assert [(row["phone"], row["from"], row["slower"]) for row in rows] == [
+        ("one\n(A)", "epochs", "yes"), ("two\n(B)", "epochs", "can't tell"),
+    ]  # fmt: skip
+    assert rows[0]["memory x"] == pytest.approx(1, abs=0.01)
+    assert remarks[0] == {"about": "gone\n(C)", "remark": "only in the old report"}
+    assert "slower" not in comparison_tables(comparison)[0][1][0]
+
+
+def test_a_comparison_of_other_work_says_so_in_its_title() -> None:
+    (title, (row,)), (_, remarks) = comparison_tables(compare(report(phone()), report(phone(), threads=2)), 0.1)
+    assert "NOT COMPARABLE" in title
+    assert "slower" not in row
+    assert remarks[0] == {"about": "all", "remark": "does not compare: threads was None, is 2"}
+
+
+@settings(max_examples=50)
+@given(st.text(st.characters(), max_size=40))
+def test_printable_text_is_one_line_that_any_terminal_takes(text: str) -> None:
+    shown = printable(text, 20)
+    assert len(shown) <= 20
+    assert shown.isprintable()
+    shown.encode()
+
+
+def test_names_tell_phones_apart() -> None:
+    phones = [
+        facts("SERIAL01", "Pixel 8"),
+        facts("SERIAL02", "Pixel 8"),
+        facts("X", "moto"),
+        quiet_facts("10.0.0.7:5555"),
+    ]
+    assert short_names(phones) == ["Pixel 8 ·AL01", "Pixel 8 ·AL02", "moto", "10.0.0.7:5555"]
+    assert [phone_name(one) for one in phones[2:]] == ["moto (X)", "10.0.0.7:5555"]
