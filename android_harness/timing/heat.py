@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from android_harness.errors import NoPhoneError
+from android_harness.phones.readiness import HEAT
 from android_harness.report.result import Sample
 
 # Sensors beside the cores, as Android's thermal service and the drivers of Qualcomm, Samsung, Google and MediaTek name
@@ -17,7 +18,6 @@ _POSSIBLE_C = (-30.0, 150.0)  # what a dead sensor says lies far outside: -273, 
 NEAR_BASELINE_C = 2.0
 SETTLED_C, SETTLED_SECONDS = 0.5, 30.0
 SEVERE = 3  # PhoneFacts.thermal_status
-STATUS_NAMES = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
 ASK_SECONDS = 2.0
 
 Outcome = Literal["not asked", "cool", "settled", "limit", "no sensor"]
@@ -44,7 +44,7 @@ def temperature_of(sample: Sample) -> float | None:
 
 def status_name(status: int) -> str:
     """A thermal status in Android's words."""
-    return STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else str(status)
+    return HEAT[min(max(status, 0), len(HEAT) - 1)]
 
 
 def cool_down(
