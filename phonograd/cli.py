@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "phones": ("phonograd.commands.phones", "phones", "Enrol phones, replace and revoke their tokens."),
     "devices": ("phonograd.commands.devices", "devices", "Phones on adb: what they are, whether they are ready."),
     "bench": ("phonograd.commands.bench", "bench", "What training and aggregation cost on this machine."),
+    "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),
     "demo": ("phonograd.commands.demo", "demo", "One federated round at full size, from corpus to report."),
 }
 

@@ -3,8 +3,10 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 
+from android_harness.phones.facts import Phone
+from android_harness.report.names import short_names
 from android_harness.timing.phone_work import PhoneProgress
 from phonograd.console import Console
 
@@ -12,8 +14,8 @@ Show = Callable[[PhoneProgress], None]
 
 
 @contextlib.contextmanager
-def phone_bars(console: Console, names: Mapping[str, str]) -> Iterator[Show]:
-    """A bar for each phone of `names` (what to call it, by serial). Silent when quiet or not on a terminal.
+def phone_bars(console: Console, phones: Sequence[Phone]) -> Iterator[Show]:
+    """A bar for each of these phones, whose facts are known. Silent when quiet or not on a terminal.
 
     What it yields may be called from any thread.
     """
@@ -31,7 +33,11 @@ def phone_bars(console: Console, names: Mapping[str, str]) -> Iterator[Show]:
         bars.TimeElapsedColumn(),
     )
     with bars.Progress(*columns, console=Screen(stderr=True), transient=True) as shown:
-        tasks = {serial: shown.add_task(name, total=1, stage="waiting", heat="") for serial, name in names.items()}
+        facts = [phone.facts for phone in phones if phone.facts is not None]
+        tasks = {
+            known.serial: shown.add_task(name, total=1, stage="waiting", heat="")
+            for known, name in zip(facts, short_names(facts), strict=True)
+        }
         lock = threading.Lock()
 
         def show(now: PhoneProgress) -> None:

@@ -11,6 +11,8 @@ _SETTING = re.compile(r"\s*([A-Za-z ]{1,40}):\s*(true|false|-?[0-9]{1,9})\s*")
 _STATUS = re.compile(r"^\s*Thermal Status:\s*([0-6])\s*$", re.MULTILINE)
 _HAL = re.compile(r"Temperature\{mValue=(-?[0-9]{1,5}(?:\.[0-9]{1,9})?), mType=(-?[0-9]{1,4}), mName=([^,}\n]{1,60}),")
 _ZONE = re.compile(r"(\S{1,60}) (-?[0-9]{1,9})\s*")
+# Qualcomm's zones of these names are the battery's state of charge, in percent.
+_NO_HEAT = frozenset({"soc", "socd"})
 _CPU = re.compile(r"cpu|soc|tsens|big|little|mid|apc|gold|silver|cluster", re.IGNORECASE)
 
 
@@ -50,7 +52,7 @@ def parse_zones(text: str) -> dict[str, float]:
     zones: dict[str, float] = {}
     for line in text.splitlines():
         match = _ZONE.fullmatch(line)
-        if match is None:
+        if match is None or match[1] in _NO_HEAT:
             continue
         value = int(match[2])
         celsius = plausible(float(value) if abs(value) <= HOTTEST_C else value / 1000)

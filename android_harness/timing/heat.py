@@ -1,23 +1,18 @@
 """When a phone is cool enough for the next epoch."""
 
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from android_harness.errors import NoPhoneError
+from android_harness.phones.power import cpu_temperature
+from android_harness.phones.readiness import HEAT
 from android_harness.report.result import Sample
 
-# Sensors beside the cores, as Android's thermal service and the drivers of Qualcomm, Samsung, Google and MediaTek name
-# them: CPU0, cpu-1-0-usr, soc_thermal, tsens_tz_sensor4, mtktscpu, BIG, MID, LITTLE. Qualcomm's zone named soc alone is
-# the battery's state of charge.
-_CPU_SENSOR = re.compile(r"cpu|soc[_-]therm|tsens|mtktscpu|big|mid|little", re.IGNORECASE)
-_POSSIBLE_C = (-30.0, 150.0)  # what a dead sensor says lies far outside: -273, 0x7fffffff, millidegrees
 NEAR_BASELINE_C = 2.0
 SETTLED_C, SETTLED_SECONDS = 0.5, 30.0
 SEVERE = 3  # PhoneFacts.thermal_status
-STATUS_NAMES = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
 ASK_SECONDS = 2.0
 
 Outcome = Literal["not asked", "cool", "settled", "limit", "no sensor"]
@@ -36,15 +31,14 @@ class Cooling:
 
 
 def temperature_of(sample: Sample) -> float | None:
-    """The hottest CPU temperature in °C, else the battery's, else None."""
-    least, most = _POSSIBLE_C
-    found = [value for name, value in sample.temperatures_c.items() if _CPU_SENSOR.match(name) and least < value < most]
-    return max(found) if found else sample.battery_temperature_c
+    """The hottest CPU temperature in °C, else the hottest there is, else the battery's, else None."""
+    found = cpu_temperature(sample.temperatures_c)
+    return sample.battery_temperature_c if found is None else found
 
 
 def status_name(status: int) -> str:
     """A thermal status in Android's words."""
-    return STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else str(status)
+    return HEAT[min(max(status, 0), len(HEAT) - 1)]
 
 
 def cool_down(

@@ -58,9 +58,10 @@ class EpochEvents:
         """The epoch, once its process has ended. Raises PhoneRunError if it did not tell all of it."""
         start, report = self._start, self._report
         if not start or not report or not self._steps:
+            missing = "start" if not start else "report" if not report else "step"
             raise PhoneRunError(
-                f"phone {self._serial}: phonograd-phone train ended well but printed no "
-                f"{'start' if not start else 'report' if not report else 'step'} event; report it with the phone's model"
+                f"phone {self._serial}: phonograd-phone train ended well but printed no {missing} event; report it "
+                "with the phone's model"
             )
         return Trained(
             started_at_s=self._started_at_s,
@@ -86,8 +87,8 @@ class EpochEvents:
         if name not in event:
             kind = event.get("event", "codec")
             raise PhoneRunError(
-                f"phone {self._serial}: phonograd-phone's {kind} event has no {name}; the binary is of another version: "
-                "phonograd build-phone --force makes this one's"
+                f"phone {self._serial}: phonograd-phone's {kind} event has no {name}; the binary is of another "
+                "version: phonograd build-phone --force makes this one's"
             )
         return event[name]
 

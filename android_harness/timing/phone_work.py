@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from android_harness.errors import NoPhoneError
-from android_harness.phones.facts import PhoneFacts
 from android_harness.phone_artifacts import FOLDER
+from android_harness.phones.facts import PhoneFacts
 from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, Pushed, Sample
 from android_harness.session import PhoneSession
 from android_harness.timing.cores import chosen_cores
@@ -148,7 +148,7 @@ class PhoneWork:
 
     def _check_battery(self) -> None:
         percent, least = self._samples[-1].battery_percent, self._job.settings.minimum_battery
-        if percent is not None and percent < least and not self._facts.battery.charging:
+        if percent is not None and percent < least:
             raise NoPhoneError(f"battery at {percent} %, expected at least {least} %; charge it, or allow less")
 
     @property
@@ -190,4 +190,4 @@ def uncapped(facts: PhoneFacts, now: Sample) -> dict[int, int]:
     """
     hot = (now.thermal_status or 0) >= LIGHT
     most = {core.number: core.max_khz for core in facts.cores if core.max_khz is not None}
-    return most if hot else most | now.caps_khz
+    return most if hot else {**most, **now.caps_khz}

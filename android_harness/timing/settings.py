@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from android_harness.phones.readiness import Readiness
 from device_runtime.backends.base import PRECISIONS, Precision
 from device_runtime.errors import UsageError
 from device_runtime.manifest import TrainingConfig
@@ -49,7 +50,7 @@ class PhoneBenchSettings:
     epochs: timed ones, after `warm_up` that are not. threads: None is one for each of the chosen cores.
     cores: big (all but the slowest kind), little, all, or a hexadecimal mask; pin keeps each thread on one of them.
     cooldown_seconds: the longest wait for the temperature to settle before an epoch, 0 for none.
-    minimum_battery: percent below which a phone that is not charging takes no part.
+    minimum_battery: percent below which a phone takes no part, or no longer.
     sample_seconds: from one sample of frequencies and temperatures to the next.
     codecs: encode the trained weights with every codec after the last epoch, and time it.
     keep: leave files on the phone, so that the next run finds them. fixed_performance: ask Android for steady clocks.
@@ -65,7 +66,7 @@ class PhoneBenchSettings:
     pin: bool = True
     precision: Precision = "fp32"
     cooldown_seconds: float = 180.0
-    minimum_battery: int = 20
+    minimum_battery: int = Readiness.battery_percent
     sample_seconds: float = 1.0
     codecs: bool = True
     keep: bool = False

@@ -3,6 +3,7 @@
 import pytest
 
 from android_harness.errors import NoPhoneError
+from android_harness.phones.power import parse_zones
 from android_harness.timing.heat import Cooling, cool_down, temperature_of
 from tests.android_harness.fake_session import FakePhone, FakeSession, FakeStop, sample_at
 
@@ -66,6 +67,10 @@ def test_a_stop_ends_the_wait() -> None:
     assert cool_down(session.sample, BASELINE, 300.0, stop).seconds == 0.0
 
 
+def test_a_state_of_charge_among_the_zones_is_no_temperature() -> None:
+    assert parse_zones("soc 100\nsoc_thermal 39000\n") == {"soc_thermal": 39.0}
+
+
 @pytest.mark.parametrize(
     ("temperatures", "expected"),
     [
@@ -74,10 +79,11 @@ def test_a_stop_ends_the_wait() -> None:
         ({"BIG": 48.0, "LITTLE": 44.0, "G3D": 66.0}, 48.0),
         ({"mtktscpu": 47.0, "mtktsbattery": 30.0}, 47.0),
         ({"soc_thermal": 39.0}, 39.0),
-        ({"soc": 100.0, "skin": 30.0}, 25.0),  # Qualcomm's state of charge
-        ({"cpu-0-0": -273.0, "CPU1": 2147483.0}, 25.0),  # dead sensors
+        ({"skin": 31.0, "xo_therm": 33.0}, 33.0),
         ({}, 25.0),
     ],
 )
-def test_the_hottest_cpu_sensor_counts_else_the_batterys(temperatures: dict[str, float], expected: float) -> None:
+def test_the_hottest_cpu_sensor_counts_else_the_hottest_else_the_batterys(
+    temperatures: dict[str, float], expected: float
+) -> None:
     assert temperature_of(sample_at(0.0, temperatures_c=temperatures)) == expected

@@ -42,7 +42,12 @@ class RealAdb:
 
     def run(self, *arguments: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [self.adb, *arguments], capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+            [self.adb, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
 
     def connect(self, phone: object, expected: str = "device", seconds: float = 20) -> None:
@@ -63,7 +68,9 @@ def adb_path(name: str) -> Path:
 
 
 @pytest.fixture(params=ADBS)
-def adb_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer | RealAdb]:
+def adb_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AdbServer | RealAdb]:
     """A server of each version. In this test `adb` in PATH is that adb, and every adb client talks to that server."""
     if request.config.getoption("--real-phone"):
         if request.param != ADBS[0]:

@@ -30,7 +30,11 @@ class Children:
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
     def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], files: tuple[int, int, int], prepare: Callable[[], None]
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        files: tuple[int, int, int],
+        prepare: Callable[[], None],
     ) -> tuple[int, asyncio.Future[int]]:
         """Start one with these three files; its id, and its end as `wait` encodes it. OSError: it cannot be started."""
 

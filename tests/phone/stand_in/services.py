@@ -30,7 +30,7 @@ class Services:
         if kind == "root":
             return _say(stream, "adbd cannot run as root in production builds\n")
         if kind == "remount":
-            return _say(stream, "Not running as root. Try \"adb root\" first.\n")
+            return _say(stream, 'Not running as root. Try "adb root" first.\n')
         return None
 
     async def _going_down(self, stream: Stream) -> None:

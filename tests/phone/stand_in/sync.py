@@ -89,7 +89,9 @@ class SyncService:
             names = [".", "..", *os.listdir(folder)]  # noqa: PTH208: names as they are
         for name in names:
             encoded = os.fsencode(name)
-            entry = _stat_v2(b"DNT2", folder / name, follow=False) if version2 else b"DENT" + _stat_v1(folder / name)[4:]
+            entry = (
+                _stat_v2(b"DNT2", folder / name, follow=False) if version2 else b"DENT" + _stat_v1(folder / name)[4:]
+            )
             await stream.send(entry + struct.pack("<I", len(encoded)) + encoded)
         size = (_STAT_V2 if version2 else _STAT_V1).size
         await stream.send(b"DONE" + bytes(size))

@@ -165,7 +165,10 @@ def fill_sys(sys: Path, spec: PhoneSpec) -> None:
     for big in (False, True):
         cluster = [core for core in everyone if core.big == big]
         if cluster:
-            write(folder / f"cpufreq/policy{cluster[0].number}/related_cpus", " ".join(str(core.number) for core in cluster))
+            write(
+                folder / f"cpufreq/policy{cluster[0].number}/related_cpus",
+                " ".join(str(core.number) for core in cluster),
+            )
     kinds = [f"cpu-{'big' if core.big else 'little'}-{core.number}" for core in everyone]
     for number, kind in enumerate([*kinds, "battery", "skin"]):
         write(sys / f"class/thermal/thermal_zone{number}/type", kind)

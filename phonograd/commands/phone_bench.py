@@ -1,0 +1,195 @@
+"""`phonograd phone-bench`: epochs timed on every phone that is plugged in."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from android_harness.timing.settings import MOST_THREADS, PhoneBenchSettings, TextSettings
+from device_runtime.backends.base import PRECISIONS, Precision
+from device_runtime.manifest import TrainingConfig, open_artifacts
+from device_runtime.update_file import MAX_COUNT
+from phonograd import __version__
+from phonograd.console import Console, output_options
+
+if TYPE_CHECKING:
+    from android_harness.adb.client import Adb
+    from android_harness.phones.facts import Phone
+    from android_harness.report.result import PhoneBenchReport
+
+PATH = click.Path(path_type=Path)
+DEFAULTS = PhoneBenchSettings()
+SIGNALLED = 128  # a shell's exit code of a process that a signal ended, plus the signal's number
+
+
+@click.command("phone-bench")
+@click.argument("artifacts", type=PATH)
+@click.option("--serial", "serials", multiple=True, help="This phone; may be repeated.  [default: all that are ready]")
+@click.option("--epochs", type=int, default=DEFAULTS.epochs, show_default=True, help="Epochs to time.")
+@click.option("--warm-up", type=int, default=DEFAULTS.warm_up, show_default=True, help="Epochs before those.")
+@click.option(
+    "--threads", type=int, help=f"CPU threads, up to {MOST_THREADS}.  [default: one for each of the chosen cores]"
+)
+@click.option(
+    "--cores",
+    default=DEFAULTS.cores,
+    show_default=True,
+    help="big (all but the slowest kind), little, all, or a hexadecimal mask such as f0.",
+)
+@click.option("--pin/--no-pin", default=DEFAULTS.pin, show_default=True, help="Keep each thread on one core.")
+@click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision, show_default=True)
+@click.option(
+    "--cooldown",
+    type=float,
+    default=DEFAULTS.cooldown_seconds,
+    show_default=True,
+    help="Seconds to wait at most, before each epoch, for the temperature to settle; 0: none.",
+)
+@click.option("--user", type=PATH, help="Train on this text, one message a line.  [default: a synthetic text of 20 KB]")
+@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
+@click.option(
+    "--user-share",
+    type=float,
+    help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig.user_share}]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, MAX_COUNT),
+    default=TextSettings.seed,
+    show_default=True,
+    help="Of the rehearsal draw, and of the synthetic text.",
+)
+@click.option(
+    "--codecs/--no-codecs", default=DEFAULTS.codecs, show_default=True, help="Measure an update in each codec."
+)
+@click.option(
+    "--fixed-performance/--no-fixed-performance",
+    default=DEFAULTS.fixed_performance,
+    show_default=True,
+    help="Ask Android to keep its clocks where it can sustain them.",
+)
+@click.option(
+    "--min-battery",
+    type=int,
+    default=DEFAULTS.minimum_battery,
+    show_default=True,
+    help="Percent below which a phone is left alone.",
+)
+@click.option(
+    "--sample-every",
+    type=float,
+    default=DEFAULTS.sample_seconds,
+    show_default=True,
+    help="Seconds from one look at clocks and temperatures to the next.",
+)
+@click.option(
+    "--silence",
+    type=float,
+    default=DEFAULTS.silence_seconds,
+    show_default=True,
+    help="Seconds without a word after which a phone counts as lost.",
+)
+@click.option("--keep", is_flag=True, help="Leave files on the phones (texts never): the next run pushes less.")
+@click.option("--out", type=PATH, help="Write the result here, as --json prints it.")
+@click.option("--html", type=PATH, help="Write a page with plots here.")
+@click.option("--compare", type=PATH, help="Set this earlier result beside it.")
+@click.option("--fail-over", metavar="SHARE", help="With --compare: exit code 24 if slower by more, such as 10%.")
+@output_options
+def phone_bench(  # click passes options by name
+    console: Console,
+    artifacts: Path,
+    serials: tuple[str, ...],
+    epochs: int,
+    warm_up: int,
+    threads: int | None,
+    cores: str,
+    pin: bool,
+    precision: Precision,
+    cooldown: float,
+    user: Path | None,
+    rehearsal: Path | None,
+    user_share: float | None,
+    seed: int,
+    codecs: bool,
+    fixed_performance: bool,
+    min_battery: int,
+    sample_every: float,
+    silence: float,
+    keep: bool,
+    out: Path | None,
+    html: Path | None,
+    compare: Path | None,
+    fail_over: str | None,
+) -> None:
+    """Time training epochs on all phones that are plugged in and ready, side by side.
+
+    Each phone gets what it lacks, trains --warm-up and --epochs epochs from the same weights, and is left as it was
+    found. What fails on one phone is told at the end and does not touch the others; the exit code is the first one's.
+    """
+    from phonograd.phone_reports import Outputs
+
+    settings = PhoneBenchSettings(
+        epochs=epochs,
+        warm_up=warm_up,
+        threads=threads,
+        cores=cores,
+        pin=pin,
+        precision=precision,
+        cooldown_seconds=cooldown,
+        minimum_battery=min_battery,
+        sample_seconds=sample_every,
+        codecs=codecs,
+        keep=keep,
+        fixed_performance=fixed_performance,
+        silence_seconds=silence,
+        text=TextSettings(user, rehearsal, user_share, seed),
+    )
+    outputs = Outputs.checked(out, html, compare, fail_over, settings.epochs)
+    report, signal_number = _measured(console, artifacts, serials, settings)
+    outputs.write(console, report)
+    failures = [phone.failure for phone in report.phones if phone.failure]
+    for failure in failures:
+        click.echo(f"phonograd: {failure.message}", err=True)
+    if signal_number:
+        click.get_current_context().exit(SIGNALLED + signal_number)
+    if failures:
+        click.get_current_context().exit(failures[0].exit_code)
+    outputs.judge()
+
+
+def _measured(
+    console: Console, artifacts: Path, serials: tuple[str, ...], settings: PhoneBenchSettings
+) -> tuple["PhoneBenchReport", int]:
+    """The report, and the number of the signal that ended it early, or 0."""
+    from android_harness.adb.client import Adb
+    from android_harness.adb.finding import find_adb
+    from android_harness.timing.bench import run_phone_bench
+    from device_runtime.native_build import deliver_phone_binary
+    from phonograd.phone_bars import phone_bars
+    from phonograd.stopping import stop_signals
+
+    folder = open_artifacts(artifacts)
+    adb = Adb(find_adb())
+    phones = _ready(console, adb, serials, settings)
+    with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch:
+        binary = Path(scratch, "phonograd-phone")
+        with console.progress("building the phone binary") as show:
+            deliver_phone_binary(binary, progress=show)
+        with stop_signals() as stopped, phone_bars(console, phones) as show_phone:
+            report = run_phone_bench(adb, phones, folder, settings, binary, __version__, show_phone, stopped)
+            return report, stopped()
+
+
+def _ready(console: Console, adb: "Adb", serials: tuple[str, ...], settings: PhoneBenchSettings) -> list["Phone"]:
+    """The phones to work on; others are told, and an error where they were asked for by name."""
+    from android_harness.errors import NoPhoneError
+    from android_harness.phones.discovery import ready_phones, why_not
+    from android_harness.phones.readiness import Readiness
+
+    ready, others = ready_phones(adb, serials, Readiness(battery_percent=settings.minimum_battery))
+    if serials and others:
+        raise NoPhoneError("; ".join(map(why_not, others)))
+    for phone in others:
+        console.say(f"{why_not(phone)}; it is left out")
+    return ready

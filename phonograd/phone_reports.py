@@ -1,0 +1,63 @@
+"""What `phonograd phone-bench` leaves: tables, its JSON document, a page, and the comparison with an earlier one."""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from android_harness.report.compare import Comparison, compare, parse_fail_over, require_epochs, slower
+from android_harness.report.document import read_report, to_document, write_report
+from android_harness.report.result import PhoneBenchReport
+from device_runtime.errors import MissingExtraError, UsageError
+from device_runtime.files import require_place
+from phonograd.console import Console
+
+
+@dataclass
+class Outputs:
+    """Where the result goes; all of it was looked at before the first phone was touched."""
+
+    out: Path | None
+    html: Path | None
+    old: PhoneBenchReport | None
+    fail_over: float | None
+    comparison: Comparison | None = None
+
+    @classmethod
+    def checked(
+        cls, out: Path | None, html: Path | None, old: Path | None, fail_over: str | None, epochs: int
+    ) -> "Outputs":
+        """From the command's options.
+
+        Raises UsageError, StorageError for places that can't be written, ReportError for an earlier result that is
+        none, MissingExtraError where --html has nothing to plot with.
+        """
+        if fail_over is not None and old is None:
+            raise UsageError("--fail-over needs --compare, the earlier result")
+        allowed = None if fail_over is None else parse_fail_over(fail_over)
+        for place in filter(None, (out, html)):
+            require_place(place)
+        if html is not None and importlib.util.find_spec("matplotlib") is None:
+            raise MissingExtraError("--html needs matplotlib for its plots: pip install 'phonograd[plots]'")
+        earlier = None if old is None else read_report(old)
+        if earlier is not None and allowed is not None:
+            require_epochs(earlier, epochs)
+        return cls(out, html, earlier, allowed)
+
+    def write(self, console: Console, report: PhoneBenchReport) -> None:
+        """Files first, then tables or JSON on stdout. Raises StorageError."""
+        from android_harness.report.page import write_page
+        from android_harness.report.table import comparison_tables, report_tables
+
+        if self.out is not None:
+            write_report(self.out, report)
+        if self.old is not None:
+            self.comparison = compare(self.old, report)
+        if self.html is not None:
+            write_page(self.html, report, self.comparison)
+        tables = [*report_tables(report), *(comparison_tables(self.comparison) if self.comparison else ())]
+        console.result(to_document(report), *tables)
+
+    def judge(self) -> None:
+        """Raise SlowerError if a phone is slower than --fail-over allows, ReportError if nothing could be judged."""
+        if self.comparison is not None and self.fail_over is not None:
+            slower(self.comparison, self.fail_over)
