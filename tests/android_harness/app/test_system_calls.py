@@ -1,4 +1,4 @@
-"""The system calls of the phone binary: seccomp ends an app's process at any that Android's own C library has no use for.
+"""The phone binary's system calls: seccomp ends an app's process at any that Android's own C library has no use for.
 
 The binary is of musl, not of Android's C library. A shell over adb has no such filter.
 """
