@@ -9,7 +9,8 @@ READY := $(VENV)/.ready
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench bench-kernels results native wheel-test phone-test harness-test browser-test sanitize format clean
+.PHONY: demo test check bench bench-kernels results native apk \
+	wheel-test phone-test harness-test browser-test apk-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -35,6 +36,10 @@ harness-test: $(READY)
 browser-test: $(READY)
 	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(VENV)/bin/pytest -m browser
 
+# A JDK, the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump and qemu-user are needed.
+apk-test: $(READY)
+	$(VENV)/bin/pytest -m apk
+
 # The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
 # libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the
 # phone's own binary, and a test that replaces malloc, as ASan does.
@@ -58,6 +63,11 @@ native: $(READY)
 	$(VENV)/bin/python -c 'from device_runtime.native_library import find_library; print(find_library())'
 	mkdir -p dist
 	$(VENV)/bin/phonograd build-phone --out dist/phonograd-phone
+
+# The phone's command as an Android app (docs/android.md), with an Android SDK (ANDROID_HOME) or Debian's parts of one.
+apk: $(READY)
+	mkdir -p dist
+	$(VENV)/bin/python -m android_harness.app --out dist/phonograd-demo.apk --keystore $(VENV)/debug.p12
 
 bench: $(READY)
 	$(VENV)/bin/phonograd bench epoch

@@ -1,0 +1,37 @@
+"""`python -m android_harness.app`: build the APK."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from android_harness.app.apk import build_apk
+from android_harness.app.toolchain import find_tools
+from device_runtime.errors import PhonogradError
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.option("--out", type=FILE, default=Path("phonograd-demo.apk"), show_default=True, help="The APK.")
+@click.option("--binary", type=FILE, help="The phone binary, from build-phone. [default: this version's]")
+@click.option("--sdk", type=click.Path(path_type=Path), help="An Android SDK. [default: ANDROID_HOME, else Debian's]")
+@click.option("--d8", type=FILE, help="What makes classes.dex: d8, or dx. [default: the SDK's]")
+@click.option("--android-jar", type=FILE, help="The API to compile against. [default: the SDK's newest]")
+@click.option("--keystore", type=FILE, help="Sign with this debug key, made if missing. [default: a new one each time]")
+def main(
+    out: Path, binary: Path | None, sdk: Path | None, d8: Path | None, android_jar: Path | None, keystore: Path | None
+) -> None:
+    """Build the APK that runs phonograd-phone as a job, from the Java classes and the phone binary."""
+    try:
+        apk = build_apk(out, find_tools(sdk, d8, android_jar), binary, keystore)
+    except PhonogradError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    click.echo(json.dumps(dataclasses.asdict(apk)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+package org.phonograd;
+
+import java.io.File;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+
+/**
+ * The command line of one epoch: {@code phonograd-phone train}. Immutable and thread-safe.
+ *
+ * <p>The same command line again goes on from the state folder; one that differs in what is trained (model, text, learning
+ * rate, seed, precision) is refused with {@link Ending.Outcome#STATE_REFUSED}.
+ */
+public final class TrainingCommand {
+    private final List<String> arguments;
+
+    /**
+     * An epoch with the options that every epoch here has; {@link #with} adds others.
+     *
+     * @param binary the phone binary, executable ({@link Workspace#binary})
+     * @param artifacts the artifacts folder
+     * @param user the user's text, UTF-8, one message a line
+     * @param update where the update is to be written, whole or not at all
+     * @param state folder of the resumable state; made if missing, removed when the epoch is done
+     */
+    public TrainingCommand(File binary, File artifacts, File user, File update, File state) {
+        this(Arrays.asList(
+                binary.getPath(), "train", artifacts.getPath(),
+                "--user", user.getPath(), "--update", update.getPath(), "--state", state.getPath()));
+    }
+
+    private TrainingCommand(List<String> arguments) {
+        this.arguments = Collections.unmodifiableList(arguments);
+    }
+
+    /** This command with one option more; {@code phonograd-phone train --help} lists them. */
+    public TrainingCommand with(String option, String... values) {
+        List<String> longer = new ArrayList<>(arguments);
+        longer.add(option);
+        longer.addAll(Arrays.asList(values));
+        return new TrainingCommand(longer);
+    }
+
+    /** The binary and its arguments, unmodifiable. */
+    public List<String> arguments() {
+        return arguments;
+    }
+
+    /** The binary. */
+    public File binary() {
+        return new File(arguments.get(0));
+    }
+}

@@ -1,0 +1,102 @@
+"""What turns Java into an APK: a JDK, and an Android SDK, Google's or the parts of one that Debian has."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from device_runtime.errors import BuildError
+
+DEBIAN_SDK = Path("/usr/lib/android-sdk")
+TIMEOUT_SECONDS = 300.0
+# Debian's package of each; dalvik-exchange and libandroid-23-java are of Debian 11.
+PACKAGES = {
+    "javac": "default-jdk-headless",
+    "keytool": "default-jre-headless",
+    "aapt": "aapt",
+    "zipalign": "zipalign",
+    "apksigner": "apksigner",
+    "d8 or dx": "dalvik-exchange",
+    "android.jar": "libandroid-23-java",
+}
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Programs and the API to compile against. dexer: d8, or its forerunner dx, told apart by the name."""
+
+    javac: Path
+    keytool: Path
+    aapt: Path
+    zipalign: Path
+    apksigner: Path
+    dexer: Path
+    android_jar: Path
+
+
+def find_tools(sdk: Path | None = None, dexer: Path | None = None, android_jar: Path | None = None) -> Tools:
+    """The newest tools of an SDK: `sdk`, else ANDROID_HOME, else Debian's; `dexer` and `android_jar` go before it.
+
+    Raises BuildError naming what is missing and how to get it.
+    """
+    sdk = sdk or Path(os.environ.get("ANDROID_HOME") or DEBIAN_SDK)
+    for given in (dexer, android_jar):
+        if given is not None and not given.is_file():
+            raise BuildError(f"{given}: no such file; give the path of one, or leave the option out")
+    return Tools(
+        javac=_of_jdk("javac"),
+        keytool=_of_jdk("keytool"),
+        aapt=_of_sdk(sdk, "aapt", "build-tools/*/aapt"),
+        zipalign=_of_sdk(sdk, "zipalign", "build-tools/*/zipalign"),
+        apksigner=_of_sdk(sdk, "apksigner", "build-tools/*/apksigner"),
+        dexer=dexer or _of_sdk(sdk, "d8 or dx", "build-tools/*/d8", "build-tools/*/dx"),
+        android_jar=android_jar or _of_sdk(sdk, "android.jar", "platforms/*/android.jar"),
+    )
+
+
+def run_tool(tool: Path, *arguments: str | Path) -> str:
+    """Run a tool to its end and return what it printed; raises BuildError quoting its first complaint."""
+    line: Sequence[str] = [str(tool), *map(str, arguments)]
+    try:
+        done = subprocess.run(
+            line,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{tool}: it does not run: {error}") from error
+    if done.returncode != 0:
+        said = next((text for text in done.stdout.splitlines() if text.strip()), "it said nothing")
+        raise BuildError(f"{tool}: exit code {done.returncode}: {said.strip()}")
+    return done.stdout
+
+
+def _of_jdk(name: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise BuildError(f"no {name} on PATH; install a JDK of 11 or later (Debian: apt install {PACKAGES[name]})")
+    return Path(found)
+
+
+def _of_sdk(sdk: Path, name: str, *patterns: str) -> Path:
+    for pattern in patterns:
+        found = sorted(sdk.glob(pattern), key=lambda path: _version(path.parent.name))
+        if found:
+            return found[-1]
+    raise BuildError(
+        f"{sdk}: no {name} (expected {' or '.join(patterns)}); set ANDROID_HOME to an Android SDK, "
+        f"or install Debian's {PACKAGES[name]}"
+    )
+
+
+def _version(folder: str) -> tuple[int, ...]:
+    """(35, 0, 1) of build-tools/35.0.1, (23,) of platforms/android-23, () of Debian's build-tools/debian."""
+    return tuple(int(number) for number in re.findall(r"\d+", folder))

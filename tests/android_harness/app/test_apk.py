@@ -1,0 +1,173 @@
+"""The APK, as Android's own tools see it."""
+
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from android_harness.app import Apk, Tools, build_apk, find_tools
+from android_harness.app.apk import BINARY, JAVA, compile_java, make_debug_key
+from android_harness.app.toolchain import run_tool
+from device_runtime.errors import BuildError
+from device_runtime.files import sha256_of_file
+from device_runtime.native_build import build_phone_binary, check_phone_binary
+
+pytestmark = pytest.mark.apk
+
+
+@pytest.fixture(scope="module")
+def keystore(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("key") / "debug.p12"
+    make_debug_key(store, tools)
+    return store
+
+
+@pytest.fixture(scope="module")
+def apk(tools: Tools, keystore: Path, tmp_path_factory: pytest.TempPathFactory) -> Apk:
+    return build_apk(tmp_path_factory.mktemp("apk") / "demo.apk", tools, keystore=keystore)
+
+
+def test_what_the_package_says(apk: Apk, tools: Tools) -> None:
+    badging = run_tool(tools.aapt, "dump", "badging", apk.path)
+    for line in (
+        "package: name='org.phonograd.demo' versionCode='1'",
+        "sdkVersion:'26'",
+        "targetSdkVersion:'35'",
+        "native-code: 'arm64-v8a'",
+    ):
+        assert line in badging
+    permissions = re.findall("uses-permission: name='(.*?)'", badging)
+    assert permissions == ["android.permission.RECEIVE_BOOT_COMPLETED"]
+
+
+def test_the_manifest(apk: Apk, tools: Tools) -> None:
+    tree = run_tool(tools.aapt, "dump", "xmltree", apk.path, "AndroidManifest.xml")
+    said = dict(re.findall(r'android:(\w+)\(0x\w+\)=(".*?"|\(type 0x12\)0x\w+)', tree))
+    yes, no = "(type 0x12)0xffffffff", "(type 0x12)0x0"
+    # Without the first the binary is never a file that can be executed.
+    assert (said["extractNativeLibs"], said["allowBackup"]) == (yes, no)
+    service = tree[tree.index("E: service") : tree.index("E: receiver")]
+    assert "org.phonograd.TrainingJob" in service
+    assert "android.permission.BIND_JOB_SERVICE" in service
+    assert f"exported(0x01010010)={no}" in service
+
+
+def test_the_signature(apk: Apk, tools: Tools) -> None:
+    said = run_tool(tools.apksigner, "verify", "--verbose", "--min-sdk-version", "26", apk.path)
+    assert "Verified using v2 scheme (APK Signature Scheme v2): true" in said
+    assert "Verified using v3 scheme (APK Signature Scheme v3): true" in said
+
+
+def test_a_changed_byte_breaks_the_signature(apk: Apk, tools: Tools, tmp_path: Path) -> None:
+    data = bytearray(Path(apk.path).read_bytes())
+    data[len(data) // 2] ^= 1
+    changed = tmp_path / "changed.apk"
+    changed.write_bytes(data)
+    with pytest.raises(BuildError, match="apksigner: exit code 1"):
+        run_tool(tools.apksigner, "verify", changed)
+
+
+def test_alignment(apk: Apk, tools: Tools) -> None:
+    run_tool(tools.zipalign, "-c", "-p", "4", apk.path)
+
+
+def test_the_binary_is_the_phones_own(apk: Apk, tmp_path: Path) -> None:
+    phone = build_phone_binary().path
+    with zipfile.ZipFile(apk.path) as archive:
+        assert [name for name in archive.namelist() if name.startswith("lib/")] == [BINARY]
+        inside = Path(archive.extract(BINARY, tmp_path))
+    assert inside.read_bytes() == phone.read_bytes()
+    # Static, aarch64, and segments for pages of 16 KiB: what counts for a file that Android extracts.
+    assert check_phone_binary(inside).page_bytes >= 16384
+    assert apk.binary_sha256 == sha256_of_file(phone)
+
+
+def test_the_classes(apk: Apk, tmp_path: Path) -> None:
+    with zipfile.ZipFile(apk.path) as archive:
+        dex = archive.extract("classes.dex", tmp_path)
+    dump = subprocess.run(["dexdump", "-d", dex], check=True, capture_output=True, text=True).stdout
+    found = set(re.findall(r"Class descriptor  : 'L(.*?);'", dump))
+    written = {str(path.relative_to(JAVA).with_suffix("")) for path in JAVA.rglob("*.java")}
+    assert written <= found
+    assert {name.split("$")[0] for name in found} == written
+    # The bootstrap methods of Java's lambdas are none of Android's.
+    assert "invoke-custom" not in dump
+    assert "Workspace;.<init>:(Landroid/content/Context;)V" in dump
+
+
+def test_the_same_key_gives_the_same_bytes(apk: Apk, tools: Tools, keystore: Path, tmp_path: Path) -> None:
+    again = build_apk(tmp_path / "again.apk", tools, build_phone_binary().path, keystore)
+    assert (again.sha256, again.bytes) == (apk.sha256, apk.bytes)
+
+
+def test_a_warning_is_an_error(tools: Tools, tmp_path: Path) -> None:
+    source = tmp_path / "Raw.java"
+    source.write_text("class Raw { java.util.List list; }\n")
+    with pytest.raises(BuildError, match="rawtypes"):
+        compile_java(tmp_path / "classes", tools, tmp_path)
+
+
+def test_newer_java_is_refused(tools: Tools, tmp_path: Path) -> None:
+    source = tmp_path / "Newer.java"
+    source.write_text("class Newer { long pid(Process process) { return process.pid(); } }\n")
+    with pytest.raises(BuildError, match="cannot find symbol"):
+        compile_java(tmp_path / "classes", tools, tmp_path)
+
+
+def test_a_binary_for_this_machine_is_refused(tools: Tools, tmp_path: Path) -> None:
+    out = tmp_path / "demo.apk"
+    out.write_bytes(b"what stood there")
+    with pytest.raises(BuildError, match="aarch64"):
+        build_apk(out, tools, tools.zipalign)
+    assert out.read_bytes() == b"what stood there"
+
+
+def test_the_command(apk: Apk, keystore: Path, tmp_path: Path) -> None:
+    line = ["python", "-m", "android_harness.app", "--keystore", str(keystore), "--out"]
+    done = subprocess.run([*line, tmp_path / "demo.apk"], capture_output=True, text=True, check=True)
+    assert apk.sha256 in done.stdout
+    bad = subprocess.run([*line, tmp_path / "x", "--d8", tmp_path / "d8"], capture_output=True, text=True, check=False)
+    assert (bad.returncode, bad.stderr.count("\n")) == (15, 1)
+    assert "d8: no such file" in bad.stderr
+
+
+def test_the_newest_tools_are_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for version in ("9.0.0", "35.0.1", "35.0.0"):
+        folder = tmp_path / "build-tools" / version
+        folder.mkdir(parents=True)
+        for name in ("aapt", "zipalign", "apksigner", "d8", "dx"):
+            (folder / name).touch()
+    for platform in ("android-9", "android-36"):
+        (tmp_path / "platforms" / platform).mkdir(parents=True)
+        (tmp_path / "platforms" / platform / "android.jar").touch()
+    monkeypatch.setenv("ANDROID_HOME", str(tmp_path))
+    tools = find_tools()
+    assert tools.dexer == tmp_path / "build-tools/35.0.1/d8"
+    assert tools.android_jar == tmp_path / "platforms/android-36/android.jar"
+    assert find_tools(dexer=tools.zipalign).dexer == tools.zipalign
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        BuildError, match=r"no aapt \(expected build-tools/\*/aapt\); set ANDROID_HOME .* Debian's aapt"
+    ):
+        find_tools(sdk=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match="no javac on PATH; .* default-jdk-headless"):
+        find_tools()
+
+
+def test_a_d8_is_told_what_it_needs(tools: Tools, keystore: Path, tmp_path: Path) -> None:
+    """A d8 that does what dx does: its arguments are those of the real one's manual."""
+    d8 = tmp_path / "d8"
+    d8.write_text(
+        "#!/bin/sh\n"
+        '[ "$1 $2 $3 $4 $6" = "--release --min-api 26 --lib --output" ] || { echo "unknown: $*"; exit 1; }\n'
+        f'[ "$5" = "{tools.android_jar}" ] && [ "${{8##*.}}" = class ] || {{ echo "bad: $*"; exit 1; }}\n'
+        f'exec {tools.dexer} --dex --min-sdk-version=26 --output="$7/classes.dex" "${{8%/org/*}}"\n'
+    )
+    d8.chmod(0o755)
+    apk = build_apk(tmp_path / "demo.apk", find_tools(dexer=d8), keystore=keystore)
+    assert apk.dexer == "d8"

@@ -1,0 +1,62 @@
+"""The phone binary's system calls: seccomp ends an app's process at any that Android's own C library has no use for.
+
+The binary is of musl, not of Android's C library. A shell over adb has no such filter.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from device_runtime.native_build import build_phone_binary
+from tests.native.phone_command import Place, make_place, outputs
+
+pytestmark = pytest.mark.apk
+
+# Of the filter for arm64 apps (bionic: SYSCALLS.TXT and the allow lists, Android 8 and all later), what is used here.
+APP_FILTER = """
+    clock_gettime clone close exit exit_group faccessat fcntl flock fstat fsync ftruncate futex getdents64 getpid gettid
+    ioctl lseek madvise mkdirat mmap mprotect mremap munmap newfstatat openat prctl pread64 pwrite64 read readlinkat
+    readv renameat rt_sigaction rt_sigprocmask rt_sigreturn sched_getaffinity sched_setaffinity sched_yield
+    set_tid_address sysinfo tkill unlinkat write writev
+"""
+ALLOWED = frozenset(APP_FILTER.split())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("phone"))
+
+
+def calls(*words: object) -> set[str]:
+    """The names of the system calls of an aarch64 program that ends well."""
+    line = ["qemu-aarch64", "-strace", *map(str, words)]
+    done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
+    # Threads may write into each other's lines: a name that no line begins with is left to the next one.
+    found = set(re.findall(r"^\d+ ([a-z_0-9]+)\(", done.stderr, re.MULTILINE))
+    assert done.returncode == 0, done.stderr[-500:]
+    return found
+
+
+def test_an_epoch_passes_the_filter_of_apps(place: Place, tmp_path: Path) -> None:
+    phone = build_phone_binary().path
+    state = tmp_path / "state"
+    options = ["--rehearsal", place.general, "--state", state, "--save-every", 3, *outputs(tmp_path)]
+    train = [phone, *place.train_line(*options, "--threads", 2, "--cores", "all", "--pin")[1:]]
+    used = calls(*train)
+    assert {"clone", "flock", "fsync", "mmap", "renameat", "sched_setaffinity"} <= used
+    assert used <= ALLOWED, used - ALLOWED
+
+
+@pytest.mark.parametrize("codec", ["delta-int8", "rot-q2", "top-rows"])
+def test_codecs_pass_it_too(place: Place, tmp_path: Path, codec: str) -> None:
+    options = ["--update", tmp_path / "update", "--codec", codec, "--threads", 1]
+    used = calls(build_phone_binary().path, *place.train_line(*options)[1:])
+    assert used <= ALLOWED, used - ALLOWED
+
+
+def test_info_and_predictions_pass_it_too(place: Place) -> None:
+    phone = build_phone_binary().path
+    used = calls(phone, "info") | calls(phone, "predict", place.artifacts.folder, "--context", "w1 w2")
+    assert used <= ALLOWED, used - ALLOWED
