@@ -58,4 +58,6 @@ def _check_fit(path: Path, artifacts: Artifacts, sha256: str) -> None:
         with TensorFile(path) as model:
             check_specs(f"model {sha256[:12]}… of the server", model.specs, expected)
     except WeightsError as error:
-        raise WeightsError(f"{error}; give the artifacts that the server was started with, not {artifacts.folder}") from error
+        raise WeightsError(
+            f"{error}; give the artifacts that the server was started with, not {artifacts.folder}"
+        ) from error

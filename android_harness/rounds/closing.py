@@ -13,7 +13,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Ending:
-    """Whether a round has closed (None: the server could not be asked), and the model that came of it, if it is known."""
+    """Whether a round has closed (None: the server could not be asked), and the model that came of it, if known."""
 
     closed: bool | None
     model: str | None

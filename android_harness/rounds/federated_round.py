@@ -1,5 +1,6 @@
 """A federated round on real phones: what the server has open, all phones at once, and what came of it."""
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from android_harness.phone_artifacts import phone_artifacts
 from android_harness.phones.facts import Phone
 from android_harness.rounds.base_model import fetch_base
 from android_harness.rounds.closing import Ending, await_end, read_ledger
@@ -16,6 +18,7 @@ from android_harness.rounds.phone_round import OpenSession, PhoneTask, Progress,
 from android_harness.rounds.result import RoundReport
 from android_harness.rounds.settings import RoundSettings
 from android_harness.rounds.tokens import connection_of
+from android_harness.rounds.training import PROGRAM
 from device_runtime.errors import UsageError
 from device_runtime.manifest import Artifacts
 from device_runtime.server_client import Connection, current_round
@@ -63,15 +66,19 @@ def run_round(
     asker = asker or aggregation.connection
     opened = current_round(asker)
     if settings.training.codec not in opened.codecs:
-        raise UsageError(f"codec {settings.training.codec}: one that {asker} takes expected: {', '.join(opened.codecs)}")
+        raise UsageError(
+            f"codec {settings.training.codec}: one that {asker} takes expected: {', '.join(opened.codecs)}"
+        )
     base = fetch_base(asker, artifacts, opened, cache)
     stop = threading.Event()
-    job = RoundJob(artifacts, program, opened, base, settings, open_session, stop, progress)
-    tasks = [
-        PhoneTask(job, phone, named[phone.serial], speakers.get(phone.serial, aggregation.connection))
-        for phone in phones
-    ]
-    interrupted = _run_all(tasks, stop, stop_signal)
+    with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch:
+        files = {PROGRAM: program, **phone_artifacts(artifacts, Path(scratch), base.path)}
+        job = RoundJob(files, opened, settings, open_session, stop, progress)
+        tasks = [
+            PhoneTask(job, phone, named[phone.serial], speakers.get(phone.serial, aggregation.connection))
+            for phone in phones
+        ]
+        interrupted = _run_all(tasks, stop, stop_signal)
     outcomes = tuple(task.outcome() for task in tasks)
     with suppress(OSError):  # what the server does not have stays
         (settings.updates / f"round-{opened.round}").rmdir()

@@ -25,14 +25,18 @@ def phone_names(serials: Sequence[str], chosen: Mapping[str, str]) -> dict[str, 
     """
     for serial, name in chosen.items():
         if serial not in serials:
-            raise UsageError(f"name {serial}={name}: the serial of a phone of this round expected; see phonograd devices")
+            raise UsageError(
+                f"name {serial}={name}: the serial of a phone of this round expected; see phonograd devices"
+            )
         if not PHONE_NAME.match(name):
             raise UsageError(f"name {serial}={name[:80]}: {PHONE_NAME_RULE} expected as a name; choose another")
     names = {serial: chosen.get(serial) or phone_name(serial) for serial in serials}
     owners: dict[str, str] = {}
     for serial, name in names.items():
         if (other := owners.setdefault(name, serial)) != serial:
-            raise UsageError(f"phones {other} and {serial}: both would be called {name}; choose with --name SERIAL=NAME")
+            raise UsageError(
+                f"phones {other} and {serial}: both would be called {name}; choose with --name SERIAL=NAME"
+            )
     return names
 
 

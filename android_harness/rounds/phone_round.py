@@ -2,14 +2,13 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from android_harness.errors import NoPhoneError
 from android_harness.phones.facts import Phone
-from android_harness.rounds.base_model import BaseModel
 from android_harness.rounds.naming import seed_of, text_of
 from android_harness.rounds.result import DropOut, PhoneRound, Stage
 from android_harness.rounds.sending import send_update
@@ -17,7 +16,6 @@ from android_harness.rounds.settings import RoundSettings
 from android_harness.rounds.training import Job, Part, Session, train_on_phone
 from device_runtime.errors import PhonogradError, ServerRefusedError
 from device_runtime.files import storage_errors
-from device_runtime.manifest import Artifacts
 from device_runtime.server_client import Connection, CurrentRound, UploadReceipt, participation
 
 # Called with a phone's name, what it does, how much is done and in all (bytes, or steps), and a note; from its thread.
@@ -27,12 +25,10 @@ OpenSession = Callable[[str], AbstractContextManager[Session]]
 
 @dataclass(frozen=True)
 class RoundJob:
-    """What all phones of a round have in common. open_session: takes a serial and holds that phone."""
+    """What all phones of a round have in common; `files`: see Job. open_session: takes a serial, holds that phone."""
 
-    artifacts: Artifacts
-    program: Path
+    files: Mapping[str, Path]
     opened: CurrentRound
-    base: BaseModel
     settings: RoundSettings
     open_session: OpenSession
     stop: threading.Event
@@ -98,7 +94,7 @@ class PhoneTask:
 
     def _train(self, text: Path | None, place: Path) -> None:
         part, job = self._part, self._job
-        task = Job(job.artifacts, job.program, job.base.path, job.opened.round, self._seed, text, job.settings)
+        task = Job(job.files, job.opened.round, self._seed, text, job.settings)
         part.stage = "push"
         try:
             with job.open_session(self.phone.serial) as session:

@@ -90,7 +90,7 @@ class RoundReport:
     model_before, model_after: hex SHA-256; after is None where the round is open still or the server did not say.
     closed: None if it could not be asked any more. downloaded_bytes: of the model, 0 if it was here. update_bytes: of
     the accepted updates of these phones. ledger: None where the server did not give it; then ledger_missing says why.
-    interrupted: the signal that ended it early, 0 for none.
+    interrupted: the signal that ended it early, 0 for none. paper_mib_per_phone: what a phone uploads in paper P.
     """
 
     created: str
@@ -108,6 +108,7 @@ class RoundReport:
     ledger: ServerLedger | None
     ledger_missing: str | None
     interrupted: int
+    paper_mib_per_phone: float = PAPER_MIB_PER_PHONE
 
     @property
     def uploaded(self) -> tuple[PhoneRound, ...]:
@@ -121,5 +122,4 @@ class RoundReport:
 
     def document(self) -> dict[str, Any]:
         """The JSON document."""
-        paper = {"mib_per_phone": PAPER_MIB_PER_PHONE}
-        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "paper": paper, **dataclasses.asdict(self)}
+        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}

@@ -52,7 +52,6 @@ class RoundSettings:
     on the phone at text_on_phone, which is left alone. updates: folder for what phones trained until the server has it.
     min_phones: fewer that get their update accepted are a failure of the round. patience_seconds: how long an upload
     that gets no byte further is tried again. wait_seconds: how long to wait for the round to close; 0: not at all.
-    keep: leave program, graphs, model and text on the phones, so that the next round pushes the new model alone.
     """
 
     updates: Path
@@ -62,7 +61,6 @@ class RoundSettings:
     min_phones: int = 1
     patience_seconds: float = 120.0
     wait_seconds: float = 60.0
-    keep: bool = False
 
     def __post_init__(self) -> None:
         checks = (

@@ -3,25 +3,21 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from android_harness.errors import PhoneRunError
+from android_harness.phone_artifacts import FOLDER
 from android_harness.report.result import Pushed
 from android_harness.rounds.result import PulledUpdate, Stage, Training
 from android_harness.rounds.settings import RoundSettings
-from device_runtime.errors import PhonogradError, TextError
-from device_runtime.manifest import MANIFEST, OPTIMIZER_MODEL, TRAINING_MODEL, VOCABULARY, Artifacts
+from device_runtime.errors import TextError
 
 PROGRAM = "phonograd-phone"
-# Names in the folder on the phone. The model has the same name in each round: the new one takes the old one's place.
-ARTIFACTS, MODEL, TEXT, REHEARSAL, UPDATE = (
-    "artifacts", "model.safetensors", "pushed-text.txt", "rehearsal.txt", "update.safetensors",
-)  # fmt: skip
-# What phonograd-phone train reads of the artifacts, the weights aside.
-FILES = (MANIFEST, TRAINING_MODEL, OPTIMIZER_MODEL, VOCABULARY)
+# Names on the phone; the text and the update are transient there.
+TEXT, REHEARSAL, UPDATE = "text.txt", "rehearsal.txt", "update.safetensors"
 
 # Called with what is being done, how much is done and in all (bytes, or steps), and a note.
 StageProgress = Callable[[Stage, int, int, str], None]
@@ -38,44 +34,36 @@ class Session(Protocol):
 
     def pull(self, name: str, local: Path, sha256: str) -> None: ...  # noqa: D102
 
-    def remove(self, *names: str) -> None: ...  # noqa: D102
+    def transient(self, name: str) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one phone is to train: `round` of the server, from the model at `model`, on `text` (None: on the phone's)."""
+    """What one phone is to train for `round`: on `text`, or (None) on the text that it has.
 
-    artifacts: Artifacts
-    program: Path
-    model: Path
+    common: the files that all phones get, by their name on the phone: program, artifacts with the round's model.
+    """
+
+    common: Mapping[str, Path]
     round: int
     seed: int
     text: Path | None
     settings: RoundSettings
 
-    def files(self) -> dict[str, Path]:
-        """What the phone must have, by its name there."""
-        files = {f"{ARTIFACTS}/{name}": self.artifacts.path(name) for name in FILES}
-        files |= {PROGRAM: self.program, MODEL: self.model}
-        if self.text is not None:
-            files[TEXT] = self.text
-        if self.settings.training.rehearsal is not None:
-            files[REHEARSAL] = self.settings.training.rehearsal
-        return files
+    def files(self, session: Session) -> dict[str, Path]:
+        """What the phone must have, by its name there; the user's text for as long as the session lasts."""
+        text = {} if self.text is None else {session.transient(TEXT): self.text}
+        rehearsal = self.settings.training.rehearsal
+        return {**self.common, **text, **({} if rehearsal is None else {REHEARSAL: rehearsal})}
 
-    def arguments(self) -> list[str]:
+    def arguments(self, session: Session) -> list[str]:
         """The command line after the program's name."""
-        text = self.settings.text_on_phone if self.text is None else TEXT
-        line = ["train", ARTIFACTS, "--weights", MODEL, "--user", text, "--update", UPDATE]
+        text = self.settings.text_on_phone if self.text is None else session.transient(TEXT)
+        line = ["train", FOLDER, "--user", text, "--update", session.transient(UPDATE)]
         line += ["--round", str(self.round), "--seed", str(self.seed)]
         if self.settings.training.rehearsal is not None:
             line += ["--rehearsal", REHEARSAL]
         return line + self.settings.training.options()
-
-    @property
-    def private(self) -> tuple[str, ...]:
-        """What is never left on the phone, as it tells of the text: the update, and a text that was pushed."""
-        return (UPDATE,) if self.text is None or self.settings.keep else (UPDATE, TEXT)
 
 
 @dataclass
@@ -105,26 +93,18 @@ def train_on_phone(
 
     Raises what the session does; TextError if the phone has no text that can be trained on.
     """
-    try:
-        with part.timed("push"):
-            pushed = session.sync(job.files(), lambda done, total, name: progress("push", done, total, name))
-            part.pushed_bytes = pushed.nbytes
-        with part.timed("train"):
-            part.training, update = _train(session, job, stop, progress)
-        with part.timed("pull"):
-            progress("pull", 0, update.nbytes, "")
-            session.pull(UPDATE, place, update.sha256)
-            part.update = replace(update, kept=str(place))
-    except PhonogradError:
-        with suppress(PhonogradError):  # what went wrong first is the phone's story
-            session.remove(*job.private)
-        raise
-    session.remove(*job.private)
+    with part.timed("push"):
+        pushed = session.sync(job.files(session), lambda done, total, name: progress("push", done, total, name))
+        part.pushed_bytes = pushed.nbytes
+    with part.timed("train"):
+        part.training, update = _train(session, job, stop, progress)
+    with part.timed("pull"):
+        progress("pull", 0, update.nbytes, "")
+        session.pull(session.transient(UPDATE), place, update.sha256)
+        part.update = replace(update, kept=str(place))
 
 
-def _train(
-    session: Session, job: Job, stop: threading.Event, progress: StageProgress
-) -> tuple[Training, PulledUpdate]:
+def _train(session: Session, job: Job, stop: threading.Event, progress: StageProgress) -> tuple[Training, PulledUpdate]:
     reports: list[dict[str, Any]] = []
 
     def on_event(at: float, event: dict[str, Any]) -> None:
@@ -135,7 +115,7 @@ def _train(
             reports.append(event)
 
     try:
-        session.run(job.arguments(), on_event, stop)
+        session.run(job.arguments(session), on_event, stop)
     except PhoneRunError as error:
         if error.exit_code != TextError.exit_code or job.text is not None:
             raise

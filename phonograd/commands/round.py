@@ -46,22 +46,36 @@ class RoundShortError(PhonogradError):
 @click.option("--cores", help="big, little, all, or a hexadecimal mask such as f0.  [default: all]")
 @click.option("--precision", type=click.Choice(PRECISIONS), help="[default: fp32]")
 @click.option(
-    "--updates", type=PATH, default=Path("phonograd-updates"), show_default=True,
+    "--updates",
+    type=PATH,
+    default=Path("phonograd-updates"),
+    show_default=True,
     help="Folder for updates while the server does not have them.",
 )
 @click.option(
-    "--min-phones", type=click.IntRange(1), default=RoundSettings.min_phones, show_default=True,
+    "--min-phones",
+    type=click.IntRange(1),
+    default=RoundSettings.min_phones,
+    show_default=True,
     help="Fewer that upload are a failure.",
 )
 @click.option(
-    "--patience", type=click.FloatRange(0), default=RoundSettings.patience_seconds, show_default=True,
-    metavar="SECONDS", help="How long an upload that gets no further is tried again.",
+    "--patience",
+    type=click.FloatRange(0),
+    default=RoundSettings.patience_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long an upload that gets no further is tried again.",
 )
 @click.option(
-    "--wait", type=click.FloatRange(0), default=RoundSettings.wait_seconds, show_default=True,
-    metavar="SECONDS", help="How long to wait for the round to close; 0: not at all.",
+    "--wait",
+    type=click.FloatRange(0),
+    default=RoundSettings.wait_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the round to close; 0: not at all.",
 )
-@click.option("--keep", is_flag=True, help="Leave program, model and text: the next round pushes the new model alone.")
+@click.option("--keep", is_flag=True, help="Leave program and model: the next round pushes the new model alone.")
 @output_options
 def round_(
     console: Console,
@@ -92,30 +106,142 @@ def round_(
     """
     from android_harness.adb.client import Adb
     from android_harness.adb.finding import find_adb
-    from android_harness.phones.discovery import attached_phones
+    from android_harness.phones.discovery import ready_phones
+
     from android_harness.rounds.federated_round import Aggregation, run_round
     from android_harness.rounds.tokens import read_tokens
     from android_harness.session import PhoneSession, SessionSettings
-    from device_runtime.files import sha256_of_file
     from device_runtime.manifest import open_artifacts
-    from device_runtime.native_build import cache_folder, deliver_phone_binary
+    from device_runtime.native_build import deliver_phone_binary
+    from device_runtime.native_build.compiler import cache_folder
     from phonograd import __version__
     from phonograd.stopping import stop_signals
 
     training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision)
-    settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, keep)
+    settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait)
     aggregation = Aggregation(connection, read_tokens(tokens_file) if tokens_file else None)
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())
+    ready, not_ready = ready_phones(adb, serials)
     with tempfile.TemporaryDirectory(prefix="phonograd-") as work, stop_signals() as stop_signal:
         program = Path(work) / "phonograd-phone"
         with console.progress("building the phone binary, once") as show:
             deliver_phone_binary(program, progress=show)
         with console.progress_of_each() as show_each:
             report = run_round(
-                aggregation, folder, program, cache_folder() / "models", phones, _choices(names), settings,
-                lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)),
-                lambda name, stage, done, total, note: show_each(f"{name}: {stage}", done, total, note), stop_signal,
+                aggregation, folder, program, cache_folder() / "models", [*ready, *not_ready], _choices(names),
+                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_each, stop_signal,
             )  # fmt: skip
-    _show(console, report, {"phonograd_version": __version__, "adb_version": adb.tool.version})
-    _leave(console, report, settings.min_phones, connection)
+    tables = [("Phones", _phone_rows(report)), (f"Round {report.round}", _round_rows(report))]
+    if report.dropped_out:
+        tables.insert(1, ("Dropped out", [_drop_out_row(phone) for phone in report.dropped_out]))
+    document = {**report.document(), "phonograd_version": __version__, "adb_version": adb.tool.version}
+    console.result(document, *tables)
+    for phone in report.dropped_out:
+        if phone.update is not None and phone.update.kept is not None:
+            console.say(f"{phone.name}: trained, and not at the server: {_later(phone, phone.update.kept, connection)}")
+    check(report, settings)
+
+
+def _choices(names: tuple[str, ...]) -> dict[str, str]:
+    """SERIAL=NAME by serial; a serial may hold a `=`, a name can't."""
+    choices = {}
+    for choice in names:
+        serial, _, name = choice.rpartition("=")
+        if not serial or serial in choices:
+            raise click.UsageError(f"--name {choice}: SERIAL=NAME expected, once for a phone")
+        choices[serial] = name
+    return choices
+
+
+def check(report: "RoundReport", settings: RoundSettings) -> None:
+    """Raise what the round is to end with: an interrupt, updates that wait for a server, too few phones."""
+    uploaded, dropped = report.uploaded, report.dropped_out
+    if report.interrupted:
+        raise StoppedError(f"interrupted; {len(uploaded)} updates are at the server", report.interrupted)
+    waiting = [
+        phone
+        for phone in dropped
+        if phone.drop_out and phone.drop_out.exit_code == ServerUnreachableError.exit_code and phone.update
+    ]
+    if waiting:
+        raise ServerUnreachableError(
+            f"{len(waiting)} updates are not at the server: {_why(waiting[0])}; they are kept in {settings.updates}"
+        )
+    if len(uploaded) < settings.min_phones and dropped:
+        raise RoundShortError(
+            f"{len(uploaded)} of {len(report.phones)} phones uploaded, {settings.min_phones} expected: "
+            f"{dropped[0].name}: {_why(dropped[0])}",
+            dropped[0].drop_out.exit_code if dropped[0].drop_out else 1,
+        )
+
+
+def _why(phone: "PhoneRound") -> str:
+    return phone.drop_out.message if phone.drop_out else "no reason known"
+
+
+def _later(phone: "PhoneRound", kept: str, connection: Connection) -> str:
+    """The command that sends a kept update; the token is left out, which others would see."""
+    line = ["phonograd", "upload", kept, "--server", connection.url, "--phone", phone.name]
+    if connection.ca_cert is not None:
+        line += ["--ca-cert", str(connection.ca_cert)]
+    if connection.token_over_http:
+        line.append("--token-over-http")
+    return shlex.join(line)
+
+
+def _phone_rows(report: "RoundReport") -> Rows:
+    return [
+        {
+            "phone": phone.name,
+            "model": phone.model,
+            "pushed MB": _mb(phone.pushed_bytes),
+            **{f"{stage} s": phone.seconds.get(stage) for stage in ("push", "train", "pull", "upload")},
+            "steps": phone.training.steps if phone.training else None,
+            "loss first": phone.training.loss_first if phone.training else None,
+            "last": phone.training.loss_last if phone.training else None,
+            "update bytes": phone.update.nbytes if phone.update else None,
+            "all up": _wire(report, phone.name),
+            "outcome": phone.drop_out.stage + " failed" if phone.drop_out else "accepted",
+        }
+        for phone in report.phones
+    ]
+
+
+def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
+    assert phone.drop_out is not None
+    return {
+        "phone": phone.name, "while": phone.drop_out.stage, "code": phone.drop_out.exit_code,
+        "because": phone.drop_out.message,
+    }  # fmt: skip
+
+
+def _round_rows(report: "RoundReport") -> Rows:
+    states = {True: "closed", False: "open: it waits for more phones", None: "not asked, or no answer"}
+    figures: dict[str, Any] = {
+        "round is": states[report.closed],
+        "model before": report.model_before[:12],
+        "model after": report.model_after[:12] if report.model_after else None,
+        "updates accepted": f"{len(report.uploaded)} of these phones, {report.clients_per_round} close a round",
+        "uploaded MiB": report.update_bytes / MIB,
+        "MiB a phone": report.update_bytes / MIB / len(report.uploaded) if report.uploaded else None,
+        "paper P's MiB a phone": report.paper_mib_per_phone,
+    }
+    if report.ledger is not None:
+        figures["round's uploads, by the server, MiB"] = report.ledger.round["up_body_bytes"] / MIB
+        figures["round's useful bytes, by the server, MiB"] = report.ledger.round["useful_bytes"] / MIB
+    else:
+        figures["server's own report"] = report.ledger_missing
+    return [{"figure": figure, "value": value} for figure, value in figures.items()]
+
+
+def _mb(nbytes: int | None) -> float | None:
+    return None if nbytes is None else nbytes / 1e6
+
+
+def _wire(report: "RoundReport", name: str) -> int | None:
+    """All bytes the phone sent, as the server counted them at the connection."""
+    for entry in report.ledger.phones if report.ledger else ():
+        if entry["phone"] == name:
+            return int(entry["up_body_bytes"]) + int(entry["up_header_bytes"])
+    return None
