@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,6 @@ from device_runtime.errors import PhonogradError
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
-# Called with (whose, doing what, done, in all, note).
-ProgressOfEach = Callable[[str, str, int, int, str], None]
 Rows = Sequence[Mapping[str, object]]
 
 
@@ -69,34 +66,6 @@ class Console:
 
             def show(done: int, total: int, note: str) -> None:
                 bar.update(task, completed=done, total=total, note=note)
-
-            yield show
-
-    @contextlib.contextmanager
-    def progress_of_each(self) -> Iterator[ProgressOfEach]:
-        """A progress bar for each thing that is named, from any thread. Silent when quiet or not on a terminal."""
-        if self.quiet or not sys.stderr.isatty():
-            yield lambda *_: None
-            return
-        from rich import progress as bars
-        from rich.console import Console as Screen
-
-        bar_columns = (
-            bars.TextColumn("{task.description}"),
-            bars.BarColumn(),
-            bars.TaskProgressColumn(),
-            bars.TimeElapsedColumn(),
-            bars.TextColumn("{task.fields[note]}"),
-        )
-        with bars.Progress(*bar_columns, console=Screen(stderr=True), transient=True) as bar:
-            tasks: dict[str, bars.TaskID] = {}
-            lock = threading.Lock()
-
-            def show(name: str, doing: str, done: int, total: int, note: str) -> None:
-                with lock:
-                    if name not in tasks:
-                        tasks[name] = bar.add_task(name, note="")
-                bar.update(tasks[name], description=f"{name}: {doing}", completed=done, total=total, note=note)
 
             yield show
 

@@ -18,7 +18,7 @@ from android_harness.rounds.phone_round import OpenSession, PhoneTask, Progress,
 from android_harness.rounds.result import RoundReport
 from android_harness.rounds.settings import RoundSettings
 from android_harness.rounds.tokens import connection_of
-from android_harness.rounds.training import PROGRAM
+from android_harness.session import PROGRAM
 from device_runtime.errors import UsageError
 from device_runtime.manifest import Artifacts
 from device_runtime.server_client import Connection, current_round

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from android_harness.errors import NoPhoneError
+from android_harness.phones.discovery import why_not
 from android_harness.phones.facts import Phone
 from android_harness.rounds.naming import seed_of, text_of
 from android_harness.rounds.result import DropOut, PhoneRound, Stage
@@ -18,7 +19,7 @@ from device_runtime.errors import PhonogradError, ServerRefusedError
 from device_runtime.files import storage_errors
 from device_runtime.server_client import Connection, CurrentRound, UploadReceipt, participation
 
-# Called with a phone's name, what it does, how much is done and in all (bytes, or steps), and a note; from its thread.
+# Called from a phone's thread with its serial, what it does, how much is done and in all (bytes, or steps), and a note.
 Progress = Callable[[str, Stage, int, int, str], None]
 OpenSession = Callable[[str], AbstractContextManager[Session]]
 
@@ -79,7 +80,7 @@ class PhoneTask:
     def _take_part(self) -> None:
         part, settings = self._part, self._job.settings
         if not self.phone.ready:
-            raise NoPhoneError(f"phone {self.phone.serial}: {self.phone.reason}; {self.phone.cure}")
+            raise NoPhoneError(why_not(self.phone))
         part.stage = "place"
         refused = participation(self._connection, self.name)
         if refused is not None:
@@ -94,13 +95,13 @@ class PhoneTask:
 
     def _train(self, text: Path | None, place: Path) -> None:
         part, job = self._part, self._job
-        task = Job(job.files, job.opened.round, self._seed, text, job.settings)
+        task = Job(job.files, job.opened.round, self._seed, self.phone.facts, text, job.settings)
         part.stage = "push"
         try:
             with job.open_session(self.phone.serial) as session:
                 train_on_phone(
                     session, task, part, place, job.stop,
-                    lambda stage, done, total, note: job.progress(self.name, stage, done, total, note),
+                    lambda stage, done, total, note: job.progress(self.phone.serial, stage, done, total, note),
                 )  # fmt: skip
         except PhonogradError as error:
             if part.update is None:
@@ -112,7 +113,7 @@ class PhoneTask:
         with part.timed("upload"):
             self._receipt = send_update(
                 self._connection, place, self.name, job.settings.patience_seconds, job.stop,
-                lambda done, total: job.progress(self.name, "upload", done, total, "bytes"),
+                lambda done, total: job.progress(self.phone.serial, "upload", done, total, "bytes"),
             )  # fmt: skip
         # It tells of the text, and the server has it.
         with storage_errors(place):

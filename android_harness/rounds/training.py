@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from android_harness.errors import PhoneRunError
 from android_harness.phone_artifacts import FOLDER
+from android_harness.phones.facts import PhoneFacts
 from android_harness.report.result import Pushed
 from android_harness.rounds.result import PulledUpdate, Stage, Training
 from android_harness.rounds.settings import RoundSettings
 from device_runtime.errors import TextError
 
-PROGRAM = "phonograd-phone"
 # Names on the phone; the text and the update are transient there.
 TEXT, REHEARSAL, UPDATE = "text.txt", "rehearsal.txt", "update.safetensors"
 
@@ -29,7 +29,11 @@ class Session(Protocol):
     def sync(self, files: Mapping[str, Path], progress: Callable[[int, int, str], None] | None = None) -> Pushed: ...  # noqa: D102
 
     def run(  # noqa: D102
-        self, arguments: Sequence[str], on_event: Callable[[float, dict[str, Any]], None], stop: threading.Event
+        self,
+        arguments: Sequence[str],
+        on_event: Callable[[float, dict[str, Any]], None],
+        stop: threading.Event,
+        silence_seconds: float = ...,
     ) -> float: ...
 
     def pull(self, name: str, local: Path, sha256: str) -> None: ...  # noqa: D102
@@ -47,6 +51,7 @@ class Job:
     common: Mapping[str, Path]
     round: int
     seed: int
+    facts: PhoneFacts | None
     text: Path | None
     settings: RoundSettings
 
@@ -63,7 +68,7 @@ class Job:
         line += ["--round", str(self.round), "--seed", str(self.seed)]
         if self.settings.training.rehearsal is not None:
             line += ["--rehearsal", REHEARSAL]
-        return line + self.settings.training.options()
+        return line + self.settings.training.options(self.facts)
 
 
 @dataclass
@@ -115,7 +120,7 @@ def _train(session: Session, job: Job, stop: threading.Event, progress: StagePro
             reports.append(event)
 
     try:
-        session.run(job.arguments(session), on_event, stop)
+        session.run(job.arguments(session), on_event, stop, job.settings.silence_seconds)
     except PhoneRunError as error:
         if error.exit_code != TextError.exit_code or job.text is not None:
             raise

@@ -16,10 +16,11 @@ from phonograd.connecting import connection_options
 from phonograd.console import Console, Rows, output_options
 
 if TYPE_CHECKING:
-    from android_harness.rounds.result import PhoneRound, RoundReport
+    from android_harness.rounds.result import PhoneRound, RoundReport, Stage
 
 PATH = click.Path(path_type=Path)
 MIB = 1 << 20
+DOING = {"push": "pushing", "train": "training", "pull": "pulling", "upload": "uploading"}
 
 
 class RoundShortError(PhonogradError):
@@ -42,9 +43,14 @@ class RoundShortError(PhonogradError):
 @click.option("--user-share", type=click.FloatRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
 @click.option("--codec", type=click.Choice(PHONE_CODECS), default=DEFAULT_CODEC, show_default=True)
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads of each phone.  [default: phonograd-phone's]")
-@click.option("--cores", help="big, little, all, or a hexadecimal mask such as f0.  [default: all]")
-@click.option("--precision", type=click.Choice(PRECISIONS), help="[default: fp32]")
+@click.option("--threads", type=click.IntRange(1, 256), help="CPU threads of each phone.  [default: one a core]")
+@click.option(
+    "--cores",
+    default=PhoneTraining.cores,
+    show_default=True,
+    help="big, little, all, or a hexadecimal mask such as f0.",
+)
+@click.option("--precision", type=click.Choice(PRECISIONS), default=PhoneTraining.precision, show_default=True)
 @click.option(
     "--updates",
     type=PATH,
@@ -75,6 +81,14 @@ class RoundShortError(PhonogradError):
     metavar="SECONDS",
     help="How long to wait for the round to close; 0: not at all.",
 )
+@click.option(
+    "--silence",
+    type=click.FloatRange(0, min_open=True),
+    default=RoundSettings.silence_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="A phone whose program prints nothing for so long counts as lost.",
+)
 @click.option("--keep", is_flag=True, help="Leave program and model: the next round pushes the new model alone.")
 @output_options
 def round_(
@@ -91,12 +105,13 @@ def round_(
     codec: str,
     lr: float | None,
     threads: int | None,
-    cores: str | None,
-    precision: Precision | None,
+    cores: str,
+    precision: Precision,
     updates: Path,
     min_phones: int,
     patience: float,
     wait: float,
+    silence: float,
     keep: bool,
 ) -> None:
     """One federated round on real phones: each trains the server's model on its own text; their updates go to it.
@@ -107,18 +122,19 @@ def round_(
     from android_harness.adb.client import Adb
     from android_harness.adb.finding import find_adb
     from android_harness.phones.discovery import ready_phones
-
     from android_harness.rounds.federated_round import Aggregation, run_round
     from android_harness.rounds.tokens import read_tokens
     from android_harness.session import PhoneSession, SessionSettings
+    from android_harness.timing.phone_work import PhoneProgress
     from device_runtime.manifest import open_artifacts
     from device_runtime.native_build import deliver_phone_binary
     from device_runtime.native_build.compiler import cache_folder
     from phonograd import __version__
+    from phonograd.phone_bars import phone_bars
     from phonograd.stopping import stop_signals
 
     training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision)
-    settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait)
+    settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, silence)
     aggregation = Aggregation(connection, read_tokens(tokens_file) if tokens_file else None)
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())
@@ -127,10 +143,15 @@ def round_(
         program = Path(work) / "phonograd-phone"
         with console.progress("building the phone binary, once") as show:
             deliver_phone_binary(program, progress=show)
-        with console.progress_of_each() as show_each:
+        with phone_bars(console, {phone.serial: phone.serial for phone in ready}) as bars:
+
+            def show_phone(serial: str, stage: "Stage", done: int, total: int, note: str) -> None:
+                del note
+                bars(PhoneProgress(serial, DOING.get(stage, stage), done, total, None))
+
             report = run_round(
                 aggregation, folder, program, cache_folder() / "models", [*ready, *not_ready], _choices(names),
-                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_each, stop_signal,
+                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_phone, stop_signal,
             )  # fmt: skip
     tables = [("Phones", _phone_rows(report)), (f"Round {report.round}", _round_rows(report))]
     if report.dropped_out:

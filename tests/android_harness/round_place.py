@@ -95,7 +95,11 @@ class FolderSession:
         return Pushed(tuple(entries), sum(entry.nbytes for entry in entries if entry.pushed), 0.1)
 
     def run(
-        self, arguments: Sequence[str], on_event: Callable[[float, dict[str, Any]], None], stop: threading.Event
+        self,
+        arguments: Sequence[str],
+        on_event: Callable[[float, dict[str, Any]], None],
+        stop: threading.Event,
+        silence_seconds: float = 1.0,
     ) -> float:
         here = str(self._phone.folder / "user.txt")
         line = [str(self._phone.folder / "phonograd-phone"), *arguments]

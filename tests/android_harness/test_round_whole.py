@@ -92,7 +92,7 @@ def by_serial(report: RoundReport) -> dict[str, Any]:
 
 def test_a_round_and_the_next(bench: Bench, tmp_path: Path) -> None:
     seen: list[str] = []
-    bench.progress = lambda name, stage, *_: seen.append(f"{name} {stage}")
+    bench.progress = lambda serial, stage, *_: seen.append(f"{serial} {stage}")
     for phone in bench.phones.values():
         phone.keep = True
     first = bench.run()
@@ -100,7 +100,7 @@ def test_a_round_and_the_next(bench: Bench, tmp_path: Path) -> None:
     assert (first.round, first.closed, first.model_before) == (1, True, bench.place.artifacts.weights_sha256)
     assert first.downloaded_bytes == 0  # the artifacts have it
     assert [phone.name for phone in first.phones] == ["p1", "p2", "127.0.0.1_5555"]
-    assert {f"{phone.name} {stage}" for phone in first.phones for stage in ("push", "train", "upload")} <= set(seen)
+    assert {f"{phone.serial} {stage}" for phone in first.phones for stage in ("push", "train", "upload")} <= set(seen)
     for phone in first.phones:
         assert (phone.drop_out, phone.remark) == (None, None)
         assert list(phone.seconds) == ["push", "train", "pull", "upload"]
