@@ -49,9 +49,10 @@ class UpdateError(PhonogradError):
 
 
 class ServerRefusedError(PhonogradError):
-    """The aggregation server answered, and said no."""
+    """The aggregation server answered, and said no; `status` is HTTP's where the answer had one."""
 
     exit_code = 8
+    status: int | None = None
 
 
 class ServerUnreachableError(PhonogradError):

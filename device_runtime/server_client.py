@@ -23,7 +23,7 @@ ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
 
 __all__ = [
     "Connection", "CurrentRound", "DownloadedModel", "Server", "UploadReceipt", "ask", "current_round",
-    "download_model", "report", "report_quality", "upload_update",
+    "download_model", "participation", "report", "report_quality", "upload_update",
 ]  # fmt: skip
 
 
@@ -52,11 +52,16 @@ class DownloadedModel:
 
 
 def ask(
-    server: Server, method: str, path: str, document: Mapping[str, Any] | None = None, status: int = 200
+    server: Server,
+    method: str,
+    path: str,
+    document: Mapping[str, Any] | None = None,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Send a request, with a JSON body or none, that is answered with `status` and a JSON object: the object."""
     with talking_to(server) as client:
-        return document_of(server, client.request(method, path, json=document), status)
+        return document_of(server, client.request(method, path, json=document, headers=headers), status)
 
 
 def current_round(server: Server) -> CurrentRound:
@@ -71,6 +76,13 @@ def current_round(server: Server) -> CurrentRound:
             accepted=int(document["accepted"]),
             codecs=tuple(map(str, document["codecs"])),
         )
+
+
+def participation(server: Server, phone: str) -> str | None:
+    """Why `phone` has no place in the open round; None if it has one."""
+    document = ask(server, "GET", "/v1/round", headers={PHONE_HEADER: phone})
+    with expected_fields(server):
+        return None if document["participate"] else str(document["reason"])
 
 
 def download_model(

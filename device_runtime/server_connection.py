@@ -124,7 +124,9 @@ def refusal(server: Server, response: httpx.Response) -> ServerRefusedError:
     problem: Mapping[str, Any] = _json(response) or {}
     title = str(problem.get("title", response.reason_phrase))[:200]
     detail = str(problem.get("detail", "no explanation given; is it phonograd serve?"))[:1000]
-    return ServerRefusedError(f"{server}: refused ({response.status_code} {title}): {detail}")
+    error = ServerRefusedError(f"{server}: refused ({response.status_code} {title}): {detail}")
+    error.status = response.status_code
+    return error
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,8 +119,11 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run(group: click.Command, arguments: list[str] | None = None) -> int:
-    """Run the command line (None: the process's own) and return its exit code; an error becomes one line on stderr."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    """Run the command line (None: the process's own) and return its exit code; an error becomes one line on stderr.
+
+    SIGPIPE stays ignored, as Python has it: pipes to adb and connections to servers break, and that is an error to
+    handle. Where stdout's reader is gone, click ends the command without a word.
+    """
     try:
         code = group.main(arguments, standalone_mode=False)
     except click.ClickException as error:

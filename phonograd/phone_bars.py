@@ -11,6 +11,8 @@ from android_harness.timing.phone_work import PhoneProgress
 from phonograd.console import Console
 
 Show = Callable[[PhoneProgress], None]
+# Stages that are counted in bytes, others in steps.
+IN_BYTES = ("pushing", "pulling", "uploading")
 
 
 @contextlib.contextmanager
@@ -43,7 +45,7 @@ def phone_bars(console: Console, phones: Sequence[Phone]) -> Iterator[Show]:
         def show(now: PhoneProgress) -> None:
             heat = "" if now.temperature_c is None else f"{now.temperature_c:.0f} °C"
             # A count of steps tells more than a bar's length; bytes do not.
-            counted = now.total > 1 and now.stage != "pushing"
+            counted = now.total > 1 and now.stage not in IN_BYTES
             stage = f"{now.stage}, step {now.done} of {now.total}" if counted else now.stage
             with lock:
                 shown.update(tasks[now.serial], completed=now.done, total=max(now.total, 1), stage=stage, heat=heat)

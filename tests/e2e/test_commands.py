@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -78,6 +79,15 @@ def test_a_killed_server_goes_on_where_it_was(phono: Run, workplace: Workplace, 
         undisturbed = upload(0, url)
     assert after_crash["round_closed"]
     assert after_crash["model_sha256"] == undisturbed["model_sha256"]
+
+
+def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    line = [sys.executable, "-m", "phonograd", "--help"]
+    done = subprocess.run(line, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""A federated round on real phones: what the server has open, all phones at once, and what came of it."""
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from android_harness.phone_artifacts import phone_artifacts
+from android_harness.phones.facts import Phone
+from android_harness.rounds.base_model import fetch_base
+from android_harness.rounds.closing import Ending, await_end, read_ledger
+from android_harness.rounds.naming import phone_names
+from android_harness.rounds.phone_round import OpenSession, PhoneTask, Progress, RoundJob
+from android_harness.rounds.result import RoundReport
+from android_harness.rounds.settings import RoundSettings
+from android_harness.rounds.tokens import connection_of
+from android_harness.session import PROGRAM
+from device_runtime.errors import UsageError
+from device_runtime.manifest import Artifacts
+from device_runtime.server_client import Connection, current_round
+
+# How long phones have to end what they do after an interrupt; a session's own waits are shorter.
+GRACE_SECONDS = 45.0
+LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The server, and who speaks to it: `tokens` by phone's name; None: all phones as `connection` says."""
+
+    connection: Connection
+    tokens: Mapping[str, str] | None = None
+
+
+def run_round(
+    aggregation: Aggregation,
+    artifacts: Artifacts,
+    program: Path,
+    cache: Path,
+    phones: Sequence[Phone],
+    names: Mapping[str, str],
+    settings: RoundSettings,
+    open_session: OpenSession,
+    progress: Progress = lambda *_: None,
+    stop_signal: Callable[[], int] = lambda: 0,
+) -> RoundReport:
+    """One round: fetch its model, train each phone on its own text, upload the updates, wait for the end.
+
+    phones that are not ready are drop-outs; names: chosen ones by serial; program: the binary that phones run; cache:
+    folder of fetched models. stop_signal: the number of a signal that asks to end, 0 while there is none. What goes
+    wrong with one phone is in its outcome. Raises UsageError, WeightsError, ServerRefusedError,
+    ServerUnreachableError, StorageError before any phone is touched.
+    """
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    named = phone_names([phone.serial for phone in phones], names)
+    speakers = {
+        phone.serial: connection_of(aggregation.connection, aggregation.tokens, named[phone.serial])
+        for phone in phones
+        if phone.ready
+    }
+    asker = aggregation.connection if aggregation.connection.token else next(iter(speakers.values()), None)
+    asker = asker or aggregation.connection
+    opened = current_round(asker)
+    if settings.training.codec not in opened.codecs:
+        raise UsageError(
+            f"codec {settings.training.codec}: one that {asker} takes expected: {', '.join(opened.codecs)}"
+        )
+    base = fetch_base(asker, artifacts, opened, cache)
+    stop = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch:
+        files = {PROGRAM: program, **phone_artifacts(artifacts, Path(scratch), base.path)}
+        job = RoundJob(files, opened, settings, open_session, stop, progress)
+        tasks = [
+            PhoneTask(job, phone, named[phone.serial], speakers.get(phone.serial, aggregation.connection))
+            for phone in phones
+        ]
+        interrupted = _run_all(tasks, stop, stop_signal)
+    outcomes = tuple(task.outcome() for task in tasks)
+    with suppress(OSError):  # what the server does not have stays
+        (settings.updates / f"round-{opened.round}").rmdir()
+        settings.updates.rmdir()
+    receipts = [outcome.receipt for outcome in outcomes if outcome.receipt is not None]
+    if receipts and not interrupted:
+        ending = await_end(asker, opened.round, receipts, settings.wait_seconds, stop_signal)
+        interrupted = stop_signal()
+    else:
+        ending = Ending(None, None)
+    ledger, missing = read_ledger(asker, opened.round) if receipts else (None, "no update was accepted")
+    return RoundReport(
+        created=created,
+        server=str(aggregation.connection),
+        round=opened.round,
+        clients_per_round=opened.clients_per_round,
+        model_before=base.sha256,
+        model_bytes=base.nbytes,
+        downloaded_bytes=base.downloaded_bytes,
+        closed=ending.closed,
+        model_after=ending.model,
+        settings=settings.document(),
+        phones=outcomes,
+        update_bytes=sum(receipt.bytes for receipt in receipts),
+        ledger=ledger,
+        ledger_missing=missing,
+        interrupted=interrupted,
+    )
+
+
+def _run_all(tasks: Sequence[PhoneTask], stop: threading.Event, stop_signal: Callable[[], int]) -> int:
+    """Run all tasks at once; the number of the signal that ended them early, else 0."""
+    # Daemons: a thread that waits on a server that says nothing must not keep the process from ending.
+    threads = [threading.Thread(target=task.run, name=task.name, daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    interrupted, until = 0, float("inf")
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < until:
+        time.sleep(LOOK_SECONDS)
+        if not interrupted and (interrupted := stop_signal()):
+            stop.set()
+            until = time.monotonic() + GRACE_SECONDS
+    return interrupted

@@ -1,0 +1,56 @@
+"""A phone's update on its way to the server, from this machine, in the phone's name."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from device_runtime.errors import ServerRefusedError, ServerUnreachableError, StoppedError
+from device_runtime.resumable_upload import Patience
+from device_runtime.server_client import Server, UploadReceipt, upload_update
+
+# Answers after which the same bytes may be taken a little later: too many requests, going down, its disk is full.
+AGAIN_LATER = frozenset({429, 503, 507})
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
+
+
+def send_update(
+    server: Server,
+    path: Path,
+    name: str,
+    patience_seconds: float,
+    stop: threading.Event,
+    progress: Callable[[int, int], None],
+) -> UploadReceipt:
+    """Upload the update at `path` as phone `name`, going on where it broke off until nothing came of it for so long.
+
+    Raises ServerUnreachableError or ServerRefusedError when the patience is over or the server refuses for good,
+    StoppedError once `stop` is set.
+    """
+    last_byte = time.monotonic()
+
+    def sent(done: int, total: int) -> None:
+        nonlocal last_byte
+        last_byte = time.monotonic()
+        _check(stop, path)
+        progress(done, total)
+
+    wait = FIRST_WAIT_SECONDS
+    while True:
+        _check(stop, path)
+        try:
+            # Each call goes on at the byte that the server has; one attempt a call, so that `stop` is heard between.
+            return upload_update(server, path, name, sent, Patience(attempts=1))
+        except (ServerUnreachableError, ServerRefusedError) as error:
+            if isinstance(error, ServerRefusedError) and error.status not in AGAIN_LATER:
+                raise
+            if time.monotonic() + wait - last_byte > patience_seconds:
+                raise
+        stop.wait(wait)
+        wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+
+def _check(stop: threading.Event, path: Path) -> None:
+    if stop.is_set():
+        raise StoppedError(f"interrupted before the server had {path.name}", signal.SIGINT)

@@ -1,0 +1,268 @@
+"""`phonograd round`: one federated round on the phones on the desk."""
+
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from android_harness.rounds.settings import PHONE_CODECS, TEXT_ON_PHONE, PhoneTraining, RoundSettings
+from device_runtime.backends.base import PRECISIONS, Precision
+from device_runtime.codecs import DEFAULT_CODEC
+from device_runtime.errors import PhonogradError, ServerUnreachableError, StoppedError
+from device_runtime.server_client import Connection
+from phonograd.connecting import connection_options
+from phonograd.console import Console, Rows, output_options
+
+if TYPE_CHECKING:
+    from android_harness.rounds.result import PhoneRound, RoundReport, Stage
+
+PATH = click.Path(path_type=Path)
+MIB = 1 << 20
+DOING = {"push": "pushing", "train": "training", "pull": "pulling", "upload": "uploading"}
+
+
+class RoundShortError(PhonogradError):
+    """Fewer phones than asked for brought their update to the server; `exit_code` is the first drop-out's."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@click.command("round")
+@click.argument("artifacts", type=PATH)
+@connection_options(required=True)
+@click.option("--tokens", "tokens_file", type=PATH, help="File of lines NAME TOKEN, mode 600: each phone has its own.")
+@click.option("--serial", "serials", multiple=True, help="Only this phone; may be repeated.  [default: all attached]")
+@click.option("--name", "names", multiple=True, metavar="SERIAL=NAME", help="What the server is to call a phone.")
+@click.option("--texts", type=PATH, help="Folder of SERIAL.txt or NAME.txt, pushed to the phones, and removed again.")
+@click.option("--text-on-phone", default=TEXT_ON_PHONE, show_default=True, help="Without --texts: left alone.")
+@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
+@click.option("--user-share", type=click.FloatRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
+@click.option("--codec", type=click.Choice(PHONE_CODECS), default=DEFAULT_CODEC, show_default=True)
+@click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
+@click.option("--threads", type=click.IntRange(1, 256), help="CPU threads of each phone.  [default: one a core]")
+@click.option(
+    "--cores",
+    default=PhoneTraining.cores,
+    show_default=True,
+    help="big, little, all, or a hexadecimal mask such as f0.",
+)
+@click.option("--precision", type=click.Choice(PRECISIONS), default=PhoneTraining.precision, show_default=True)
+@click.option(
+    "--updates",
+    type=PATH,
+    default=Path("phonograd-updates"),
+    show_default=True,
+    help="Folder for updates while the server does not have them.",
+)
+@click.option(
+    "--min-phones",
+    type=click.IntRange(1),
+    default=RoundSettings.min_phones,
+    show_default=True,
+    help="Fewer that upload are a failure.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(0),
+    default=RoundSettings.patience_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long an upload that gets no further is tried again.",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    default=RoundSettings.wait_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the round to close; 0: not at all.",
+)
+@click.option(
+    "--silence",
+    type=click.FloatRange(0, min_open=True),
+    default=RoundSettings.silence_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="A phone whose program prints nothing for so long counts as lost.",
+)
+@click.option("--keep", is_flag=True, help="Leave program and model: the next round pushes the new model alone.")
+@output_options
+def round_(
+    console: Console,
+    artifacts: Path,
+    connection: Connection,
+    tokens_file: Path | None,
+    serials: tuple[str, ...],
+    names: tuple[str, ...],
+    texts: Path | None,
+    text_on_phone: str,
+    rehearsal: Path | None,
+    user_share: float | None,
+    codec: str,
+    lr: float | None,
+    threads: int | None,
+    cores: str,
+    precision: Precision,
+    updates: Path,
+    min_phones: int,
+    patience: float,
+    wait: float,
+    silence: float,
+    keep: bool,
+) -> None:
+    """One federated round on real phones: each trains the server's model on its own text; their updates go to it.
+
+    Phones that drop out are named, and the others go on. Exit code 0 if --min-phones uploaded; 9 if the server went
+    away and trained updates wait in --updates; else the first drop-out's code.
+    """
+    from android_harness.adb.client import Adb
+    from android_harness.adb.finding import find_adb
+    from android_harness.phones.discovery import ready_phones
+    from android_harness.rounds.federated_round import Aggregation, run_round
+    from android_harness.rounds.tokens import read_tokens
+    from android_harness.session import PhoneSession, SessionSettings
+    from android_harness.timing.phone_work import PhoneProgress
+    from device_runtime.manifest import open_artifacts
+    from device_runtime.native_build import deliver_phone_binary
+    from device_runtime.native_build.compiler import cache_folder
+    from phonograd import __version__
+    from phonograd.phone_bars import phone_bars
+    from phonograd.stopping import stop_signals
+
+    training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision)
+    settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, silence)
+    aggregation = Aggregation(connection, read_tokens(tokens_file) if tokens_file else None)
+    folder = open_artifacts(artifacts)
+    adb = Adb(find_adb())
+    ready, not_ready = ready_phones(adb, serials)
+    with tempfile.TemporaryDirectory(prefix="phonograd-") as work, stop_signals() as stop_signal:
+        program = Path(work) / "phonograd-phone"
+        with console.progress("building the phone binary, once") as show:
+            deliver_phone_binary(program, progress=show)
+        with phone_bars(console, {phone.serial: phone.serial for phone in ready}) as bars:
+
+            def show_phone(serial: str, stage: "Stage", done: int, total: int, note: str) -> None:
+                del note
+                bars(PhoneProgress(serial, DOING.get(stage, stage), done, total, None))
+
+            report = run_round(
+                aggregation, folder, program, cache_folder() / "models", [*ready, *not_ready], _choices(names),
+                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_phone, stop_signal,
+            )  # fmt: skip
+    tables = [("Phones", _phone_rows(report)), (f"Round {report.round}", _round_rows(report))]
+    if report.dropped_out:
+        tables.insert(1, ("Dropped out", [_drop_out_row(phone) for phone in report.dropped_out]))
+    document = {**report.document(), "phonograd_version": __version__, "adb_version": adb.tool.version}
+    console.result(document, *tables)
+    for phone in report.dropped_out:
+        if phone.update is not None and phone.update.kept is not None:
+            console.say(f"{phone.name}: trained, and not at the server: {_later(phone, phone.update.kept, connection)}")
+    check(report, settings)
+
+
+def _choices(names: tuple[str, ...]) -> dict[str, str]:
+    """SERIAL=NAME by serial; a serial may hold a `=`, a name can't."""
+    choices = {}
+    for choice in names:
+        serial, _, name = choice.rpartition("=")
+        if not serial or serial in choices:
+            raise click.UsageError(f"--name {choice}: SERIAL=NAME expected, once for a phone")
+        choices[serial] = name
+    return choices
+
+
+def check(report: "RoundReport", settings: RoundSettings) -> None:
+    """Raise what the round is to end with: an interrupt, updates that wait for a server, too few phones."""
+    uploaded, dropped = report.uploaded, report.dropped_out
+    if report.interrupted:
+        raise StoppedError(f"interrupted; {len(uploaded)} updates are at the server", report.interrupted)
+    waiting = [
+        phone
+        for phone in dropped
+        if phone.drop_out and phone.drop_out.exit_code == ServerUnreachableError.exit_code and phone.update
+    ]
+    if waiting:
+        raise ServerUnreachableError(
+            f"{len(waiting)} updates are not at the server: {_why(waiting[0])}; they are kept in {settings.updates}"
+        )
+    if len(uploaded) < settings.min_phones and dropped:
+        raise RoundShortError(
+            f"{len(uploaded)} of {len(report.phones)} phones uploaded, {settings.min_phones} expected: "
+            f"{dropped[0].name}: {_why(dropped[0])}",
+            dropped[0].drop_out.exit_code if dropped[0].drop_out else 1,
+        )
+
+
+def _why(phone: "PhoneRound") -> str:
+    return phone.drop_out.message if phone.drop_out else "no reason known"
+
+
+def _later(phone: "PhoneRound", kept: str, connection: Connection) -> str:
+    """The command that sends a kept update; the token is left out, which others would see."""
+    line = ["phonograd", "upload", kept, "--server", connection.url, "--phone", phone.name]
+    if connection.ca_cert is not None:
+        line += ["--ca-cert", str(connection.ca_cert)]
+    if connection.token_over_http:
+        line.append("--token-over-http")
+    return shlex.join(line)
+
+
+def _phone_rows(report: "RoundReport") -> Rows:
+    return [
+        {
+            "phone": phone.name,
+            "model": phone.model,
+            "pushed MB": _mb(phone.pushed_bytes),
+            **{f"{stage} s": phone.seconds.get(stage) for stage in ("push", "train", "pull", "upload")},
+            "steps": phone.training.steps if phone.training else None,
+            "loss first": phone.training.loss_first if phone.training else None,
+            "last": phone.training.loss_last if phone.training else None,
+            "update bytes": phone.update.nbytes if phone.update else None,
+            "all up": _wire(report, phone.name),
+            "outcome": phone.drop_out.stage + " failed" if phone.drop_out else "accepted",
+        }
+        for phone in report.phones
+    ]
+
+
+def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
+    assert phone.drop_out is not None
+    return {
+        "phone": phone.name, "while": phone.drop_out.stage, "code": phone.drop_out.exit_code,
+        "because": phone.drop_out.message,
+    }  # fmt: skip
+
+
+def _round_rows(report: "RoundReport") -> Rows:
+    states = {True: "closed", False: "open: it waits for more phones", None: "not asked, or no answer"}
+    figures: dict[str, Any] = {
+        "round is": states[report.closed],
+        "model before": report.model_before[:12],
+        "model after": report.model_after[:12] if report.model_after else None,
+        "updates accepted": f"{len(report.uploaded)} of these phones, {report.clients_per_round} close a round",
+        "uploaded MiB": report.update_bytes / MIB,
+        "MiB a phone": report.update_bytes / MIB / len(report.uploaded) if report.uploaded else None,
+        "paper P's MiB a phone": report.paper_mib_per_phone,
+    }
+    if report.ledger is not None:
+        figures["round's uploads, by the server, MiB"] = report.ledger.round["up_body_bytes"] / MIB
+        figures["round's useful bytes, by the server, MiB"] = report.ledger.round["useful_bytes"] / MIB
+    else:
+        figures["server's own report"] = report.ledger_missing
+    return [{"figure": figure, "value": value} for figure, value in figures.items()]
+
+
+def _mb(nbytes: int | None) -> float | None:
+    return None if nbytes is None else nbytes / 1e6
+
+
+def _wire(report: "RoundReport", name: str) -> int | None:
+    """All bytes the phone sent, as the server counted them at the connection."""
+    for entry in report.ledger.phones if report.ledger else ():
+        if entry["phone"] == name:
+            return int(entry["up_body_bytes"]) + int(entry["up_header_bytes"])
+    return None

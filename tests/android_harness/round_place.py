@@ -1,0 +1,184 @@
+"""A round without adb: phones that are folders of this machine, and a real `phonograd serve`."""
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from android_harness.errors import PhoneLostError, PhoneRunError
+from android_harness.phones.facts import Phone
+from android_harness.report.result import Pushed, PushedFile
+from android_harness.rounds.settings import TEXT_ON_PHONE
+from device_runtime.errors import PhonogradError, StoppedError
+from device_runtime.files import sha256_of_file
+from tests.native.phone_command import Place
+
+SHARED_CODES = (3, 4, 5, 6, 10, 11, 12)
+
+
+@dataclass
+class FolderPhone:
+    """A folder that stands for a phone: the host's build of phonograd-phone runs in it.
+
+    faults: raised when the session comes to `enter`, `push`, `train` (after its first step), `pull` or `leave`; hooks:
+    called there.
+    """
+
+    folder: Path
+    faults: dict[str, PhonogradError] = field(default_factory=dict)
+    hooks: dict[str, Callable[[], None]] = field(default_factory=dict)
+    keep: bool = False
+    busy: bool = False
+    pushed: list[str] = field(default_factory=list)
+
+    def files(self) -> set[str]:
+        """What lies on it."""
+        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
+
+    def at(self, moment: str) -> None:
+        if hook := self.hooks.pop(moment, None):
+            hook()
+        if fault := self.faults.get(moment):
+            raise fault
+
+
+class FolderSession:
+    """What a PhoneSession does, to a FolderPhone."""
+
+    def __init__(self, phone: FolderPhone):
+        self._phone = phone
+        self._mine: list[str] = []
+
+    def __enter__(self) -> "FolderSession":
+        self._phone.at("enter")
+        assert not self._phone.busy
+        self._phone.busy = True
+        (self._phone.folder / "run").mkdir()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._phone.busy = False
+        shutil.rmtree(self._phone.folder / "run", ignore_errors=True)
+        for name in [] if self._phone.keep else self._mine:
+            (self._phone.folder / name).unlink(missing_ok=True)
+        if error is None:
+            self._phone.at("leave")
+
+    def transient(self, name: str) -> str:
+        return f"run/{name}"
+
+    def sync(self, files: Mapping[str, Path], progress: Callable[[int, int, str], None] | None = None) -> Pushed:
+        self._phone.at("push")
+        entries = []
+        for name, path in files.items():
+            there, digest = self._phone.folder / name, sha256_of_file(path)
+            lacking = not there.is_file() or sha256_of_file(there) != digest
+            if lacking:
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, there)
+                self._phone.pushed.append(name)
+            entries.append(PushedFile(name, path.stat().st_size, digest, lacking))
+            self._mine.append(name)
+            if progress:
+                progress(len(entries), len(files), name)
+        return Pushed(tuple(entries), sum(entry.nbytes for entry in entries if entry.pushed), 0.1)
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        on_event: Callable[[float, dict[str, Any]], None],
+        stop: threading.Event,
+        silence_seconds: float = 1.0,
+    ) -> float:
+        here = str(self._phone.folder / "user.txt")
+        line = [str(self._phone.folder / "phonograd-phone"), *arguments]
+        line = [here if part == TEXT_ON_PHONE else part for part in line]
+        with subprocess.Popen(
+            line, cwd=self._phone.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            try:
+                for text in process.stdout:
+                    event = json.loads(text)
+                    on_event(0.0, event)
+                    if event["event"] == "step":
+                        self._phone.at("train")
+                    if stop.is_set():
+                        raise StoppedError("phonograd-phone train: stopped", signal.SIGINT)
+            except BaseException:
+                process.kill()
+                raise
+            err = process.stderr.read()
+        if process.returncode:
+            raise PhoneRunError(err.strip(), process.returncode if process.returncode in SHARED_CODES else None)
+        return 0.5
+
+    def pull(self, name: str, local: Path, sha256: str) -> None:
+        self._phone.at("pull")
+        shutil.copy(self._phone.folder / name, local)
+        assert sha256_of_file(local) == sha256
+
+
+def lost() -> PhoneLostError:
+    return PhoneLostError("phone p2: went away while phonograd-phone train ran (cable pulled, or switched off)")
+
+
+def desk(folder: Path, *serials: str) -> dict[str, FolderPhone]:
+    """Phones by serial."""
+    phones = {serial: FolderPhone(folder / f"phone-{index}") for index, serial in enumerate(serials)}
+    for phone in phones.values():
+        phone.folder.mkdir()
+    return phones
+
+
+def ready(*serials: str) -> list[Phone]:
+    return [Phone(serial, "device", None) for serial in serials]
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+class Serving:
+    """`phonograd serve` in a process of its own, that can be killed and started again."""
+
+    def __init__(self, place: Place, state: Path, *options: object):
+        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", place.artifacts.folder, "--state", state]
+        self._line = [*map(str, line), *map(str, options), "--port", str(port), "--json", "--quiet"]
+        self._process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdout is not None
+        assert json.loads(self._process.stdout.readline())["url"] == self.url
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate(timeout=20)
+            self._process = None
+
+
+@contextlib.contextmanager
+def serving(place: Place, state: Path, *options: object) -> Iterator[Serving]:
+    server = Serving(place, state, *options)
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -1,0 +1,184 @@
+"""`phonograd round` on three stand-in phones, against a live server, by both adb versions."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from device_runtime.files import sha256_of_file
+from device_runtime.server_client import download_model
+from device_runtime.tensor_file import load_tensors
+from tests.android_harness.round_place import serving
+from tests.native.phone_command import Place, make_place, text_of
+from tests.phone.stand_in import AdbServer, StandInPhone
+
+pytestmark = pytest.mark.standin
+
+WORK = "data/local/tmp/phonograd"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("place"))
+
+
+@contextmanager
+def started(folder: Path, place: Place, url: str, *options: object) -> Iterator["subprocess.Popen[str]"]:
+    line = [sys.executable, "-m", "phonograd", "round", place.artifacts.folder, "--server", url, "--json", *options]
+    with subprocess.Popen(
+        [*map(str, line)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def run_round(folder: Path, place: Place, url: str, *options: object) -> tuple[int, Any, str]:
+    with started(folder, place, url, *options) as process:
+        return ended(process)
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
+    out, err = process.communicate(timeout=300)
+    return process.returncode, json.loads(out) if out else None, err
+
+
+def name_of(phone: StandInPhone) -> str:
+    return phone.serial.replace(":", "_")
+
+
+def give_texts(phones: list[StandInPhone], tokens: int = 200) -> None:
+    """Each phone's own text, on the phone."""
+    for seed, phone in enumerate(phones):
+        folder = phone.root / WORK
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "user.txt").write_bytes(text_of(seed, tokens))
+
+
+def left(phone: StandInPhone) -> set[str]:
+    folder = phone.root / WORK
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_a_round_of_three_phones_and_the_next(
+    adb_server: AdbServer, three_phones: list[StandInPhone], place: Place, tmp_path: Path
+) -> None:
+    give_texts(three_phones)
+    with serving(place, tmp_path / "state", "--clients-per-round", 3) as server:
+        code, first, err = run_round(tmp_path, place, server.url, "--keep", "--codec", "rot-q4")
+        assert (code, first["schema"], first["schema_version"]) == (0, "phonograd.round", 1), err
+        assert [phone["drop_out"] for phone in first["phones"]] == [None] * 3
+        assert {phone["model"] for phone in first["phones"]} == {phone.spec.model for phone in three_phones}
+        assert first["closed"]
+        bytes_by_name = {phone["name"]: phone["receipt"]["bytes"] for phone in first["phones"]}
+        in_ledger = {entry["phone"]: entry["useful_bytes"] for entry in first["ledger"]["phones"]}
+        assert {name: in_ledger[name] for name in bytes_by_name} == bytes_by_name
+        assert first["update_bytes"] == first["ledger"]["round"]["useful_bytes"]
+        out = tmp_path / "out.safetensors"
+        assert download_model(server.url, out).sha256 == first["model_after"]
+
+        second = run_round(tmp_path, place, server.url)[1]
+        assert second["model_before"] == first["model_after"]
+        model_bytes = out.stat().st_size
+        for phone in second["phones"]:  # the new model, and a manifest that names it
+            assert model_bytes < phone["pushed_bytes"] < model_bytes + 10_000
+        check_average(place, three_phones, second, out, server.url, tmp_path)
+    for phone in three_phones:
+        assert left(phone) == {"user.txt"}
+        assert phone.processes() == []
+
+
+def check_average(
+    place: Place, phones: list[StandInPhone], report: dict[str, Any], base: Path, url: str, folder: Path
+) -> None:
+    """The model that came out is the token-weighted mean of what the same commands train on this machine."""
+    total, sums = 0, 0.0
+    for phone in phones:
+        (found,) = [entry for entry in report["phones"] if entry["serial"] == phone.serial]
+        text, out = folder / "text", folder / "trained"
+        text.write_bytes((phone.root / WORK / "user.txt").read_bytes())
+        line = ("train", place.artifacts.folder, "--weights", base, "--user", text, "--out", out)
+        tokens = place.run(*line, "--seed", found["seed"]).only("report")["tokens"]
+        assert tokens == found["training"]["tokens"]
+        total, sums = total + tokens, sums + tokens * load_tensors(out)["decoder.weight"].astype(np.float64)
+    came = folder / "came.safetensors"
+    assert download_model(url, came).sha256 == report["model_after"]
+    # Other kernels add in another order.
+    np.testing.assert_allclose(load_tensors(came)["decoder.weight"], sums / total, atol=1e-5)
+
+
+def test_a_phone_unplugged_while_it_trains(
+    adb_server: AdbServer, three_phones: list[StandInPhone], place: Place, tmp_path: Path
+) -> None:
+    """It is named, the round closes with the two others, and nothing is left on any."""
+    give_texts(three_phones)
+    lost = three_phones[1]
+    (lost.root / WORK / "user.txt").write_bytes(text_of(1, 60_000))
+    with (
+        serving(place, tmp_path / "state", "--clients-per-round", 2) as server,
+        started(tmp_path, place, server.url) as process,
+    ):
+        until(lambda: any("phonograd-phone train" in line for line in lost.processes()))
+        lost.unplug()
+        code, report, err = ended(process)
+    assert (code, report["closed"]) == (0, True), err
+    by_serial = {phone["serial"]: phone for phone in report["phones"]}
+    drop_out = by_serial.pop(lost.serial)["drop_out"]
+    assert (drop_out["stage"], drop_out["exit_code"]) == ("train", 21)
+    assert re.match(rf"phone {lost.serial}: (went away|lost) while ", drop_out["message"])
+    assert [phone["drop_out"] for phone in by_serial.values()] == [None, None]
+    until(lambda: lost.processes() == [])
+    until(lambda: not left(lost) & {"lock", "run"})
+    assert (lost.root / WORK / "user.txt").is_file()
+    for phone in three_phones:
+        if phone is not lost:
+            assert left(phone) == {"user.txt"}
+
+
+def test_interrupted(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
+    give_texts([phone], 60_000)
+    with serving(place, tmp_path / "state") as server, started(tmp_path, place, server.url) as process:
+        until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
+        process.terminate()
+        code, report, err = ended(process)
+    assert (code, report["interrupted"]) == (143, 15)
+    assert "phonograd: interrupted; 0 updates are at the server" in err
+    assert report["phones"][0]["drop_out"]["exit_code"] == 130
+    until(lambda: phone.processes() == [])
+    assert left(phone) == {"user.txt"}
+    assert not (tmp_path / "phonograd-updates").exists()
+
+
+def test_texts_from_this_machine(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
+    """Pushed, trained, and gone; what the phone has of its own is neither read nor touched."""
+    (texts := tmp_path / "texts").mkdir()
+    with serving(place, tmp_path / "state", "--clients-per-round", 1) as server:
+        code, report, err = run_round(tmp_path, place, server.url, "--texts", texts)
+        assert (code, report["phones"][0]["drop_out"]["exit_code"]) == (3, 3)
+        assert f"{name_of(phone)}.txt expected" in err
+        (texts / f"{name_of(phone)}.txt").write_bytes(text_of(1, 200))
+        options = ("--texts", texts, "--rehearsal", place.general, "--user-share", 0.5, "--keep")
+        code, report, err = run_round(tmp_path, place, server.url, *options)
+        assert (code, report["closed"]) == (0, True), err
+        training = report["phones"][0]["training"]
+        assert training["user_tokens"] / training["tokens"] == pytest.approx(0.5, abs=0.01)
+    files = left(phone)
+    assert {"phonograd-phone", "artifacts/weights.safetensors", "rehearsal.txt"} <= files
+    assert not any("/text.txt" in name or "update" in name for name in files)
+    assert sha256_of_file(phone.root / WORK / "artifacts/weights.safetensors") == place.artifacts.weights_sha256
+
+
+def until(holds: Any, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,373 @@
+"""Whole rounds against a real server, on phones that are folders: what comes out, and what is left behind."""
+
+import dataclasses
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from android_harness.errors import PhoneBusyError, PhoneRunError, PhoneStorageError
+from android_harness.phones.facts import Phone
+from android_harness.rounds.federated_round import Aggregation, run_round
+from android_harness.rounds.result import RoundReport
+from android_harness.rounds.settings import PhoneTraining, RoundSettings
+from device_runtime.errors import ServerUnreachableError, StoppedError, UsageError, WeightsError
+from device_runtime.files import sha256_of_file
+from device_runtime.manifest import Artifacts
+from device_runtime.server_client import Connection, current_round, download_model, upload_update
+from device_runtime.tensor_file import load_tensors
+from device_runtime.update_file import UpdateFile
+from device_runtime.vocabulary import Vocabulary
+from export.artifacts import export_artifacts
+from export.torch_layout import seeded_weights
+from phonograd.commands.round import RoundShortError, check
+from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
+from tests.native.phone_command import MODEL, TRAINING, Place, make_place, text_of
+
+SERIALS = ("p1", "p2", "127.0.0.1:5555")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("place"))
+
+
+@dataclass
+class Bench:
+    """All that a test of a round has at hand."""
+
+    place: Place
+    folder: Path
+    phones: dict[str, FolderPhone]
+    server: Serving
+    progress: Callable[..., None] = lambda *_: None
+    stop_signal: Callable[[], int] = lambda: 0
+    attached: list[Phone] = field(default_factory=list)
+    tokens: dict[str, str] | None = None
+    token: str | None = None
+
+    @property
+    def updates(self) -> Path:
+        return self.folder / "updates"
+
+    def run(self, *, names: dict[str, str] | None = None, **settings: Any) -> RoundReport:
+        settings = {"texts": self.folder / "texts", "wait_seconds": 0.0, "patience_seconds": 0.0, **settings}
+        return run_round(
+            Aggregation(Connection(self.server.url, self.token), self.tokens),
+            self.place.artifacts,
+            self.place.command,
+            self.folder / "cache",
+            self.attached or ready(*self.phones),
+            names or {},
+            RoundSettings(updates=self.updates, **settings),
+            lambda serial: FolderSession(self.phones[serial]),
+            self.progress,
+            self.stop_signal,
+        )
+
+    def left_on_phones(self) -> list[set[str]]:
+        return [phone.files() for phone in self.phones.values()]
+
+
+@pytest.fixture
+def bench(place: Place, tmp_path: Path) -> Iterator[Bench]:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for seed, name in enumerate(("p1.txt", "p2.txt", "127.0.0.1_5555.txt")):
+        (texts / name).write_bytes(text_of(seed, 200))
+    with serving(place, tmp_path / "state", "--clients-per-round", 3) as server:
+        yield Bench(place, tmp_path, desk(tmp_path, *SERIALS), server)
+
+
+def by_serial(report: RoundReport) -> dict[str, Any]:
+    return {phone.serial: phone for phone in report.phones}
+
+
+def test_a_round_and_the_next(bench: Bench, tmp_path: Path) -> None:
+    seen: list[str] = []
+    bench.progress = lambda serial, stage, *_: seen.append(f"{serial} {stage}")
+    for phone in bench.phones.values():
+        phone.keep = True
+    first = bench.run()
+    check(first, RoundSettings(updates=bench.updates))
+    assert (first.round, first.closed, first.model_before) == (1, True, bench.place.artifacts.weights_sha256)
+    assert first.downloaded_bytes == 0  # the artifacts have it
+    assert [phone.name for phone in first.phones] == ["p1", "p2", "127.0.0.1_5555"]
+    assert {f"{phone.serial} {stage}" for phone in first.phones for stage in ("push", "train", "upload")} <= set(seen)
+    for phone in first.phones:
+        assert (phone.drop_out, phone.remark) == (None, None)
+        assert list(phone.seconds) == ["push", "train", "pull", "upload"]
+        assert phone.training.loss_last < phone.training.loss_first
+        assert phone.receipt.bytes == phone.update.nbytes
+    assert len({phone.seed for phone in first.phones}) == 3
+    assert not bench.updates.exists()
+    assert first.update_bytes == first.ledger.round["useful_bytes"]
+    assert {entry["phone"]: entry["useful_bytes"] for entry in first.ledger.phones if entry["phone"]} == {
+        phone.name: phone.receipt.bytes for phone in first.phones
+    }
+
+    out = tmp_path / "out.safetensors"
+    assert download_model(bench.server.url, out).sha256 == first.model_after
+    assert expected_average(bench, first) == pytest.approx(load_tensors(out)["decoder.weight"], abs=1e-6)
+
+    for phone in bench.phones.values():
+        phone.pushed.clear()
+        phone.keep = False
+    second = bench.run()
+    assert (second.round, second.model_before, second.closed) == (2, first.model_after, True)
+    assert second.downloaded_bytes == second.model_bytes
+    for phone in bench.phones.values():
+        assert phone.pushed == ["artifacts/manifest.json", "artifacts/weights.safetensors", "run/text.txt"]
+    assert {phone.seed for phone in first.phones}.isdisjoint(phone.seed for phone in second.phones)
+    assert bench.left_on_phones() == [set(), set(), set()]
+
+
+def expected_average(bench: Bench, report: RoundReport) -> Any:
+    """The token-weighted mean of what the same commands train here."""
+    total, sums = 0, 0.0
+    for phone in report.phones:
+        text, out = bench.folder / "texts" / f"{phone.name}.txt", bench.folder / f"{phone.name}.trained"
+        line = ("train", bench.place.artifacts.folder, "--user", text, "--seed", phone.seed, "--out", out)
+        tokens = bench.place.run(*line).only("report")["tokens"]
+        assert phone.training is not None
+        assert tokens == phone.training.tokens
+        total, sums = total + tokens, sums + tokens * load_tensors(out)["decoder.weight"].astype(np.float64)
+    return sums / total
+
+
+def test_drop_outs_are_named_and_the_others_go_on(bench: Bench) -> None:
+    phones = bench.phones
+    phones["p2"].faults["train"] = lost()
+    (bench.folder / "texts" / "127.0.0.1_5555.txt").unlink()
+    report = bench.run()
+    p1, p2, third = report.phones
+    assert p1.receipt.accepted == 1
+    assert (p2.drop_out.stage, p2.drop_out.exit_code) == ("train", 21)
+    assert "went away while phonograd-phone train ran" in p2.drop_out.message
+    assert (third.drop_out.stage, third.drop_out.exit_code) == ("text", 3)
+    assert "127.0.0.1:5555.txt or 127.0.0.1_5555.txt expected" in third.drop_out.message
+    assert (report.closed, report.model_after) == (False, None)
+    check(report, RoundSettings(bench.updates))
+    with pytest.raises(RoundShortError, match=r"1 of 3 phones uploaded, 2 expected: p2: phone p2: went away") as raised:
+        check(report, RoundSettings(bench.updates, min_phones=2))
+    assert raised.value.exit_code == 21
+    assert bench.left_on_phones() == [set(), set(), set()]
+
+
+def test_every_stage_can_fail(bench: Bench) -> None:
+    phones = bench.phones
+    phones["p1"].faults["enter"] = PhoneBusyError("phone p1: another phonograd (me@there) is at work on it")
+    phones["p2"].faults["push"] = PhoneStorageError("phone p2: 9 MB of free space needed")
+    phones["127.0.0.1:5555"].faults["pull"] = PhoneRunError("phone 127.0.0.1:5555: update: another SHA-256")
+    bench.attached = [*ready(*SERIALS), Phone("p4", "unauthorized", None, "not authorised", "tap Allow on the phone")]
+    report = bench.run()
+    assert [(phone.drop_out.stage, phone.drop_out.exit_code) for phone in report.phones] == [
+        ("push", 22),
+        ("push", 11),
+        ("pull", 23),
+        ("ready", 20),
+    ]
+    assert "not authorised; tap Allow on the phone" in report.phones[3].drop_out.message
+    assert (report.update_bytes, report.closed, report.ledger) == (0, None, None)
+    with pytest.raises(RoundShortError) as raised:
+        check(report, RoundSettings(bench.updates))
+    assert raised.value.exit_code == 22
+    assert not bench.updates.exists()
+
+
+def test_an_update_pulled_counts_though_the_phone_goes_then(bench: Bench) -> None:
+    bench.phones["p1"].faults["leave"] = lost()
+    phone = by_serial(bench.run())["p1"]
+    assert phone.receipt.round == 1
+    assert phone.drop_out is None
+    assert "its update is here, then: phone p2: went away" in phone.remark
+
+
+def test_text_on_the_phone_is_trained_and_left_alone(bench: Bench) -> None:
+    text = text_of(7, 200)
+    (bench.phones["p1"].folder / "user.txt").write_bytes(text)
+    report = bench.run(texts=None)
+    p1, p2, _ = report.phones
+    assert p1.receipt is not None
+    assert (bench.phones["p1"].folder / "user.txt").read_bytes() == text
+    assert bench.left_on_phones() == [{"user.txt"}, set(), set()]
+    assert (p2.drop_out.stage, p2.drop_out.exit_code) == ("train", 3)
+    assert "put the user's text on the phone" in p2.drop_out.message
+
+
+def test_settings_reach_the_phone(bench: Bench) -> None:
+    sizes = {}
+    for codec in ("rows-f32", "rot-q4"):
+        bench.attached = ready("p1" if codec == "rows-f32" else "p2")
+        training = PhoneTraining(
+            codec, bench.place.general, 0.4, 0.1, threads=1, cores="all", precision="bf16-emulated"
+        )
+        (phone,) = bench.run(training=training).phones
+        assert (phone.training.precision, phone.training.threads) == ("bf16-emulated", 1)
+        assert phone.training.user_tokens / phone.training.tokens == pytest.approx(0.4, abs=0.01)
+        assert phone.update.codec == codec
+        sizes[codec] = phone.update.nbytes
+    assert sizes["rot-q4"] < sizes["rows-f32"] / 4
+
+
+def test_a_round_that_closes_meanwhile(bench: Bench) -> None:
+    """Three other phones fill the round while p1 trains: its update is stale, and kept."""
+
+    def others() -> None:
+        for name in ("a", "b", "c"):
+            update = bench.folder / f"{name}.update"
+            trained = bench.place.train("--update", update, "--seed", len(name))
+            assert trained.code == 0
+            upload_update(bench.server.url, update, name)
+
+    bench.attached = ready("p1")
+    bench.phones["p1"].hooks["pull"] = others
+    (phone,) = bench.run().phones
+    assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("upload", 8)
+    assert "the update is of round 1, which is over" in phone.drop_out.message
+    assert UpdateFile(Path(phone.update.kept)).info.round == 1
+
+
+def test_who_has_no_place_trains_nothing(bench: Bench) -> None:
+    bench.attached = ready("p1")
+    assert bench.run().uploaded
+    bench.phones["p1"].pushed.clear()
+    (phone,) = bench.run().phones
+    assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("place", 8)
+    assert "no place for phone p1 in the round" in phone.drop_out.message
+    assert bench.phones["p1"].pushed == []
+
+
+def test_waiting_for_the_round_to_close(bench: Bench) -> None:
+    """p1 waits; the two others come in a second call."""
+    bench.attached = ready("p1")
+    waited: list[RoundReport] = []
+    waiting = threading.Thread(target=lambda: waited.append(bench.run(wait_seconds=60.0)))
+    waiting.start()
+    while current_round(bench.server.url).accepted < 1:
+        time.sleep(0.05)
+    others = Bench(bench.place, bench.folder, bench.phones, bench.server, attached=ready("p2", "127.0.0.1:5555"))
+    report = others.run()
+    waiting.join()
+    assert (waited[0].closed, waited[0].model_after) == (True, report.model_after)
+    assert report.closed
+
+
+def test_the_server_goes_away_and_comes_back(bench: Bench) -> None:
+    bench.attached = ready("p1")
+    back = threading.Timer(1.0, bench.server.start)
+
+    def gone() -> None:
+        bench.server.kill()
+        back.start()
+
+    bench.phones["p1"].hooks["leave"] = gone
+    (phone,) = bench.run(patience_seconds=60.0).phones
+    back.join()
+    assert phone.receipt.accepted == 1
+    assert not bench.updates.exists()
+
+
+def test_the_server_goes_away_for_good(bench: Bench) -> None:
+    bench.attached = ready("p1")
+    bench.phones["p1"].hooks["leave"] = bench.server.kill
+    report = bench.run(patience_seconds=1.0)
+    (phone,) = report.phones
+    assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("upload", 9)
+    kept = bench.updates / "round-1" / "p1.update"
+    assert (phone.update.kept, sha256_of_file(kept)) == (str(kept), phone.update.sha256)
+    assert kept.parent.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(ServerUnreachableError, match="1 updates are not at the server: .* kept in"):
+        check(report, RoundSettings(bench.updates))
+    bench.server.start()
+    assert upload_update(bench.server.url, kept, "p1").accepted == 1
+
+
+def test_an_interrupt_ends_the_phones_and_keeps_what_was_pulled(bench: Bench) -> None:
+    """p1's update is here, and the server is not; p2 trains: then comes the signal."""
+    signals: list[int] = []
+    bench.phones["p1"].hooks["leave"] = bench.server.kill
+    bench.stop_signal = lambda: signals[0] if signals else 0
+
+    def trains() -> None:
+        while not (bench.updates / "round-1" / "p1.update").exists():
+            time.sleep(0.05)
+        time.sleep(0.3)
+        signals.append(15)
+
+    bench.phones["p2"].hooks["train"] = trains
+    (bench.folder / "texts" / "p2.txt").write_bytes(text_of(5, 20_000))
+    bench.attached = ready("p1", "p2")
+    report = bench.run(patience_seconds=600.0)
+    p1, p2 = report.phones
+    assert (p1.drop_out.stage, p1.drop_out.exit_code, Path(p1.update.kept).is_file()) == ("upload", 130, True)
+    assert (p2.drop_out.stage, p2.drop_out.exit_code, p2.update) == ("train", 130, None)
+    assert bench.left_on_phones() == [set(), set(), set()]
+    with pytest.raises(StoppedError, match="0 updates are at the server") as raised:
+        check(report, RoundSettings(bench.updates))
+    assert raised.value.exit_code == 143
+
+
+def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
+    state, texts = tmp_path / "state", tmp_path / "texts"
+    texts.mkdir()
+    for name in ("p1", "p2"):
+        (texts / f"{name}.txt").write_bytes(text_of(3, 200))
+    tokens = {name: enrol(state, name, role) for name, role in (("p1", "phone"), ("p2", "phone"), ("boss", "admin"))}
+    with serving(place, state, "--clients-per-round", 3, "--auth", "tokens") as server:
+        bench = Bench(place, tmp_path, desk(tmp_path, "p1", "p2"), server, tokens=tokens)
+        first = bench.run()
+        assert len(first.uploaded) == 2
+        assert first.ledger is None
+        assert "an administrator's token expected" in first.ledger_missing
+        bench.tokens = {name: tokens[name] for name in ("p1",)}
+        with pytest.raises(UsageError, match="phone p2: no token for it; make one: phonograd phones add p2"):
+            bench.run()
+        bench.tokens, bench.token, bench.attached = None, tokens["p1"], ready("p2")  # not its own
+        (phone,) = bench.run().phones
+        assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("place", 8)
+        assert "whose token this is, expected; found another" in phone.drop_out.message
+        bench.attached, bench.token, bench.tokens = [], tokens["boss"], {**tokens, "p3": enrol(state, "p3", "phone")}
+        report = bench.run(names={"p2": "p3"})  # p1 has had its turn
+        assert [phone.name for phone in report.uploaded] == ["p3"]
+        assert (report.closed, report.ledger.round["accepted"]) == (True, 3)
+
+
+def enrol(state: Path, name: str, role: str) -> str:
+    line = [sys.executable, "-m", "phonograd", "phones", "add", name, "--role", role, "--state", str(state), "--quiet"]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_what_is_refused_before_any_phone_is_touched(bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="both would be called p1"):
+        bench.run(names={"p2": "p1"})
+    other = make_other_artifacts(tmp_path / "other")
+    bench.place = Place(bench.place.command, other, bench.place.user, bench.place.general)
+    with pytest.raises(WeightsError, match="give the artifacts that the server was started with"):
+        bench.run()
+    assert bench.left_on_phones() == [set(), set(), set()]
+    bench.server.kill()
+    with pytest.raises(ServerUnreachableError):
+        bench.run()
+
+
+def make_other_artifacts(folder: Path) -> Artifacts:
+    model = dataclasses.replace(MODEL, hidden=32)
+    vocabulary = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(model.vocabulary - 2))))
+    return export_artifacts(folder, model, TRAINING, seeded_weights(model, seed=1), vocabulary)
+
+
+def test_a_fetched_model_is_not_fetched_again(bench: Bench) -> None:
+    bench.run()
+    bench.attached = ready("p1")
+    assert [bench.run().downloaded_bytes > 0 for _ in range(2)] == [True, False]
+    (cached,) = (bench.folder / "cache").iterdir()
+    cached.write_bytes(b"damaged")
+    assert bench.run().downloaded_bytes > 0
