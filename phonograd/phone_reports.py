@@ -46,7 +46,8 @@ class Outputs:
     def write(self, console: Console, report: PhoneBenchReport) -> None:
         """Files first, then tables or JSON on stdout. Raises StorageError."""
         from android_harness.report.page import write_page
-        from android_harness.report.table import comparison_tables, report_tables
+        from android_harness.report.table import comparison_tables
+        from android_harness.report.table import tables as report_tables
 
         if self.out is not None:
             write_report(self.out, report)
