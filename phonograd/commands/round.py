@@ -143,7 +143,7 @@ def round_(
         program = Path(work) / "phonograd-phone"
         with console.progress("building the phone binary, once") as show:
             deliver_phone_binary(program, progress=show)
-        with phone_bars(console, {phone.serial: phone.serial for phone in ready}) as bars:
+        with phone_bars(console, ready) as bars:
 
             def show_phone(serial: str, stage: "Stage", done: int, total: int, note: str) -> None:
                 del note
