@@ -29,8 +29,8 @@ public class TrainingJob extends JobService {
     private Run run; // main thread only
 
     /**
-     * When to train. Charging, as Android's scheduler has it, includes a battery that is not low; idle, that the phone lay
-     * unused for an hour or so with its screen off. No network: an update is another job's to upload.
+     * When to train. Charging, as Android's scheduler has it, includes a battery that is not low; idle, that the screen
+     * has been off for half an hour or more. No network: an update is another job's to upload.
      */
     public static JobInfo job(Context context, Class<? extends TrainingJob> service) {
         return new JobInfo.Builder(JOB_ID, new ComponentName(context, service))

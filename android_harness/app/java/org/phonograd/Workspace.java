@@ -16,7 +16,7 @@ public final class Workspace {
     public final File binary;
     /** The model: a folder, as {@code phonograd export} wrote it. */
     public final File artifacts;
-    /** The user's text, UTF-8, one message a line. */
+    /** The user's text, UTF-8, one message a line: a copy, the same from an epoch's first piece to its last. */
     public final File user;
     /** General text to rehearse, so that the model does not forget; used if it is there. */
     public final File rehearsal;
