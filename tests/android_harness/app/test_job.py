@@ -1,5 +1,7 @@
 """TrainingJob, with a scheduler played by the test: constraints, stopping, resuming, a state nobody can use."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +39,7 @@ class Phone:
         with subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
             assert process.stdin is not None
             assert process.stdout is not None
+            self.pid = process.pid
 
             def tell(command: str) -> None:
                 process.stdin.write(command + "\n")
@@ -46,6 +49,12 @@ class Phone:
             process.stdin.close()
             self.said = process.stdout.read().splitlines()
             assert process.wait(PATIENCE_SECONDS) == 0
+
+    def trainer(self) -> int:
+        """The process that trains."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
+        (child,) = [int(child) for task in tasks for child in task.read_text().split()]
+        return child
 
     def await_state(self) -> None:
         """Wait until a step's state is on disk."""
@@ -95,8 +104,12 @@ def test_stopped_and_started_again(phone: Phone, reference: bytes) -> None:
         tell("create")
         tell("start")
         phone.await_state()
+        trainer = phone.trainer()
+        os.kill(trainer, signal.SIGSTOP)
         for command in ("stop", "destroy", "create", "start"):
             tell(command)
+        time.sleep(5)  # a second trainer would wait 3 seconds for the state, and be refused
+        os.kill(trainer, signal.SIGCONT)
     assert phone.said == [
         "started true",
         "stopped true",

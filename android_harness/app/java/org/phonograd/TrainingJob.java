@@ -96,7 +96,7 @@ public class TrainingJob extends JobService {
             new Thread(this, "phonograd-start").start();
         }
 
-        /** Waits for the state folder to be free, then starts the process. */
+        /** Waits until the piece before has let go of the state folder, a long step at most, then starts the process. */
         @Override
         public void run() {
             try {
