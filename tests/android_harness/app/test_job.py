@@ -163,7 +163,7 @@ def test_no_binary(phone: Phone) -> None:
         tell("create")
         tell("start")
     started, log, finished = phone.said
-    assert (started, finished) == ("started true", "finished 1 true")
+    assert (started, finished) == ("started true", "finished 1 false")
     assert log.startswith("log phonograd training did not start: java.io.FileNotFoundException: ")
 
 

@@ -7,6 +7,7 @@ import android.app.job.JobService;
 import android.content.ComponentName;
 import android.content.Context;
 import android.util.Log;
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -104,7 +105,7 @@ public class TrainingJob extends JobService {
                 launch();
             } catch (IOException | InterruptedException error) {
                 Log.w(TAG, "training did not start", error);
-                finish(true);
+                finish(!(error instanceof FileNotFoundException)); // no binary for this phone, tomorrow neither
             }
         }
 
