@@ -11,7 +11,7 @@ from importlib.resources import files
 from android_harness.adb.client import Adb
 from android_harness.adb.process import PhoneProcess
 from android_harness.errors import PhoneBusyError, PhoneLostError, PhoneStorageError
-from android_harness.session.settings import SessionSettings
+from android_harness.session.settings import PROGRAM, SessionSettings
 
 # Taking a lock over may mean ending what an aborted run left: some seconds.
 START_SECONDS = 30.0
@@ -34,7 +34,12 @@ class Keeper:
     def __init__(self, adb: Adb, serial: str, settings: SessionSettings, nonce: str):
         self._serial, self._settings = serial, settings
         script = phone_script(
-            "keeper.sh", folder=settings.folder, nonce=nonce, owner=_owner(), patience=settings.patience
+            "keeper.sh",
+            folder=settings.folder,
+            program=PROGRAM,
+            nonce=nonce,
+            owner=_owner(),
+            patience=settings.patience,
         )
         self._process: PhoneProcess = adb.start(serial, script)
         self._ended = threading.Event()

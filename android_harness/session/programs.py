@@ -30,11 +30,11 @@ class Program:
         self._adb, self._serial = adb, serial
         self._command = arguments[0]
         self._pid: int | None = None
-        line = shlex.join([f"./{PROGRAM}", *arguments])
+        line = shlex.join([f"{folder}/{PROGRAM}", *arguments])
         # It goes into the background so that its process can be named; a shell waits for it and tells how it ended.
+        # Where the keeper has ended already, nothing is begun.
         script = (
-            f"cd {shlex.quote(folder)} && {{\n{line} & pid=$!\n"
-            f'echo "$pid {PROGRAM}" >>{TRANSIENT}/pids\n'
+            f"cd {shlex.quote(folder)} && [ -d {TRANSIENT} ] && {{\n{line} & pid=$!\n"
             'echo "{\\"event\\":\\"process\\",\\"pid\\":$pid}"\nwait $pid\n}'
         )
         self._process: PhoneProcess = adb.start(serial, script)

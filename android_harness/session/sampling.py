@@ -19,7 +19,7 @@ LISTEN_SECONDS = 0.25
 
 def sample_now(adb: Adb, serial: str, at_s: float) -> Sample:
     """One sample. Raises PhoneLostError."""
-    script = phone_script("sampler.sh", interval=0, every=1, rounds=1, mark="", pids="/dev/null")
+    script = phone_script("sampler.sh", interval=0, every=1, rounds=1, alive="/")
     done = adb.shell(serial, script, timeout=ONE_SAMPLE_SECONDS)
     return parse_sample(at_s, done.out.splitlines())
 
@@ -28,15 +28,17 @@ def sample_now(adb: Adb, serial: str, at_s: float) -> Sample:
 def watching(
     adb: Adb,
     serial: str,
-    pids: str,
-    mark: str,
+    alive: str,
     interval: float,
     on_sample: Callable[[Sample], None],
     clock: Callable[[], float],
 ) -> Iterator[None]:
-    """Call `on_sample` every `interval` seconds, from a thread of its own, while the block lasts."""
+    """Call `on_sample` every `interval` seconds, from a thread of its own, while the block lasts.
+
+    `alive` is a path on the phone; without it, sampling there ends, whether this machine is still there or not.
+    """
     every = max(1, round(SERVICES_EVERY_SECONDS / interval))
-    script = phone_script("sampler.sh", interval=interval, every=every, rounds=-1, mark=mark, pids=pids)
+    script = phone_script("sampler.sh", interval=interval, every=every, rounds=-1, alive=alive)
     with adb.start(serial, script) as process:
         ended = threading.Event()
         listener = threading.Thread(

@@ -117,8 +117,8 @@ class PhoneSession:
 
         That the phone is lost is not said here: what runs beside it says so.
         """
-        pids = self.path(self.transient("pids"))
-        return watching(self.adb, self.serial, pids, self._nonce, interval, on_sample, lambda: self.at_s)
+        alive = self.path(TRANSIENT)
+        return watching(self.adb, self.serial, alive, interval, on_sample, lambda: self.at_s)
 
     def fixed_performance(self) -> bool:
         """Ask Android (11 and later) to keep clocks at a level it can sustain; undone when the session ends."""

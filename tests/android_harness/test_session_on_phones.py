@@ -97,12 +97,10 @@ def test_only_what_lacks_is_pushed(adb: Adb, watched: StandInPhone, tmp_path: Pa
 
 
 def test_two_harnesses(adb: Adb, watched: StandInPhone) -> None:
-    with PhoneSession(adb, watched.serial, FAST):
-        with (
-            pytest.raises(PhoneBusyError, match=r"another phonograd \(.*@.* process \d+\) is at work on it; wait"),
-            PhoneSession(adb, watched.serial, FAST),
-        ):
-            pass
+    second = PhoneSession(adb, watched.serial, FAST)
+    busy = pytest.raises(PhoneBusyError, match=r"another phonograd \(.*@.* process \d+\) is at work on it; wait")
+    with PhoneSession(adb, watched.serial, FAST), busy, second:
+        pass
     with PhoneSession(adb, watched.serial, FAST) as session:
         assert not session.found_leftovers
 

@@ -1,9 +1,8 @@
 # Runs on the phone for as long as a session lasts: holds the lock, hears a heartbeat on stdin, and undoes everything when
-# the session ends, the cable is pulled (end of stdin) or the host falls silent. Before it: folder, nonce, owner, patience.
-# mksh, toybox; nothing newer than Android 8.
+# the session ends, the cable is pulled (end of stdin) or the host falls silent. Before it: folder, program, nonce, owner,
+# patience. mksh, toybox; nothing newer than Android 8.
 
 lock=$folder/lock
-pids=$folder/run/pids
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init)
 
 # Is process $1 one of ours? Numbers are used again: it must have $2 in its command line.
@@ -11,19 +10,25 @@ lives() {
   [ -n "$1" ] && tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -e "$2"
 }
 
-# End what sessions started: politely, then for sure.
+# Processes that sessions started: those with the program's path in their command line. (Not this script: there it stands
+# in two parts.) With "programs", not the shells that wait for one and tell how it ended.
+started() {
+  for process in /proc/[0-9]*; do
+    line=$(tr '\0' ' ' <"$process/cmdline") || continue
+    case "$1 $line" in
+      "programs "*phonograd-end-*) ;;
+      *"$folder/$program"*) echo "${process#/proc/}" ;;
+    esac
+  done 2>/dev/null
+}
+
+# End them: programs politely, so that their shells can still tell; then whatever is left, for sure.
 sweep() {
-  [ -f "$pids" ] || return 0
-  for signal in TERM KILL; do
+  for ending in "TERM programs" "KILL all"; do
+    found=$(started "${ending#* }")
+    [ -z "$found" ] || kill -"${ending% *}" $found 2>/dev/null
     for attempt in 1 2 3 4 5 6 7 8 9 10; do
-      left=
-      while read -r pid mark; do
-        if lives "$pid" "$mark"; then
-          left=yes
-          [ "$attempt" = 1 ] && kill -"$signal" "$pid" 2>/dev/null
-        fi
-      done <"$pids"
-      [ -z "$left" ] && return 0
+      [ -z "$(started all)" ] && return 0
       sleep 0.2
     done
   done
@@ -96,13 +101,13 @@ keep_watch() {
   undo
   mkdir -p "$folder/run" || { rm -f "$lock"; echo "refused"; return; }
   echo "ready $leftovers $boot"
-  ending=lost
+  goodbye=lost
   while read -r -t "$patience" word; do
-    [ "$word" = beat ] || { ending=$word; break; }
+    [ "$word" = beat ] || { goodbye=$word; break; }
   done
   undo
   rm -f "$lock"
-  [ "$ending" = tidy ] && tidy
+  [ "$goodbye" = tidy ] && tidy
   echo "ended"
 }
 

@@ -1,14 +1,14 @@
-# Runs on the phone beside a run: clocks, temperatures, battery, until nobody listens. Before it: interval, every, mark, pids.
+# Runs on the phone beside a run: clocks, temperatures, battery, until its session or its listener is gone. Before it:
+# interval, every, rounds, alive (a path that is there as long as the session).
 # Files are read by the shell itself: no process is started for them, so that sampling costs what is measured little.
 
-echo "$$ $mark" >>"$pids"
 zones=
 for zone in /sys/class/thermal/thermal_zone*; do
   # As real phones have it, some zones cannot be read, or only now and then.
   if read -r kind <"$zone/type" && read -r value <"$zone/temp"; then zones="$zones $zone"; fi
 done 2>/dev/null
 round=0
-while :; do
+while [ -e "$alive" ]; do
   echo "sample" || break
   for policy in /sys/devices/system/cpu/cpu[0-9]*; do
     now= cap=

@@ -1,0 +1,249 @@
+"""What real desks do to a bench: each fault has its message and exit code, and leaves no program and no lock behind."""
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_runtime.manifest import TrainingConfig
+from device_runtime.vocabulary import Vocabulary
+from export.artifacts import export_artifacts
+from export.presets import PRESETS
+from export.torch_layout import seeded_weights
+from phonograd.cli import phonograd
+from phonograd.console import run
+from tests.phone.stand_in import A76, AdbServer, StandInPhone
+
+pytestmark = pytest.mark.standin
+WORK = "data/local/tmp/phonograd"
+PATIENCE_SECONDS = 90.0
+ONE_EPOCH = ("--epochs", 1, "--warm-up", 0, "--cooldown", 0, "--no-codecs")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        """The only phone's."""
+        (phone,) = json.loads(self.out)["phones"]
+        found: dict[str, Any] = phone["failure"]
+        return found
+
+
+Bench = Callable[..., Outcome]
+
+
+@pytest.fixture
+def bench(capfd: pytest.CaptureFixture[str], longer: Path) -> Bench:
+    """Run `phonograd phone-bench` in this process, for one epoch of some seconds."""
+
+    def call(*options: object) -> Outcome:
+        capfd.readouterr()
+        code = run(phonograd, [*map(str, ("phone-bench", longer, *ONE_EPOCH, "--json", *options))])
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its epochs take a stand-in some seconds: something can happen in the middle of one."""
+    model = PRESETS["tiny"].model
+    words = (b"<unk>", b"<eos>", *(b"w%02d" % number for number in range(model.vocabulary - 2)))
+    folder = tmp_path_factory.mktemp("longer") / "artifacts"
+    return export_artifacts(folder, model, TrainingConfig(), seeded_weights(model, 1), Vocabulary(words)).folder
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+
+
+def training(phone: StandInPhone) -> bool:
+    return any("phonograd-phone train" in line for line in phone.processes())
+
+
+@pytest.fixture
+def in_mid_epoch(phone: StandInPhone) -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Do something once the phone trains, beside the test."""
+    threads: list[threading.Thread] = []
+
+    def plan(act: Callable[[], object]) -> None:
+        def wait_and_act() -> None:
+            until(lambda: training(phone))
+            act()
+
+        threads.append(threading.Thread(target=wait_and_act))
+        threads[-1].start()
+
+    yield plan
+    for thread in threads:
+        thread.join()
+
+
+def assert_clean(phone: StandInPhone) -> None:
+    """No program of ours runs on, the lock is gone, and so is what only lives as long as a session."""
+    until(lambda: phone.processes() == [])
+    until(lambda: not (phone.root / WORK / "lock").exists())
+    assert not (phone.root / WORK / "run").exists()
+
+
+def reconnect(adb_server: AdbServer, phone: StandInPhone) -> None:
+    """As a phone on USB comes back by itself; one over the network does not always."""
+
+    def connected() -> bool:
+        adb_server.disconnect(phone)
+        adb_server.run("connect", phone.serial)
+        return adb_server.state(phone.serial) == "device"
+
+    until(connected)
+
+
+def test_a_cable_pulled_in_mid_push(phone: StandInPhone, bench: Bench) -> None:
+    phone.drop_in_push(after_bytes=300_000)
+    done = bench()
+    assert done.code == done.failure["exit_code"] == 21
+    assert f"phone {phone.serial}: went away while files were pushed (cable pulled" in done.failure["message"]
+    assert done.err == f"phonograd: {done.failure['message']}\n"
+    assert_clean(phone)
+
+
+def test_a_cable_pulled_while_the_phone_talks(phone: StandInPhone, bench: Bench, in_mid_epoch: Any) -> None:
+    in_mid_epoch(lambda: phone.drop_in_shell(after_bytes=100))
+    done = bench()
+    assert (done.code, done.failure["exit_code"]) == (21, 21)
+    assert "went away while phonograd-phone train ran (cable pulled" in done.failure["message"]
+    assert_clean(phone)
+
+
+def test_a_phone_that_falls_silent(phone: StandInPhone, bench: Bench, in_mid_epoch: Any) -> None:
+    in_mid_epoch(phone.go_silent)
+    done = bench("--silence", 3)
+    assert done.code == 21
+    assert f"phone {phone.serial}: " in done.failure["message"]
+    assert "said nothing for 3 s while phonograd-phone train" in done.failure["message"]
+    phone.speak()
+    phone.unplug()
+    assert_clean(phone)
+
+
+def test_a_reboot(adb_server: AdbServer, phone: StandInPhone, bench: Bench, in_mid_epoch: Any) -> None:
+    def reboot() -> None:
+        phone.reboot(0.5)
+        reconnect(adb_server, phone)
+
+    in_mid_epoch(reboot)
+    done = bench()
+    assert done.code == 21
+    assert done.failure["message"] == (
+        f"phone {phone.serial}: rebooted while phonograd-phone train ran; what it did is lost: run again"
+    )
+    assert phone.processes() == []
+    again = bench()
+    assert again.code == 0, again.err
+    assert_clean(phone)
+
+
+def test_adbs_server_restarts(adb_server: AdbServer, phone: StandInPhone, bench: Bench, in_mid_epoch: Any) -> None:
+    def restart() -> None:
+        adb_server.kill()
+        adb_server.start()
+        reconnect(adb_server, phone)
+
+    in_mid_epoch(restart)
+    done = bench()
+    assert done.code == 21
+    assert "the connection broke off while phonograd-phone train ran, and is there again" in done.failure["message"]
+    assert_clean(phone)
+
+
+def test_full_storage(phone: StandInPhone, bench: Bench) -> None:
+    phone.fill_storage(leave_bytes=1_000_000)
+    done = bench()
+    assert done.code == done.failure["exit_code"] == 11
+    assert "MB of free space needed in /data/local/tmp" in done.failure["message"]
+    assert "found 1 MB" in done.failure["message"]
+    assert_clean(phone)
+
+
+def test_storage_that_fills_up_while_files_come(phone: StandInPhone, bench: Bench) -> None:
+    real = phone.counters
+
+    def fill() -> None:
+        until(lambda: phone.counters.pushed > real.pushed)
+        phone.fill_storage(leave_bytes=0)
+
+    phone.slow_link(400_000)
+    filling = threading.Thread(target=fill)
+    filling.start()
+    done = bench()
+    filling.join()
+    assert done.code == 11
+    assert f"phone {phone.serial}: " in done.failure["message"]
+    assert "No space left on device" in done.failure["message"]
+    phone.slow_link(None)
+    assert_clean(phone)
+
+
+def test_a_low_battery(phone: StandInPhone, bench: Bench) -> None:
+    phone.battery(7, charging=False)
+    done = bench()
+    assert (done.code, done.out) == (20, "")
+    assert f"phone {phone.serial}: its battery is at 7 %" in done.err
+    assert "charge it" in done.err
+    assert_clean(phone)
+
+
+def test_a_hot_phone(phone: StandInPhone, bench: Bench) -> None:
+    phone.heat(62.0, status=3)
+    done = bench()
+    assert done.code == 20
+    assert f"phone {phone.serial}: " in done.err
+    assert "severe" in done.err
+    assert_clean(phone)
+
+
+def test_a_slow_link_takes_longer_and_is_no_fault(phone: StandInPhone, bench: Bench) -> None:
+    phone.slow_link(1_000_000)
+    done = bench()
+    assert done.code == 0, done.err
+    assert_clean(phone)
+
+
+def test_a_phone_that_allows_us_after_a_while(adb_server: AdbServer, bench: Bench) -> None:
+    with StandInPhone(dataclasses.replace(A76, trusts_hosts=False)) as shy:
+        adb_server.connect(shy, "unauthorized")
+        refused = bench()
+        assert (refused.code, refused.out) == (20, "")
+        assert "tap Allow" in refused.err
+        shy.authorise()
+        adb_server.wait_for(shy, "device")
+        done = bench()
+        assert done.code == 0, done.err
+        assert_clean(shy)
+
+
+def test_an_aborted_run_leaves_nothing_that_lasts(phone: StandInPhone, bench: Bench, longer: Path) -> None:
+    line = [sys.executable, "-m", "phonograd", "phone-bench", longer, *ONE_EPOCH, "--quiet"]
+    with subprocess.Popen([*map(str, line)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until(lambda: training(phone))
+        process.send_signal(signal.SIGKILL)
+    assert_clean(phone)  # adb's own clients are left running by a kill -9, and end with their pipes
+    assert bench().code == 0
+    assert not (phone.root / WORK).exists()
