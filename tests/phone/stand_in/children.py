@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .privileges import ShellUser
@@ -59,12 +60,12 @@ class Children:
         found = (command_line(pid) for pid in pids)
         return [" ".join(words) for words in found if words and words != mine]
 
-    def kill_all(self) -> None:
+    async def kill_all(self) -> None:
         """End every process of the phone but this one."""
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(-1, signal.SIGKILL)
+                await asyncio.sleep(0.01)
 
     def _reap(self) -> None:
         while True:

@@ -83,12 +83,11 @@ class Device:
     async def reboot(self, seconds: float) -> None:
         """Go down at once; come back after that many seconds, with another boot id and nothing running."""
         await self.adbd.unplug()
-        self._children.kill_all()
+        await self._children.kill_all()
         self._later(self._boot(seconds))
 
     async def _boot(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        self._children.kill_all()
         userland.boot(Path("/"), self._spec)
         self._link.speaking.set()
         await self.adbd.plug()
