@@ -1,7 +1,7 @@
 """What tests with phones ask for: `adb_server` (both adb versions), `phone`, `three_phones`; marker `standin`.
 
-With `--real-phone SERIAL` the phone is attached hardware, reached by this machine's own adb server; a test that needs what
-only the stand-in can do (its faults, another phone) skips itself and says so.
+With `--real-phone SERIAL` the phone is attached hardware, reached by this machine's own adb server; a test that needs
+what only the stand-in can do (its faults, another phone) skips itself and says so.
 """
 
 import importlib.util

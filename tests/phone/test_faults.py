@@ -121,7 +121,10 @@ def test_a_reboot_ends_everything_but_data(adb_server: AdbServer, phone: StandIn
     until(lambda: phone.boot_id != before)
     adb_server.disconnect(phone)
     adb_server.connect(phone)
-    assert shell(adb_server, phone, "cat /data/local/tmp/kept /proc/sys/kernel/random/boot_id") == f"kept\n{phone.boot_id}\n"
+    assert (
+        shell(adb_server, phone, "cat /data/local/tmp/kept /proc/sys/kernel/random/boot_id")
+        == f"kept\n{phone.boot_id}\n"
+    )
 
 
 def test_adb_reboot_reboots(adb_server: AdbServer, phone: StandInPhone) -> None:
@@ -193,7 +196,10 @@ def test_phones_are_apart(three_phones: list[StandInPhone], adb_server: AdbServe
     shell(adb_server, first, "echo mine >/data/local/tmp/mine; sleep 1000 </dev/null >/dev/null 2>&1 &")
     assert shell(adb_server, second, "ls /data/local/tmp; ps -A -o ARGS | grep -c '^sleep'; true") == "0\n"
     second.unplug()
-    assert [shell(adb_server, phone, "getprop ro.product.model") for phone in (first, third)] == ["SM-A105F\n", "Pixel 8\n"]
+    assert [shell(adb_server, phone, "getprop ro.product.model") for phone in (first, third)] == [
+        "SM-A105F\n",
+        "Pixel 8\n",
+    ]
     assert [phone.processes() for phone in three_phones] == [["sleep 1000"], [], []]
 
 

@@ -43,7 +43,9 @@ def test_a_command_gives_its_output_apart_from_its_errors_and_its_exit_code(
     assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 7)
 
 
-@pytest.mark.parametrize(("script", "code"), [("true", 0), ("exit 255", 255), ("kill -9 $$", 137), ("nothing-like-it", 127)])
+@pytest.mark.parametrize(
+    ("script", "code"), [("true", 0), ("exit 255", 255), ("kill -9 $$", 137), ("nothing-like-it", 127)]
+)
 def test_exit_codes(adb_server: AdbServer, phone: StandInPhone, script: str, code: int) -> None:
     assert adb_server.run("-s", phone.serial, "shell", script).returncode == code
 

@@ -45,9 +45,15 @@ class Children:
 
         stdin, stdout, stderr = files
         process = subprocess.Popen(
-            arguments, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", preexec_fn=in_child,
+            arguments,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd="/",
+            preexec_fn=in_child,  # noqa: PLW1509 - there is but one thread here
             start_new_session=True,
-        )  # fmt: skip
+        )
         process.returncode = 0  # reaped below, not by Popen
         end = asyncio.get_running_loop().create_future()
         self._ends[process.pid] = end
