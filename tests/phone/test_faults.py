@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -40,7 +41,7 @@ def test_unplugged_in_a_shell(adb_server: AdbServer, phone: StandInPhone) -> Non
         assert out == b""
         # adb 29 says 0 here, as if all were well: what the harness may not rely on
         assert process.returncode == (0 if adb_server.adb == adb_path("adb29") else 255)
-    assert "sleep 1000" in phone.processes()  # nobody ended it
+    until(lambda: "sleep 1000" in phone.processes())  # nobody ended it
 
 
 def test_dropped_in_the_middle_of_a_push(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
@@ -161,6 +162,14 @@ def test_adbs_server_may_restart(adb_server: AdbServer, phone: StandInPhone) -> 
     adb_server.start()
     adb_server.connect(phone)
     assert shell(adb_server, phone, "echo again") == "again\n"
+
+
+def test_a_server_that_a_client_started_is_ended_too(adb_server: AdbServer, phone: StandInPhone) -> None:
+    adb_server.run("kill-server")
+    assert adb_server.state(phone.serial) == "absent"  # and adb has started another server to say so
+    adb_server.kill()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", adb_server.port)) != 0
 
 
 def test_heat_battery_and_frequency_show_where_android_shows_them(adb_server: AdbServer, phone: StandInPhone) -> None:

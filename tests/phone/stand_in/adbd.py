@@ -14,6 +14,8 @@ from .messages import Message, ProtocolError
 from .services import Services
 from .streams import Stream
 
+HOST_LEAVES_SECONDS = 0.3  # how long a new host waits for one that is just going away
+
 
 class Connection:
     """One host's connection, from its first byte to its last."""
@@ -220,6 +222,8 @@ class Adbd:
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._link.speaking.is_set():
             await self.drop()  # a silent phone does not even notice that its host went away
+        if self._serving is not None:
+            await asyncio.wait({self._serving}, timeout=HOST_LEAVES_SECONDS)
         if self._connection is not None:
             writer.transport.abort()
             return
