@@ -1,13 +1,12 @@
 """What tests with phones ask for: `adb_server` (both adb versions), `phone`, `three_phones`; marker `standin`.
 
-With `--real-phone SERIAL` the phone is attached hardware, reached by this machine's own adb server; a test that needs what
-only the stand-in can do (its faults, another phone) skips itself and says so.
+With `--real-phone SERIAL` the phone is attached hardware, reached by this machine's own adb server; a test that needs
+what only the stand-in can do (its faults, another phone) skips itself and says so.
 """
 
 import importlib.util
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,34 +26,29 @@ class RealPhone:
         self.serial = serial
 
     def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
         pytest.skip(f"{name}: only the stand-in phone has it, and this is {self.serial}")
 
 
-class RealAdb:
+class RealAdb(AdbServer):
     """This machine's own adb server, left as it is."""
 
     def __init__(self) -> None:
         found = shutil.which("adb")
         if found is None:
             pytest.fail("--real-phone needs adb in PATH")
-        self.adb = Path(found)
+        super().__init__(Path(found))
         self.environment = dict(os.environ)
 
-    def run(self, *arguments: str, timeout: float = 60) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [self.adb, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+    def start(self) -> None:
+        """It runs, or adb starts it."""
 
-    def connect(self, phone: object, expected: str = "device", seconds: float = 20) -> None:
+    def kill(self) -> None:
+        pytest.skip("other phones of this machine may be in use: its adb server is not ended")
+
+    def connect(self, phone: StandInPhone | RealPhone, expected: str = "device", seconds: float = 20) -> None:
         """It is attached."""
-
-    def __getattr__(self, name: str) -> object:
-        pytest.skip(f"{name}: only the tests' own adb server has it")
 
 
 def adb_path(name: str) -> Path:
@@ -68,9 +62,7 @@ def adb_path(name: str) -> Path:
 
 
 @pytest.fixture(params=ADBS)
-def adb_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AdbServer | RealAdb]:
+def adb_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer]:
     """A server of each version. In this test `adb` in PATH is that adb, and every adb client talks to that server."""
     if request.config.getoption("--real-phone"):
         if request.param != ADBS[0]:

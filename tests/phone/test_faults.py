@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -40,7 +41,7 @@ def test_unplugged_in_a_shell(adb_server: AdbServer, phone: StandInPhone) -> Non
         assert out == b""
         # adb 29 says 0 here, as if all were well: what the harness may not rely on
         assert process.returncode == (0 if adb_server.adb == adb_path("adb29") else 255)
-    assert "sleep 1000" in phone.processes()  # nobody ended it
+    until(lambda: "sleep 1000" in phone.processes())  # nobody ended it
 
 
 def test_dropped_in_the_middle_of_a_push(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
@@ -121,7 +122,10 @@ def test_a_reboot_ends_everything_but_data(adb_server: AdbServer, phone: StandIn
     until(lambda: phone.boot_id != before)
     adb_server.disconnect(phone)
     adb_server.connect(phone)
-    assert shell(adb_server, phone, "cat /data/local/tmp/kept /proc/sys/kernel/random/boot_id") == f"kept\n{phone.boot_id}\n"
+    assert (
+        shell(adb_server, phone, "cat /data/local/tmp/kept /proc/sys/kernel/random/boot_id")
+        == f"kept\n{phone.boot_id}\n"
+    )
 
 
 def test_adb_reboot_reboots(adb_server: AdbServer, phone: StandInPhone) -> None:
@@ -160,6 +164,14 @@ def test_adbs_server_may_restart(adb_server: AdbServer, phone: StandInPhone) -> 
     assert shell(adb_server, phone, "echo again") == "again\n"
 
 
+def test_a_server_that_a_client_started_is_ended_too(adb_server: AdbServer, phone: StandInPhone) -> None:
+    adb_server.run("kill-server")
+    assert adb_server.state(phone.serial) == "absent"  # and adb has started another server to say so
+    adb_server.kill()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", adb_server.port)) != 0
+
+
 def test_heat_battery_and_frequency_show_where_android_shows_them(adb_server: AdbServer, phone: StandInPhone) -> None:
     phone.heat(celsius=61.5, status=3)
     phone.battery(percent=9, charging=False)
@@ -193,7 +205,10 @@ def test_phones_are_apart(three_phones: list[StandInPhone], adb_server: AdbServe
     shell(adb_server, first, "echo mine >/data/local/tmp/mine; sleep 1000 </dev/null >/dev/null 2>&1 &")
     assert shell(adb_server, second, "ls /data/local/tmp; ps -A -o ARGS | grep -c '^sleep'; true") == "0\n"
     second.unplug()
-    assert [shell(adb_server, phone, "getprop ro.product.model") for phone in (first, third)] == ["SM-A105F\n", "Pixel 8\n"]
+    assert [shell(adb_server, phone, "getprop ro.product.model") for phone in (first, third)] == [
+        "SM-A105F\n",
+        "Pixel 8\n",
+    ]
     assert [phone.processes() for phone in three_phones] == [["sleep 1000"], [], []]
 
 

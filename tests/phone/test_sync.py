@@ -82,7 +82,11 @@ def test_folders_there_and_back(adb_server: AdbServer, phone: StandInPhone, tmp_
         (tmp_path / "folder" / name).write_text(name)
     push(adb_server, phone, tmp_path / "folder", FOLDER)
     pull(adb_server, phone, f"{FOLDER}/folder", tmp_path / "back")
-    found = {str(path.relative_to(tmp_path / "back")): path.read_text() for path in (tmp_path / "back").rglob("*") if path.is_file()}
+    found = {
+        str(path.relative_to(tmp_path / "back")): path.read_text()
+        for path in (tmp_path / "back").rglob("*")
+        if path.is_file()
+    }
     assert found == {name: name for name in ("a", "within/b", "within/ümläut and space")}
 
 
@@ -102,7 +106,9 @@ def test_what_is_pushed_over_a_file_replaces_it(adb_server: AdbServer, phone: St
 
 def test_refusals_are_in_the_words_of_a_real_phone(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
     local = str(random_file(tmp_path / "local", 10))
-    assert "remote couldn't create file: Read-only file system" in refused(adb_server, phone, "push", local, "/system/x")
+    assert "remote couldn't create file: Read-only file system" in refused(
+        adb_server, phone, "push", local, "/system/x"
+    )
     assert "remote couldn't create file: Permission denied" in refused(adb_server, phone, "push", local, "/data/x")
     assert "remote secure_mkdirs failed: Permission denied" in refused(adb_server, phone, "push", local, "/data/x/y")
     missing = refused(adb_server, phone, "pull", f"{FOLDER}/missing", str(tmp_path / "back"))
@@ -114,7 +120,9 @@ def test_a_full_storage_is_full(adb_server: AdbServer, phone: StandInPhone, tmp_
     phone.fill_storage(leave_bytes=500_000)
     assert "remote write failed: No space left on device" in refused(adb_server, phone, "push", local, f"{FOLDER}/file")
     assert not (phone.root / "data/local/tmp/file").exists()
-    done = adb_server.run("-s", phone.serial, "shell", f"df -k {FOLDER} | tail -1; dd if=/dev/zero of={FOLDER}/z bs=1000000 count=1")
+    done = adb_server.run(
+        "-s", phone.serial, "shell", f"df -k {FOLDER} | tail -1; dd if=/dev/zero of={FOLDER}/z bs=1000000 count=1"
+    )
     assert int(done.stdout.split()[3]) == 500_000 // 4096 * 4
     assert "No space left on device" in done.stderr
     adb_server.run("-s", phone.serial, "shell", f"rm {FOLDER}/z")

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from .debs import StandInError
@@ -14,6 +15,9 @@ from .phone import StandInPhone
 
 # Only phones that are connected to: no search on the network, for emulators, or on USB, where adb 36 waits for 3 s.
 SECLUDED = {"ADB_MDNS": "0", "ADB_MDNS_AUTO_CONNECT": "0", "ADB_EMU": "0", "ADB_USB": "0", "ADB_LIBUSB": "0"}
+
+PORT = "ANDROID_ADB_SERVER_PORT"
+PORTS_TRIED = 5  # somebody else may take a free one first
 
 
 class AdbServer:
@@ -26,6 +30,7 @@ class AdbServer:
         self.adb = adb
         self.port = 0
         self.environment: dict[str, str] = {}
+        self._home = Path()
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = contextlib.ExitStack()
 
@@ -34,47 +39,51 @@ class AdbServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._closing.close()
+        try:
+            self.kill()
+        finally:
+            self._closing.close()
 
     def start(self) -> None:
-        """Start it and wait until it answers; again after `kill`, on the same port with the same keys."""
-        if not self.environment:
-            home = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="stand-in-adb-"))
-            self.port = _free_port()
-            self.environment = {
-                **{name: value for name, value in os.environ.items() if not name.startswith(("ADB_", "ANDROID_ADB_"))},
-                "ANDROID_ADB_SERVER_PORT": str(self.port),
-                "HOME": home,
-                "TMPDIR": home,
-                **SECLUDED,
-            }
-        log = self._closing.enter_context((Path(self.environment["HOME"]) / "server.log").open("ab"))
-        self._process = subprocess.Popen(
-            [self.adb, "-P", str(self.port), "nodaemon", "server"],
-            env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
-        _until(self._listens, f"{self.adb} does not start a server", seconds=20)
+        """Start it and wait until it answers; after `kill`, on the same port with the same keys.
+
+        StandInError: it does not start.
+        """
+        for _ in range(1 if self.environment else PORTS_TRIED):
+            if not self.environment:
+                self._settle()
+            if self._starts():
+                return
+            words = (self._home / "server.log").read_text("utf-8", "replace").strip()
+            self.environment = {}
+        raise StandInError(f"{self.adb} does not start a server: {words or 'it says nothing'}")
 
     def kill(self) -> None:
-        """End it, as `adb kill-server` does, and make sure of it."""
-        if self._process is None:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.run("kill-server", timeout=5)
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGKILL)
+        """End it, and one that a client started in its place since."""
+        if self._listens():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.run("kill-server", timeout=5)
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+            self._process.kill()
             self._process.wait()
-        self._process = None
+            self._process = None
+        for pid in self._left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
-    def run(self, *arguments: str, timeout: float = 60, **options: object) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run this adb's client; its output as text."""
         return subprocess.run(
-            [self.adb, *arguments], env=self.environment, capture_output=True, text=True, timeout=timeout, check=False,
+            [self.adb, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
 
     def state(self, serial: str) -> str:
         """What `adb devices` says of it; "absent" if nothing."""
@@ -98,6 +107,36 @@ class AdbServer:
         what = f"{phone.serial} is not {expected} within {seconds:g} s"
         _until(lambda: self.state(phone.serial) == expected, what, seconds)
 
+    def _settle(self) -> None:
+        """Take a folder and a port that was free just now."""
+        self._home = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="stand-in-adb-")))
+        self.port = _free_port()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ADB_", "ANDROID_ADB_"))}
+        home = {"HOME": str(self._home), "TMPDIR": str(self._home)}
+        self.environment = {**kept, **home, **SECLUDED, PORT: str(self.port)}
+
+    def _starts(self) -> bool:
+        with (self._home / "server.log").open("ab") as log:
+            self._process = process = subprocess.Popen(
+                [self.adb, "-P", str(self.port), "nodaemon", "server"],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        _until(lambda: self._listens() or process.poll() is not None, f"{self.adb} starts no server", seconds=20)
+        return process.poll() is None
+
+    def _left(self) -> list[int]:
+        """Processes of any adb that were started for this server's port."""
+        mark = f"{PORT}={self.port}".encode()
+        found = []
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if folder.name.isdigit() and (folder / "exe").readlink().name == "adb":
+                    found += [int(folder.name)] * (mark in (folder / "environ").read_bytes().split(b"\0"))
+        return found
+
     def _listens(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
@@ -110,9 +149,9 @@ def _free_port() -> int:
         return port
 
 
-def _until(reached: "object", what: str, seconds: float) -> None:
+def _until(reached: Callable[[], bool], what: str, seconds: float) -> None:
     end = time.monotonic() + seconds
-    while not reached():  # type: ignore[operator]
+    while not reached():
         if time.monotonic() > end:
             raise StandInError(what)
         time.sleep(0.02)

@@ -7,14 +7,14 @@ import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
+from . import messages as wire
 from .keys import TOKEN_BYTES, KnownHosts
 from .link import Link
-from .messages import (
-    AUTH, CLSE, CNXN, HEADER, MAX_PAYLOAD, MAX_PAYLOAD_WITH_CHECKSUM, OKAY, OPEN, RSAPUBLICKEY, SIGNATURE, TOKEN, VERSION,
-    VERSION_WITH_CHECKSUM, WRTE, Message, ProtocolError, checksum, decode_header, encode,
-)  # fmt: skip
+from .messages import Message, ProtocolError
 from .services import Services
 from .streams import Stream
+
+HOST_LEAVES_SECONDS = 0.3  # how long a new host waits for one that is just going away
 
 
 class Connection:
@@ -35,8 +35,8 @@ class Connection:
         self._banner = banner
         self._known = known
         self._is_allowed = is_allowed
-        self._version = VERSION_WITH_CHECKSUM
-        self._max_payload = MAX_PAYLOAD_WITH_CHECKSUM
+        self._version = wire.VERSION_WITH_CHECKSUM
+        self._max_payload = wire.MAX_PAYLOAD_WITH_CHECKSUM
         self._token = b""
         self._offered_key: bytes | None = None
         self._online = False
@@ -49,13 +49,13 @@ class Connection:
         try:
             while True:
                 message = await self._read()
-                if message.command == CNXN:
+                if message.command == wire.CNXN:
                     await self._connect(message)
-                elif message.command == AUTH:
+                elif message.command == wire.AUTH:
                     await self._authenticate(message)
                 elif not self._online:
                     continue
-                elif message.command == OPEN:
+                elif message.command == wire.OPEN:
                     await self._open(message, services)
                 else:
                     await self._to_stream(message)
@@ -77,16 +77,16 @@ class Connection:
         self._writer.transport.abort()
 
     async def _read(self) -> Message:
-        header = await self._reader.readexactly(HEADER.size)
-        message, length, check = decode_header(header)
+        header = await self._reader.readexactly(wire.HEADER.size)
+        message, length, check = wire.decode_header(header)
         payload = await self._reader.readexactly(length) if length else b""
         await self._link.carry(len(header) + length)
-        if self._version < VERSION and checksum(payload) != check:
+        if self._version < wire.VERSION and wire.checksum(payload) != check:
             raise ProtocolError("checksum")
         return Message(message.command, message.arg0, message.arg1, payload)
 
     async def _send(self, message: Message) -> None:
-        data = encode(message, self._version)
+        data = wire.encode(message, self._version)
         await self._link.carry(len(data))
         if self._writer.transport.is_closing():
             return
@@ -97,29 +97,29 @@ class Connection:
     async def _connect(self, message: Message) -> None:
         self._close_streams()
         self._online = False
-        self._version = min(message.arg0, VERSION)
-        limit = MAX_PAYLOAD if self._version >= VERSION else MAX_PAYLOAD_WITH_CHECKSUM
+        self._version = min(message.arg0, wire.VERSION)
+        limit = wire.MAX_PAYLOAD if self._version >= wire.VERSION else wire.MAX_PAYLOAD_WITH_CHECKSUM
         self._max_payload = min(message.arg1, limit)
         await self._challenge()
 
     async def _challenge(self) -> None:
         self._token = os.urandom(TOKEN_BYTES)
-        await self._send(Message(AUTH, TOKEN, 0, self._token))
+        await self._send(Message(wire.AUTH, wire.TOKEN, 0, self._token))
 
     async def _authenticate(self, message: Message) -> None:
-        if message.arg0 == SIGNATURE:
+        if message.arg0 == wire.SIGNATURE:
             if self._known.signed(self._token, message.payload):
                 await self._let_in()
             else:
                 await self._challenge()
-        elif message.arg0 == RSAPUBLICKEY:
+        elif message.arg0 == wire.RSAPUBLICKEY:
             self._offered_key = message.payload
             if self._is_allowed():
                 await self.authorise()
 
     async def _let_in(self) -> None:
         self._online = True
-        await self._send(Message(CNXN, VERSION, MAX_PAYLOAD, self._banner.encode()))
+        await self._send(Message(wire.CNXN, wire.VERSION, wire.MAX_PAYLOAD, self._banner.encode()))
 
     async def _open(self, message: Message, services: Services) -> None:
         stream = Stream(self._next_id, message.arg0, self._send, self._max_payload)
@@ -127,10 +127,10 @@ class Connection:
         service = message.payload.rstrip(b"\0").decode("utf-8", "surrogateescape")
         work = services.find(service, stream)
         if work is None:
-            await self._send(Message(CLSE, 0, message.arg0))
+            await self._send(Message(wire.CLSE, 0, message.arg0))
             return
         self._streams[stream.local] = stream
-        await self._send(Message(OKAY, stream.local, stream.remote))
+        await self._send(Message(wire.OKAY, stream.local, stream.remote))
         task = asyncio.create_task(self._run(stream, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -148,13 +148,13 @@ class Connection:
     async def _to_stream(self, message: Message) -> None:
         stream = self._streams.get(message.arg1)
         if stream is None:
-            if message.command == WRTE:
-                await self._send(Message(CLSE, message.arg1, message.arg0))
-        elif message.command == WRTE:
+            if message.command == wire.WRTE:
+                await self._send(Message(wire.CLSE, message.arg1, message.arg0))
+        elif message.command == wire.WRTE:
             stream.on_write(message.payload)
-        elif message.command == OKAY:
+        elif message.command == wire.OKAY:
             stream.on_okay()
-        elif message.command == CLSE:
+        elif message.command == wire.CLSE:
             stream.on_close()
 
     def _close_streams(self) -> None:
@@ -192,7 +192,7 @@ class Adbd:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", self.port))
             self.port = listener.getsockname()[1]
-            self._server = await asyncio.start_server(self._arrived, sock=listener, limit=4 * MAX_PAYLOAD)
+            self._server = await asyncio.start_server(self._arrived, sock=listener, limit=4 * wire.MAX_PAYLOAD)
 
     async def unplug(self) -> None:
         """Be gone, in the middle of whatever is going on."""
@@ -222,6 +222,8 @@ class Adbd:
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._link.speaking.is_set():
             await self.drop()  # a silent phone does not even notice that its host went away
+        if self._serving is not None:
+            await asyncio.wait({self._serving}, timeout=HOST_LEAVES_SECONDS)
         if self._connection is not None:
             writer.transport.abort()
             return

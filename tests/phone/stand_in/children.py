@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .privileges import ShellUser
@@ -44,9 +45,15 @@ class Children:
 
         stdin, stdout, stderr = files
         process = subprocess.Popen(
-            arguments, env=environment, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", preexec_fn=in_child,
+            arguments,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd="/",
+            preexec_fn=in_child,  # noqa: PLW1509 - there is but one thread here
             start_new_session=True,
-        )  # fmt: skip
+        )
         process.returncode = 0  # reaped below, not by Popen
         end = asyncio.get_running_loop().create_future()
         self._ends[process.pid] = end
@@ -59,12 +66,12 @@ class Children:
         found = (command_line(pid) for pid in pids)
         return [" ".join(words) for words in found if words and words != mine]
 
-    def kill_all(self) -> None:
+    async def kill_all(self) -> None:
         """End every process of the phone but this one."""
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(-1, signal.SIGKILL)
+                await asyncio.sleep(0.01)
 
     def _reap(self) -> None:
         while True:

@@ -1,7 +1,7 @@
 """The process that is the phone: first of its namespaces, it makes the world, then is init and adbd in one.
 
-Orders come as JSON lines on stdin, `[name, {arguments}]`, and are answered on stdout, `{"ok": ...}` or `{"error": ...}`.
-When stdin ends, so does the phone: whoever started it is gone.
+Orders come as JSON lines on stdin, `[name, {arguments}]`; answers go to stdout, `{"ok": ...}` or `{"error": ...}`. When
+stdin ends, so does the phone: whoever started it is gone.
 """
 
 import asyncio
@@ -83,12 +83,11 @@ class Device:
     async def reboot(self, seconds: float) -> None:
         """Go down at once; come back after that many seconds, with another boot id and nothing running."""
         await self.adbd.unplug()
-        self._children.kill_all()
+        await self._children.kill_all()
         self._later(self._boot(seconds))
 
     async def _boot(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        self._children.kill_all()
         userland.boot(Path("/"), self._spec)
         self._link.speaking.set()
         await self.adbd.plug()
@@ -143,7 +142,7 @@ async def _obey(device: Device) -> None:
         name, arguments = json.loads(line)
         try:
             answer = {"ok": await ORDERS[name](device, **arguments)}
-        except Exception as error:  # noqa: BLE001 - whatever it is, who ordered it is told
+        except Exception as error:  # whatever it is, who ordered it is told
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)  # noqa: T201 - the answer
 
@@ -160,7 +159,9 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     spec = PhoneSpec(**settings["spec"])
     programs = userland.Programs(**{name: Path(path) for name, path in settings["programs"].items()})
-    pid = int(os.readlink("/proc/self"))  # this machine's number of this process: /proc is not yet the phone's own
+    pid = int(
+        Path("/proc/self").readlink().name
+    )  # this machine's number of this process: /proc is not yet the phone's own
     os.umask(0o022)
     socket.sethostname("localhost")
     os.sched_setaffinity(0, userland.host_cores())

@@ -75,7 +75,7 @@ class StandInPhone:
         }
         package = Path(__file__).parent
         command = ["unshare", *NAMESPACES, sys.executable, "-m", f"{package.name}.device", json.dumps(settings)]
-        log = self._closing.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
+        log = self._closing.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))  # noqa: SIM115 - closed with the phone
         self._process = subprocess.Popen(
             command, cwd=package.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
@@ -114,6 +114,11 @@ class StandInPhone:
     def boot_id(self) -> str:
         """Another one after each reboot."""
         return (self.root / "proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+    @property
+    def fixed_performance(self) -> bool:
+        """Whether somebody asked for fixed performance mode since it booted."""
+        return (self.root / STATE / "fixed_performance_mode").read_text("ascii").strip() == "true"
 
     # The cable
 
@@ -177,7 +182,7 @@ class StandInPhone:
         _write(folder / "scaling_max_freq", khz)
 
     def throttle_under_load(self, floor: float = 0.5, celsius_per_step: float = 2.0, step_seconds: float = 0.1) -> None:
-        """From now on, work makes it hot: in ten steps down to `floor` of the full frequencies, and back when it rests."""
+        """From now on work makes it hot: by ten steps down to `floor` of its frequencies, and back when it rests."""
         self._order("throttle_under_load", floor=floor, celsius_per_step=celsius_per_step, step_seconds=step_seconds)
 
     def battery(self, percent: int, charging: bool = True) -> None:

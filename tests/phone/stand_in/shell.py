@@ -1,8 +1,8 @@
 """adbd's shell services: `shell,v2,...:COMMAND` with its packets, and plain `shell:` and `exec:`.
 
-As in a real adbd (AOSP: daemon/shell_service.cpp): with the shell protocol and without a terminal a child has one socket
-as stdin and stdout and one as stderr; all else has a pseudo-terminal. When the host goes away the child gets SIGHUP and its
-sockets are closed; what the child itself started is left alone.
+As in a real adbd (AOSP: daemon/shell_service.cpp): with the shell protocol and without a terminal a child has one
+socket as stdin and stdout and one as stderr; all else has a pseudo-terminal. When the host goes away the child gets
+SIGHUP and its sockets are closed; what the child itself started is left alone.
 """
 
 import asyncio
@@ -48,10 +48,7 @@ class Request:
         raw = kind == "exec" or "raw" in options
         terminals = [option[5:] for option in options if option.startswith("TERM=")]
         # Without the protocol even a raw shell has a terminal, so that it is hung up when the host goes away.
-        wants_terminal = not protocol or not raw
-        if "pty" not in options and "raw" not in options and kind == "shell" and command and not protocol:
-            raw = False
-        return cls(command, protocol, wants_terminal, raw and not protocol, (terminals or ["dumb"])[0])
+        return cls(command, protocol, not (protocol and raw), raw and not protocol, (terminals or ["dumb"])[0])
 
 
 class _End:
@@ -87,7 +84,7 @@ class _End:
     async def _ready(self, add: Callable[..., None], remove: Callable[[int], bool]) -> None:
         ready = asyncio.get_running_loop().create_future()
         fd = self._fd
-        add(fd, lambda: ready.done() or ready.set_result(None))
+        add(fd, _settle, ready)
         try:
             await ready
         finally:
@@ -157,6 +154,11 @@ class ShellService:
         return (_End(both[0].detach()), _End(errors[0].detach())), pid, finished
 
 
+def _settle(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
 def _take_terminal() -> None:
     """In a new child that leads its session: its stdin is its terminal."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -185,7 +187,7 @@ class _Session:
         gone = asyncio.create_task(self._stream.closed.wait())
         everything = asyncio.gather(*outputs)
         try:
-            await asyncio.wait({everything, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((everything, gone), return_when=asyncio.FIRST_COMPLETED)
             return everything.done() and everything.exception() is None
         finally:
             for task in (*outputs, feeding, gone):

@@ -86,7 +86,7 @@ class SyncService:
     async def _list(self, stream: Stream, folder: Path, version2: bool) -> None:
         names: list[str] = []
         with suppress(OSError):
-            names = [".", "..", *os.listdir(folder)]  # noqa: PTH208: names as they are
+            names = [".", "..", *os.listdir(folder)]
         for name in names:
             encoded = os.fsencode(name)
             entry = (

@@ -1,4 +1,4 @@
-"""The files of the phone: Android's folders, a tool box, Android's own commands, /proc and /sys as its hardware has them."""
+"""The files of the phone: Android's folders, a tool box, Android's own commands, /proc and /sys of its hardware."""
 
 import os
 import shutil
@@ -8,18 +8,14 @@ from pathlib import Path
 
 from .spec import PhoneSpec
 
-# What toybox has on Android, as far as busybox has it too. awk, vi, wget and others are left out on purpose.
-TOOLS = """[ base64 basename blockdev cal cat chgrp chmod chown chroot clear cmp cp cpio cut date dd df diff dirname dmesg
-du echo egrep env expand expr fallocate false fgrep find free grep groups gunzip gzip head hostname hwclock id ifconfig
-ionice kill killall ln logname losetup ls lsmod md5sum mkdir mkfifo mknod mkswap mktemp modinfo more mount mv nc netstat
-nice nl nohup od paste patch pidof pivot_root printf pwd readlink realpath renice reset rev rm rmdir sed seq setsid
-sha1sum sha256sum sha512sum sleep sort stat strings sync sysctl tac tail tar taskset tee test time timeout top touch tr
-true truncate tty umount uname uniq unix2dos uptime usleep uudecode uuencode vmstat wc which whoami xargs xxd yes
-zcat""".split()
-FOLDERS = """acct apex data dev metadata mnt odm proc product storage sys system/bin system/etc system/lib64 system/usr
-vendor""".split()
+FOLDERS = (
+    *("acct", "apex", "data", "dev", "metadata", "mnt", "odm", "proc", "product", "storage", "sys", "vendor"),
+    *("system/bin", "system/etc", "system/lib64", "system/usr"),
+)
 LINKS = {"bin": "system/bin", "etc": "system/etc", "sdcard": "data/media/0", "sbin": "system/bin"}
-COMMANDS = Path(__file__).parent / "android" / "bin"
+ANDROID = Path(__file__).parent / "android"
+COMMANDS = ANDROID / "bin"  # Android's own, as scripts
+TOOLS = ANDROID / "tools.txt"  # what toybox has on Android, as far as busybox has it too: no awk, no vi
 STATE = "metadata/phone"  # what Android's services know, as files
 
 
@@ -103,7 +99,7 @@ def fill_root(base: Path, spec: PhoneSpec, programs: Programs) -> None:
     tools = base / "system/bin"
     shutil.copy(programs.shell, tools / "sh")
     shutil.copy(programs.toolbox, tools / "toybox.real")
-    for name in TOOLS:
+    for name in TOOLS.read_text("ascii").split():
         (tools / name).symlink_to("toybox.real")
     for command in sorted(COMMANDS.iterdir()):
         shutil.copy(command, tools / command.name)

@@ -22,7 +22,6 @@ _AARCH64 = (
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-
 def mount(source: str, target: Path | str, kind: str = "", flags: int = 0, options: str = "") -> None:
     """mount(2). OSError naming the target."""
     arguments = (source.encode(), str(target).encode(), kind.encode(), flags, options.encode())
