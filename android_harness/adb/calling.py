@@ -14,7 +14,7 @@ from android_harness.errors import AdbError
 
 # What a client that was ended may take to close its pipes; a server it was just starting holds them a little longer.
 DRAIN_SECONDS = 1.0
-_ERROR = re.compile("(?:adb: error: |adb: |error: )(.+)")
+_ERROR = re.compile("(?:adb: error: |adb: |error: )(?:failed to copy '.*' to '.*': )?(.+)")
 _NOISE = ("* daemon ", "adb server version (", "* starting ")
 
 
@@ -86,9 +86,9 @@ def last_line(text: str) -> str:
 
 
 def complaint(text: str) -> str:
-    """adb's last error, without its prefix: a push that fails ends with a line on its speed; else the last line."""
+    """adb's last error, as `adb: closed`: a push that fails ends with a line on its speed; else the last line."""
     errors = [match[1] for match in map(_ERROR.match, text.splitlines()) if match is not None]
-    return errors[-1].strip() if errors else last_line(text)
+    return f"adb: {errors[-1].strip()}" if errors else last_line(text)
 
 
 def complains(text: str) -> bool:

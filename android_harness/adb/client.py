@@ -1,5 +1,6 @@
 """adb's calls, each with a timeout; what went wrong told apart: adb, the phone, its storage, this machine's disk."""
 
+import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -140,6 +141,9 @@ class Adb:
         require_place(local)
         with atomic_path(local) as partial:
             called = self._call(["-s", serial, "pull", remote, partial.absolute()], seconds)
+            if partial.is_dir():
+                shutil.rmtree(partial)
+                raise storage_error(serial, doing, f"adb: {remote}: Is a directory")
             if called.code == 0 and "1 file pulled" in called.said and partial.is_file():
                 return
             if called.code is not None and _own_disk_refused(called.said, partial):

@@ -33,8 +33,9 @@ def server_error(said: str) -> AdbError:
             f"adb: {versions[0]}: two adb of different versions are at work, each ending the other's server; "
             "use one (which -a adb), or give ours a port of its own by ANDROID_ADB_SERVER_PORT"
         )
+    found = complaint(said).removeprefix("adb: ")
     return AdbError(
-        f"adb: its server does not start ({complaint(said)}); another program may hold its port (5037, or "
+        f"adb: its server does not start ({found}); another program may hold its port (5037, or "
         "ANDROID_ADB_SERVER_PORT): run adb kill-server, or choose another port"
     )
 
@@ -58,9 +59,12 @@ def storage_refused(said: str) -> bool:
 
 
 def storage_error(serial: str, doing: str, said: str) -> PhoneStorageError:
-    """A phone's storage refused."""
+    """A phone's storage refused, as a line of `said` tells."""
     cure = "free space on it (Settings, Storage)" if storage_full(said) else "see whether adb's user can use that path"
-    return PhoneStorageError(f"phone {serial}: its storage refused while {doing}: {complaint(said)}; {cure} and repeat")
+    refusal = [line for line in said.splitlines() if storage_refused(line)]
+    return PhoneStorageError(
+        f"phone {serial}: its storage refused while {doing}: {complaint(refusal[-1])}; {cure} and repeat"
+    )
 
 
 def lost(serial: str, doing: str, said: str, state: str) -> PhonogradError:
@@ -73,7 +77,7 @@ def lost(serial: str, doing: str, said: str, state: str) -> PhonogradError:
     told = said_state(said)
     if told is not None and told != ABSENT:
         state = told
-    remark = f" (adb: {complaint(said)})" if complaint(said) else ""
+    remark = f" ({complaint(said)})" if complaint(said) else ""
     if state == ABSENT:
         return PhoneLostError(
             f"phone {serial}: went away while {doing}{remark}; plug it in again and repeat the command"

@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import os
+import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,11 @@ QUICK = Timeouts(listing=20, shell=20)
 
 
 @pytest.fixture
-def adb(adb_server: AdbServer) -> Adb:
-    """The client that phonograd finds: the server's own."""
-    return Adb(find_adb(), QUICK)
+def adb(adb_server: AdbServer) -> Iterator[Adb]:
+    """The client that phonograd finds: the server's own. A server that it started in the other's place is ended."""
+    yield Adb(find_adb(), QUICK)
+    if isinstance(adb_server, AdbServer):
+        adb_server.run("kill-server")
 
 
 def test_scripts(adb: Adb, phone: StandInPhone) -> None:
@@ -79,6 +83,9 @@ def test_files_that_a_phone_refuses(adb: Adb, phone: StandInPhone, tmp_path: Pat
             adb.push(phone.serial, local, refused)
     with pytest.raises(PhoneStorageError, match="its storage refused while pulling /data/none"):
         adb.pull(phone.serial, "/data/none", tmp_path / "back")
+    adb.shell(phone.serial, "mkdir -p /data/local/tmp/folder && echo x >/data/local/tmp/folder/file", check=True)
+    with pytest.raises(PhoneStorageError, match="while pulling /data/local/tmp/folder: .*Is a directory"):
+        adb.pull(phone.serial, "/data/local/tmp/folder", tmp_path / "back")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["weights.bin"]
 
 
@@ -88,6 +95,9 @@ def test_a_phone_that_is_full(adb: Adb, phone: StandInPhone, tmp_path: Path) -> 
     phone.fill_storage(leave_bytes=1_000_000)
     with pytest.raises(PhoneStorageError, match=r"No space left on device; free space on it \(Settings, Storage\)"):
         adb.push(phone.serial, local, "/data/local/tmp/weights.bin")
+    with pytest.raises(PhoneStorageError, match="while filling it: .*No space left on device; free space"):
+        script = "dd if=/dev/zero of=/data/local/tmp/zeros bs=1M count=8"
+        adb.shell(phone.serial, script, check=True, doing="filling it")
 
 
 def test_this_machines_disk_is_full(adb: Adb, phone: StandInPhone) -> None:
@@ -181,9 +191,7 @@ def test_threads_that_start_the_server_together(adb: Adb, adb_server: AdbServer)
 
 
 def test_a_port_that_another_program_holds(adb: Adb, adb_server: AdbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
-    with socket.socket() as other, contextlib.ExitStack() as _:
+    with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(other.getsockname()[1]))
@@ -192,6 +200,40 @@ def test_a_port_that_another_program_holds(adb: Adb, adb_server: AdbServer, monk
             AdbError, match="adb: did not answer within 2 s; its server hangs, or another program holds"
         ):
             silent.attached()
+
+
+def answering(answer: bytes, other: socket.socket) -> None:
+    """What every connection to a port is told."""
+    while True:
+        try:
+            connection, _ = other.accept()
+        except OSError:
+            return
+        with connection, contextlib.suppress(OSError):
+            connection.recv(100)
+            connection.sendall(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"HTTP/1.0 400 Bad Request\r\n\r\n", r"adb: its server does not start \(failed to check server version"),
+        (b"OKAY00040028", r"adb server version \(40\) doesn't match this client \(41\): two adb of different versions"),
+    ],
+)
+def test_a_port_with_another_server(adb: Adb, monkeypatch: pytest.MonkeyPatch, answer: bytes, message: str) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        thread = threading.Thread(target=answering, args=(answer, other))
+        thread.start()
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("ANDROID_ADB_SERVER_PORT", str(other.getsockname()[1]))
+            for ask in (adb.attached, lambda: adb.shell("x", "true")):
+                with pytest.raises(AdbError, match=message):
+                    ask()
+        other.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 def test_devices(phono: Run, three_phones: list[StandInPhone]) -> None:
