@@ -210,8 +210,10 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else "\n".join(map(printable, str(value).split("\n")))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_numeric(column: str, rows: Sequence[Row]) -> bool:
+    """Whether a table's column is set right: numbers, and dashes where there are none."""
+    values = [row[column] for row in rows]
+    return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
 
 
 def _clean(value: Any) -> Any:
@@ -229,5 +231,5 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests["figure"] = _is_number
+    environment.tests["numeric"] = _is_numeric
     return environment.get_template(TEMPLATE.name)

@@ -20,18 +20,18 @@ _TEXT_COLUMNS = 76
 def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
     """Titled rows: times, memory and bytes, updates by codec, and remarks on what failed or was throttled."""
     summaries = [(phone, summarise(phone, report.workload)) for phone in report.phones]
-    ratio = f"x of {PAPER_EPOCH_SECONDS:g} s"
-    other = None if is_papers(report.workload) else OTHER_WORKLOAD
+    ratio, papers = f"x of {PAPER_EPOCH_SECONDS:g} s", is_papers(report.workload)
+    paper = f"; the paper's took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
     found: list[Table] = [
         (
-            f"Phones (medians of timed epochs; the paper's took {PAPER_EPOCH_SECONDS:g} s)",
+            f"Phones (medians of timed epochs{paper})",
             [
                 {
                     "phone": _name(phone),
                     "threads": threads_in_words(phone, report.settings),
                     "epoch s": _median(summary.epoch_seconds),
                     "step s": _median(summary.step_seconds),
-                    ratio: other or _rounded(summary.paper_ratio),
+                    ratio: _rounded(summary.paper_ratio) if papers else OTHER_WORKLOAD,
                     "tokens/s": _rounded(summary.tokens_per_s),
                     "loss": _loss(summary),
                     "max °C": _rounded(summary.max_temperature_c, 1),

@@ -34,8 +34,9 @@ def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
         draw(axes)
         axes.grid(color=GRID)
     rows[-1].set_xlabel("seconds since the phone's work began")
-    title = f"Steps, heat and clocks of {phone_name(phone.facts)}"
-    return Plot(title, _described(phone), svg_of(figure, key, title, _described(phone)))
+    title, description = "Steps, heat and clocks", _described(phone)
+    svg = svg_of(figure, key, f"{title} of {phone_name(phone.facts)}", description)
+    return Plot(title, description, svg)
 
 
 def _draw_steps(axes: Any, phone: PhoneResult) -> None:
@@ -49,7 +50,7 @@ def _draw_steps(axes: Any, phone: PhoneResult) -> None:
             label = kind if number == 0 else None
             axes.plot(at, seconds, marker + "-", color=colour, markersize=2.5, linewidth=0.8, label=label)
     axes.set_ylabel("seconds a step")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * max(step.seconds for epoch in phone.epochs for step in epoch.steps))
     _legend(axes)
 
 
