@@ -128,7 +128,15 @@ def test_every_plot_is_there_and_says_what_it_shows() -> None:
     assert all(plot["role"] == "img" for plot in found.named("svg"))
     assert len(found.named("desc")) == 6
     assert "Median seconds by phone: SM-A546B 32.67 s, Pixel 8 32.67 s; the paper's phone took 140 s." in found.text
-    for said in (PAPER_LABEL, "seconds a step", "°C", "GHz", "big 4-7", "MB an update (logarithmic)"):
+    for said in (
+        PAPER_LABEL,
+        "seconds a step",
+        "°C",
+        "GHz",
+        "little 0-3",
+        "big 4-7, used",
+        "MB an update (logarithmic)",
+    ):
         assert said in found.texts, said
 
 
