@@ -49,14 +49,14 @@ class Outputs:
         from android_harness.report.table import comparison_tables
         from android_harness.report.table import tables as report_tables
 
-        if self.out is not None:
-            write_report(self.out, report)
         if self.old is not None:
             self.comparison = compare(self.old, report)
+        if self.out is not None:
+            write_report(self.out, report, self.comparison)
         if self.html is not None:
-            write_page(self.html, report, self.comparison)
-        tables = [*report_tables(report), *(comparison_tables(self.comparison) if self.comparison else ())]
-        console.result(to_document(report), *tables)
+            write_page(self.html, report, self.comparison, self.fail_over)
+        compared = comparison_tables(self.comparison, self.fail_over) if self.comparison else ()
+        console.result(to_document(report, self.comparison), *report_tables(report), *compared)
 
     def judge(self) -> None:
         """Raise SlowerError if a phone is slower than --fail-over allows, ReportError if nothing could be judged."""

@@ -16,8 +16,8 @@ SERIES = ("#0072b2", "#d17a00", "#00805c", "#b0468c", "#5b4fc7", "#2d9bc4", "#8a
 _VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", REFERENCE: "reference"} | {
     colour: f"c{number}" for number, colour in enumerate(SERIES)
 }
-# 374 points: at a phone's 350 pixels the text stays legible.
-WIDTH_INCHES = 5.2
+# 338 points, about a phone's width in pixels: so text keeps its size there.
+WIDTH_INCHES = 4.7
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: found, read aloud, in the page's font
     "svg.hashsalt": "phonograd",

@@ -17,7 +17,7 @@ from android_harness.report.names import phone_name, printable
 from android_harness.report.plots import Plot, codec_plot, epoch_plot, memory_plot, phase_plot
 from android_harness.report.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult
 from android_harness.report.summary import is_papers, summarise
-from android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
+from android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables, used_cores
 from android_harness.report.timeline import timeline_plot
 from device_runtime.files import write_bytes
 
@@ -50,7 +50,10 @@ def page(report: PhoneBenchReport, comparison: Comparison | None = None, fail_ov
     """The page's HTML, the same for the same report. Raises MissingExtraError without matplotlib."""
     with drawing():
         overall = [draw(report) for draw in (epoch_plot, memory_plot, phase_plot, codec_plot)]
-        sections = [_section(phone, f"phone-{number}") for number, phone in enumerate(report.phones, 1)]
+        sections = [
+            _section(phone, f"phone-{number}", used_cores(phone, report.settings))
+            for number, phone in enumerate(report.phones, 1)
+        ]
     return _template().render(
         lead=list(_lead(report)),
         tables=[table for table in tables(report) if table[0] != "Remarks"],
@@ -89,7 +92,7 @@ def _compared(comparison: Comparison | None, fail_over: float | None) -> tuple[T
     return comparison_tables(comparison, fail_over) if comparison else ()
 
 
-def _section(phone: PhoneResult, key: str) -> PhoneSection:
+def _section(phone: PhoneResult, key: str, used: Sequence[int]) -> PhoneSection:
     throttled = any(epoch.throttled for epoch in phone.timed)
     files = phone.pushed.files if phone.pushed else ()
     return PhoneSection(
@@ -97,7 +100,7 @@ def _section(phone: PhoneResult, key: str) -> PhoneSection:
         name=phone_name(phone.facts),
         state="failed" if phone.failure else "throttled" if throttled else "finished",
         remarks=tuple(remarks(phone)),
-        plot=timeline_plot(phone, f"{key}-timeline"),
+        plot=timeline_plot(phone, f"{key}-timeline", used),
         epochs=[_epoch_row(number, epoch) for number, epoch in _numbered(phone.epochs)],
         files=[
             {"file": file.name, "bytes": file.nbytes, "pushed": file.pushed, "SHA-256": file.sha256} for file in files
@@ -210,8 +213,10 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else "\n".join(map(printable, str(value).split("\n")))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_numeric(column: str, rows: Sequence[Row]) -> bool:
+    """Whether a table's column is set right: numbers, and dashes where there are none."""
+    values = [row[column] for row in rows]
+    return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
 
 
 def _clean(value: Any) -> Any:
@@ -229,5 +234,5 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests["figure"] = _is_number
+    environment.tests["numeric"] = _is_numeric
     return environment.get_template(TEMPLATE.name)

@@ -16,11 +16,12 @@ _BAR = 0.62
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing: what stands above it, what it shows in a sentence, and the <svg> element."""
+    """A drawing: what stands above it, what it shows in a sentence, the <svg> element, and how to read it."""
 
     title: str
     description: str
     svg: str
+    note: str = ""
 
 
 def epoch_plot(report: PhoneBenchReport) -> Plot | None:
@@ -37,7 +38,7 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
             seconds = [epoch.seconds for epoch in phone.timed if bool(epoch.throttled) == throttled]
             axes.plot(seconds, [row] * len(seconds), marker, color=colour, markersize=5, markeredgewidth=0)
     slowest = max(epoch.seconds for phone in phones for epoch in phone.timed)
-    axes.set_xlabel("seconds; bar: median, point: epoch, triangle: throttled")
+    axes.set_xlabel("seconds")
     papers = is_papers(report.workload)
     if papers:
         slowest = max(slowest, PAPER_EPOCH_SECONDS)
@@ -52,7 +53,8 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
     paper = f"; the paper's phone took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
     title = "Time of an epoch"
     description = f"Median seconds by phone: {', '.join(medians)}{paper}."
-    return Plot(title, description, svg_of(figure, "epochs", title, description))
+    note = "Bars are medians, points epochs; a triangle is one that throttled."
+    return Plot(title, description, svg_of(figure, "epochs", title, description), note)
 
 
 def memory_plot(report: PhoneBenchReport) -> Plot | None:
@@ -106,6 +108,7 @@ def codec_plot(report: PhoneBenchReport) -> Plot | None:
     values = [sizes[codec] / MB for codec in codecs]
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.minorticks_off()
     _labelled(axes, axes.barh(range(len(names)), values, _BAR, color=SERIES[4], linewidth=0), "{:,.3g}")
     axes.set_xlim(min(values) / 3, max(values) * 3)
     axes.set_xlabel("MB an update (logarithmic)")

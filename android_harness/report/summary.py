@@ -7,6 +7,7 @@ from statistics import median
 import numpy as np
 
 from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneResult, Workload
+from android_harness.timing.heat import temperature_of
 
 # Paper P's epoch: 2 LSTM layers of 650 over 30,000 words (4.57e7 parameters), minibatch 10, BPTT 20, about 20 KB of
 # text, which is 18 to 20 steps of 200 tokens.
@@ -65,7 +66,7 @@ def summarise(phone: PhoneResult, workload: Workload) -> PhoneSummary:
     timed = phone.timed
     steps = [step for epoch in timed for step in epoch.steps]
     epochs = spread(epoch.seconds for epoch in timed)
-    heat = [degrees for sample in phone.samples for degrees in sample.temperatures_c.values()]
+    heat = [temperature_of(sample) for sample in phone.samples]
     names = dict.fromkeys(name for step in steps for name in step.phases)
     return PhoneSummary(
         serial=phone.facts.serial,
@@ -81,7 +82,7 @@ def summarise(phone: PhoneResult, workload: Workload) -> PhoneSummary:
         loss_first=timed[0].loss_first if timed else None,
         loss_last=timed[0].loss_last if timed else None,
         phases={name: median(step.phases.get(name, 0.0) for step in steps) for name in names},
-        max_temperature_c=max(heat, default=None),
+        max_temperature_c=max((degrees for degrees in heat if degrees is not None), default=None),
         pushed_bytes=phone.pushed.nbytes if phone.pushed else None,
     )
 

@@ -8,6 +8,7 @@ from android_harness.report.compare import Comparison, PhoneComparison
 from android_harness.report.names import LONGEST, printable
 from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
 from android_harness.report.summary import PhoneSummary, is_papers, summarise
+from android_harness.timing.cores import chosen_cores
 
 Row = Mapping[str, object]
 Table = tuple[str, Sequence[Row]]
@@ -20,18 +21,18 @@ _TEXT_COLUMNS = 76
 def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
     """Titled rows: times, memory and bytes, updates by codec, and remarks on what failed or was throttled."""
     summaries = [(phone, summarise(phone, report.workload)) for phone in report.phones]
-    ratio = f"x of {PAPER_EPOCH_SECONDS:g} s"
-    other = None if is_papers(report.workload) else OTHER_WORKLOAD
+    ratio, papers = f"x of {PAPER_EPOCH_SECONDS:g} s", is_papers(report.workload)
+    paper = f"; the paper's took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
     found: list[Table] = [
         (
-            f"Phones (medians of timed epochs; the paper's took {PAPER_EPOCH_SECONDS:g} s)",
+            f"Phones (medians of timed epochs{paper})",
             [
                 {
                     "phone": _name(phone),
                     "threads": threads_in_words(phone, report.settings),
                     "epoch s": _median(summary.epoch_seconds),
                     "step s": _median(summary.step_seconds),
-                    ratio: other or _rounded(summary.paper_ratio),
+                    ratio: _rounded(summary.paper_ratio) if papers else OTHER_WORKLOAD,
                     "tokens/s": _rounded(summary.tokens_per_s),
                     "loss": _loss(summary),
                     "max °C": _rounded(summary.max_temperature_c, 1),
@@ -73,17 +74,18 @@ def remarks(phone: PhoneResult) -> Iterator[str]:
 
 def threads_in_words(phone: PhoneResult, settings: Mapping[str, object]) -> str:
     """Such as `4 on big`; one thread for each of the cores where the command named no number."""
-    cores, threads = settings.get("cores", "all"), settings.get("threads")
+    threads = settings.get("threads")
     if threads is None:
-        kinds = [cluster for cluster in phone.facts.clusters if _takes(cores, cluster.kind, phone)]
-        threads = sum(len(cluster.cores) for cluster in kinds) or "all"
-    return f"{threads} on {printable(str(cores), 12)}"
+        threads = len(used_cores(phone, settings)) or "all"
+    return f"{threads} on {printable(str(settings.get('cores')), 12)}"
 
 
-def _takes(cores: object, kind: str, phone: PhoneResult) -> bool:
-    if cores not in ("big", "little") or len(phone.facts.clusters) == 1:
-        return cores in ("big", "little", "all")
-    return (kind == "little") == (cores == "little")
+def used_cores(phone: PhoneResult, settings: Mapping[str, object]) -> tuple[int, ...]:
+    """Numbers of the cores that threads could run on; none where phone or settings do not say."""
+    try:
+        return chosen_cores(phone.facts, str(settings.get("cores")))
+    except ValueError:  # a report need not be of this version's settings
+        return ()
 
 
 def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:

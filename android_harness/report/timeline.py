@@ -17,8 +17,11 @@ _MOST_SENSORS = 4
 _STEPS_INCHES, _BELOW_INCHES = 1.9, 1.35
 
 
-def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
-    """Step times, temperatures, clocks and caps on one axis of time; what was not sampled is left out."""
+def timeline_plot(phone: PhoneResult, key: str, used: Sequence[int]) -> Plot | None:
+    """Step times, temperatures, clocks and caps on one axis of time; what was not sampled is left out.
+
+    `used` are the cores that threads could run on: kinds of cores that have some are marked.
+    """
     if not any(epoch.steps for epoch in phone.epochs):
         return None
     samples = _thinned(phone.samples)
@@ -26,7 +29,7 @@ def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
     if any(sample.temperatures_c or sample.battery_temperature_c is not None for sample in samples):
         draws.append(functools.partial(_draw_heat, samples=samples))
     if any(sample.frequencies_khz or sample.caps_khz for sample in samples):
-        draws.append(functools.partial(_draw_clocks, facts=phone.facts, samples=samples))
+        draws.append(functools.partial(_draw_clocks, facts=phone.facts, samples=samples, used=used))
     heights = [_STEPS_INCHES, *[_BELOW_INCHES] * (len(draws) - 1)]
     figure = new_figure(sum(heights) + 0.3)
     rows = figure.subplots(len(draws), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
@@ -34,8 +37,9 @@ def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
         draw(axes)
         axes.grid(color=GRID)
     rows[-1].set_xlabel("seconds since the phone's work began")
-    title = f"Steps, heat and clocks of {phone_name(phone.facts)}"
-    return Plot(title, _described(phone), svg_of(figure, key, title, _described(phone)))
+    title, description = "Steps, heat and clocks", _described(phone)
+    svg = svg_of(figure, key, f"{title} of {phone_name(phone.facts)}", description)
+    return Plot(title, description, svg)
 
 
 def _draw_steps(axes: Any, phone: PhoneResult) -> None:
@@ -49,7 +53,7 @@ def _draw_steps(axes: Any, phone: PhoneResult) -> None:
             label = kind if number == 0 else None
             axes.plot(at, seconds, marker + "-", color=colour, markersize=2.5, linewidth=0.8, label=label)
     axes.set_ylabel("seconds a step")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * max(step.seconds for epoch in phone.epochs for step in epoch.steps))
     _legend(axes)
 
 
@@ -74,13 +78,14 @@ def _draw_heat(axes: Any, samples: Sequence[Sample]) -> None:
     _legend(axes)
 
 
-def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample]) -> None:
+def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample], used: Sequence[int]) -> None:
     """Of each kind of cores the mean clock, and dashed the lowest cap."""
     for number, (name, cores) in enumerate(_kinds(facts, samples).items()):
         colour = SERIES[(number * 2) % len(SERIES)]
+        mark = ", used" if set(cores) & set(used) else ""
         clocks = [_ghz(fmean, sample.frequencies_khz, cores) for sample in samples]
         caps = [_ghz(min, sample.caps_khz, cores) for sample in samples]
-        _line(axes, samples, clocks, colour, label=name)
+        _line(axes, samples, clocks, colour, label=f"{name}{mark}")
         _line(axes, samples, caps, colour, linestyle="--")
     axes.plot([], [], "--", color=SOFT, linewidth=1.2, label="cap")
     axes.set_ylabel("GHz")

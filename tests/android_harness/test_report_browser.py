@@ -34,7 +34,8 @@ CUT_OFF = """[...document.querySelectorAll('svg text')].filter(text => {
   return box.width && (box.left < plot.left - 1 || box.right > plot.right + 1 || box.bottom > plot.bottom + 1);
 }).map(text => text.textContent)"""
 SMALLEST_TEXT = """Math.min(...[...document.querySelectorAll('svg text')].map(text =>
-  parseFloat(getComputedStyle(text).fontSize) * text.closest('svg').getBoundingClientRect().width / 374))"""
+  parseFloat(getComputedStyle(text).fontSize) * text.closest('svg').getBoundingClientRect().width /
+  text.closest('svg').viewBox.baseVal.width))"""
 
 PAGES = {
     "none": report(failed()),
@@ -76,7 +77,7 @@ def test_every_page_on_every_screen(tab: Tab, tmp_path: Path, name: str, made: P
             assert tab.value(CUT_OFF) == []
             if name in ("one", "four", "twenty", "slow", "hostile"):
                 assert tab.value(LABEL_SHOWN.replace("COLOUR", f"'{REFERENCE[dark]}'"))
-                assert tab.value(SMALLEST_TEXT) >= 7.5
+                assert tab.value(SMALLEST_TEXT) >= 8.5
             else:
                 assert not tab.value(f"Boolean({LABEL})")
             keep(tab, f"bench-{name}-{screen}-{'dark' if dark else 'light'}")

@@ -3,6 +3,8 @@
 import dataclasses
 import types
 import typing
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -92,3 +94,37 @@ def test_every_field_is_described_with_its_unit() -> None:
             assert field["description"], name
             for ending, unit in units.items():
                 assert not name.endswith(ending) or unit in field["description"], name
+
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "phone-bench.md"
+
+
+def field_tables() -> Iterator[str]:
+    """The schema as docs/phone-bench.md has it: a table for each kind of object."""
+    for name, node in (("The document", schema()), *schema()["$defs"].items()):
+        if name != "The document":
+            yield f"\n**{name}**: {node['description']}\n"
+        yield "| field | type | |"
+        yield "|---|---|---|"
+        for field, what in node["properties"].items():
+            yield f"| `{field}` | {kind_of(what)} | {what['description']} |"
+
+
+def kind_of(node: dict[str, Any]) -> str:  # noqa: PLR0911  # one kind of type a line
+    if "const" in node:
+        return f"`{node['const']!r}`".replace("'", '"')
+    if "enum" in node:
+        return " or ".join("null" if value is None else f"`{value}`" for value in node["enum"])
+    if "anyOf" in node:
+        return " or ".join(kind_of(option) for option in node["anyOf"])
+    if "$ref" in node:
+        return node["$ref"].rpartition("/")[2]
+    if node["type"] == "array":
+        return f"list of {kind_of(node['items'])}"
+    if node["type"] == "object" and "additionalProperties" in node:
+        return f"{kind_of(node['additionalProperties'])} by name"
+    return " or ".join([node["type"]] if isinstance(node["type"], str) else node["type"])
+
+
+def test_the_documented_fields_are_the_schemas() -> None:
+    assert "\n".join(field_tables()) in DOCUMENTATION.read_text("utf-8")

@@ -73,7 +73,8 @@ def test_only_the_papers_work_is_set_beside_the_paper(change: dict[str, int], pa
         ({"cores": "all"}, "8 on all"),
         ({"cores": "little"}, "4 on little"),
         ({"cores": "f0", "threads": 3}, "3 on f0"),
-        ({"cores": "f0"}, "all on f0"),
+        ({"cores": "f0"}, "4 on f0"),
+        ({"cores": "fastest"}, "all on fastest"),
     ],
 )
 def test_threads_in_words(settings: dict[str, Any], said: str) -> None:
