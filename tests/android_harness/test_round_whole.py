@@ -1,11 +1,10 @@
 """Whole rounds against a real server, on phones that are folders: what comes out, and what is left behind."""
 
 import dataclasses
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,9 @@ from device_runtime.vocabulary import Vocabulary
 from export.artifacts import export_artifacts
 from export.torch_layout import seeded_weights
 from phonograd.commands.round import RoundShortError, check
+from server_agg.security.registry import PhoneRegistry
+from server_agg.storage.ledger import Ledger
+from server_agg.storage.state_folder import LEDGER
 from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
 from tests.native.phone_command import MODEL, TRAINING, Place, make_place, text_of
 
@@ -69,7 +71,7 @@ class Bench:
             RoundSettings(updates=self.updates, **settings),
             lambda serial: FolderSession(self.phones[serial]),
             self.progress,
-            self.stop_signal,
+            lambda: nullcontext(self.stop_signal),
         )
 
     def left_on_phones(self) -> list[set[str]]:
@@ -223,8 +225,8 @@ def test_a_round_that_closes_meanwhile(bench: Bench) -> None:
     def others() -> None:
         for name in ("a", "b", "c"):
             update = bench.folder / f"{name}.update"
-            trained = bench.place.train("--update", update, "--seed", len(name))
-            assert trained.code == 0
+            text, folder = bench.folder / "texts" / "p2.txt", bench.place.artifacts.folder
+            assert bench.place.run("train", folder, "--user", text, "--update", update).code == 0
             upload_update(bench.server.url, update, name)
 
     bench.attached = ready("p1")
@@ -341,8 +343,12 @@ def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
 
 
 def enrol(state: Path, name: str, role: str) -> str:
-    line = [sys.executable, "-m", "phonograd", "phones", "add", name, "--role", role, "--state", str(state), "--quiet"]
-    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    state.mkdir(mode=0o700, exist_ok=True)
+    ledger = Ledger(state / LEDGER)
+    try:
+        return PhoneRegistry(ledger).add(name, role, "never", "test").token
+    finally:
+        ledger.close()
 
 
 def test_what_is_refused_before_any_phone_is_touched(bench: Bench, tmp_path: Path) -> None:
