@@ -19,7 +19,7 @@ from android_harness.rounds.result import RoundReport
 from android_harness.rounds.settings import RoundSettings
 from android_harness.rounds.tokens import connection_of
 from android_harness.session import PROGRAM
-from device_runtime.errors import UsageError
+from device_runtime.errors import TextError, UsageError
 from device_runtime.manifest import Artifacts
 from device_runtime.server_client import Connection, current_round
 
@@ -58,8 +58,9 @@ def run_round(
     phones that are not ready are drop-outs; names: chosen ones by serial; program: the binary that phones run; cache:
     folder of fetched models. stopping: a context, entered when phones begin, that gives a function for the number of a
     signal that asks to end, 0 while there is none. What goes wrong with one phone is in its outcome. Raises UsageError,
-    WeightsError, ServerRefusedError, ServerUnreachableError, StorageError before any phone is touched.
+    TextError, WeightsError, ServerRefusedError, ServerUnreachableError, StorageError before any phone is touched.
     """
+    _check_texts(settings)
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     named = phone_names([phone.serial for phone in phones], names)
     speakers = {phone.serial: aggregation.of(named[phone.serial]) for phone in phones if phone.ready}
@@ -105,6 +106,14 @@ def run_round(
         ledger_missing=missing,
         interrupted=interrupted,
     )
+
+
+def _check_texts(settings: RoundSettings) -> None:
+    rehearsal = settings.training.rehearsal
+    if rehearsal is not None and not rehearsal.is_file():
+        raise TextError(f"{rehearsal}: a file of general text expected, not found")
+    if settings.texts is not None and not settings.texts.is_dir():
+        raise TextError(f"{settings.texts}: a folder with a text for each phone expected, not found")
 
 
 def _run_all(tasks: Sequence[PhoneTask], stop: threading.Event, stop_signal: Callable[[], int]) -> None:

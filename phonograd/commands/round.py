@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from android_harness.errors import NoPhoneError
 from android_harness.rounds.settings import PHONE_CODECS, TEXT_ON_PHONE, PhoneTraining, RoundSettings
 from device_runtime.backends.base import PRECISIONS, Precision
 from device_runtime.codecs import DEFAULT_CODEC
@@ -140,6 +141,7 @@ def round_(
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())
     ready, not_ready = ready_phones(adb, serials)
+    at_work = {phone.serial for phone in ready}
     with tempfile.TemporaryDirectory(prefix="phonograd-") as work:
         program = Path(work) / "phonograd-phone"
         with console.progress("building the phone binary, once") as show:
@@ -148,11 +150,13 @@ def round_(
 
             def show_phone(serial: str, stage: "Stage | End", done: int, total: int, note: str) -> None:
                 del note
-                bars(PhoneProgress(serial, DOING.get(stage, stage), done, total, None))
+                if serial in at_work:
+                    bars(PhoneProgress(serial, DOING.get(stage, stage), done, total, None))
 
             report = run_round(
                 aggregation, folder, program, cache_folder() / "models", [*ready, *not_ready], _choices(names),
-                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_phone, stop_signals,
+                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_phone,
+                stop_signals,
             )  # fmt: skip
     tables = [("Phones", _phone_rows(report)), (f"Round {report.round}", _round_rows(report))]
     if report.dropped_out:
@@ -190,11 +194,12 @@ def check(report: "RoundReport", settings: RoundSettings) -> None:
         raise ServerUnreachableError(
             f"{len(waiting)} updates are not at the server: {_why(waiting[0])}; they are kept in {settings.updates}"
         )
-    if len(uploaded) < settings.min_phones and dropped:
+    if len(uploaded) < settings.min_phones:
+        first = dropped[0].drop_out if dropped else None
+        why = f"{dropped[0].name}: {_why(dropped[0])}" if dropped else "attach more phones"
         raise RoundShortError(
-            f"{len(uploaded)} of {len(report.phones)} phones uploaded, {settings.min_phones} expected: "
-            f"{dropped[0].name}: {_why(dropped[0])}",
-            dropped[0].drop_out.exit_code if dropped[0].drop_out else 1,
+            f"{len(uploaded)} of {len(report.phones)} phones uploaded, at least {settings.min_phones} expected: {why}",
+            first.exit_code if first else NoPhoneError.exit_code,
         )
 
 
