@@ -4,7 +4,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,10 +19,11 @@ from android_harness.rounds.result import RoundReport
 from android_harness.rounds.settings import RoundSettings
 from android_harness.rounds.tokens import connection_of
 from android_harness.session import PROGRAM
-from device_runtime.errors import UsageError
+from device_runtime.errors import TextError, UsageError
 from device_runtime.manifest import Artifacts
 from device_runtime.server_client import Connection, current_round
 
+Stopping = Callable[[], AbstractContextManager[Callable[[], int]]]
 # How long phones have to end what they do after an interrupt; a session's own waits are shorter.
 GRACE_SECONDS = 45.0
 LOOK_SECONDS = 0.1
@@ -35,6 +36,10 @@ class Aggregation:
     connection: Connection
     tokens: Mapping[str, str] | None = None
 
+    def of(self, name: str) -> Connection:
+        """How a phone reaches the server. Raises UsageError for one without a token."""
+        return connection_of(self.connection, self.tokens, name)
+
 
 def run_round(
     aggregation: Aggregation,
@@ -46,49 +51,43 @@ def run_round(
     settings: RoundSettings,
     open_session: OpenSession,
     progress: Progress = lambda *_: None,
-    stop_signal: Callable[[], int] = lambda: 0,
+    stopping: Stopping = lambda: nullcontext(lambda: 0),
 ) -> RoundReport:
     """One round: fetch its model, train each phone on its own text, upload the updates, wait for the end.
 
     phones that are not ready are drop-outs; names: chosen ones by serial; program: the binary that phones run; cache:
-    folder of fetched models. stop_signal: the number of a signal that asks to end, 0 while there is none. What goes
-    wrong with one phone is in its outcome. Raises UsageError, WeightsError, ServerRefusedError,
-    ServerUnreachableError, StorageError before any phone is touched.
+    folder of fetched models. stopping: a context, entered when phones begin, that gives a function for the number of a
+    signal that asks to end, 0 while there is none. What goes wrong with one phone is in its outcome. Raises UsageError,
+    TextError, WeightsError, ServerRefusedError, ServerUnreachableError, StorageError before any phone is touched.
     """
+    _check_texts(settings)
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     named = phone_names([phone.serial for phone in phones], names)
-    speakers = {
-        phone.serial: connection_of(aggregation.connection, aggregation.tokens, named[phone.serial])
-        for phone in phones
-        if phone.ready
-    }
-    asker = aggregation.connection if aggregation.connection.token else next(iter(speakers.values()), None)
-    asker = asker or aggregation.connection
+    speakers = {phone.serial: aggregation.of(named[phone.serial]) for phone in phones if phone.ready}
+    # Who asks for what concerns all phones: who was named for it, else the first phone.
+    asker = next(iter(speakers.values()), aggregation.connection)
+    asker = aggregation.connection if aggregation.connection.token else asker
     opened = current_round(asker)
     if settings.training.codec not in opened.codecs:
-        raise UsageError(
-            f"codec {settings.training.codec}: one that {asker} takes expected: {', '.join(opened.codecs)}"
-        )
+        expected = ", ".join(opened.codecs)
+        raise UsageError(f"codec {settings.training.codec}: one that {asker} takes expected: {expected}")
     base = fetch_base(asker, artifacts, opened, cache)
-    stop = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch, stopping() as stop_signal:
         files = {PROGRAM: program, **phone_artifacts(artifacts, Path(scratch), base.path)}
+        stop = threading.Event()
         job = RoundJob(files, opened, settings, open_session, stop, progress)
-        tasks = [
-            PhoneTask(job, phone, named[phone.serial], speakers.get(phone.serial, aggregation.connection))
-            for phone in phones
-        ]
-        interrupted = _run_all(tasks, stop, stop_signal)
-    outcomes = tuple(task.outcome() for task in tasks)
+        connections = {phone.serial: speakers.get(phone.serial, asker) for phone in phones}
+        tasks = [PhoneTask(job, phone, named[phone.serial], connections[phone.serial]) for phone in phones]
+        _run_all(tasks, stop, stop_signal)
+        outcomes = tuple(task.outcome() for task in tasks)
+        receipts = [outcome.receipt for outcome in outcomes if outcome.receipt is not None]
+        ending = Ending(None, None)
+        if receipts and not stop_signal():
+            ending = await_end(asker, opened.round, receipts, settings.wait_seconds, stop_signal)
+        interrupted = stop_signal()
     with suppress(OSError):  # what the server does not have stays
         (settings.updates / f"round-{opened.round}").rmdir()
         settings.updates.rmdir()
-    receipts = [outcome.receipt for outcome in outcomes if outcome.receipt is not None]
-    if receipts and not interrupted:
-        ending = await_end(asker, opened.round, receipts, settings.wait_seconds, stop_signal)
-        interrupted = stop_signal()
-    else:
-        ending = Ending(None, None)
     ledger, missing = read_ledger(asker, opened.round) if receipts else (None, "no update was accepted")
     return RoundReport(
         created=created,
@@ -109,16 +108,23 @@ def run_round(
     )
 
 
-def _run_all(tasks: Sequence[PhoneTask], stop: threading.Event, stop_signal: Callable[[], int]) -> int:
-    """Run all tasks at once; the number of the signal that ended them early, else 0."""
+def _check_texts(settings: RoundSettings) -> None:
+    rehearsal = settings.training.rehearsal
+    if rehearsal is not None and not rehearsal.is_file():
+        raise TextError(f"{rehearsal}: a file of general text expected, not found")
+    if settings.texts is not None and not settings.texts.is_dir():
+        raise TextError(f"{settings.texts}: a folder with a text for each phone expected, not found")
+
+
+def _run_all(tasks: Sequence[PhoneTask], stop: threading.Event, stop_signal: Callable[[], int]) -> None:
+    """Run all tasks at once, to their end or, after a signal, until they had time to come to one."""
     # Daemons: a thread that waits on a server that says nothing must not keep the process from ending.
     threads = [threading.Thread(target=task.run, name=task.name, daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
-    interrupted, until = 0, float("inf")
+    until = float("inf")
     while any(thread.is_alive() for thread in threads) and time.monotonic() < until:
         time.sleep(LOOK_SECONDS)
-        if not interrupted and (interrupted := stop_signal()):
+        if stop_signal() and not stop.is_set():
             stop.set()
             until = time.monotonic() + GRACE_SECONDS
-    return interrupted

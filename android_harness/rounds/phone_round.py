@@ -11,7 +11,7 @@ from android_harness.errors import NoPhoneError
 from android_harness.phones.discovery import why_not
 from android_harness.phones.facts import Phone
 from android_harness.rounds.naming import seed_of, text_of
-from android_harness.rounds.result import DropOut, PhoneRound, Stage
+from android_harness.rounds.result import DropOut, End, PhoneRound, Stage
 from android_harness.rounds.sending import send_update
 from android_harness.rounds.settings import RoundSettings
 from android_harness.rounds.training import Job, Part, Session, train_on_phone
@@ -20,7 +20,7 @@ from device_runtime.files import storage_errors
 from device_runtime.server_client import Connection, CurrentRound, UploadReceipt, participation
 
 # Called from a phone's thread with its serial, what it does, how much is done and in all (bytes, or steps), and a note.
-Progress = Callable[[str, Stage, int, int, str], None]
+Progress = Callable[[str, Stage | End, int, int, str], None]
 OpenSession = Callable[[str], AbstractContextManager[Session]]
 
 
@@ -57,6 +57,7 @@ class PhoneTask:
         except Exception as error:  # the other phones' results must not be lost by it
             message = f"a bug: {type(error).__name__}: {error} (report it)"
             self._drop_out = DropOut(self._part.stage, message, PhonogradError.exit_code)
+        self._job.progress(self.phone.serial, "accepted" if self._receipt else "out", 1, 1, "")
 
     def outcome(self) -> PhoneRound:
         """How far it came; a task whose thread has not ended is one that was interrupted."""

@@ -15,8 +15,9 @@ SCHEMA_VERSION = 1
 # Paper P: what each phone uploads a round.
 PAPER_MIB_PER_PHONE = 174.43
 
-# What a phone does in a round, in this order.
+# What a phone does in a round, in this order; at the end it has an update accepted, or is out.
 Stage = Literal["ready", "place", "text", "push", "train", "pull", "upload"]
+End = Literal["accepted", "out"]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from android_harness.errors import NoPhoneError
 from android_harness.rounds.settings import PHONE_CODECS, TEXT_ON_PHONE, PhoneTraining, RoundSettings
 from device_runtime.backends.base import PRECISIONS, Precision
 from device_runtime.codecs import DEFAULT_CODEC
@@ -16,10 +17,11 @@ from phonograd.connecting import connection_options
 from phonograd.console import Console, Rows, output_options
 
 if TYPE_CHECKING:
-    from android_harness.rounds.result import PhoneRound, RoundReport, Stage
+    from android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
 
 PATH = click.Path(path_type=Path)
 MIB = 1 << 20
+# The stages that take their time, and what a bar says during them.
 DOING = {"push": "pushing", "train": "training", "pull": "pulling", "upload": "uploading"}
 
 
@@ -139,19 +141,22 @@ def round_(
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())
     ready, not_ready = ready_phones(adb, serials)
-    with tempfile.TemporaryDirectory(prefix="phonograd-") as work, stop_signals() as stop_signal:
+    at_work = {phone.serial for phone in ready}
+    with tempfile.TemporaryDirectory(prefix="phonograd-") as work:
         program = Path(work) / "phonograd-phone"
         with console.progress("building the phone binary, once") as show:
             deliver_phone_binary(program, progress=show)
         with phone_bars(console, ready) as bars:
 
-            def show_phone(serial: str, stage: "Stage", done: int, total: int, note: str) -> None:
+            def show_phone(serial: str, stage: "Stage | End", done: int, total: int, note: str) -> None:
                 del note
-                bars(PhoneProgress(serial, DOING.get(stage, stage), done, total, None))
+                if serial in at_work:
+                    bars(PhoneProgress(serial, DOING.get(stage, stage), done, total, None))
 
             report = run_round(
                 aggregation, folder, program, cache_folder() / "models", [*ready, *not_ready], _choices(names),
-                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_phone, stop_signal,
+                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_phone,
+                stop_signals,
             )  # fmt: skip
     tables = [("Phones", _phone_rows(report)), (f"Round {report.round}", _round_rows(report))]
     if report.dropped_out:
@@ -189,11 +194,12 @@ def check(report: "RoundReport", settings: RoundSettings) -> None:
         raise ServerUnreachableError(
             f"{len(waiting)} updates are not at the server: {_why(waiting[0])}; they are kept in {settings.updates}"
         )
-    if len(uploaded) < settings.min_phones and dropped:
+    if len(uploaded) < settings.min_phones:
+        first = dropped[0].drop_out if dropped else None
+        why = f"{dropped[0].name}: {_why(dropped[0])}" if dropped else "attach more phones"
         raise RoundShortError(
-            f"{len(uploaded)} of {len(report.phones)} phones uploaded, {settings.min_phones} expected: "
-            f"{dropped[0].name}: {_why(dropped[0])}",
-            dropped[0].drop_out.exit_code if dropped[0].drop_out else 1,
+            f"{len(uploaded)} of {len(report.phones)} phones uploaded, at least {settings.min_phones} expected: {why}",
+            first.exit_code if first else NoPhoneError.exit_code,
         )
 
 
@@ -216,17 +222,21 @@ def _phone_rows(report: "RoundReport") -> Rows:
         {
             "phone": phone.name,
             "model": phone.model,
-            "pushed MB": _mb(phone.pushed_bytes),
-            **{f"{stage} s": phone.seconds.get(stage) for stage in ("push", "train", "pull", "upload")},
+            "pushed MB": None if phone.pushed_bytes is None else phone.pushed_bytes / 1e6,
+            "push + train + pull + upload, s": _stages(phone),
             "steps": phone.training.steps if phone.training else None,
-            "loss first": phone.training.loss_first if phone.training else None,
-            "last": phone.training.loss_last if phone.training else None,
+            "loss": f"{phone.training.loss_first:.3f} to {phone.training.loss_last:.3f}" if phone.training else None,
             "update bytes": phone.update.nbytes if phone.update else None,
-            "all up": _wire(report, phone.name),
-            "outcome": phone.drop_out.stage + " failed" if phone.drop_out else "accepted",
+            "all sent": _wire(report, phone.name),
+            "update": "out: " + phone.drop_out.stage if phone.drop_out else "accepted",
         }
         for phone in report.phones
     ]
+
+
+def _stages(phone: "PhoneRound") -> str | None:
+    seconds = [phone.seconds.get(stage) for stage in DOING]
+    return " + ".join("-" if value is None else f"{value:.1f}" for value in seconds) if phone.seconds else None
 
 
 def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
@@ -249,15 +259,11 @@ def _round_rows(report: "RoundReport") -> Rows:
         "paper P's MiB a phone": report.paper_mib_per_phone,
     }
     if report.ledger is not None:
-        figures["round's uploads, by the server, MiB"] = report.ledger.round["up_body_bytes"] / MIB
-        figures["round's useful bytes, by the server, MiB"] = report.ledger.round["useful_bytes"] / MIB
+        figures["whole round, by the server: MiB up"] = report.ledger.round["up_body_bytes"] / MIB
+        figures["of it useful"] = report.ledger.round["useful_bytes"] / MIB
     else:
         figures["server's own report"] = report.ledger_missing
     return [{"figure": figure, "value": value} for figure, value in figures.items()]
-
-
-def _mb(nbytes: int | None) -> float | None:
-    return None if nbytes is None else nbytes / 1e6
 
 
 def _wire(report: "RoundReport", name: str) -> int | None:

@@ -1,11 +1,12 @@
 """Whole rounds against a real server, on phones that are folders: what comes out, and what is left behind."""
 
 import dataclasses
-import subprocess
-import sys
+import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from android_harness.phones.facts import Phone
 from android_harness.rounds.federated_round import Aggregation, run_round
 from android_harness.rounds.result import RoundReport
 from android_harness.rounds.settings import PhoneTraining, RoundSettings
-from device_runtime.errors import ServerUnreachableError, StoppedError, UsageError, WeightsError
+from device_runtime.errors import ServerUnreachableError, StoppedError, TextError, UsageError, WeightsError
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import Artifacts
 from device_runtime.server_client import Connection, current_round, download_model, upload_update
@@ -28,9 +29,13 @@ from device_runtime.vocabulary import Vocabulary
 from export.artifacts import export_artifacts
 from export.torch_layout import seeded_weights
 from phonograd.commands.round import RoundShortError, check
+from server_agg.security.registry import PhoneRegistry
+from server_agg.storage.ledger import Ledger
+from server_agg.storage.state_folder import LEDGER
 from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
 from tests.native.phone_command import MODEL, TRAINING, Place, make_place, text_of
 
+ROOT = Path(__file__).parents[2]
 SERIALS = ("p1", "p2", "127.0.0.1:5555")
 
 
@@ -69,7 +74,7 @@ class Bench:
             RoundSettings(updates=self.updates, **settings),
             lambda serial: FolderSession(self.phones[serial]),
             self.progress,
-            self.stop_signal,
+            lambda: nullcontext(self.stop_signal),
         )
 
     def left_on_phones(self) -> list[set[str]]:
@@ -96,7 +101,10 @@ def test_a_round_and_the_next(bench: Bench, tmp_path: Path) -> None:
     for phone in bench.phones.values():
         phone.keep = True
     first = bench.run()
-    check(first, RoundSettings(updates=bench.updates))
+    check(first, RoundSettings(bench.updates, min_phones=3))
+    with pytest.raises(RoundShortError, match="3 of 3 phones uploaded, at least 4 expected: attach more phones") as few:
+        check(first, RoundSettings(bench.updates, min_phones=4))
+    assert few.value.exit_code == 20
     assert (first.round, first.closed, first.model_before) == (1, True, bench.place.artifacts.weights_sha256)
     assert first.downloaded_bytes == 0  # the artifacts have it
     assert [phone.name for phone in first.phones] == ["p1", "p2", "127.0.0.1_5555"]
@@ -129,6 +137,19 @@ def test_a_round_and_the_next(bench: Bench, tmp_path: Path) -> None:
     assert bench.left_on_phones() == [set(), set(), set()]
 
 
+def test_the_document_is_as_documented(bench: Bench) -> None:
+    """Every field of the JSON document stands in docs/phone-round.md, and it is JSON."""
+    bench.attached = ready("p1", "p2")
+    (bench.folder / "texts" / "p2.txt").unlink()
+    document = json.loads(json.dumps(bench.run().document(), allow_nan=False))
+    assert (document["schema"], document["schema_version"]) == ("phonograd.round", 1)
+    documented = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "phone-round.md").read_text("utf-8")))
+    p1, p2 = document["phones"]
+    objects = (document, document["settings"], document["ledger"], p1, p1["training"], p1["update"], p1["receipt"])
+    for fields in (*objects, p1["seconds"], p2["drop_out"]):
+        assert set(fields) <= documented
+
+
 def expected_average(bench: Bench, report: RoundReport) -> Any:
     """The token-weighted mean of what the same commands train here."""
     total, sums = 0, 0.0
@@ -155,7 +176,9 @@ def test_drop_outs_are_named_and_the_others_go_on(bench: Bench) -> None:
     assert "127.0.0.1:5555.txt or 127.0.0.1_5555.txt expected" in third.drop_out.message
     assert (report.closed, report.model_after) == (False, None)
     check(report, RoundSettings(bench.updates))
-    with pytest.raises(RoundShortError, match=r"1 of 3 phones uploaded, 2 expected: p2: phone p2: went away") as raised:
+    with pytest.raises(
+        RoundShortError, match=r"1 of 3 phones uploaded, at least 2 expected: p2: phone p2: went away"
+    ) as raised:
         check(report, RoundSettings(bench.updates, min_phones=2))
     assert raised.value.exit_code == 21
     assert bench.left_on_phones() == [set(), set(), set()]
@@ -223,8 +246,8 @@ def test_a_round_that_closes_meanwhile(bench: Bench) -> None:
     def others() -> None:
         for name in ("a", "b", "c"):
             update = bench.folder / f"{name}.update"
-            trained = bench.place.train("--update", update, "--seed", len(name))
-            assert trained.code == 0
+            text, folder = bench.folder / "texts" / "p2.txt", bench.place.artifacts.folder
+            assert bench.place.run("train", folder, "--user", text, "--update", update).code == 0
             upload_update(bench.server.url, update, name)
 
     bench.attached = ready("p1")
@@ -341,13 +364,21 @@ def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
 
 
 def enrol(state: Path, name: str, role: str) -> str:
-    line = [sys.executable, "-m", "phonograd", "phones", "add", name, "--role", role, "--state", str(state), "--quiet"]
-    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    state.mkdir(mode=0o700, exist_ok=True)
+    ledger = Ledger(state / LEDGER)
+    try:
+        return PhoneRegistry(ledger).add(name, role, "never", "test").token
+    finally:
+        ledger.close()
 
 
 def test_what_is_refused_before_any_phone_is_touched(bench: Bench, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="both would be called p1"):
         bench.run(names={"p2": "p1"})
+    with pytest.raises(TextError, match="a folder with a text for each phone expected"):
+        bench.run(texts=tmp_path / "none")
+    with pytest.raises(TextError, match="a file of general text expected"):
+        bench.run(training=PhoneTraining(rehearsal=tmp_path / "none"))
     other = make_other_artifacts(tmp_path / "other")
     bench.place = Place(bench.place.command, other, bench.place.user, bench.place.general)
     with pytest.raises(WeightsError, match="give the artifacts that the server was started with"):

@@ -1,0 +1,201 @@
+"""Parts of a round that need no server: names, seeds, texts, tokens, settings, what an upload is tried again for."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from android_harness.errors import PhoneRunError
+from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts
+from android_harness.rounds import sending
+from android_harness.rounds.naming import phone_name, phone_names, seed_of, text_of
+from android_harness.rounds.sending import send_update
+from android_harness.rounds.settings import PhoneTraining, RoundSettings
+from android_harness.rounds.tokens import connection_of, read_tokens
+from android_harness.rounds.training import _parsed
+from device_runtime.errors import ServerRefusedError, ServerUnreachableError, StoppedError, TextError, UsageError
+from device_runtime.server_client import Connection, UploadReceipt
+from device_runtime.server_protocol import PHONE_NAME
+from device_runtime.update_file import MAX_COUNT
+from phonograd.commands.round import _choices
+
+TOKEN = f"pgd_{'0' * 16}_{'1' * 64}"
+SERIAL = "127.0.0.1:5555"
+
+
+@given(st.text(min_size=1))
+def test_any_serial_gives_a_name_the_server_takes(serial: str) -> None:
+    assert PHONE_NAME.match(phone_name(serial))
+
+
+def test_names() -> None:
+    assert phone_names([SERIAL, "R58M"], {}) == {SERIAL: "127.0.0.1_5555", "R58M": "R58M"}
+    assert phone_names([SERIAL, "R58M"], {SERIAL: "left"}) == {SERIAL: "left", "R58M": "R58M"}
+    for serials, chosen, message in (
+        (["a", "b"], {"c": "x"}, "name c=x: the serial of a phone of this round expected"),
+        (["a", "b"], {"a": "x y"}, "name a=x y: 1 to 64 of A-Z"),
+        (["a", "b"], {"a": "b"}, "phones a and b: both would be called b; choose with --name SERIAL=NAME"),
+        (["a:b", "a_b"], {}, "both would be called a_b"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            phone_names(serials, chosen)
+        assert message in str(raised.value)
+
+
+def test_choices_on_the_command_line() -> None:
+    assert _choices(("a=b=c", f"{SERIAL}=left")) == {"a=b": "c", SERIAL: "left"}
+    for wrong in (("left",), ("=left",), ("a=x", "a=y")):
+        with pytest.raises(Exception, match="SERIAL=NAME expected, once for a phone"):
+            _choices(wrong)
+
+
+def test_seeds_are_each_phones_and_rounds_own() -> None:
+    seeds = {seed_of(number, f"phone{index}") for number in range(1, 30) for index in range(30)}
+    assert len(seeds) == 29 * 30
+    assert seed_of(12, "3") != seed_of(1, "23")
+    assert all(0 <= seed <= MAX_COUNT for seed in seeds)
+    # As docs/phone-round.md has it: another implementation finds the same.
+    assert seed_of(1, "p1") == 59526448351275470
+
+
+def test_the_text_of_a_phone(tmp_path: Path) -> None:
+    for stem in (SERIAL, "127.0.0.1_5555", "left"):
+        path = tmp_path / f"{stem}.txt"
+        path.write_text("hello\n")
+        assert text_of(tmp_path, SERIAL, "left") == path
+        path.unlink()
+    with pytest.raises(TextError, match=r"127.0.0.1:5555.txt or 127.0.0.1_5555.txt or left.txt expected"):
+        text_of(tmp_path, SERIAL, "left")
+    (tmp_path.parent / "outside.txt").write_text("not yours\n")
+    with pytest.raises(TextError):
+        text_of(tmp_path, "../outside", "left")
+
+
+def test_tokens_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"# phones on the desk\n\np1 {TOKEN}\n")
+    path.chmod(0o600)
+    tokens = read_tokens(path)
+    assert tokens == {"p1": TOKEN}
+    given = Connection("http://127.0.0.1:1", token_over_http=True)
+    assert connection_of(given, None, "p1") is given
+    assert connection_of(given, tokens, "p1") == Connection("http://127.0.0.1:1", TOKEN, token_over_http=True)
+    with pytest.raises(UsageError, match="phone p2: no token for it"):
+        connection_of(given, tokens, "p2")
+    path.chmod(0o640)
+    with pytest.raises(UsageError, match="mode 600 expected, found 640: others could read the tokens; chmod 600"):
+        read_tokens(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"p1 secret\n", "line 1: NAME TOKEN expected"),
+        (f"p1 {TOKEN} more\n".encode(), "line 1: NAME TOKEN expected"),
+        (f"p/1 {TOKEN}\n".encode(), "line 1: NAME TOKEN expected"),
+        (f"p1 {TOKEN}\np1 {TOKEN}\n".encode(), "line 2: phone p1 stands twice"),
+        (b"\xff\xfe", "not text"),
+    ],
+)
+def test_a_file_of_tokens_that_is_none(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match=message) as raised:
+        read_tokens(path)
+    assert "secret" not in str(raised.value)
+    assert TOKEN not in str(raised.value)
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_tokens(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"codec": "rows-f32+zstd"}, {"user_share": 0.5}, {"cores": "fast"}, {"cores": "0x0"}, {"cores": ""}]
+)
+def test_training_that_can_not_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        PhoneTraining(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"min_phones": 0}, {"patience_seconds": -1.0}, {"wait_seconds": -1.0}, {"text_on_phone": "user.txt"},
+     {"silence_seconds": 0.0}],
+)  # fmt: skip
+def test_rounds_that_can_not_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        RoundSettings(Path("updates"), **wrong)
+
+
+def test_threads_are_the_chosen_cores(tmp_path: Path) -> None:
+    cores = tuple(Core(n, 2_000_000 if n > 3 else 1_500_000, None, None) for n in range(6))
+    clusters = (Cluster("little", (0, 1, 2, 3), 1_500_000, None), Cluster("big", (4, 5), 2_000_000, None))
+    facts = PhoneFacts(
+        "p1", None, None, None, None, None, None, None, cores, clusters, None, None, None, Battery(None, None, None),
+        None, None,
+    )  # fmt: skip
+    options = PhoneTraining(rehearsal=tmp_path, user_share=0.25, learning_rate=0.5).options(facts)
+    assert options == [
+        "--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5", "--cores", "big", "--threads", "2",
+        "--precision", "fp32", "--pin",
+    ]  # fmt: skip
+    assert "--threads" not in PhoneTraining().options(None)
+
+
+def test_a_report_of_another_version() -> None:
+    with pytest.raises(PhoneRunError, match="lacks a field or holds a wrong one"):
+        _parsed({"steps": 3})
+
+
+RECEIPT = UploadReceipt(1, "p1", 1, 10, False, None, 100)
+
+
+class Server:
+    """Answers of upload_update, one after the other."""
+
+    def __init__(self, *answers: UploadReceipt | Exception):
+        self.answers, self.asked = list(answers), 0
+
+    def __call__(self, *_: object) -> UploadReceipt:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def refused(status: int) -> ServerRefusedError:
+    error = ServerRefusedError(f"refused ({status})")
+    error.status = status
+    return error
+
+
+def send(server: Server, patience: float, monkeypatch: pytest.MonkeyPatch, stop: threading.Event | None = None) -> Any:
+    monkeypatch.setattr(sending, "upload_update", server)
+    monkeypatch.setattr(sending, "FIRST_WAIT_SECONDS", 0.001)
+    return send_update("url", Path("u"), "p1", patience, stop or threading.Event(), lambda *_: None)
+
+
+def test_what_an_upload_is_tried_again_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(ServerUnreachableError("gone"), refused(429), refused(503), refused(507), RECEIPT)
+    assert send(server, 60, monkeypatch) == RECEIPT
+    assert server.asked == 5
+    for final in (refused(409), refused(403), ServerRefusedError("refused")):
+        server = Server(final)
+        with pytest.raises(ServerRefusedError):
+            send(server, 60, monkeypatch)
+        assert server.asked == 1
+    server = Server(ServerUnreachableError("gone"))
+    with pytest.raises(ServerUnreachableError):
+        send(server, 0.05, monkeypatch)
+    assert server.asked > 2
+
+
+def test_an_upload_hears_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    with pytest.raises(StoppedError, match="interrupted before the server had u"):
+        send(Server(ServerUnreachableError("gone")), 600, monkeypatch, stop)
