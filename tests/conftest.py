@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-from tests.phone.fixtures import adb_server, phone, three_phones
+from tests.phone.fixtures import adb_server, adbs, phone, three_phones
 
 __all__ = ["adb_server", "phone", "three_phones"]
 
@@ -14,3 +14,8 @@ settings.load_profile("phonograd")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--real-phone", metavar="SERIAL", help="run the tests marked standin on this attached phone")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "adb_server" in metafunc.fixturenames:
+        metafunc.parametrize("adb_server", adbs(metafunc.config), indirect=True)

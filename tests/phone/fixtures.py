@@ -7,7 +7,7 @@ what only the stand-in can do (its faults, another phone) skips itself and says 
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tests.phone.stand_in import A53, A76, MAX, AdbServer, StandInPhone
 from tests.phone.stand_in.adb_server import SECLUDED
 
 ADBS = ("adb29", "adb36")
+FOLDER = "/data/local/tmp"
 
 
 class RealPhone:
@@ -47,8 +48,8 @@ class RealAdb(AdbServer):
     def kill(self) -> None:
         pytest.skip("other phones of this machine may be in use: its adb server is not ended")
 
-    def connect(self, phone: StandInPhone | RealPhone, expected: str = "device", seconds: float = 20) -> None:
-        """It is attached."""
+    def connect(self, phone: StandInPhone, expected: str = "device", seconds: float = 20) -> None:
+        pytest.skip(f"{phone.spec.model}: another phone than the attached one")
 
 
 def adb_path(name: str) -> Path:
@@ -61,12 +62,15 @@ def adb_path(name: str) -> Path:
     return Path(found.origin).parent / "binaries" / "adb"
 
 
-@pytest.fixture(params=ADBS)
+def adbs(config: pytest.Config) -> Sequence[str]:
+    """The versions of adb to test with: attached hardware is reached by the one that is in PATH."""
+    return ("adb",) if config.getoption("--real-phone") else ADBS
+
+
+@pytest.fixture
 def adb_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer]:
     """A server of each version. In this test `adb` in PATH is that adb, and every adb client talks to that server."""
     if request.config.getoption("--real-phone"):
-        if request.param != ADBS[0]:
-            pytest.skip("one adb is enough for attached hardware")
         yield RealAdb()
         return
     tools = tmp_path_factory.mktemp("adb")
@@ -84,11 +88,19 @@ def phone(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterator[Sta
     """One phone, connected."""
     serial = request.config.getoption("--real-phone")
     if serial:
+        before = _names(adb_server, serial)
         yield RealPhone(serial)
+        for name in _names(adb_server, serial) - before:
+            adb_server.run("-s", serial, "shell", f"rm -rf '{FOLDER}/{name}'")
         return
     with StandInPhone() as stand_in:
         adb_server.connect(stand_in)
         yield stand_in
+
+
+def _names(adb_server: AdbServer, serial: str) -> set[str]:
+    """What is in the folder that tests write to."""
+    return set(adb_server.run("-s", serial, "shell", f"ls -A {FOLDER}").stdout.splitlines())
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,14 +21,20 @@ def until(reached: Callable[[], object], seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
-def client(adb_server: AdbServer, phone: StandInPhone, *arguments: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
+@contextmanager
+def client(adb_server: AdbServer, phone: StandInPhone, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """An adb client at work; ended, if it still is, at the end."""
+    with subprocess.Popen(
         [adb_server.adb, "-s", phone.serial, *arguments],
         env=adb_server.environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def shell(adb_server: AdbServer, phone: StandInPhone, script: str) -> str:
