@@ -89,6 +89,8 @@ def shell(adb: Adb) -> str:
         (GONE, {}, "phone FAKE01: went away while counting (adb: device 'FAKE01' not found); plug it in again and"),
         ({"code": 0}, {}, "phone FAKE01: went away while counting; plug it in again and repeat the command"),
         ({"code": 0, "after": 40}, {}, "phone FAKE01: went away while counting; plug it in again"),
+        # all of its output, and a status that may have had another digit
+        ({"code": 0, "after": 33 + 8 + 33}, None, "phone FAKE01: the connection broke off while counting"),
         ({"code": 0, "after": 40}, None, "phone FAKE01: the connection broke off while counting: it restarted, its"),
         ({"err": "adb: error: closed\n", "code": 1}, None, "the connection broke off while counting (adb: closed)"),
         (
@@ -218,8 +220,10 @@ def test_stderr_is_bounded(adb: Adb) -> None:
 
 
 def test_killing_ends_the_client(adb: Adb, fake: FakeAdb) -> None:
-    process = adb.start(SERIAL, "echo begun; sleep 8")
-    assert process.line(5) == "begun"
+    fake.rule(shell={"hang": 3600})
+    process = adb.start(SERIAL, "true")
+    while not fake.calls():
+        time.sleep(0.01)
     assert len(fake.still_running()) == 1
     process.kill()
     assert fake.still_running() == []

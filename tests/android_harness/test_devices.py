@@ -130,8 +130,9 @@ def test_without_adb(phono: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "apt install adb" in outcome.err and "phonograd[adb]" in outcome.err
 
 
-def test_adb_whose_server_does_not_start(phono: Run, desk: FakeAdb) -> None:
-    desk.rule(devices={"err": "error: cannot connect to daemon\n", "code": 1})
+@pytest.mark.parametrize("command", ["devices", "shell"])
+def test_adb_whose_server_does_not_start(phono: Run, desk: FakeAdb, command: str) -> None:
+    desk.rule(**{command: {"err": "error: cannot connect to daemon\n", "code": 1}})
     outcome = phono("devices")
     assert (outcome.code, outcome.out) == (19, "")
 
