@@ -126,12 +126,12 @@ def _timed(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
 
 def _rows(names: Sequence[str], extra_inches: float = 0.0) -> tuple[Any, Any]:
     """A figure with a row for each name, the first on top."""
-    figure = new_figure(_FRAME_INCHES + extra_inches + _ROW_INCHES * max(len(names), 2))
+    figure = new_figure(_FRAME_INCHES + extra_inches + _ROW_INCHES * len(names))
     axes = figure.subplots()
     axes.set_yticks(range(len(names)), names, color=INK)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.set_ylim(max(len(names), 2) - 0.4, -0.6)
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="x", color=GRID)
     return figure, axes
 

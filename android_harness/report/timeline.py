@@ -89,6 +89,7 @@ def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample], used: 
         _line(axes, samples, caps, colour, linestyle="--")
     axes.plot([], [], "--", color=SOFT, linewidth=1.2, label="cap")
     axes.set_ylabel("GHz")
+    axes.margins(y=0.12)
     axes.set_ylim(bottom=0)
     _legend(axes)
 

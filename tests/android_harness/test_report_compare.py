@@ -239,6 +239,11 @@ def test_a_kind_that_several_phones_are_of_matches_none() -> None:
         slower(found, 0.1)
 
 
+def test_one_old_phone_is_not_matched_to_either_of_two_new_ones() -> None:
+    found = compare(report(phone("A", "Pixel 8")), report(phone("B", "Pixel 8"), phone("C", "Pixel 8")))
+    assert (found.phones, found.missing, len(found.added)) == ((), ("Pixel 8 (A)",), 2)
+
+
 def test_a_newer_android_is_the_same_phone_and_said() -> None:
     newer = dataclasses.replace(facts("B", "SM-A546B"), fingerprint="other", android="15")
     found = compared(phone("A"), phone("B", facts=newer))

@@ -64,6 +64,7 @@ MADE = {
     "two": report(phone(), phone("B", "Pixel 8")),
     "hot and failed": report(phone(hot=True), failed()),
     "no phone": report(),
+    "odd names": report(phone("A", "$\\frac$ 漢字 📱"), phone("B", "\x00<b>")),
     "none finished": report(failed(), failed("B", None)),
     "hostile": report(phone(HOSTILE, HOSTILE, hot=True), failed(HOSTILE, HOSTILE)),
     "says nothing": report(phone(facts=quiet_facts(), samples=(), codecs=(), pushed=None, epochs=1, steps=1)),
@@ -92,6 +93,7 @@ def test_pages_are_well_formed_and_need_nothing_from_elsewhere(name: str) -> Non
         "form",
         "image",
     }
+    assert len(found.named("style")) == 1
     assert found.named("link") == [{"rel": "icon", "href": "data:,"}]
     for tag, attributes in found.elements:
         assert not any(key.startswith("on") for key in attributes), (tag, attributes)
