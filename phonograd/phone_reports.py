@@ -44,19 +44,18 @@ class Outputs:
         return cls(out, html, earlier, allowed)
 
     def write(self, console: Console, report: PhoneBenchReport) -> None:
-        """Files first, then tables or JSON on stdout. Raises StorageError."""
+        """The document, then tables or JSON on stdout, then the page. Raises StorageError."""
         from android_harness.report.page import write_page
-        from android_harness.report.table import comparison_tables
-        from android_harness.report.table import tables as report_tables
+        from android_harness.report.table import comparison_tables, tables
 
         if self.old is not None:
             self.comparison = compare(self.old, report)
         if self.out is not None:
             write_report(self.out, report, self.comparison)
+        compared = comparison_tables(self.comparison, self.fail_over) if self.comparison else ()
+        console.result(to_document(report, self.comparison), *tables(report), *compared)
         if self.html is not None:
             write_page(self.html, report, self.comparison, self.fail_over)
-        compared = comparison_tables(self.comparison, self.fail_over) if self.comparison else ()
-        console.result(to_document(report, self.comparison), *report_tables(report), *compared)
 
     def judge(self) -> None:
         """Raise SlowerError if a phone is slower than --fail-over allows, ReportError if nothing could be judged."""

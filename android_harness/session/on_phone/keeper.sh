@@ -2,9 +2,6 @@
 # the session ends, the cable is pulled (end of stdin) or the host falls silent. Before it: folder, program, nonce, owner,
 # patience. mksh, toybox; nothing newer than Android 8.
 
-# adbd sends SIGHUP when the host goes away: the keeper is what must outlive that.
-trap "" HUP PIPE
-
 lock=$folder/lock
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init)
 

@@ -1,0 +1,194 @@
+"""`phonograd phone-bench`, the command: what is refused before a phone is touched, what is printed, exit codes."""
+
+import dataclasses
+import functools
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from android_harness.adb import finding
+from android_harness.adb.finding import AdbTool
+from android_harness.errors import NoPhoneError
+from android_harness.phones import discovery
+from android_harness.phones.facts import Phone
+from android_harness.report.document import read_report
+from android_harness.timing import bench
+from device_runtime import native_build
+from phonograd.cli import phonograd
+from phonograd.console import run
+from tests.android_harness.fake_session import FakePhone, FakeSession, phone_of
+from tests.android_harness.small_artifacts import small_artifacts
+from tests.e2e.conftest import Outcome, Run
+
+UNAUTHORISED = Phone("SHY", "unauthorized", None, "it has not allowed this computer", "tap Allow")
+
+
+@dataclasses.dataclass
+class Desk:
+    """Phones that lie there, and the artifacts to train; `looked` counts how often phones were looked for."""
+
+    artifacts: Path
+    phones: list[FakePhone] = dataclasses.field(default_factory=lambda: [FakePhone("A"), FakePhone("B")])
+    others: list[Phone] = dataclasses.field(default_factory=list)
+    looked: int = 0
+
+    def ready(self, _adb: object, serials: tuple[str, ...], _rules: object) -> tuple[list[Phone], list[Phone]]:
+        self.looked += 1
+        known = [*(phone_of(phone.serial, model=f"Phone {phone.serial}") for phone in self.phones), *self.others]
+        found = [phone for phone in known if not serials or phone.serial in serials]
+        if not any(phone.ready for phone in found):
+            raise NoPhoneError("no phone is ready")
+        return [phone for phone in found if phone.ready], [phone for phone in found if not phone.ready]
+
+    def open_session(self, _adb: object, serial: str, _settings: object) -> FakeSession:
+        return FakeSession(next(phone for phone in self.phones if phone.serial == serial))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    place = Desk(small_artifacts(tmp_path / "artifacts").folder)
+    on_desk: Callable[..., Any] = functools.partial(bench.run_phone_bench, open_session=place.open_session)
+    monkeypatch.setattr(finding, "find_adb", lambda: AdbTool(Path("adb"), "36.0.0", "PATH"))
+    monkeypatch.setattr(discovery, "ready_phones", place.ready)
+    monkeypatch.setattr(bench, "run_phone_bench", on_desk)
+    monkeypatch.setattr(native_build, "deliver_phone_binary", lambda out, progress: out.write_bytes(b"a program"))
+    return place
+
+
+@pytest.fixture
+def phone_bench(capfd: pytest.CaptureFixture[str], desk: Desk) -> Run:
+    """Run it on the desk's phones, without pauses."""
+
+    def call(*arguments: object) -> Outcome:
+        capfd.readouterr()
+        line = ["phone-bench", desk.artifacts, "--cooldown", 0, *arguments]
+        code = run(phonograd, [*map(str, line)])
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+def test_the_table_names_every_phone(phone_bench: Run) -> None:
+    done = phone_bench()
+    assert (done.code, done.err) == (0, "")
+    assert "Phone A" in done.out
+    assert "Phone B" in done.out
+
+
+def test_out_is_what_json_prints(phone_bench: Run, tmp_path: Path) -> None:
+    done = phone_bench("--json", "--out", tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text()) == done.document
+    report = read_report(tmp_path / "r.json")
+    assert [phone.facts.serial for phone in report.phones] == ["A", "B"]
+    assert all(len(phone.timed) == 3 for phone in report.phones)
+
+
+def test_a_phone_that_fails_is_a_line_and_the_exit_code(phone_bench: Run, desk: Desk) -> None:
+    desk.phones[0].lost_in_epoch = 3
+    done = phone_bench("--json")
+    assert done.code == 21
+    assert done.err == "phonograd: phone A: went away\n"
+    a, b = json.loads(done.out)["phones"]
+    assert len(a["epochs"]) == 2
+    assert (len(b["epochs"]), b["failure"]) == (4, None)
+
+
+def test_the_first_failing_phones_code_is_the_commands(phone_bench: Run, desk: Desk) -> None:
+    desk.phones[0].bug_in_sync, desk.phones[1].lost_in_epoch = True, 1
+    done = phone_bench()
+    assert done.code == 1
+    assert done.err.splitlines() == ["phonograd: phone A: a bug: KeyError: 'a bug'", "phonograd: phone B: went away"]
+
+
+def test_phones_that_are_not_ready_are_named_and_left_out(phone_bench: Run, desk: Desk) -> None:
+    desk.others = [UNAUTHORISED]
+    done = phone_bench("--json")
+    assert done.code == 0
+    assert done.err == "phone SHY: it has not allowed this computer; tap Allow; it is left out\n"
+    named = phone_bench("--serial", "SHY", "--serial", "A")
+    assert named.code == 20
+    assert named.err == "phonograd: phone SHY: it has not allowed this computer; tap Allow\n"
+    assert phone_bench("--serial", "A", "--quiet").err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--epochs", 0], 2, "--epochs is 0, expected at least 1"),
+        (["--cores", "fast"], 2, "--cores is 'fast'"),
+        (["--rehearsal", "general.txt"], 2, "--rehearsal needs --user"),
+        (["--fail-over", "10%"], 2, "--fail-over needs --compare"),
+        (["--out", "no/such/folder/r.json"], 11, "no/such/folder/r.json: cannot write"),
+        (["--html", "no/such/folder/r.html"], 11, "no/such/folder/r.html: cannot write"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_phone_is_looked_for(
+    phone_bench: Run, desk: Desk, arguments: list[object], code: int, message: str
+) -> None:
+    done = phone_bench(*arguments)
+    assert done.code == code
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert desk.looked == 0
+
+
+def test_an_earlier_result_that_is_none_is_refused_before(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text("{}")
+    assert phone_bench("--compare", tmp_path / "old.json").code != 0
+    assert phone_bench("--compare", tmp_path / "none.json").code != 0
+    assert desk.looked == 0
+
+
+def test_a_page_without_matplotlib_is_refused_before(
+    phone_bench: Run, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    done = phone_bench("--html", tmp_path / "r.html")
+    assert done.code == 10
+    assert "pip install 'phonograd[plots]'" in done.err
+    assert desk.looked == 0
+
+
+def test_artifacts_that_are_none_are_refused_before(phone_bench: Run, desk: Desk) -> None:
+    (desk.artifacts / "weights.safetensors").write_bytes(b"altered")
+    assert phone_bench().code == 5
+    assert desk.looked == 0
+
+
+def test_a_page_is_written(phone_bench: Run, tmp_path: Path) -> None:
+    done = phone_bench("--html", tmp_path / "r.html")
+    assert done.code == 0, done.err
+    assert "Phone A" in (tmp_path / "r.html").read_text()
+
+
+def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    assert phone_bench("--out", old).code == 0
+    desk.phones[1] = FakePhone("B", steps_seconds=(3.0,) * 6)
+    compared = phone_bench("--compare", old)
+    assert compared.code == 0, compared.err
+    assert "Beside the old report" in compared.out
+    slow = phone_bench("--compare", old, "--fail-over", "10%", "--json")
+    assert slow.code == 24
+    assert "Phone B" in slow.err
+    assert "Phone A" not in slow.err
+    assert len(json.loads(slow.out)["phones"]) == 2
+    assert phone_bench("--compare", old, "--fail-over", "60%").code == 0
+    desk.phones[1] = FakePhone("B", lost_in_epoch=1)
+    assert phone_bench("--compare", old, "--fail-over", "10%").code == 21
+
+
+def test_too_few_epochs_to_fail_over_are_refused_before(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    assert phone_bench("--out", old).code == 0
+    looked = desk.looked
+    done = phone_bench("--compare", old, "--fail-over", "10%", "--epochs", 2)
+    assert done.code == 2
+    assert "--fail-over needs --epochs 3 or more" in done.err
+    assert desk.looked == looked

@@ -1,0 +1,247 @@
+"""phonograd phone-bench against stand-in phones, by real adb clients: tables, bytes, faults, signals."""
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from android_harness.report.document import schema
+from device_runtime.manifest import MANIFEST, WEIGHTS, FileEntry, TrainingConfig, open_artifacts
+from device_runtime.tensor_file import save_tensors
+from device_runtime.vocabulary import Vocabulary
+from export.artifacts import export_artifacts
+from export.presets import PRESETS
+from export.torch_layout import seeded_weights
+from phonograd.cli import phonograd
+from phonograd.console import run
+from tests.phone.stand_in import A76, AdbServer, PhoneSpec, StandInPhone
+
+pytestmark = pytest.mark.standin
+WORK = "data/local/tmp/phonograd"
+QUICK = ("--epochs", 1, "--warm-up", 0, "--cooldown", 0, "--no-codecs", "--quiet")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def phones(self) -> list[dict[str, Any]]:
+        """Of its JSON document."""
+        phones: list[dict[str, Any]] = json.loads(self.out)["phones"]
+        return phones
+
+
+Bench = Callable[..., Outcome]
+
+
+@pytest.fixture
+def bench(capfd: pytest.CaptureFixture[str]) -> Bench:
+    """Run `phonograd phone-bench` in this process."""
+
+    def call(*arguments: object) -> Outcome:
+        capfd.readouterr()
+        code = run(phonograd, ["phone-bench", *map(str, arguments)])
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+def exported(folder: Path, training: TrainingConfig) -> Path:
+    """The tiny preset."""
+    model = PRESETS["tiny"].model
+    words = (b"<unk>", b"<eos>", *(b"w%02d" % number for number in range(model.vocabulary - 2)))
+    return export_artifacts(folder, model, training, seeded_weights(model, 1), Vocabulary(words)).folder
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its epochs take a stand-in a second."""
+    return exported(tmp_path_factory.mktemp("small") / "artifacts", TrainingConfig(minibatch=2, bptt=5))
+
+
+@pytest.fixture(scope="module")
+def next_round(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same folder with other weights."""
+    folder = shutil.copytree(artifacts, tmp_path_factory.mktemp("next") / "artifacts")
+    manifest = open_artifacts(folder).manifest
+    file = save_tensors(folder / WEIGHTS, seeded_weights(manifest.model, 2))
+    entries = {**manifest.files, WEIGHTS: FileEntry(file.nbytes, file.sha256)}
+    dataclasses.replace(manifest, files=entries).write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its epochs take a stand-in some seconds: something can happen in the middle of one."""
+    return exported(tmp_path_factory.mktemp("longer") / "artifacts", TrainingConfig())
+
+
+def left_on(phone: StandInPhone) -> list[str]:
+    """Files in the phone's place for them."""
+    place = phone.root / "data/local/tmp"
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
+
+
+def training(phone: StandInPhone) -> bool:
+    return any("phonograd-phone train" in line for line in phone.processes())
+
+
+def until(reached: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def meanwhile(phone: StandInPhone, act: Callable[[], None]) -> Iterator[None]:
+    """Do something once the phone trains, beside the block."""
+
+    def wait_and_act() -> None:
+        until(lambda: training(phone))
+        time.sleep(0.5)
+        act()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    yield
+    thread.join()
+
+
+def pushed_since(phones: Sequence[StandInPhone], before: Sequence[int]) -> list[int]:
+    return [phone.counters.pushed - was for phone, was in zip(phones, before, strict=True)]
+
+
+def test_three_phones_at_once_and_only_what_they_lack(
+    three_phones: list[StandInPhone], bench: Bench, artifacts: Path, next_round: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "result.json"
+    first = bench(artifacts, "--epochs", 1, "--cooldown", 0, "--keep", "--json", "--out", out)
+    assert first.code == 0, first.err
+    document = json.loads(first.out)
+    jsonschema.validate(document, dict(schema()))
+    assert json.loads(out.read_text()) == document
+    models = [phone["facts"]["model"] for phone in document["phones"]]
+    assert sorted(models) == ["Pixel 4", "Pixel 8", "SM-A105F"]
+    for phone in document["phones"]:
+        assert phone["failure"] is None
+        assert [epoch["warm_up"] for epoch in phone["epochs"]] == [True, False]
+        losses = {(epoch["loss_first"], epoch["loss_last"]) for epoch in phone["epochs"]}
+        assert len(losses) == 1, "every epoch begins with the same weights"
+        assert all(len(epoch["steps"]) == 20 for epoch in phone["epochs"])
+        assert {"rows-f32", "delta-int8", "top-rows"} <= {cost["codec"] for cost in phone["codecs"]}
+        assert phone["samples"]
+    before = [phone.counters.pushed for phone in three_phones]
+    assert before == [phone["pushed"]["nbytes"] for phone in document["phones"]]
+    assert all(count > 1_000_000 for count in before)
+
+    second = bench(artifacts, *QUICK, "--keep", "--compare", out)
+    assert second.code == 0, second.err
+    assert pushed_since(three_phones, before) == [0, 0, 0]
+    assert all(model in second.out for model in models)
+
+    third = bench(next_round, *QUICK, "--json")
+    assert third.code == 0, third.err
+    changed = (next_round / WEIGHTS).stat().st_size
+    for phone, nbytes in zip(third.phones, pushed_since(three_phones, before), strict=True):
+        files = {file["name"]: file["nbytes"] for file in phone["pushed"]["files"] if file["pushed"]}
+        assert set(files) == {f"artifacts/{WEIGHTS}", f"artifacts/{MANIFEST}"}
+        assert files[f"artifacts/{WEIGHTS}"] == changed
+        assert nbytes == sum(files.values()) < changed + 5000
+    for phone in three_phones:
+        assert left_on(phone) == []
+        assert phone.processes() == []
+
+
+def test_a_phone_unplugged_in_mid_epoch_leaves_the_others_alone(
+    three_phones: list[StandInPhone], bench: Bench, longer: Path
+) -> None:
+    gone = three_phones[1]
+    with meanwhile(gone, gone.unplug):
+        done = bench(longer, *QUICK, "--json")
+    assert done.code == 21
+    failures = {phone["facts"]["serial"]: phone["failure"] for phone in done.phones}
+    lost = failures.pop(gone.serial)
+    assert list(failures.values()) == [None, None]
+    message = f"phone {gone.serial}: went away while phonograd-phone train ran (cable pulled"
+    assert lost["message"].startswith(message)
+    assert lost["exit_code"] == 21
+    assert done.err.strip() == f"phonograd: {lost['message']}"
+    assert all(len(phone["epochs"]) == 1 for phone in done.phones if phone["failure"] is None)
+    until(lambda: gone.processes() == [])
+    assert not (gone.root / WORK / "lock").exists()
+
+
+def test_a_phone_that_slows_down_is_said_to_throttle(phone: StandInPhone, bench: Bench, longer: Path) -> None:
+    core = phone.cores()[-1]
+    with meanwhile(phone, lambda: phone.set_frequency(core, 1_000_000)):
+        done = bench(longer, *QUICK, "--sample-every", 0.2, "--json")
+    assert done.code == 0, done.err
+    (epoch,) = done.phones[0]["epochs"]
+    assert f"core {core} capped at 1,000 of 2,842 MHz" in epoch["throttled"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_phones_work_and_keeps_what_was_measured(
+    phone: StandInPhone, longer: Path, number: signal.Signals
+) -> None:
+    line = [sys.executable, "-m", "phonograd", "phone-bench", longer, *QUICK, "--json"]
+    with subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: training(phone))
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert err == f"phonograd: phone {phone.serial}: stopped after 0 of 1 epochs\n"
+    (result,) = json.loads(out)["phones"]
+    assert result["failure"]["exit_code"] == 128 + number
+    assert result["pushed"]["nbytes"] > 1_000_000
+    assert phone.processes() == []
+    assert left_on(phone) == []
+
+
+def test_phones_that_are_not_ready_are_named_and_left_out(
+    adb_server: AdbServer, phone: StandInPhone, bench: Bench, artifacts: Path
+) -> None:
+    shy = PhoneSpec(**{**vars(A76), "trusts_hosts": False})
+    with StandInPhone(shy) as asking:
+        adb_server.connect(asking, "unauthorized")
+        loud = [word for word in QUICK if word != "--quiet"]
+        done = bench(artifacts, *loud, "--json")
+        assert done.code == 0
+        assert [result["facts"]["serial"] for result in done.phones] == [phone.serial]
+        assert f"phone {asking.serial}: it has not allowed this computer to debug it; unlock it" in done.err
+        asked = bench(artifacts, *QUICK, "--serial", asking.serial)
+        assert asked.code == 20
+        assert asking.serial in asked.err
+        both = bench(artifacts, *QUICK, "--serial", asking.serial, "--serial", phone.serial)
+        assert both.code == 20
+        assert asking.serial in both.err
+    assert left_on(phone) == []
+
+
+def test_a_busy_phone_is_told_and_left_alone(phone: StandInPhone, bench: Bench, longer: Path) -> None:
+    line = [sys.executable, "-m", "phonograd", "phone-bench", longer, *QUICK, "--json"]
+    with subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+        until(lambda: training(phone))
+        second = bench(longer, *QUICK)
+        assert second.code == 22
+        assert f"phonograd: phone {phone.serial}: another phonograd (" in second.err
+        out, err = first.communicate(timeout=120)
+    assert first.returncode == 0, err
+    assert json.loads(out)["phones"][0]["failure"] is None
