@@ -17,5 +17,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "adb_server" in metafunc.fixturenames:
+    chosen = [mark for mark in metafunc.definition.iter_markers("parametrize") if "adb_server" in mark.args[0]]
+    if "adb_server" in metafunc.fixturenames and not chosen:
         metafunc.parametrize("adb_server", adbs(metafunc.config), indirect=True)
