@@ -97,6 +97,18 @@ def test_an_old_host_gets_checksums_and_small_payloads(alone: StandInPhone) -> N
         assert received == b"x" * 10000
 
 
+def test_no_more_is_sent_before_what_was_sent_is_taken(alone: StandInPhone) -> None:
+    with Host(alone, wire.VERSION) as host:
+        host.connect()
+        host.send(wire.OPEN, 7, 0, b"exec:echo first; sleep 0.2; echo second\0")
+        okay, _ = host.receive()
+        assert host.receive()[0].payload == b"first\n"
+        host.send(wire.OPEN, 8, 0, b"shell,v2,raw:sleep 0.6\0")  # in the meantime
+        assert [host.receive()[0].arg1 for _ in range(2)] == [8, 8]  # opened, and its exit code
+        host.send(wire.OKAY, 7, okay.arg0)
+        assert host.receive()[0].payload == b"second\n"
+
+
 def test_a_wrong_checksum_of_an_old_host_ends_the_connection(alone: StandInPhone) -> None:
     with Host(alone, wire.VERSION_WITH_CHECKSUM) as host:
         host.connect()
