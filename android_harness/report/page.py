@@ -124,6 +124,7 @@ def _epoch_row(name: str, epoch: Epoch) -> Row:
         "load s": round(epoch.load_seconds, 3),
         "wall s": round(epoch.wall_seconds, 3),
         "cooled s": round(epoch.cooled_seconds, 1),
+        "cooling": epoch.cooling,
         "steps": len(epoch.steps),
         "tokens": epoch.tokens,
         "loss": f"{epoch.loss_first:.3f} → {epoch.loss_last:.3f}",

@@ -6,6 +6,7 @@ phone's work began.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from android_harness.phones.facts import PhoneFacts
 
@@ -13,6 +14,9 @@ SCHEMA = "phonograd.phone-bench"
 SCHEMA_VERSION = 1
 # Paper P: one epoch over about 20 KB with the 2x650 model on a quad-core 2.31 GHz phone CPU.
 PAPER_EPOCH_SECONDS = 140.0
+
+# How a wait for a phone to cool ended.
+CoolingEnd = Literal["not asked", "cool", "settled", "limit", "no sensor"]
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,14 @@ class Epoch:
     """One process on the phone that trained one epoch.
 
     `seconds` are those of its steps, `load_seconds` from its start to the first step, `wall_seconds` all of it as the
-    host saw it. `cooled_seconds` were waited before it. `throttled` has what speaks for throttling, one line each.
+    host saw it. `cooled_seconds` were waited before it, until the phone was cool (as when the run began), settled (no
+    longer cooling), or the limit was reached. `throttled` has what speaks for throttling, one line each.
     """
 
     warm_up: bool
     started_at_s: float
     cooled_seconds: float
+    cooling: CoolingEnd
     load_seconds: float
     seconds: float
     wall_seconds: float

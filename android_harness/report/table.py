@@ -65,10 +65,12 @@ def comparison_tables(comparison: Comparison, fail_over: float | None = None) ->
 
 
 def remarks(phone: PhoneResult) -> Iterator[str]:
-    """Why the phone's result is not full, and what speaks for throttling in its timed epochs."""
+    """Why the phone's result is not full, and what speaks for heat and throttling in its timed epochs."""
     if phone.failure:
         yield f"failed: {phone.failure.message}"
     for number, epoch in enumerate(phone.timed, 1):
+        if epoch.cooling == "limit":
+            yield f"epoch {number}: began while it still cooled, after a wait of {epoch.cooled_seconds:.0f} s"
         yield from (f"epoch {number}: {line}" for line in epoch.throttled)
 
 

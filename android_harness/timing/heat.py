@@ -3,29 +3,23 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from android_harness.errors import NoPhoneError
 from android_harness.phones.power import cpu_temperature
 from android_harness.phones.readiness import HEAT
-from android_harness.report.result import Sample
+from android_harness.report.result import CoolingEnd, Sample
 
 NEAR_BASELINE_C = 2.0
 SETTLED_C, SETTLED_SECONDS = 0.5, 30.0
 SEVERE = 3  # PhoneFacts.thermal_status
 ASK_SECONDS = 2.0
 
-Outcome = Literal["not asked", "cool", "settled", "limit", "no sensor"]
-
 
 @dataclass(frozen=True)
 class Cooling:
-    """How a wait ended and how long it was. `temperature_c`: the one that was watched, where there is one.
+    """How a wait ended and how long it was. `temperature_c`: the one that was watched, where there is one."""
 
-    cool: within NEAR_BASELINE_C of the baseline; settled: above it, but no longer falling; limit: still falling.
-    """
-
-    outcome: Outcome
+    outcome: CoolingEnd
     seconds: float
     temperature_c: float | None
 
@@ -75,7 +69,7 @@ def cool_down(
             return Cooling("limit", waited, temperature)
 
 
-def _outcome(seen: list[tuple[float, float]], baseline_c: float | None, limit_seconds: float) -> Outcome | None:
+def _outcome(seen: list[tuple[float, float]], baseline_c: float | None, limit_seconds: float) -> CoolingEnd | None:
     """Why nothing need be waited for any longer; None if there is a reason to."""
     if limit_seconds == 0:
         return "not asked"

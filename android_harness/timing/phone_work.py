@@ -122,6 +122,7 @@ class PhoneWork:
                 warm_up=timed <= 0,
                 started_at_s=trained.started_at_s,
                 cooled_seconds=cooling.seconds,
+                cooling=cooling.outcome,
                 load_seconds=trained.load_seconds,
                 seconds=trained.seconds,
                 wall_seconds=wall_seconds,

@@ -156,6 +156,7 @@ def _epoch(
         warm_up=warm_up,
         started_at_s=started,
         cooled_seconds=20.0,
+        cooling="cool",
         load_seconds=0.6,
         seconds=seconds,
         wall_seconds=seconds + 1.1,

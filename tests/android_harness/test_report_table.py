@@ -1,6 +1,7 @@
 """The tables on a terminal: what they say, and that they stay narrow whatever phones call themselves."""
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from android_harness.report.compare import compare
 from android_harness.report.names import phone_name, printable, short_names
 from android_harness.report.result import Failure, PhoneBenchReport
-from android_harness.report.table import OTHER_WORKLOAD, comparison_tables, tables
+from android_harness.report.table import OTHER_WORKLOAD, comparison_tables, remarks, tables
 from phonograd.console import Console
 from tests.android_harness.reports import PAPERS, SMALL, facts, failed, many, phone, quiet_facts, report
 
@@ -166,3 +167,12 @@ def test_names_tell_phones_apart() -> None:
     ]
     assert short_names(phones) == ["Pixel 8 ·AL01", "Pixel 8 ·AL02", "moto", "10.0.0.7:5555"]
     assert [phone_name(one) for one in phones[2:]] == ["moto (X)", "10.0.0.7:5555"]
+
+
+def test_an_epoch_that_began_before_the_phone_had_cooled_is_remarked() -> None:
+    result = phone()
+    early = tuple(replace(epoch, cooling="limit", cooled_seconds=180.0) for epoch in result.epochs)
+    lines = [line for line in remarks(replace(result, epochs=early)) if "cooled" in line]
+    assert lines[0] == "epoch 1: began while it still cooled, after a wait of 180 s"
+    assert len(lines) == len(result.timed)
+    assert not [line for line in remarks(result) if "cooled" in line]

@@ -185,6 +185,7 @@ def test_epochs_begin_when_the_phone_has_cooled(artifacts: Artifacts) -> None:
     first, second, _ = result.epochs
     assert first.cooled_seconds == 0.0
     assert second.cooled_seconds == 16.0
+    assert [epoch.cooling for epoch in result.epochs] == ["cool"] * 3
     assert second.started_at_s >= FIRST_ENDS + 16.0
     stages = list(dict.fromkeys(progress.stage for progress in seen))
     assert stages == [
