@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -156,6 +157,27 @@ def test_interrupted(adb_server: AdbServer, phone: StandInPhone, place: Place, t
     until(lambda: phone.processes() == [])
     assert left(phone) == {"user.txt"}
     assert not (tmp_path / "phonograd-updates").exists()
+
+
+def test_the_server_goes_away(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
+    """While the phone trains: the update stays, and the command that is printed sends it later."""
+    give_texts([phone], 6_000)
+    with (
+        serving(place, tmp_path / "state") as server,
+        started(tmp_path, place, server.url, "--patience", 1) as process,
+    ):
+        until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
+        server.kill()
+        code, report, err = ended(process)
+        assert (code, report["closed"], report["phones"][0]["drop_out"]["stage"]) == (9, None, "upload"), err
+        assert left(phone) == {"user.txt"}
+        (line,) = [line for line in err.splitlines() if "trained, and not at the server: phonograd upload" in line]
+        server.start()
+        words = shlex.split(line.partition(": phonograd ")[2])
+        later = subprocess.run(
+            [sys.executable, "-m", "phonograd", *words, "--json"], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert json.loads(later.stdout)["phone"] == name_of(phone), later.stderr
 
 
 def test_texts_from_this_machine(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:

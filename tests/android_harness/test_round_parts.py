@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from android_harness.errors import PhoneRunError
 from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts
 from android_harness.rounds import sending
+from android_harness.rounds.closing import Ending, await_end
 from android_harness.rounds.naming import phone_name, phone_names, seed_of, text_of
 from android_harness.rounds.sending import send_update
 from android_harness.rounds.settings import PhoneTraining, RoundSettings
@@ -192,6 +193,13 @@ def test_what_an_upload_is_tried_again_for(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ServerUnreachableError):
         send(server, 0.05, monkeypatch)
     assert server.asked > 2
+
+
+def test_a_receipt_that_saw_the_end_needs_no_server() -> None:
+    nowhere = "http://127.0.0.1:1"
+    last = UploadReceipt(1, "p2", 10, 10, True, "a" * 64, 100)
+    assert await_end(nowhere, 1, [RECEIPT, last], 60, lambda: 0) == Ending(True, "a" * 64)
+    assert await_end(nowhere, 1, [RECEIPT], 0, lambda: 0) == Ending(None, None)
 
 
 def test_an_upload_hears_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
