@@ -22,11 +22,11 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_adb_lists_it_as_a_phone(adb_server: AdbServer, phone: StandInPhone) -> None:
     lines = adb_server.run("devices", "-l").stdout.splitlines()
     (line,) = [line for line in lines if line.startswith(phone.serial)]
-    assert line.split()[1:5] == ["device", "product:flame", "model:Pixel_4", "device:flame"]
+    assert line.split()[1:5] == ["device", "product:standin_a76", "model:Stand_in_A76", "device:standin_a76"]
 
 
 def test_properties(adb_server: AdbServer, phone: StandInPhone) -> None:
-    assert shell(adb_server, phone, "getprop ro.product.model; getprop none; getprop none else") == "Pixel 4\n\nelse\n"
+    assert shell(adb_server, phone, "getprop ro.product.model; getprop none; getprop none else") == "Stand-in A76\n\nelse\n"
     everything = shell(adb_server, phone, "getprop").splitlines()
     assert all(re.fullmatch(r"\[[^]]+\]: \[.*\]", line) for line in everything)
     assert "[ro.product.cpu.abi]: [arm64-v8a]" in everything

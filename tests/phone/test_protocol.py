@@ -75,7 +75,7 @@ def test_it_introduces_itself(alone: StandInPhone) -> None:
         answer = host.connect()
     assert (answer.command, answer.arg0, answer.arg1) == (wire.CNXN, wire.VERSION, 1 << 20)
     assert answer.payload == (
-        b"device::ro.product.name=flame;ro.product.model=Pixel 4;ro.product.device=flame;"
+        b"device::ro.product.name=standin_a76;ro.product.model=Stand-in A76;ro.product.device=standin_a76;"
         b"features=shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2,fixed_push_symlink_timestamp"
     )
 
