@@ -20,8 +20,8 @@ def test_an_apt_without_arm64_is_told_what_to_run(tmp_path: Path, monkeypatch: p
     with pytest.raises(StandInError) as caught:
         programs()
     assert str(caught.value) == (
-        "mksh:arm64 cannot be fetched (E: Unable to locate package mksh:arm64); if apt does not know arm64, run as root: "
-        "dpkg --add-architecture arm64 && apt-get update"
+        "mksh:arm64 cannot be fetched (E: Unable to locate package mksh:arm64); "
+        "if apt does not know arm64, run as root: dpkg --add-architecture arm64 && apt-get update"
     )
     assert not list((tmp_path / "cache/phone-root").iterdir())
 
