@@ -1,7 +1,6 @@
 """The tables on a terminal: what they say, and that they stay narrow whatever phones call themselves."""
 
 import dataclasses
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -171,8 +170,8 @@ def test_names_tell_phones_apart() -> None:
 
 def test_an_epoch_that_began_before_the_phone_had_cooled_is_remarked() -> None:
     result = phone()
-    early = tuple(replace(epoch, cooling="limit", cooled_seconds=180.0) for epoch in result.epochs)
-    lines = [line for line in remarks(replace(result, epochs=early)) if "cooled" in line]
+    early = tuple(dataclasses.replace(epoch, cooling="limit", cooled_seconds=180.0) for epoch in result.epochs)
+    lines = [line for line in remarks(dataclasses.replace(result, epochs=early)) if "cooled" in line]
     assert lines[0] == "epoch 1: began while it still cooled, after a wait of 180 s"
     assert len(lines) == len(result.timed)
     assert not [line for line in remarks(result) if "cooled" in line]
