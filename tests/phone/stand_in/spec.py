@@ -41,7 +41,7 @@ _ARMV8_2 = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpui
 
 A53 = PhoneSpec(
     model="Stand-in A53",
-    manufacturer="nobody",
+    manufacturer="QEMU",
     product="standin_a53",
     soc="armv8.0",
     cpu="cortex-a53",
@@ -57,7 +57,7 @@ A53 = PhoneSpec(
 )
 A76 = PhoneSpec(
     model="Stand-in A76",
-    manufacturer="nobody",
+    manufacturer="QEMU",
     product="standin_a76",
     soc="armv8.2",
     cpu="cortex-a76",
@@ -71,7 +71,7 @@ A76 = PhoneSpec(
 )
 MAX = PhoneSpec(
     model="Stand-in max",
-    manufacturer="nobody",
+    manufacturer="QEMU",
     product="standin_max",
     soc="armv9",
     cpu="max",
