@@ -26,7 +26,10 @@ def test_adb_lists_it_as_a_phone(adb_server: AdbServer, phone: StandInPhone) -> 
 
 
 def test_properties(adb_server: AdbServer, phone: StandInPhone) -> None:
-    assert shell(adb_server, phone, "getprop ro.product.model; getprop none; getprop none else") == "Stand-in A76\n\nelse\n"
+    assert (
+        shell(adb_server, phone, "getprop ro.product.model; getprop none; getprop none else")
+        == "Stand-in A76\n\nelse\n"
+    )
     everything = shell(adb_server, phone, "getprop").splitlines()
     assert all(re.fullmatch(r"\[[^]]+\]: \[.*\]", line) for line in everything)
     assert "[ro.product.cpu.abi]: [arm64-v8a]" in everything
