@@ -29,8 +29,17 @@ int64_t speed(const Core& core, bool by_capacity) {
   return by_capacity ? core.capacity : core.max_khz;
 }
 
+// Whether to go by capacity: all cores have one, and not the same, as where the kernel was never told any. The same is
+// still better than no frequency.
+bool capacities_tell(const std::vector<Core>& cores) {
+  const auto [least, most] = std::minmax_element(cores.begin(), cores.end(),
+                                                 [](const Core& a, const Core& b) { return a.capacity < b.capacity; });
+  const bool clocked = std::all_of(cores.begin(), cores.end(), [](const Core& core) { return core.max_khz > 0; });
+  return least->capacity > 0 && (least->capacity < most->capacity || !clocked);
+}
+
 std::vector<int> of_kind(const std::vector<Core>& cores, const std::string& kind) {
-  const bool by_capacity = std::all_of(cores.begin(), cores.end(), [](const Core& core) { return core.capacity > 0; });
+  const bool by_capacity = capacities_tell(cores);
   const auto slower = [&](const Core& a, const Core& b) { return speed(a, by_capacity) < speed(b, by_capacity); };
   const auto [slowest, fastest] = std::minmax_element(cores.begin(), cores.end(), slower);
   const int64_t low = speed(*slowest, by_capacity), high = speed(*fastest, by_capacity);

@@ -1,0 +1,56 @@
+"""Which cores the phone's program keeps to, as Linux sees it, and that the report would name the same."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from android_harness.adb.client import Adb
+from android_harness.adb.finding import find_adb
+from android_harness.phone_artifacts import FOLDER, phone_artifacts
+from android_harness.phones.discovery import ready_phones
+from android_harness.session import PROGRAM, PhoneSession
+from android_harness.timing.cores import chosen_cores
+from device_runtime.manifest import open_artifacts
+from device_runtime.native_build import build_phone_binary
+from tests.e2e.conftest import Workplace, workplace
+from tests.phone.stand_in import AdbServer, StandInPhone
+
+__all__ = ["workplace"]
+
+pytestmark = [pytest.mark.standin, pytest.mark.parametrize("adb_server", ["adb36"], indirect=True)]
+
+
+def allowed(phone: StandInPhone) -> Iterator[str]:
+    """The core lists of phonograd-phone's processes."""
+    for status in phone.root.glob("proc/[0-9]*/status"):
+        if f"{PROGRAM}\0bench" in (status.parent / "cmdline").read_text("utf-8", "replace"):
+            yield status.read_text("ascii").partition("Cpus_allowed_list:\t")[2].partition("\n")[0]
+
+
+@pytest.mark.parametrize("capacities", [(300, 1024), (1024, 300), (1024, 1024)])
+def test_big_cores_are_the_same_here_and_there(
+    adb_server: AdbServer, phone: StandInPhone, workplace: Workplace, tmp_path: Path, capacities: tuple[int, int]
+) -> None:
+    little, big = phone.cores()[0], phone.cores()[-1]
+    for core, capacity in zip((little, big), capacities, strict=True):
+        (phone.root / f"sys/devices/system/cpu/cpu{core}/cpu_capacity").write_text(f"{capacity}\n")
+    adb = Adb(find_adb())
+    facts = ready_phones(adb, [phone.serial])[0][0].facts
+    assert facts is not None
+    chosen = chosen_cores(facts, "big")
+    # Where capacities don't tell, clocks do, and the last core's is higher.
+    assert tuple(chosen) == ((little,) if capacities[0] > capacities[1] else (big,))
+    with PhoneSession(adb, phone.serial) as session:
+        session.sync(
+            {PROGRAM: build_phone_binary().path, **phone_artifacts(open_artifacts(workplace.artifacts), tmp_path)}
+        )
+        line = f"{session.path(PROGRAM)} bench {session.path(FOLDER)} --steps 100000 --cores big --threads 1"
+        with adb.start(phone.serial, line):
+            found: list[str] = []
+            deadline = time.monotonic() + 60
+            while str(chosen[0]) not in found:
+                assert time.monotonic() < deadline, found
+                time.sleep(0.1)
+                found = list(allowed(phone))
