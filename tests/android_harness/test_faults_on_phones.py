@@ -1,60 +1,45 @@
 """What real desks do to a bench: each fault has its message and exit code, and leaves no program and no lock behind."""
 
 import dataclasses
-import json
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from device_runtime.manifest import TrainingConfig
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
-from export.presets import PRESETS
-from export.torch_layout import seeded_weights
-from phonograd.cli import phonograd
-from phonograd.console import run
+from tests.android_harness.benching import WORK, Benched, bench_by, exported, training, until
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
 
 pytestmark = pytest.mark.standin
-WORK = "data/local/tmp/phonograd"
-PATIENCE_SECONDS = 90.0
 ONE_EPOCH = ("--epochs", 1, "--warm-up", 0, "--cooldown", 0, "--no-codecs")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
+class Failed(Benched):
+    """What a bench on one phone did."""
 
     @property
     def failure(self) -> dict[str, Any]:
         """The only phone's."""
-        (phone,) = json.loads(self.out)["phones"]
+        (phone,) = self.phones
         found: dict[str, Any] = phone["failure"]
         return found
 
 
-Bench = Callable[..., Outcome]
+Fails = Callable[..., Failed]
 
 
 @pytest.fixture
-def bench(capfd: pytest.CaptureFixture[str], longer: Path) -> Bench:
-    """Run `phonograd phone-bench` in this process, for one epoch of some seconds."""
+def bench(capfd: pytest.CaptureFixture[str], longer: Path) -> Fails:
+    """Run `phonograd phone-bench` for one epoch of some seconds."""
 
-    def call(*options: object) -> Outcome:
-        capfd.readouterr()
-        code = run(phonograd, [*map(str, ("phone-bench", longer, *ONE_EPOCH, "--json", *options))])
-        captured = capfd.readouterr()
-        return Outcome(code, captured.out, captured.err)
+    def call(*options: object) -> Failed:
+        done = bench_by(capfd)(longer, *ONE_EPOCH, "--json", *options)
+        return Failed(done.code, done.out, done.err)
 
     return call
 
@@ -62,21 +47,7 @@ def bench(capfd: pytest.CaptureFixture[str], longer: Path) -> Bench:
 @pytest.fixture(scope="module")
 def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its epochs take a stand-in some seconds: something can happen in the middle of one."""
-    model = PRESETS["tiny"].model
-    words = (b"<unk>", b"<eos>", *(b"w%02d" % number for number in range(model.vocabulary - 2)))
-    folder = tmp_path_factory.mktemp("longer") / "artifacts"
-    return export_artifacts(folder, model, TrainingConfig(), seeded_weights(model, 1), Vocabulary(words)).folder
-
-
-def until(reached: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not reached():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)
-
-
-def training(phone: StandInPhone) -> bool:
-    return any("phonograd-phone train" in line for line in phone.processes())
+    return exported(tmp_path_factory.mktemp("longer") / "artifacts", TrainingConfig())
 
 
 @pytest.fixture
@@ -115,7 +86,7 @@ def reconnect(adb_server: AdbServer, phone: StandInPhone) -> None:
     until(connected)
 
 
-def test_a_cable_pulled_in_mid_push(phone: StandInPhone, bench: Bench) -> None:
+def test_a_cable_pulled_in_mid_push(phone: StandInPhone, bench: Fails) -> None:
     phone.drop_in_push(after_bytes=300_000)
     done = bench()
     assert done.code == done.failure["exit_code"] == 21
@@ -124,7 +95,7 @@ def test_a_cable_pulled_in_mid_push(phone: StandInPhone, bench: Bench) -> None:
     assert_clean(phone)
 
 
-def test_a_cable_pulled_while_the_phone_talks(phone: StandInPhone, bench: Bench, in_mid_epoch: Any) -> None:
+def test_a_cable_pulled_while_the_phone_talks(phone: StandInPhone, bench: Fails, in_mid_epoch: Any) -> None:
     in_mid_epoch(lambda: phone.drop_in_shell(after_bytes=100))
     done = bench()
     assert (done.code, done.failure["exit_code"]) == (21, 21)
@@ -132,7 +103,7 @@ def test_a_cable_pulled_while_the_phone_talks(phone: StandInPhone, bench: Bench,
     assert_clean(phone)
 
 
-def test_a_phone_that_falls_silent(phone: StandInPhone, bench: Bench, in_mid_epoch: Any) -> None:
+def test_a_phone_that_falls_silent(phone: StandInPhone, bench: Fails, in_mid_epoch: Any) -> None:
     in_mid_epoch(phone.go_silent)
     done = bench("--silence", 3)
     assert done.code == 21
@@ -143,7 +114,7 @@ def test_a_phone_that_falls_silent(phone: StandInPhone, bench: Bench, in_mid_epo
     assert_clean(phone)
 
 
-def test_a_reboot(adb_server: AdbServer, phone: StandInPhone, bench: Bench, in_mid_epoch: Any) -> None:
+def test_a_reboot(adb_server: AdbServer, phone: StandInPhone, bench: Fails, in_mid_epoch: Any) -> None:
     def reboot() -> None:
         phone.reboot(0.5)
         reconnect(adb_server, phone)
@@ -160,7 +131,7 @@ def test_a_reboot(adb_server: AdbServer, phone: StandInPhone, bench: Bench, in_m
     assert_clean(phone)
 
 
-def test_adbs_server_restarts(adb_server: AdbServer, phone: StandInPhone, bench: Bench, in_mid_epoch: Any) -> None:
+def test_adbs_server_restarts(adb_server: AdbServer, phone: StandInPhone, bench: Fails, in_mid_epoch: Any) -> None:
     def restart() -> None:
         adb_server.kill()
         adb_server.start()
@@ -173,7 +144,7 @@ def test_adbs_server_restarts(adb_server: AdbServer, phone: StandInPhone, bench:
     assert_clean(phone)
 
 
-def test_full_storage(phone: StandInPhone, bench: Bench) -> None:
+def test_full_storage(phone: StandInPhone, bench: Fails) -> None:
     phone.fill_storage(leave_bytes=1_000_000)
     done = bench()
     assert done.code == done.failure["exit_code"] == 11
@@ -182,7 +153,7 @@ def test_full_storage(phone: StandInPhone, bench: Bench) -> None:
     assert_clean(phone)
 
 
-def test_storage_that_fills_up_while_files_come(phone: StandInPhone, bench: Bench) -> None:
+def test_storage_that_fills_up_while_files_come(phone: StandInPhone, bench: Fails) -> None:
     real = phone.counters
 
     def fill() -> None:
@@ -201,7 +172,7 @@ def test_storage_that_fills_up_while_files_come(phone: StandInPhone, bench: Benc
     assert_clean(phone)
 
 
-def test_a_low_battery(phone: StandInPhone, bench: Bench) -> None:
+def test_a_low_battery(phone: StandInPhone, bench: Fails) -> None:
     phone.battery(7, charging=False)
     done = bench()
     assert (done.code, done.out) == (20, "")
@@ -210,7 +181,7 @@ def test_a_low_battery(phone: StandInPhone, bench: Bench) -> None:
     assert_clean(phone)
 
 
-def test_a_hot_phone(phone: StandInPhone, bench: Bench) -> None:
+def test_a_hot_phone(phone: StandInPhone, bench: Fails) -> None:
     phone.heat(62.0, status=3)
     done = bench()
     assert done.code == 20
@@ -219,14 +190,14 @@ def test_a_hot_phone(phone: StandInPhone, bench: Bench) -> None:
     assert_clean(phone)
 
 
-def test_a_slow_link_takes_longer_and_is_no_fault(phone: StandInPhone, bench: Bench) -> None:
+def test_a_slow_link_takes_longer_and_is_no_fault(phone: StandInPhone, bench: Fails) -> None:
     phone.slow_link(1_000_000)
     done = bench()
     assert done.code == 0, done.err
     assert_clean(phone)
 
 
-def test_a_phone_that_allows_us_after_a_while(adb_server: AdbServer, bench: Bench) -> None:
+def test_a_phone_that_allows_us_after_a_while(adb_server: AdbServer, bench: Fails) -> None:
     with StandInPhone(dataclasses.replace(A76, trusts_hosts=False)) as shy:
         adb_server.connect(shy, "unauthorized")
         refused = bench()
@@ -239,7 +210,7 @@ def test_a_phone_that_allows_us_after_a_while(adb_server: AdbServer, bench: Benc
         assert_clean(shy)
 
 
-def test_an_aborted_run_leaves_nothing_that_lasts(phone: StandInPhone, bench: Bench, longer: Path) -> None:
+def test_an_aborted_run_leaves_nothing_that_lasts(phone: StandInPhone, bench: Fails, longer: Path) -> None:
     line = [sys.executable, "-m", "phonograd", "phone-bench", longer, *ONE_EPOCH, "--quiet"]
     with subprocess.Popen([*map(str, line)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until(lambda: training(phone))

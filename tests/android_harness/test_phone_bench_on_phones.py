@@ -10,9 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -20,53 +18,17 @@ import pytest
 from android_harness.report.document import schema
 from device_runtime.manifest import MANIFEST, WEIGHTS, FileEntry, TrainingConfig, open_artifacts
 from device_runtime.tensor_file import save_tensors
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
-from export.presets import PRESETS
 from export.torch_layout import seeded_weights
-from phonograd.cli import phonograd
-from phonograd.console import run
+from tests.android_harness.benching import WORK, Bench, bench_by, exported, training, until
 from tests.phone.stand_in import A76, AdbServer, PhoneSpec, StandInPhone
 
 pytestmark = pytest.mark.standin
-WORK = "data/local/tmp/phonograd"
 QUICK = ("--epochs", 1, "--warm-up", 0, "--cooldown", 0, "--no-codecs", "--quiet")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def phones(self) -> list[dict[str, Any]]:
-        """Of its JSON document."""
-        phones: list[dict[str, Any]] = json.loads(self.out)["phones"]
-        return phones
-
-
-Bench = Callable[..., Outcome]
 
 
 @pytest.fixture
 def bench(capfd: pytest.CaptureFixture[str]) -> Bench:
-    """Run `phonograd phone-bench` in this process."""
-
-    def call(*arguments: object) -> Outcome:
-        capfd.readouterr()
-        code = run(phonograd, ["phone-bench", *map(str, arguments)])
-        captured = capfd.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return call
-
-
-def exported(folder: Path, training: TrainingConfig) -> Path:
-    """The tiny preset."""
-    model = PRESETS["tiny"].model
-    words = (b"<unk>", b"<eos>", *(b"w%02d" % number for number in range(model.vocabulary - 2)))
-    return export_artifacts(folder, model, training, seeded_weights(model, 1), Vocabulary(words)).folder
+    return bench_by(capfd)
 
 
 @pytest.fixture(scope="module")
@@ -96,17 +58,6 @@ def left_on(phone: StandInPhone) -> list[str]:
     """Files in the phone's place for them."""
     place = phone.root / "data/local/tmp"
     return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
-
-
-def training(phone: StandInPhone) -> bool:
-    return any("phonograd-phone train" in line for line in phone.processes())
-
-
-def until(reached: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager

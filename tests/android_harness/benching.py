@@ -1,0 +1,67 @@
+"""What tests of phone-bench on stand-in phones have in common: artifacts, the command, waiting."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_runtime.manifest import TrainingConfig
+from device_runtime.vocabulary import Vocabulary
+from export.artifacts import export_artifacts
+from export.presets import PRESETS
+from export.torch_layout import seeded_weights
+from phonograd.cli import phonograd
+from phonograd.console import run
+from tests.e2e.conftest import Outcome
+from tests.phone.stand_in import StandInPhone
+
+WORK = "data/local/tmp/phonograd"
+PATIENCE_SECONDS = 90.0
+
+
+class Benched(Outcome):
+    """What a bench did."""
+
+    @property
+    def phones(self) -> list[dict[str, Any]]:
+        """Of its JSON document, whatever its exit code."""
+        phones: list[dict[str, Any]] = json.loads(self.out)["phones"]
+        return phones
+
+
+Bench = Callable[..., Benched]
+
+
+def bench_by(capfd: pytest.CaptureFixture[str]) -> Bench:
+    """`phonograd phone-bench` in this process."""
+
+    def call(*arguments: object) -> Benched:
+        capfd.readouterr()
+        code = run(phonograd, ["phone-bench", *map(str, arguments)])
+        captured = capfd.readouterr()
+        return Benched(code, captured.out, captured.err)
+
+    return call
+
+
+def exported(folder: Path, training: TrainingConfig) -> Path:
+    """The tiny preset's artifacts. An epoch with the paper's minibatches takes a stand-in some seconds."""
+    model = PRESETS["tiny"].model
+    words = (b"<unk>", b"<eos>", *(b"w%02d" % number for number in range(model.vocabulary - 2)))
+    return export_artifacts(folder, model, training, seeded_weights(model, 1), Vocabulary(words)).folder
+
+
+def training(phone: StandInPhone) -> bool:
+    """Whether it trains now."""
+    return any("phonograd-phone train" in line for line in phone.processes())
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
