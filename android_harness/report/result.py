@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from android_harness.phones.facts import PhoneFacts
+from android_harness.phones.power import cpu_temperature
 
 SCHEMA = "phonograd.phone-bench"
 SCHEMA_VERSION = 1
@@ -84,6 +85,12 @@ class Sample:
     battery_percent: int | None
     battery_temperature_c: float | None
     thermal_status: int | None
+
+    @property
+    def hottest_c(self) -> float | None:
+        """The hottest CPU temperature in °C, else the hottest there is, else the battery's, else None."""
+        found = cpu_temperature(self.temperatures_c)
+        return self.battery_temperature_c if found is None else found
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from statistics import median
 import numpy as np
 
 from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneResult, Workload
-from android_harness.timing.heat import temperature_of
 
 # Paper P's epoch: 2 LSTM layers of 650 over 30,000 words (4.57e7 parameters), minibatch 10, BPTT 20, about 20 KB of
 # text, which is 18 to 20 steps of 200 tokens.
@@ -66,7 +65,7 @@ def summarise(phone: PhoneResult, workload: Workload) -> PhoneSummary:
     timed = phone.timed
     steps = [step for epoch in timed for step in epoch.steps]
     epochs = spread(epoch.seconds for epoch in timed)
-    heat = [temperature_of(sample) for sample in phone.samples]
+    heat = [sample.hottest_c for sample in phone.samples]
     names = dict.fromkeys(name for step in steps for name in step.phases)
     return PhoneSummary(
         serial=phone.facts.serial,

@@ -4,11 +4,11 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.report.compare import Comparison, PhoneComparison
 from android_harness.report.names import LONGEST, printable
 from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
 from android_harness.report.summary import PhoneSummary, is_papers, summarise
-from android_harness.timing.cores import chosen_cores
 
 Row = Mapping[str, object]
 Table = tuple[str, Sequence[Row]]

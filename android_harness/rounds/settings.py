@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.phones.facts import PhoneFacts
-from android_harness.timing.cores import chosen_cores
 from device_runtime.backends.base import Precision
 from device_runtime.codecs import DEFAULT_CODEC, PLAIN
 from device_runtime.errors import UsageError

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from android_harness.errors import NoPhoneError
-from android_harness.phones.power import cpu_temperature
 from android_harness.phones.readiness import HEAT
 from android_harness.report.result import CoolingEnd, Sample
 
@@ -22,12 +21,6 @@ class Cooling:
     outcome: CoolingEnd
     seconds: float
     temperature_c: float | None
-
-
-def temperature_of(sample: Sample) -> float | None:
-    """The hottest CPU temperature in °C, else the hottest there is, else the battery's, else None."""
-    found = cpu_temperature(sample.temperatures_c)
-    return sample.battery_temperature_c if found is None else found
 
 
 def status_name(status: int) -> str:
@@ -53,7 +46,7 @@ def cool_down(
         now = sample()
         began = now.at_s if began is None else began
         waited = now.at_s - began
-        temperature = temperature_of(now)
+        temperature = now.hottest_c
         if temperature is not None:
             seen.append((now.at_s, temperature))
         severe = now.thermal_status is not None and now.thermal_status >= SEVERE

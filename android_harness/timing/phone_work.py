@@ -8,11 +8,11 @@ from pathlib import Path
 
 from android_harness.errors import NoPhoneError
 from android_harness.phone_artifacts import FOLDER
+from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.phones.facts import PhoneFacts
 from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, Pushed, Sample
 from android_harness.session import PhoneSession
-from android_harness.timing.cores import chosen_cores
-from android_harness.timing.heat import Cooling, cool_down, temperature_of
+from android_harness.timing.heat import Cooling, cool_down
 from android_harness.timing.phone_epoch import EpochEvents
 from android_harness.timing.settings import PhoneBenchSettings
 from android_harness.timing.throttling import LIGHT, throttling
@@ -91,7 +91,7 @@ class PhoneWork:
     def _work(self, session: PhoneSession) -> None:
         settings = self._job.settings
         self._take(session.sample())
-        self._baseline_c = temperature_of(self._samples[0])
+        self._baseline_c = self._samples[0].hottest_c
         self._pushed = session.sync(self._job.files, self._show_pushing)
         if settings.fixed_performance:
             self._fixed_performance = session.fixed_performance()
@@ -172,7 +172,7 @@ class PhoneWork:
         self._samples.append(sample)
 
     def _show(self, stage: str, done: int, total: int) -> None:
-        temperature = temperature_of(self._samples[-1]) if self._samples else None
+        temperature = self._samples[-1].hottest_c if self._samples else None
         self._on_progress(PhoneProgress(self._facts.serial, stage, done, total, temperature))
 
     def _show_pushing(self, done: int, total: int, _name: str) -> None:

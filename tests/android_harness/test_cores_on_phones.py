@@ -9,9 +9,9 @@ import pytest
 from android_harness.adb.client import Adb
 from android_harness.adb.finding import find_adb
 from android_harness.phone_artifacts import FOLDER, phone_artifacts
+from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.phones.discovery import ready_phones
 from android_harness.session import PROGRAM, PhoneSession
-from android_harness.timing.cores import chosen_cores
 from device_runtime.manifest import open_artifacts
 from device_runtime.native_build import build_phone_binary
 from tests.e2e.conftest import Workplace, workplace

@@ -4,7 +4,7 @@ import pytest
 
 from android_harness.errors import NoPhoneError
 from android_harness.phones.power import parse_zones
-from android_harness.timing.heat import Cooling, cool_down, temperature_of
+from android_harness.timing.heat import Cooling, cool_down
 from tests.android_harness.fake_session import FakePhone, FakeSession, FakeStop, sample_at
 
 BASELINE = 30.0
@@ -86,4 +86,4 @@ def test_a_state_of_charge_among_the_zones_is_no_temperature() -> None:
 def test_the_hottest_cpu_sensor_counts_else_the_hottest_else_the_batterys(
     temperatures: dict[str, float], expected: float
 ) -> None:
-    assert temperature_of(sample_at(0.0, temperatures_c=temperatures)) == expected
+    assert sample_at(0.0, temperatures_c=temperatures).hottest_c == expected

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.timing.cores import chosen_cores
+from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from device_runtime.errors import UsageError
 from device_runtime.manifest import TrainingConfig
