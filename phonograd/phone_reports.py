@@ -4,9 +4,10 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.report.compare import Comparison, compare, parse_fail_over, require_epochs, slower
+from android_harness.report.compare import Comparison, compare, parse_fail_over, require_alike, require_epochs, slower
 from android_harness.report.document import read_report, to_document, write_report
 from android_harness.report.result import PhoneBenchReport
+from android_harness.timing.settings import PhoneBenchSettings, settings_in_words
 from device_runtime.errors import MissingExtraError, UsageError
 from device_runtime.files import require_place
 from phonograd.console import Console
@@ -24,7 +25,7 @@ class Outputs:
 
     @classmethod
     def checked(
-        cls, out: Path | None, html: Path | None, old: Path | None, fail_over: str | None, epochs: int
+        cls, out: Path | None, html: Path | None, old: Path | None, fail_over: str | None, settings: PhoneBenchSettings
     ) -> "Outputs":
         """From the command's options.
 
@@ -40,7 +41,8 @@ class Outputs:
             raise MissingExtraError("--html needs matplotlib for its plots: pip install 'phonograd[plots]'")
         earlier = None if old is None else read_report(old)
         if earlier is not None and allowed is not None:
-            require_epochs(earlier, epochs)
+            require_epochs(earlier, settings.epochs)
+            require_alike(earlier, settings_in_words(settings))
         return cls(out, html, earlier, allowed)
 
     def write(self, console: Console, report: PhoneBenchReport) -> None:

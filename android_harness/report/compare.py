@@ -136,6 +136,13 @@ def require_epochs(old: PhoneBenchReport, epochs: int) -> None:
         )
 
 
+def require_alike(old: PhoneBenchReport, settings: Mapping[str, object]) -> None:
+    """Raise ReportError if a run with these settings could not be judged against `old`; asked before the run."""
+    found = list(_settings_that_differ(old.settings, settings))
+    if found:
+        raise ReportError(f"the old report does not compare: {'; '.join(found)}; run with its options, or make it anew")
+
+
 def parse_fail_over(text: str) -> float:
     """`10%` or `0.1` as 0.1. Raises UsageError for anything else, such as a 10 that could be either."""
     match = _PERCENT.fullmatch(text)
@@ -235,10 +242,13 @@ def _differences(old: PhoneBenchReport, new: PhoneBenchReport) -> Iterator[str]:
         before, after = getattr(old.workload, name), getattr(new.workload, name)
         if before != after:
             yield f"{name} was {_short(before)}, is {_short(after)}"
+    yield from _settings_that_differ(old.settings, new.settings)
+
+
+def _settings_that_differ(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
     for name in _SETTINGS:
-        before, after = old.settings.get(name), new.settings.get(name)
-        if before != after:
-            yield f"{name} was {before}, is {after}"
+        if old.get(name) != new.get(name):
+            yield f"{name} was {old.get(name)}, is {new.get(name)}"
 
 
 def _short(value: object) -> str:

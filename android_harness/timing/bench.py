@@ -2,9 +2,9 @@
 
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from android_harness.phones.facts import Phone
 from android_harness.report.result import PhoneBenchReport, PhoneResult
 from android_harness.session import PROGRAM, PhoneSession, SessionSettings
 from android_harness.timing.phone_work import STOPPED, Job, PhoneProgress, PhoneWork
-from android_harness.timing.settings import PhoneBenchSettings
+from android_harness.timing.settings import PhoneBenchSettings, settings_in_words
 from android_harness.timing.workload import phone_text, workload_of
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import Artifacts
@@ -84,16 +84,3 @@ def _signalled(result: PhoneResult, number: int) -> PhoneResult:
     if result.failure is None or result.failure.exit_code != STOPPED:
         return result
     return replace(result, failure=replace(result.failure, exit_code=SIGNALLED + number))
-
-
-def settings_in_words(settings: PhoneBenchSettings) -> Mapping[str, object]:
-    """The settings as a report has them: numbers, texts and file names, no paths."""
-    plain = asdict(settings)
-    text = settings.text
-    plain["text"] = {
-        "user": text.user.name if text.user else None,
-        "rehearsal": text.rehearsal.name if text.rehearsal else None,
-        "user_share": text.share,
-        "seed": text.seed,
-    }
-    return plain

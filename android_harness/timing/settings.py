@@ -2,7 +2,8 @@
 
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from android_harness.phones.readiness import Readiness
@@ -107,3 +108,16 @@ class PhoneBenchSettings:
         for good, message in checks:
             if not good:
                 raise UsageError(message)
+
+
+def settings_in_words(settings: PhoneBenchSettings) -> Mapping[str, object]:
+    """The settings as a report has them: numbers, texts and file names, no paths."""
+    plain = asdict(settings)
+    text = settings.text
+    plain["text"] = {
+        "user": text.user.name if text.user else None,
+        "rehearsal": text.rehearsal.name if text.rehearsal else None,
+        "user_share": text.share,
+        "seed": text.seed,
+    }
+    return plain

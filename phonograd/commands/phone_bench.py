@@ -145,7 +145,7 @@ def phone_bench(  # click passes options by name
         silence_seconds=silence,
         text=TextSettings(user, rehearsal, user_share, seed),
     )
-    outputs = Outputs.checked(out, html, compare, fail_over, settings.epochs)
+    outputs = Outputs.checked(out, html, compare, fail_over, settings)
     report, signal_number = _measured(console, artifacts, serials, settings)
     outputs.write(console, report)
     failures = [phone.failure for phone in report.phones if phone.failure]

@@ -8,11 +8,13 @@ import pytest
 
 from android_harness.errors import ReportError, SlowerError
 from android_harness.report.document import read_report, write_report
+from android_harness.timing.settings import PhoneBenchSettings
 from device_runtime.errors import MissingExtraError, PhonogradError, StorageError, UsageError
 from phonograd.console import Console
 from phonograd.phone_reports import Outputs
 from tests.android_harness.reports import phone, report
 
+LIKE_OLD = PhoneBenchSettings(epochs=3)
 NEW = report(phone(step_seconds=2.5, seed=1))
 
 
@@ -23,7 +25,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def test_all_outputs_carry_the_comparison(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = Outputs.checked(tmp_path / "new.json", tmp_path / "new.html", old, "10%", 3)
+    outputs = Outputs.checked(tmp_path / "new.json", tmp_path / "new.html", old, "10%", LIKE_OLD)
     outputs.write(Console(as_json=True, quiet=True), NEW)
     document = json.loads(capsys.readouterr().out)
     assert document == json.loads((tmp_path / "new.json").read_text("utf-8"))
@@ -36,13 +38,13 @@ def test_all_outputs_carry_the_comparison(old: Path, tmp_path: Path, capsys: pyt
 
 
 def test_tables_have_the_verdict(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = Outputs.checked(None, None, old, "0.1", 3)
+    outputs = Outputs.checked(None, None, old, "0.1", LIKE_OLD)
     outputs.write(Console(as_json=False, quiet=True), NEW)
     assert "slower" in capsys.readouterr().out
 
 
 def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = Outputs.checked(None, None, None, None, 1)
+    outputs = Outputs.checked(None, None, None, None, LIKE_OLD)
     outputs.write(Console(as_json=True, quiet=True), NEW)
     assert json.loads(capsys.readouterr().out)["comparison"] is None
     outputs.judge()
@@ -53,7 +55,12 @@ def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[s
     [
         ({"fail_over": "10%", "old": None}, UsageError, "needs --compare"),
         ({"fail_over": "10"}, UsageError, "expected a share such as 10% or 0.1"),
-        ({"fail_over": "10%", "epochs": 2}, UsageError, "needs --epochs 3 or more"),
+        ({"fail_over": "10%", "settings": PhoneBenchSettings(epochs=2)}, UsageError, "needs --epochs 3 or more"),
+        (
+            {"fail_over": "10%", "settings": PhoneBenchSettings(epochs=3, cores="little", threads=4)},
+            ReportError,
+            "threads was None, is 4; cores was big, is little; run with its options",
+        ),
         ({"old": Path("missing.json")}, ReportError, "missing.json: cannot be read"),
         ({"out": Path("no/such/folder/new.json")}, StorageError, "no folder"),
         ({"html": Path("no/such/folder/new.html")}, StorageError, "no folder"),
@@ -62,7 +69,7 @@ def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[s
 def test_what_cannot_be_is_refused_before_the_run(
     old: Path, options: dict[str, object], error: type[PhonogradError], said: str
 ) -> None:
-    settings = {"out": None, "html": None, "old": old, "fail_over": None, "epochs": 3, **options}
+    settings = {"out": None, "html": None, "old": old, "fail_over": None, "settings": LIKE_OLD, **options}
     with pytest.raises(error, match=said):
         Outputs.checked(**settings)  # type: ignore[arg-type]
 
@@ -71,4 +78,4 @@ def test_a_page_needs_its_extra_before_the_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"phonograd\[plots\]"):
-        Outputs.checked(None, tmp_path / "page.html", None, None, 3)
+        Outputs.checked(None, tmp_path / "page.html", None, None, LIKE_OLD)
