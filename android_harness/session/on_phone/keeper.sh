@@ -10,16 +10,16 @@ lives() {
   [ -n "$1" ] && tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -e "$2"
 }
 
-# Processes that sessions started: those with the program's path in their command line. (Not this script: there it stands
-# in two parts.) With "programs", not the shells that wait for one and tell how it ended.
+# Processes that sessions started: those with the program's path in their command line, which this script has in two parts
+# and grep's own as [p]hono... With "programs", not the shells that wait for one and tell how it ended. One grep reads all
+# command lines: a phone runs hundreds of processes, and starting one for each takes seconds.
 started() {
-  for process in /proc/[0-9]*; do
-    line=$(tr '\0' ' ' <"$process/cmdline") || continue
-    case "$1 $line" in
-      "programs "*phonograd-end-*) ;;
-      *"$folder/$program"*) echo "${process#/proc/}" ;;
-    esac
-  done 2>/dev/null
+  rest=${program#?}
+  for line in $(grep -lz -e "$folder/[${program%"$rest"}]$rest" /proc/[0-9]*/cmdline 2>/dev/null); do
+    [ "$1" = programs ] && grep -qz phonograd-end- "$line" 2>/dev/null && continue
+    line=${line#/proc/}
+    echo "${line%/cmdline}"
+  done
 }
 
 # End them: programs politely, so that their shells can still tell; then whatever is left, for sure.
