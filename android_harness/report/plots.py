@@ -45,9 +45,14 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
         axes.axvline(PAPER_EPOCH_SECONDS, color=REFERENCE, linestyle="--", linewidth=1.2)
         side = "left" if slowest > 2 * PAPER_EPOCH_SECONDS else "right"
         axes.text(
-            PAPER_EPOCH_SECONDS, 1.01, f"the paper's phone: {PAPER_EPOCH_SECONDS:g} s", color=REFERENCE, ha=side,
-            va="bottom", transform=axes.get_xaxis_transform(),
-        )  # fmt: skip
+            PAPER_EPOCH_SECONDS,
+            1.01,
+            f"the paper's phone: {PAPER_EPOCH_SECONDS:g} s",
+            color=REFERENCE,
+            ha=side,
+            va="bottom",
+            transform=axes.get_xaxis_transform(),
+        )
     axes.set_xlim(0, slowest * 1.06)
     medians = [f"{name} {_median(phone, report):,.4g} s" for name, phone in zip(names, phones, strict=True)]
     paper = f"; the paper's phone took {PAPER_EPOCH_SECONDS:g} s" if papers else ""

@@ -101,9 +101,13 @@ class PhoneTask:
         try:
             with job.open_session(self.phone.serial) as session:
                 train_on_phone(
-                    session, task, part, place, job.stop,
+                    session,
+                    task,
+                    part,
+                    place,
+                    job.stop,
                     lambda stage, done, total, note: job.progress(self.phone.serial, stage, done, total, note),
-                )  # fmt: skip
+                )
         except PhonogradError as error:
             if part.update is None:
                 raise
@@ -113,9 +117,13 @@ class PhoneTask:
         part, job = self._part, self._job
         with part.timed("upload"):
             self._receipt = send_update(
-                self._connection, place, self.name, job.settings.patience_seconds, job.stop,
+                self._connection,
+                place,
+                self.name,
+                job.settings.patience_seconds,
+                job.stop,
                 lambda done, total: job.progress(self.phone.serial, "upload", done, total, "bytes"),
-            )  # fmt: skip
+            )
         # It tells of the text, and the server has it.
         with storage_errors(place):
             place.unlink(missing_ok=True)

@@ -46,9 +46,13 @@ class PhoneTraining:
         """These settings as options of phonograd-phone train on that phone; files aside."""
         cores = chosen_cores(facts, self.cores) if facts else ()
         chosen = {
-            "--codec": self.codec, "--user-share": self.user_share, "--lr": self.learning_rate, "--cores": self.cores,
-            "--threads": self.threads or len(cores) or None, "--precision": self.precision,
-        }  # fmt: skip
+            "--codec": self.codec,
+            "--user-share": self.user_share,
+            "--lr": self.learning_rate,
+            "--cores": self.cores,
+            "--threads": self.threads or len(cores) or None,
+            "--precision": self.precision,
+        }
         options = [str(part) for option, value in chosen.items() if value is not None for part in (option, value)]
         return [*options, "--pin"] if cores else options
 

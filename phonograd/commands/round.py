@@ -154,10 +154,17 @@ def round_(
                     bars(PhoneProgress(serial, DOING.get(stage, stage), done, total, None))
 
             report = run_round(
-                aggregation, folder, program, cache_folder() / "models", [*ready, *not_ready], _choices(names),
-                settings, lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)), show_phone,
+                aggregation,
+                folder,
+                program,
+                cache_folder() / "models",
+                [*ready, *not_ready],
+                _choices(names),
+                settings,
+                lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)),
+                show_phone,
                 stop_signals,
-            )  # fmt: skip
+            )
     tables = [("Phones", _phone_rows(report)), (f"Round {report.round}", _round_rows(report))]
     if report.dropped_out:
         tables.insert(1, ("Dropped out", [_drop_out_row(phone) for phone in report.dropped_out]))
@@ -242,9 +249,11 @@ def _stages(phone: "PhoneRound") -> str | None:
 def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
     assert phone.drop_out is not None
     return {
-        "phone": phone.name, "while": phone.drop_out.stage, "code": phone.drop_out.exit_code,
+        "phone": phone.name,
+        "while": phone.drop_out.stage,
+        "code": phone.drop_out.exit_code,
         "because": phone.drop_out.message,
-    }  # fmt: skip
+    }
 
 
 def _round_rows(report: "RoundReport") -> Rows:

@@ -153,13 +153,22 @@ def test_the_papers_line_is_drawn_for_the_papers_work_only() -> None:
 def test_the_page_names_settings_hashes_facts_failures_and_throttling() -> None:
     text = Page(made("hot and failed")).text
     for said in (
-        "cd" * 32, "ab" * 32, "33" * 32, "cooldown_seconds", "180.0", "text.seed", "36.0.0-13206524", "s5e8835",
-        "14 (API level 34, arm64-v8a)", "7.8 GB, 3.1 GB available", "81 %, 29.5 °C, charging",
+        "cd" * 32,
+        "ab" * 32,
+        "33" * 32,
+        "cooldown_seconds",
+        "180.0",
+        "text.seed",
+        "36.0.0-13206524",
+        "s5e8835",
+        "14 (API level 34, arm64-v8a)",
+        "7.8 GB, 3.1 GB available",
+        "81 %, 29.5 °C, charging",
         "epoch 3: cores 4-7 capped at 1,400 of 2,400 MHz",
         "failed: 0A1B2C3D: went away while weights.safetensors was pushed; plug it in again and rerun",
         "1 of 2 phones finished. An epoch took ",
         "The paper's phone took 140 s for as much work. 1 of the phones throttled.",
-    ):  # fmt: skip
+    ):
         assert said in text, said
 
 

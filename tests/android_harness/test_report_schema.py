@@ -85,9 +85,14 @@ def test_schema_and_dataclasses_say_the_same() -> None:
 
 def test_every_field_is_described_with_its_unit() -> None:
     units = {
-        "seconds": "in seconds", "_s": "second", "bytes": "in bytes", "_khz": "in kHz", "_c": "°C",
-        "percent": "in percent", "loss": "in nats a token",
-    }  # fmt: skip
+        "seconds": "in seconds",
+        "_s": "second",
+        "bytes": "in bytes",
+        "_khz": "in kHz",
+        "_c": "°C",
+        "percent": "in percent",
+        "loss": "in nats a token",
+    }
     for node in (schema(), *schema()["$defs"].values()):
         assert node["description"].endswith(".")
         for name, field in node["properties"].items():

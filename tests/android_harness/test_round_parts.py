@@ -123,9 +123,14 @@ def test_training_that_can_not_be(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"min_phones": 0}, {"patience_seconds": -1.0}, {"wait_seconds": -1.0}, {"text_on_phone": "user.txt"},
-     {"silence_seconds": 0.0}],
-)  # fmt: skip
+    [
+        {"min_phones": 0},
+        {"patience_seconds": -1.0},
+        {"wait_seconds": -1.0},
+        {"text_on_phone": "user.txt"},
+        {"silence_seconds": 0.0},
+    ],
+)
 def test_rounds_that_can_not_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="expected"):
         RoundSettings(Path("updates"), **wrong)
@@ -135,14 +140,39 @@ def test_threads_are_the_chosen_cores(tmp_path: Path) -> None:
     cores = tuple(Core(n, 2_000_000 if n > 3 else 1_500_000, None, None) for n in range(6))
     clusters = (Cluster("little", (0, 1, 2, 3), 1_500_000, None), Cluster("big", (4, 5), 2_000_000, None))
     facts = PhoneFacts(
-        "p1", None, None, None, None, None, None, None, cores, clusters, None, None, None, Battery(None, None, None),
-        None, None,
-    )  # fmt: skip
+        "p1",
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        cores,
+        clusters,
+        None,
+        None,
+        None,
+        Battery(None, None, None),
+        None,
+        None,
+    )
     options = PhoneTraining(rehearsal=tmp_path, user_share=0.25, learning_rate=0.5).options(facts)
     assert options == [
-        "--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5", "--cores", "big", "--threads", "2",
-        "--precision", "fp32", "--pin",
-    ]  # fmt: skip
+        "--codec",
+        "rows-f32",
+        "--user-share",
+        "0.25",
+        "--lr",
+        "0.5",
+        "--cores",
+        "big",
+        "--threads",
+        "2",
+        "--precision",
+        "fp32",
+        "--pin",
+    ]
     assert "--threads" not in PhoneTraining().options(None)
 
 

@@ -247,4 +247,4 @@ def _stat_v2(name: bytes, path: Path, follow: bool) -> bytes:
     owner = (SHELL_UID, SHELL_UID)
     return _STAT_V2.pack(
         name, 0, found.st_dev, found.st_ino, found.st_mode, found.st_nlink, *owner, found.st_size, *times
-    )  # fmt: skip
+    )
