@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
+from android_harness.adb.calling import last_line
 from android_harness.adb.client import Adb
 from android_harness.errors import PhoneRunError, PhoneStorageError
+from android_harness.phones.memory import parse_df
 from android_harness.report.result import Pushed, PushedFile
 from device_runtime.errors import StorageError
 from device_runtime.files import sha256_of_file
@@ -82,26 +84,18 @@ def _prepare(adb: Adb, serial: str, folder: str, names: list[str]) -> None:
         f"printf '%s\\n' {noted} >>{shlex.quote(folder)}/pushed",
     )
     if done.status:
-        raise PhoneStorageError(f"phone {serial}: {folder}: cannot write there: {_last_line(done.err)}")
+        raise PhoneStorageError(f"phone {serial}: {folder}: cannot write there: {_why(done.err)}")
 
 
 def _check_space(adb: Adb, serial: str, folder: str, needed: int) -> None:
     if not needed:
         return
-    free = free_bytes(adb.shell(serial, f"df -k {shlex.quote(folder)}").out)
+    free = parse_df(adb.shell(serial, f"df -k {shlex.quote(folder)}").out)
     if free is not None and free < needed + MARGIN_BYTES:
         raise PhoneStorageError(
             f"phone {serial}: {(needed + MARGIN_BYTES) / 1e6:,.0f} MB of free space needed in {folder}, found "
             f"{free / 1e6:,.0f} MB; free some space on the phone"
         )
-
-
-def free_bytes(table: str) -> int | None:
-    """The free bytes that `df -k` of one folder tells; None if it does not."""
-    # A long device name takes a line of its own.
-    words = " ".join(table.splitlines()[1:]).split()
-    numbers = [int(word) for word in words if word.isdigit()]
-    return numbers[2] * 1024 if len(numbers) >= 3 else None
 
 
 def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: PushedFile) -> None:
@@ -117,7 +111,7 @@ def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: Pushe
     )
     found = done.out[:64]
     if done.status:
-        raise PhoneStorageError(f"phone {serial}: {place}: cannot be written: {_last_line(done.err)}")
+        raise PhoneStorageError(f"phone {serial}: {place}: cannot be written: {_why(done.err)}")
     if found != file.sha256:
         adb.shell(serial, f"rm -f {quoted}")
         raise PhoneRunError(
@@ -126,5 +120,5 @@ def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: Pushe
         )
 
 
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no word of why"])[-1]
+def _why(said: str) -> str:
+    return last_line(said) or "no word of why"
