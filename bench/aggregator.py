@@ -67,4 +67,5 @@ def main() -> None:
     """Entry point: the job as JSON in the first argument."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries print where they like; stdout is kept for the answer
+    sys.stdout = sys.stderr  # in the order they print: the last line is what a failure is told by
     print(json.dumps(measure(AggregationJob(**json.loads(sys.argv[1])))), file=answers, flush=True)

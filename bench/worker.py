@@ -84,4 +84,5 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries print where they like; stdout is kept for the answers
+    sys.stdout = sys.stderr  # in the order they print: the last line is what a failure is told by
     serve(Job(**json.loads(sys.argv[1])), sys.stdin, answers)
