@@ -3,20 +3,27 @@
 import time
 
 from android_harness.adb.client import Adb
-from android_harness.errors import PhoneLostError, PhoneSilentError
+from android_harness.errors import AdbError, PhoneLostError, PhoneSilentError
 from device_runtime.errors import PhonogradError
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
 LOOK_AGAIN_SECONDS = 0.5
 
 
-def explained(adb: Adb, serial: str, boot: str | None, doing: str, wait: float, loss: PhoneLostError) -> PhoneLostError:
-    """The loss, with what became of the phone: waited for `wait` seconds at most, and asked whether it rebooted."""
+def explained(
+    adb: Adb, serial: str, boot: str | None, doing: str, wait: float, loss: PhoneLostError | AdbError
+) -> PhoneLostError | AdbError:
+    """The loss, with what became of the phone: waited for `wait` seconds at most, and asked whether it rebooted.
+
+    An adb without a server for a while is being restarted; only if it has none at the end is that the error.
+    """
     deadline = time.monotonic() + wait
     state = _state(adb, serial)
     while state != "device" and time.monotonic() < deadline:
         time.sleep(LOOK_AGAIN_SECONDS)
         state = _state(adb, serial)
+    if isinstance(state, AdbError):
+        return state
     if state == "device":
         return _still_there(adb, serial, boot, doing, loss)
     return PhoneLostError(
@@ -25,7 +32,9 @@ def explained(adb: Adb, serial: str, boot: str | None, doing: str, wait: float, 
     )
 
 
-def _still_there(adb: Adb, serial: str, boot: str | None, doing: str, loss: PhoneLostError) -> PhoneLostError:
+def _still_there(
+    adb: Adb, serial: str, boot: str | None, doing: str, loss: PhoneLostError | AdbError
+) -> PhoneLostError | AdbError:
     now = _boot(adb, serial)
     if now is None or boot is None:
         return loss
@@ -39,11 +48,11 @@ def _still_there(adb: Adb, serial: str, boot: str | None, doing: str, loss: Phon
     )
 
 
-def _state(adb: Adb, serial: str) -> str:
+def _state(adb: Adb, serial: str) -> str | AdbError:
     try:
         return adb.state(serial)
-    except PhonogradError:  # adb's own server is restarting
-        return "absent"
+    except AdbError as error:
+        return error
 
 
 def _boot(adb: Adb, serial: str) -> str | None:

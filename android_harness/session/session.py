@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from android_harness.adb.client import Adb
-from android_harness.errors import PhoneLostError, PhoneRunError
+from android_harness.errors import AdbError, PhoneLostError, PhoneRunError
 from android_harness.report.result import Pushed, Sample
 from android_harness.session import syncing
 from android_harness.session.keeper import Keeper
@@ -52,12 +52,12 @@ class PhoneSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._keeper is not None
-        if isinstance(error, PhoneLostError):
+        if isinstance(error, PhoneLostError | AdbError):
             self._keeper.abandon()
             return
         try:
             self._keeper.end(self.keep)
-        except PhoneLostError:
+        except (PhoneLostError, AdbError):
             if error is None:
                 raise
         finally:
@@ -150,6 +150,6 @@ class PhoneSession:
     def _losses(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except PhoneLostError as loss:
+        except (PhoneLostError, AdbError) as loss:
             boot = self._keeper.boot if self._keeper else None
             raise explained(self.adb, self.serial, boot, doing, self.settings.reappear, loss) from loss

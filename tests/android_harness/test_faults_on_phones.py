@@ -15,7 +15,8 @@ from device_runtime.manifest import TrainingConfig
 from tests.android_harness.benching import WORK, Benched, bench_by, exported, training, until
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
 
-pytestmark = pytest.mark.standin
+# The adb whose exit codes tell least; the session's own tests run with both.
+pytestmark = [pytest.mark.standin, pytest.mark.parametrize("adb_server", ["adb29"], indirect=True)]
 ONE_EPOCH = ("--epochs", 1, "--warm-up", 0, "--cooldown", 0, "--no-codecs")
 
 
