@@ -26,9 +26,9 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "rollback": ("phonograd.commands.rounds", "rollback", "Let a server go back to an earlier model."),
     "phones": ("phonograd.commands.phones", "phones", "Enrol phones, replace and revoke their tokens."),
     "devices": ("phonograd.commands.devices", "devices", "Phones on adb: what they are, whether they are ready."),
+    "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),
     "round": ("phonograd.commands.round", "round_", "One federated round on the phones on the desk."),
     "bench": ("phonograd.commands.bench", "bench", "What training and aggregation cost on this machine."),
-    "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),
     "demo": ("phonograd.commands.demo", "demo", "One federated round at full size, from corpus to report."),
 }
 
