@@ -15,6 +15,8 @@ from android_harness.session.keeper import phone_script
 SERVICES_EVERY_SECONDS = 5.0
 ONE_SAMPLE_SECONDS = 20.0
 LISTEN_SECONDS = 0.25
+# dumpsys may be at work.
+ENDING_SECONDS = 5.0
 
 
 def sample_now(adb: Adb, serial: str, at_s: float) -> Sample:
@@ -48,6 +50,8 @@ def watching(
         try:
             yield
         finally:
+            process.close()  # it ends by that
+            listener.join(ENDING_SECONDS)
             ended.set()
             process.kill()
             listener.join()

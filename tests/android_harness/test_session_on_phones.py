@@ -245,5 +245,7 @@ def test_samples_and_the_performance_mode(adb: Adb, watched: StandInPhone) -> No
         with session.watch(lambda sample: seen.append(sample.at_s), 0.2):
             until(lambda: len(seen) >= 3)
         assert seen == sorted(seen)
+        sampling = [line for line in watched.processes() if "thermal_zone" in line]
+        assert sampling == []
     undone = adb.shell(watched.serial, "cat /data/*/fixed_performance* 2>/dev/null; true")
     assert undone.status == 0

@@ -28,5 +28,7 @@ while [ -e "$alive" ]; do
   echo "end" || break
   round=$((round + 1))
   [ "$round" = "$rounds" ] && break
-  sleep "$interval"
+  # A pause that the end of stdin cuts short: the host has heard enough, or is gone. (mksh: more than 128 is a timeout.)
+  read -r -t "$interval" word
+  [ $? -gt 128 ] || break
 done
