@@ -1,6 +1,11 @@
 """Which cores of a phone the threads run on: what `--cores` means, as phonograd-phone reads it."""
 
+import re
+
 from android_harness.phones.facts import PhoneFacts
+
+# What `--cores` may be; a mask has a core in it, and at most as many digits as phonograd-phone reads.
+CORES = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,256}")
 
 
 def chosen_cores(facts: PhoneFacts, cores: str) -> tuple[int, ...]:

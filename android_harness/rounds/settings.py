@@ -1,20 +1,19 @@
 """Settings of a round on real phones, and their defaults."""
 
 import dataclasses
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from android_harness.phones.chosen_cores import chosen_cores
+from android_harness.phones.chosen_cores import CORES, chosen_cores
 from android_harness.phones.facts import PhoneFacts
+from android_harness.session.settings import WORK_FOLDER
 from device_runtime.backends.base import Precision
 from device_runtime.codecs import DEFAULT_CODEC, PLAIN
 from device_runtime.errors import UsageError
 
 # phonograd-phone writes the codecs without zstd.
 PHONE_CODECS: tuple[str, ...] = tuple(codec.name for codec in PLAIN)
-MASK = re.compile(r"(0x)?0*[1-9a-fA-F][0-9a-fA-F]*")
-TEXT_ON_PHONE = "/data/local/tmp/phonograd/user.txt"
+TEXT_ON_PHONE = f"{WORK_FOLDER}/user.txt"
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ class PhoneTraining:
             raise UsageError(f"codec {self.codec!r}: one that phones write expected: {', '.join(PHONE_CODECS)}")
         if self.user_share is not None and self.rehearsal is None:
             raise UsageError("user_share needs rehearsal, the general text to mix in")
-
-        if self.cores not in ("big", "little", "all") and not MASK.fullmatch(self.cores):
+        if not CORES.fullmatch(self.cores):
             raise UsageError(f"cores {self.cores!r}: big, little, all, or a hexadecimal mask such as f0 expected")
 
     def options(self, facts: PhoneFacts | None) -> list[str]:

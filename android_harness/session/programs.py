@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 # Exit codes that mean the same on the phone and here: device_runtime/native/src/phone/README.md.
 SHARED_CODES = frozenset({3, 4, 5, 6, 10, 11, 12, 17})
-SIGNALLED = 128
+SIGNALLED = 128  # a shell's exit code of a process that a signal ended, plus the signal's number
 # How long a stop or a silence may go unnoticed.
 LISTEN_SECONDS = 0.25
 

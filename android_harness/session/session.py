@@ -141,11 +141,6 @@ class PhoneSession:
                 "is bad, or the file changed meanwhile: run again"
             )
 
-    def remove(self, *names: str) -> None:
-        """Remove files of the work folder, whether they are there or not."""
-        with self._losses("files were removed"):
-            self.adb.shell(self.serial, "rm -f " + " ".join(shlex.quote(self.path(name)) for name in names))
-
     @contextlib.contextmanager
     def _losses(self, doing: str) -> Iterator[None]:
         try:

@@ -13,6 +13,7 @@ from android_harness.phone_artifacts import phone_artifacts
 from android_harness.phones.facts import Phone
 from android_harness.report.result import PhoneBenchReport, PhoneResult
 from android_harness.session import PROGRAM, PhoneSession, SessionSettings
+from android_harness.session.programs import SIGNALLED
 from android_harness.timing.phone_work import STOPPED, Job, PhoneProgress, PhoneWork
 from android_harness.timing.settings import PhoneBenchSettings, settings_in_words
 from android_harness.timing.workload import phone_text, workload_of
@@ -21,7 +22,6 @@ from device_runtime.manifest import Artifacts
 
 OpenSession = Callable[[Adb, str, SessionSettings], PhoneSession]
 POLL_SECONDS = 0.1
-SIGNALLED = 128  # a shell's exit code of a process that a signal ended, plus the signal's number
 
 
 def run_phone_bench(

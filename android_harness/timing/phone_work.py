@@ -12,6 +12,7 @@ from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.phones.facts import PhoneFacts
 from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, Pushed, Sample
 from android_harness.session import PhoneSession
+from android_harness.session.programs import SIGNALLED
 from android_harness.timing.heat import Cooling, cool_down
 from android_harness.timing.phone_epoch import EpochEvents
 from android_harness.timing.settings import PhoneBenchSettings
@@ -19,7 +20,7 @@ from android_harness.timing.throttling import LIGHT, throttling
 from device_runtime.errors import PhonogradError, StoppedError
 
 # The exit code of work that was stopped, where nothing says by which signal.
-STOPPED = 128 + signal.SIGINT
+STOPPED = SIGNALLED + signal.SIGINT
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,17 @@
 """What `phonograd phone-bench` can be asked, and the one place of its defaults."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from android_harness.phones.chosen_cores import CORES
 from android_harness.phones.readiness import Readiness
 from device_runtime.backends.base import PRECISIONS, Precision
 from device_runtime.errors import UsageError
 from device_runtime.manifest import TrainingConfig
 
 MOST_THREADS = 256  # what phonograd-phone takes
-_CORES = re.compile(r"big|little|all|(0x)?[0-9a-fA-F]{1,256}")
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class PhoneBenchSettings:
                 f"--threads is {self.threads}, expected 1 to {MOST_THREADS}",
             ),
             (
-                _CORES.fullmatch(self.cores) is not None and self.cores.strip("0x") != "",
+                CORES.fullmatch(self.cores) is not None,
                 f"--cores is {self.cores!r}, expected big, little, all, or a hexadecimal mask such as f0",
             ),
             (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from android_harness.session.programs import SIGNALLED
 from android_harness.timing.settings import MOST_THREADS, PhoneBenchSettings, TextSettings
 from device_runtime.backends.base import PRECISIONS, Precision
 from device_runtime.manifest import TrainingConfig, open_artifacts
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = PhoneBenchSettings()
-SIGNALLED = 128  # a shell's exit code of a process that a signal ended, plus the signal's number
 
 
 @click.command("phone-bench")
