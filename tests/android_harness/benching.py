@@ -1,7 +1,6 @@
 """What tests of phone-bench on stand-in phones have in common: artifacts, the command, waiting."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from export.presets import PRESETS
 from export.torch_layout import seeded_weights
 from phonograd.cli import phonograd
 from phonograd.console import run
-from tests.e2e.conftest import Outcome
 from tests.phone.stand_in import StandInPhone
+from tests.support.command_line import Outcome
 
 WORK = "data/local/tmp/phonograd"
-PATIENCE_SECONDS = 90.0
 
 
 class Benched(Outcome):
@@ -57,11 +55,3 @@ def exported(folder: Path, training: TrainingConfig) -> Path:
 def training(phone: StandInPhone) -> bool:
     """Whether it trains now."""
     return any("phonograd-phone train" in line for line in phone.processes())
-
-
-def until(reached: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not reached():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.05)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.android_harness.fake_adb import FakeAdb
-from tests.e2e.conftest import phono
+from tests.support.command_line import phono
 
 __all__ = ["phono"]
 

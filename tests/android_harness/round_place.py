@@ -20,7 +20,7 @@ from android_harness.report.result import Pushed, PushedFile
 from android_harness.rounds.settings import TEXT_ON_PHONE
 from device_runtime.errors import PhonogradError, StoppedError
 from device_runtime.files import sha256_of_file
-from tests.native.phone_command import Place
+from tests.support.phone_command import Place
 
 SHARED_CODES = (3, 4, 5, 6, 10, 11, 12)
 

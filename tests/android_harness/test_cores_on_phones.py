@@ -1,6 +1,5 @@
 """Which cores the phone's program keeps to, as Linux sees it, and that the report would name the same."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from android_harness.phones.discovery import ready_phones
 from android_harness.session import PROGRAM, PhoneSession
 from device_runtime.manifest import open_artifacts
 from device_runtime.native_build import build_phone_binary
-from tests.e2e.conftest import Workplace, workplace
 from tests.phone.stand_in import AdbServer, StandInPhone
+from tests.support.command_line import Workplace, workplace
+from tests.support.waiting import until
 
 __all__ = ["workplace"]
 
@@ -48,9 +48,4 @@ def test_big_cores_are_the_same_here_and_there(
         )
         line = f"{session.path(PROGRAM)} bench {session.path(FOLDER)} --steps 100000 --cores big --threads 1"
         with adb.start(phone.serial, line):
-            found: list[str] = []
-            deadline = time.monotonic() + 60
-            while str(chosen[0]) not in found:
-                assert time.monotonic() < deadline, found
-                time.sleep(0.1)
-                found = list(allowed(phone))
+            until(lambda: str(chosen[0]) in allowed(phone), f"phonograd-phone on core {chosen[0]}")

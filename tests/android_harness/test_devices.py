@@ -10,7 +10,7 @@ from android_harness.phones.discovery import discover, ready_phones
 from android_harness.phones.readiness import Readiness
 from tests.android_harness.answers import GALAXY_S7, MEDIATEK, PIXEL_6A
 from tests.android_harness.fake_adb import LISTED, SERIAL, FakeAdb
-from tests.e2e.conftest import Run
+from tests.support.command_line import Run
 
 DESK = {SERIAL: LISTED, "S7": "device transport_id:4", "NEW": "unauthorized transport_id:5"}
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from device_runtime.manifest import TrainingConfig
-from tests.android_harness.benching import WORK, Benched, bench_by, exported, training, until
+from tests.android_harness.benching import WORK, Benched, bench_by, exported, training
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
+from tests.support.waiting import until
 
 # The adb whose exit codes tell least; the session's own tests run with both.
 pytestmark = [pytest.mark.standin, pytest.mark.parametrize("adb_server", ["adb29"], indirect=True)]

@@ -7,9 +7,9 @@ import pytest
 
 from phonograd.cli import phonograd
 from phonograd.console import run
-from tests.chromium import chromium
-from tests.e2e.conftest import Workplace, workplace
 from tests.phone.stand_in import StandInPhone
+from tests.support.chromium import chromium
+from tests.support.command_line import Workplace, workplace
 
 __all__ = ["workplace"]
 

@@ -22,7 +22,7 @@ from phonograd.cli import phonograd
 from phonograd.console import run
 from tests.android_harness.fake_session import FakePhone, FakeSession, phone_of
 from tests.android_harness.small_artifacts import small_artifacts
-from tests.e2e.conftest import Outcome, Run
+from tests.support.command_line import Outcome, Run
 
 UNAUTHORISED = Phone("SHY", "unauthorized", None, "it has not allowed this computer", "tap Allow")
 

@@ -19,8 +19,9 @@ from android_harness.report.document import schema
 from device_runtime.manifest import MANIFEST, WEIGHTS, FileEntry, TrainingConfig, open_artifacts
 from device_runtime.tensor_file import save_tensors
 from export.torch_layout import seeded_weights
-from tests.android_harness.benching import WORK, Bench, bench_by, exported, training, until
+from tests.android_harness.benching import WORK, Bench, bench_by, exported, training
 from tests.phone.stand_in import A76, AdbServer, PhoneSpec, StandInPhone
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.standin
 QUICK = ("--epochs", 1, "--warm-up", 0, "--cooldown", 0, "--no-codecs", "--quiet")

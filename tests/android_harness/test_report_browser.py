@@ -14,7 +14,7 @@ from android_harness.report.page import write_page
 from android_harness.report.result import PhoneBenchReport
 from tests.android_harness.reports import SMALL, failed, many, phone, quiet_facts, report
 from tests.android_harness.test_report_table import HOSTILE
-from tests.chromium import Tab, chromium
+from tests.support.chromium import Tab, chromium
 
 pytestmark = pytest.mark.browser
 

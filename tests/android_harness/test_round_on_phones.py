@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,9 @@ from device_runtime.files import sha256_of_file
 from device_runtime.server_client import download_model
 from device_runtime.tensor_file import load_tensors
 from tests.android_harness.round_place import serving
-from tests.native.phone_command import Place, make_place, text_of
 from tests.phone.stand_in import AdbServer, StandInPhone
+from tests.support.phone_command import Place, make_place, text_of
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.standin
 
@@ -197,10 +197,3 @@ def test_texts_from_this_machine(adb_server: AdbServer, phone: StandInPhone, pla
     assert {"phonograd-phone", "artifacts/weights.safetensors", "rehearsal.txt"} <= files
     assert not any("/text.txt" in name or "update" in name for name in files)
     assert sha256_of_file(phone.root / WORK / "artifacts/weights.safetensors") == place.artifacts.weights_sha256
-
-
-def until(holds: Any, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

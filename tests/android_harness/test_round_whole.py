@@ -33,7 +33,7 @@ from server_agg.security.registry import PhoneRegistry
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import LEDGER
 from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
-from tests.native.phone_command import MODEL, TRAINING, Place, make_place, text_of
+from tests.support.phone_command import MODEL, TRAINING, Place, make_place, text_of
 
 ROOT = Path(__file__).parents[2]
 SERIALS = ("p1", "p2", "127.0.0.1:5555")

@@ -1,7 +1,6 @@
 """A session on a phone: the lock, files by hash, programs, and that nothing is left behind however it ends."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionS
 from device_runtime.errors import StoppedError
 from device_runtime.files import sha256_of_file
 from tests.phone.stand_in import AdbServer, StandInPhone
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.standin
 
 FAST = SessionSettings(heartbeat=0.5, patience=5, reappear=2.0)
 KEPT = SessionSettings(heartbeat=0.5, patience=5, reappear=2.0, keep=True)
-PATIENCE_SECONDS = 30.0
 # A program that reports a step five times a second, and one that fails.
 SLOW = 'echo \'{"event":"start"}\'; while sleep 0.2; do echo \'{"event":"step"}\'; done'
 
@@ -40,13 +39,6 @@ def program(tmp_path: Path) -> Callable[[str], dict[str, Path]]:
         return {PROGRAM: path}
 
     return write
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def reconnect_to(phone: StandInPhone, adb_server: AdbServer) -> None:

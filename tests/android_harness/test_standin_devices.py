@@ -15,8 +15,8 @@ from android_harness.adb.finding import find_adb
 from android_harness.errors import AdbError, PhoneLostError, PhoneSilentError, PhoneStorageError
 from android_harness.phones.discovery import discover
 from device_runtime.errors import StorageError
-from tests.e2e.conftest import Run
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
+from tests.support.command_line import Run
 
 pytestmark = pytest.mark.standin
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from device_runtime.tensor_file import load_tensors, save_tensors
-from tests.e2e.conftest import Outcome, Run, Workplace, text_of
+from tests.support.command_line import Outcome, Run, Workplace, text_of
 
 
 def refused(outcome: Outcome, code: int, *parts: object) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from device_runtime.files import sha256_of_file
 from device_runtime.tensor_file import load_tensors
-from tests.e2e.conftest import Run, Workplace, text_of
+from tests.support.command_line import Run, Workplace, text_of
 
 
 def test_artifacts_are_described(phono: Run, workplace: Workplace) -> None:

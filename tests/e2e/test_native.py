@@ -8,7 +8,7 @@ import pytest
 from device_runtime.files import sha256_of_file
 from device_runtime.native_build import check_phone_binary
 from device_runtime.tensor_file import load_tensors
-from tests.e2e.conftest import Run, Workplace
+from tests.support.command_line import Run, Workplace
 
 
 def test_the_plan_is_printed(phono: Run, workplace: Workplace) -> None:

@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from device_runtime.server_protocol import TOKEN
-from tests.e2e.conftest import Run, Workplace
+from tests.support.command_line import Run, Workplace
 
 
 def test_the_first_administrator(phono: Run, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from device_runtime.files import sha256_of_file
-from tests.e2e.conftest import Run, Workplace
 from tests.e2e.test_commands import serving
+from tests.support.command_line import Run, Workplace
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from device_runtime.files import sha256_of_file
 from device_runtime.native_build import NATIVE, build_host_library, build_phone_binary, check_host_library
-from tests.e2e.conftest import Run, Workplace
+from tests.support.command_line import Run, Workplace
 
 pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parent.parent.parent

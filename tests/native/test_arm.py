@@ -11,7 +11,7 @@ from device_runtime.files import sha256_of_file
 from device_runtime.native_build import build_phone_binary
 from device_runtime.tensor_file import TensorFile, load_tensors
 from device_runtime.update_file import UpdateInfo, write_update
-from tests.native.phone_command import Place, outcome_of
+from tests.support.phone_command import Place, outcome_of
 
 pytestmark = pytest.mark.phone
 

@@ -22,7 +22,7 @@ from device_runtime.vocabulary import Vocabulary
 from phonograd import __version__
 from phonograd.cli import phonograd
 from phonograd.console import run
-from tests.native.phone_command import MODEL, STEPS, TRAINING, Place, outputs, text_of, written
+from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outputs, text_of, written
 
 Python = Callable[..., Any]
 

@@ -23,7 +23,7 @@ from device_runtime.tensor_file import TensorFile, load_tensors
 from device_runtime.windows import Window
 from phonograd.cli import phonograd
 from phonograd.console import run
-from tests.native.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, until_step, written
+from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, until_step, written
 
 KILLS = int(os.environ.get("PHONOGRAD_KILLS", "5"))
 STATE = "state.safetensors"

@@ -13,8 +13,9 @@ import pytest
 
 from tests.phone.fixtures import adb_path
 from tests.phone.stand_in import A76, AdbServer, StandInError, StandInPhone
-from tests.phone.test_shell import client, shell, until
+from tests.phone.test_shell import client, shell
 from tests.phone.test_sync import random_file
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.standin
 REMOTE = "/data/local/tmp/file"

@@ -2,23 +2,16 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from tests.phone.stand_in import AdbServer, StandInPhone
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.standin
-
-
-def until(reached: Callable[[], object], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 
 from device_runtime.resumable_upload import Patience
-from tests.server_agg.test_app import eventually
 from tests.server_agg.tus_phone import BODY, TusPhone
 from tests.server_agg.workshop import RunningServer
+from tests.support.waiting import until
 
 QUICK = Patience(attempts=500, first_wait_seconds=0.001, longest_wait_seconds=0.01)
 KINDS = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
@@ -43,7 +43,7 @@ def half_sent(server: RunningServer, phone: TusPhone, nbytes: int) -> Iterator[s
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head.encode())
         connection.sendall(phone.data[:nbytes])
-        eventually(arriving(server, phone).exists)
+        until(arriving(server, phone).exists)
         yield connection
 
 

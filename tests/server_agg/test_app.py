@@ -5,7 +5,6 @@ import logging
 import socket
 import sqlite3
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from device_runtime.tensor_file import load_tensors, save_tensors
 from server_agg.http.receiving import WRITE_BYTES
 from server_agg.report import read_report
 from tests.server_agg.workshop import RunningServer, Workshop
+from tests.support.waiting import until
 
 StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
 
@@ -59,14 +59,6 @@ def uploads(server: RunningServer) -> list[tuple[Any, ...]]:
         return ledger.execute(
             "SELECT state, phone, received_bytes, reason FROM updates WHERE state != 'receiving'"
         ).fetchall()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """What the server does after a connection is gone has no answer to wait for."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
@@ -227,7 +219,7 @@ def test_a_bug_is_answered_without_its_traceback(
     answer = http.get("/v1/report")
     check_problem(answer, 500, "see the server's log")
     assert "a bug" not in answer.text
-    eventually(lambda: "RuntimeError: a bug" in caplog.text)  # written after the answer
+    until(lambda: "RuntimeError: a bug" in caplog.text)  # written after the answer
 
 
 def test_a_cut_upload_leaves_the_round_as_it_was(
@@ -244,8 +236,8 @@ def test_a_cut_upload_leaves_the_round_as_it_was(
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(head + whole[:half])
             # Hang up once the half is on the server's disk.
-            eventually(lambda: [path.stat().st_size for path in incoming.iterdir()] == [half])
-        eventually(lambda: len(uploads(server)) == 1)
+            until(lambda: [path.stat().st_size for path in incoming.iterdir()] == [half])
+        until(lambda: len(uploads(server)) == 1)
         reason = f"the connection broke off after {half} of {len(whole)} bytes"
         assert uploads(server) == [("broken", "phone1", half, reason)]
         assert f"update of phone1 refused after {half} bytes: {reason}" in caplog.text
@@ -263,7 +255,7 @@ def test_a_silent_upload_is_given_up(start_server: StartServer, workshop: Worksh
         )
         connection.sendall(f"{head}Content-Digest: {digest_of(data)}\r\n\r\n".encode() + data[:100])
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
-        eventually(lambda: bool(uploads(server)))
+        until(lambda: bool(uploads(server)))
         assert uploads(server)[0][:3] == ("broken", "slow", 100)
 
 

@@ -12,10 +12,11 @@ import httpx
 import pytest
 
 from server_agg.rounds.uploads import Announcement
-from tests.chromium import Tab, chromium
 from tests.server_agg.history import write_history
-from tests.server_agg.test_app import eventually, post
+from tests.server_agg.test_app import post
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
+from tests.support.chromium import Tab, chromium
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.browser
 
@@ -121,7 +122,7 @@ def test_a_script_of_somebody_elses_is_not_run(tab: Tab, workshop: Workshop, tmp
         assert tab.value("window.evil") is None
         assert tab.value("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"
         refused = "Content Security Policy"
-        eventually(lambda: tab.value("true") and any(refused in complaint for complaint in tab.complaints))
+        until(lambda: tab.value("true") and any(refused in complaint for complaint in tab.complaints))
         tab.complaints.clear()
 
 

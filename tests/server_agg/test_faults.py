@@ -23,11 +23,12 @@ from server_agg.security.registry import PhoneRegistry
 from server_agg.security.settings import SecuritySettings
 from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.relay import relay_to
-from tests.server_agg.test_app import StartServer, check_problem, digest_of, eventually
+from tests.server_agg.test_app import StartServer, check_problem, digest_of
 from tests.server_agg.test_report import settled
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import BODY, TusPhone, checksum, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, settings_with
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -138,9 +139,9 @@ def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: Start
                 if ending == "given up":
                     assert answer_on(connection).startswith(b"HTTP/1.1 408 ")
                 elif ending == "taken over":
-                    eventually(lambda: phone.patch(0, b"").status_code == 204)
-            eventually(lambda: phone.offset() == 0)
-        eventually(lambda: phone.patch(0, phone.data).status_code == 204)
+                    until(lambda: phone.patch(0, b"").status_code == 204)
+            until(lambda: phone.offset() == 0)
+        until(lambda: phone.patch(0, phone.data).status_code == 204)
         assert phone.outcome().json()["state"] == "accepted"
 
 
@@ -178,7 +179,7 @@ def test_what_a_slow_phone_sent_is_soon_on_disk(
     phone = phone_with(http, "phone1", workshop.update(1))
     phone.announce()
     with half_sent(server, phone, 100):
-        eventually(lambda: arriving(server, phone).stat().st_size == 100)
+        until(lambda: arriving(server, phone).stat().st_size == 100)
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "a newer request"])
@@ -241,7 +242,7 @@ def test_a_client_that_never_reads_harms_nobody_else(server: RunningServer, work
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         deaf.connect(("127.0.0.1", server.port))
         deaf.sendall(head + data + 200 * download)
-        eventually(lambda: server.keeper.current.accepted == 1)
+        until(lambda: server.keeper.current.accepted == 1)
         assert upload_update(server.url, workshop.update(2), "phone2").round_closed
 
 

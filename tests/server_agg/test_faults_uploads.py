@@ -16,11 +16,12 @@ from device_runtime.server_client import upload_update
 from server_agg.http import uploads as upload_routes
 from server_agg.rounds.uploads import Announcement
 from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking
-from tests.server_agg.test_app import StartServer, eventually
+from tests.server_agg.test_app import StartServer
 from tests.server_agg.test_report import settled
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_an_upload_that_ends_while_its_bytes_come_is_gone(
         assert answer_on(connection).startswith((b"HTTP/1.1 410 ", b"HTTP/1.1 409 "))
     assert phone.head().status_code == 410
     path = phone.path.rpartition("/")[2]
-    eventually(lambda: path not in incoming(server))
+    until(lambda: path not in incoming(server))
     assert server.keeper.current.accepted == 0
     assert server.keeper.uploads.find(path).state == {"replaced": "terminated"}.get(ending, ending)  # type: ignore[union-attr]
 
@@ -145,7 +146,7 @@ def test_stopping_cuts_uploads_off_and_loses_nothing(
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()
         stack.enter_context(half_sent(server, phone, 1234))
-        eventually(lambda: arriving(server, phone).stat().st_size == 1234)
+        until(lambda: arriving(server, phone).stat().st_size == 1234)
     with start_server() as server, talking(server) as http:
         phone.http = http
         assert phone.offset() == 1234

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from tests.server_agg.test_app import headers_of
 from tests.server_agg.test_client import free_port
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import SMALL, Workshop, random_weights, run_server, write_artifacts
+from tests.support.waiting import until
 
 MIB = 1 << 20
 # What the server's memory may grow by while it reads a thousand bad updates: allocators keep some.
@@ -90,14 +90,13 @@ def victim(workshop: Workshop) -> Iterator[Victim]:
 
 
 def wait_for(http: httpx.Client) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+    def answers() -> bool:
         try:
-            assert http.get("/healthz").status_code == 200
-            return
+            return http.get("/healthz").status_code == 200
         except httpx.TransportError:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+            return False
+
+    until(answers, "the server")
 
 
 def in_words(response: httpx.Response) -> bool:

@@ -34,6 +34,7 @@ from server_agg.security.tls import TlsError, tls_files
 from server_agg.server import AggregationServer
 from server_agg.settings import ServerSettings
 from tests.server_agg.workshop import RunningServer, Workshop, run_server
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -377,9 +378,7 @@ def test_connections_without_a_request_are_closed(
             if answered:
                 assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
             connection.settimeout(0.05)
-            closed_by = time.monotonic() + 10
-            while not _closed(connection):
-                assert time.monotonic() < closed_by
+            until(lambda: _closed(connection), "the connection's end")
     body = workshop.update(1).read_bytes()
     head = f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {guarded.phones[0].token}\r\n"
     digest = base64.b64encode(hashlib.sha256(body).digest()).decode()

@@ -20,8 +20,9 @@ from server_agg.http.observing import BUCKETS
 from server_agg.log_format import JsonFormatter, configure, event
 from server_agg.report import read_report
 from server_agg.rounds.uploads import Announcement
-from tests.server_agg.test_app import check_problem, eventually, post
+from tests.server_agg.test_app import check_problem, post
 from tests.server_agg.workshop import RunningServer, Workshop
+from tests.support.waiting import until
 
 StartServer = Callable[..., AbstractContextManager[RunningServer]]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -55,7 +56,7 @@ def some_work(server: RunningServer, http: httpx.Client) -> None:
     post(http, workshop.update(3, round=7), "phone3")
     post(http, workshop.update(2, codec="rows-f32"), "phone2")
     server.keeper.announce(Announcement("phone9", 4096, "0" * 64))
-    eventually(lambda: server.keeper.ledger.flush() is None and traffic_rows(server) >= 3)
+    until(lambda: server.keeper.ledger.flush() is None and traffic_rows(server) >= 3)
 
 
 def traffic_rows(server: RunningServer) -> int:
@@ -147,7 +148,7 @@ def test_requests_are_counted_by_route_method_and_status(server: RunningServer, 
         ("GET", "/v1/round", "200"): 1,
         ("GET", "/v1/round", "403"): 1,
     }
-    eventually(lambda: counted() == expected)
+    until(lambda: counted() == expected)
     buckets = [dict(labels) for name, labels in samples if name == "phonograd_http_request_seconds_bucket"]
     limits = [labels["le"] for labels in buckets if labels["route"] == "unmatched"]
     assert limits == [*map(str, BUCKETS), "+Inf"]
@@ -287,7 +288,7 @@ def test_events_and_requests_carry_their_facts(
     def events(name: str) -> list[Any]:
         return [record for record in caplog.records if getattr(record, "event", "") == name]
 
-    eventually(lambda: len(events("request")) == 3)
+    until(lambda: len(events("request")) == 3)
     accepted, _ = events("update_accepted")
     assert (accepted.round, accepted.phone, accepted.bytes) == (1, "phone1", update.stat().st_size)
     assert (accepted.accepted, accepted.needed) == (1, 2)
@@ -313,4 +314,4 @@ def test_a_bug_is_counted_as_one(
     monkeypatch.setattr("server_agg.http.app.report_of", bug)
     assert http.get("/v1/report").status_code == 500
     key = ("phonograd_http_request_seconds_count", (("method", "GET"), ("route", "/v1/report"), ("status", "500")))
-    eventually(lambda: scrape(server.url)[0].get(key) == 1)
+    until(lambda: scrape(server.url)[0].get(key) == 1)

@@ -7,7 +7,7 @@ import pytest
 
 from android_harness.app import Tools, find_tools
 from tests.android_harness.app.jvm import Jvm, compile_all
-from tests.native.phone_command import Place, make_place, text_of
+from tests.support.phone_command import Place, make_place, text_of
 
 # So many events as no pipe holds: the process is still there when a signal comes.
 STEPS = 400

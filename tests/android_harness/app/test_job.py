@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.android_harness.app.jvm import Jvm
-from tests.native.phone_command import Place
+from tests.support.phone_command import Place
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.apk
 
@@ -58,10 +59,7 @@ class Phone:
 
     def await_state(self) -> None:
         """Wait until a step's state is on disk."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not any(self.state.glob("*")):
-            assert time.monotonic() < end
-            time.sleep(0.005)
+        until(lambda: any(self.state.glob("*")), "a state")
 
 
 @pytest.fixture

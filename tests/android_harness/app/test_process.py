@@ -8,7 +8,7 @@ from device_runtime.files import sha256_of_file
 from phonograd import __version__
 from tests.android_harness.app.conftest import STEPS, Script
 from tests.android_harness.app.jvm import Heard, Jvm
-from tests.native.phone_command import Place
+from tests.support.phone_command import Place
 
 pytestmark = pytest.mark.apk
 

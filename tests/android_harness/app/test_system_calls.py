@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from device_runtime.native_build import build_phone_binary
-from tests.native.phone_command import Place, make_place, outputs
+from tests.support.phone_command import Place, make_place, outputs
 
 pytestmark = pytest.mark.apk
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 import httpx
 from websockets.sync.client import ClientConnection, connect
 
-PATIENCE_SECONDS = 60.0
+from tests.support.waiting import PATIENCE_SECONDS, until
+
 LEVELS = ("error", "warning", "assert")
 
 
@@ -51,10 +51,7 @@ class Tab:
 
     def until(self, expression: str) -> None:
         """Wait until an expression is true."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not self.value(expression):
-            assert time.monotonic() < deadline, f"{expression}: never came true"
-            time.sleep(0.05)
+        until(lambda: self.value(expression), expression)
 
     def resize(self, width: int, height: int, dark: bool = False) -> None:
         """Make it as large as a screen, and dark if the person likes that."""
@@ -117,11 +114,13 @@ def chromium(folder: Path) -> Iterator[Tab]:
 
 def _address(folder: Path, process: subprocess.Popen[bytes]) -> str:
     """Where the first tab listens, once the browser has written down its port."""
-    port_file, deadline = folder / "DevToolsActivePort", time.monotonic() + PATIENCE_SECONDS
-    while not (port_file.exists() and port_file.read_text("ascii").count("\n")):
+    port_file = folder / "DevToolsActivePort"
+
+    def listens() -> bool:
         assert process.poll() is None, f"Chromium ended with {process.returncode}"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        return port_file.exists() and port_file.read_text("ascii").count("\n") > 0
+
+    until(listens, "Chromium's port")
     port = port_file.read_text("ascii").splitlines()[0]
     tabs = httpx.get(f"http://127.0.0.1:{port}/json/list", trust_env=False).json()
     return str(next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page"))
