@@ -1,15 +1,25 @@
 """Settings of all tests, and the phones that some of them want."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
 from tests.phone.fixtures import adb_server, adbs, phone, three_phones
+from tests.support.artifacts import check_unchanged
 
 __all__ = ["adb_server", "phone", "three_phones"]
 
 # A deadline is a timing: a busy machine would fail it.
 settings.register_profile("phonograd", deadline=None)
 settings.load_profile("phonograd")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_artifacts() -> Iterator[None]:
+    """What tests share stays as it was made."""
+    yield
+    check_unchanged()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

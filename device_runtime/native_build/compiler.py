@@ -1,25 +1,31 @@
 """Compiling and linking by ziglang's clang, each result kept in a cache under the hash of all that went into it."""
 
+import contextlib
+import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import os
 import secrets
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from device_runtime.errors import BuildError, MissingExtraError
 from device_runtime.files import storage_errors
-from device_runtime.native_build.targets import EXPORTS, ZIG_VERSION, Target, headers
+from device_runtime.native_build.includes import Includes
+from device_runtime.native_build.targets import EXPORTS, ZIG_VERSION, Target
 
-JOBS = 2
 KEPT_SECONDS = 7 * 24 * 3600  # what no build asked for in a week is removed from the cache
 ERRORS_SHOWN = 3
 # Each adds folders to the compiler's search behind our back.
 IGNORED_VARIABLES = frozenset({"CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"})
+
+COMPILER_CACHE = "ZIG_GLOBAL_CACHE_DIR"
 
 # Called with (files done, in all, the file).
 Progress = Callable[[int, int, str], None]
@@ -70,7 +76,8 @@ class Build:
     def run(self, fresh: bool = False, progress: Progress | None = None) -> Built:
         """Compile what changed, link, and return what lies in the cache; `fresh` takes nothing from there.
 
-        Safe beside other builds, of other processes too: a file appears whole, under a name that says what is in it.
+        Safe beside other builds, of other processes too: one at a time compiles, and a file appears whole, under a name
+        that says what is in it.
         Raises BuildError with the compiler's first errors, MissingExtraError without ziglang, StorageError.
         """
         folder = cache_folder() / "native"
@@ -82,33 +89,45 @@ class Build:
         if not fresh and _touched(product):
             return Built(product, cached=True)
         zig = find_zig()
+        with _alone(folder):
+            if not fresh and _touched(product):  # another process made it, and this one waited for that
+                return Built(product, cached=True)
+            self._compile(zig, objects, fresh, progress)
+            self._link(zig, flags, objects, product)
+            _prune(folder)
+        if progress is not None:
+            progress(len(objects) + 1, len(objects) + 1, self.name)
+        return Built(product, cached=False)
 
+    def _compile(self, zig: Path, objects: Sequence[Path], fresh: bool, progress: Progress | None) -> None:
         def compiled(source: Path, place: Path) -> Path:
             if fresh or not _touched(place):
                 arguments = (*self.target.compile_flags, "-c", str(self._relative(source)))
                 self._zig(zig, arguments, place, f"{source}: does not compile for {self.target.triple}")
             return source
 
-        with ThreadPoolExecutor(JOBS) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for done, source in enumerate(pool.map(compiled, self.sources, objects)):
                 if progress is not None:
                     progress(done + 1, len(objects) + 1, source.name)
-        self._link(zig, flags, objects, product)
-        if progress is not None:
-            progress(len(objects) + 1, len(objects) + 1, self.name)
-        _prune(folder)
-        return Built(product, cached=False)
 
     def _relative(self, source: Path) -> Path:
         # The compiler runs in `root`, so that no path of this machine gets into what it writes.
         return source.relative_to(self.root) if source.is_relative_to(self.root) else source
 
+    def _name(self, file: Path) -> str:
+        return str(file.relative_to(self.root)) if file.is_relative_to(self.root) else file.name
+
     def _object_keys(self) -> list[str]:
-        shared = [ZIG_VERSION, *self.target.compile_flags]
-        for header in headers(self.root, self.sources):
-            shared += [str(self._relative(header)), _content(header)]
-        common = _hash(shared)
-        return [_hash([common, str(self._relative(source)), _content(source)]) for source in self.sources]
+        includes = Includes(self.root)
+        content = functools.cache(_content)
+
+        def key(source: Path) -> str:
+            files = (source, *includes.of(source))
+            named = (part for file in files for part in (self._name(file), content(file)))
+            return _hash([ZIG_VERSION, *self.target.compile_flags, *named])
+
+        return [key(source) for source in self.sources]
 
     def _link(self, zig: Path, flags: Sequence[str], objects: Sequence[Path], product: Path) -> None:
         script = product.with_name(f"{product.name}.{secrets.token_hex(4)}.exports")
@@ -125,23 +144,40 @@ class Build:
     def _zig(self, zig: Path, arguments: Sequence[str], out: Path, failure: str) -> None:
         """Run the compiler so that `out` appears when it is whole."""
         partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
-        environment = {name: value for name, value in os.environ.items() if name not in IGNORED_VARIABLES}
         try:
-            done = subprocess.run(
-                [str(zig), "c++", *arguments, "-o", str(partial)],
-                cwd=self.root,
-                env=environment,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-            )
+            # The compiler's own copies of our objects are thrown away: the cache has them, and `fresh` wants none.
+            with tempfile.TemporaryDirectory(prefix="phonograd-") as copies:
+                done = subprocess.run(
+                    [str(zig), "c++", *arguments, "-o", str(partial)],
+                    cwd=self.root,
+                    env=_environment() | {"ZIG_LOCAL_CACHE_DIR": copies},
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    check=False,
+                )
             if done.returncode != 0:
                 raise BuildError("\n  ".join([failure, *_first_errors(done.stderr)]))
             with storage_errors(out):
                 partial.replace(out)
         finally:
             partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the cache's lock: of two processes that want the same, the second finds what the first compiled."""
+    with contextlib.ExitStack() as held:
+        with storage_errors(folder):
+            lock = held.enter_context((folder / "objects" / "lock").open("wb"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _environment() -> dict[str, str]:
+    """The compiler's: the C and C++ libraries that it compiles for a target on first use stay in our cache too."""
+    inherited = {name: value for name, value in os.environ.items() if name not in IGNORED_VARIABLES}
+    return {COMPILER_CACHE: str(cache_folder() / "zig")} | inherited
 
 
 def _first_errors(output: str) -> list[str]:

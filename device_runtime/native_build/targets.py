@@ -1,6 +1,5 @@
 """What is compiled, and for what: the source files, the two targets, and the one set of flags."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,12 +7,16 @@ from pathlib import Path
 ZIG_VERSION = "0.17.1"
 NATIVE = Path(__file__).parent.parent / "native"
 
+# Of the tree: where an include in quotes is looked for, after the folder of the file that has it.
+INCLUDE_FOLDERS = ("src", "include")
+
 # One set for every file: kernels choose their instruction sets by function attributes. Nothing of -ffast-math: a NaN
 # must be seen, and results must not depend on how the compiler felt; only math functions need not set errno.
 COMPILE_FLAGS = (
     *("-std=c++17", "-O3", "-g0", "-fno-math-errno"),
     *("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"),
-    *("-fvisibility=hidden", "-ffunction-sections", "-fdata-sections", "-Isrc", "-Iinclude"),
+    *("-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
+    *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
 )
 LINK_FLAGS = ("-O3", "-s", "-Wl,--gc-sections")
 EXPORTS = "{ global: pg_*; local: *; };\n"
@@ -57,11 +60,3 @@ def engine_sources(root: Path = NATIVE) -> tuple[Path, ...]:
 def command_sources(root: Path = NATIVE) -> tuple[Path, ...]:
     """All of src/**/*.cpp: the engine and the command `phonograd-phone`."""
     return tuple(sorted((root / "src").rglob("*.cpp")))
-
-
-def headers(root: Path, sources: Sequence[Path]) -> tuple[Path, ...]:
-    """Every file that a source may include: those of the tree, and those beside a source from outside it."""
-    outside = {source.parent for source in sources if not source.is_relative_to(root)}
-    found = [path for folder in (root / "src", root / "include") for path in folder.rglob("*")]
-    found += [path for folder in outside for path in folder.iterdir()]
-    return tuple(sorted({path for path in found if path.suffix in {".h", ".inc"}}))

@@ -21,18 +21,15 @@ from android_harness.rounds.result import RoundReport
 from android_harness.rounds.settings import PhoneTraining, RoundSettings
 from device_runtime.errors import ServerUnreachableError, StoppedError, TextError, UsageError, WeightsError
 from device_runtime.files import sha256_of_file
-from device_runtime.manifest import Artifacts
 from device_runtime.server_client import Connection, current_round, download_model, upload_update
 from device_runtime.tensor_file import load_tensors
 from device_runtime.update_file import UpdateFile
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
-from export.torch_layout import seeded_weights
 from phonograd.commands.round import RoundShortError, check
 from server_agg.security.registry import PhoneRegistry
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import LEDGER
 from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
+from tests.support.artifacts import exported
 from tests.support.phone_command import MODEL, TRAINING, Place, make_place, text_of
 
 ROOT = Path(__file__).parents[2]
@@ -379,7 +376,7 @@ def test_what_is_refused_before_any_phone_is_touched(bench: Bench, tmp_path: Pat
         bench.run(texts=tmp_path / "none")
     with pytest.raises(TextError, match="a file of general text expected"):
         bench.run(training=PhoneTraining(rehearsal=tmp_path / "none"))
-    other = make_other_artifacts(tmp_path / "other")
+    other = exported(dataclasses.replace(MODEL, hidden=32), TRAINING)
     bench.place = Place(bench.place.command, other, bench.place.user, bench.place.general)
     with pytest.raises(WeightsError, match="give the artifacts that the server was started with"):
         bench.run()
@@ -387,12 +384,6 @@ def test_what_is_refused_before_any_phone_is_touched(bench: Bench, tmp_path: Pat
     bench.server.kill()
     with pytest.raises(ServerUnreachableError):
         bench.run()
-
-
-def make_other_artifacts(folder: Path) -> Artifacts:
-    model = dataclasses.replace(MODEL, hidden=32)
-    vocabulary = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(model.vocabulary - 2))))
-    return export_artifacts(folder, model, TRAINING, seeded_weights(model, seed=1), vocabulary)
 
 
 def test_a_fetched_model_is_not_fetched_again(bench: Bench) -> None:

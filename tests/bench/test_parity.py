@@ -7,12 +7,10 @@ from bench.contestants import BenchError, Entry, entries_of
 from bench.parity import ParityConfig, bench_parity
 from bench.results import load_results, render
 from device_runtime.manifest import TrainingConfig
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
 from export.presets import preset_named
-from export.torch_layout import seeded_weights
 from phonograd.cli import phonograd
 from phonograd.console import run
+from tests.support.artifacts import exported
 
 SHORT = ParityConfig(steps=2, threads=1)
 
@@ -69,8 +67,6 @@ def test_what_cannot_be_compared_is_refused(artifacts: Path, tmp_path: Path) -> 
     with pytest.raises(BenchError, match="fake nan: a loss is not finite"):
         bench_parity(artifacts, [fake("1"), fake("nan")], SHORT)
     model = preset_named("tiny").model
-    words = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(98))))
-    folder = tmp_path / "dropout"
-    export_artifacts(folder, model, TrainingConfig(dropout=0.5), seeded_weights(model, 0), words)
+    folder = exported(model, TrainingConfig(dropout=0.5)).folder
     with pytest.raises(BenchError, match="dropout 0 expected"):
         bench_parity(folder, entries_of(["native", "ort"], [], ["fp32"], None), SHORT)

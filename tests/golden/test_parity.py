@@ -8,11 +8,11 @@ import pytest
 from device_runtime.backends import load_backend
 from device_runtime.backends.base import Backend, BackendOptions
 from device_runtime.tensor_file import Array, load_tensors
-from device_runtime.vocabulary import Vocabulary
 from device_runtime.windows import Window
 from export.artifacts import export_artifacts
 from tests.golden.cases import CASES, LEARNING_RATE, STEPS, Case
 from tests.golden.make_golden import FOLDER, golden
+from tests.support.artifacts import words
 
 TOLERANCE = 1e-5  # relative Frobenius error
 BACKENDS = ("ort", "native")
@@ -20,10 +20,6 @@ BACKENDS = ("ort", "native")
 
 def relative_error(found: Array, expected: Array) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
-
-
-def words(count: int) -> Vocabulary:
-    return Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(count - 2))))
 
 
 def part(file: dict[str, Array], prefix: str) -> dict[str, Array]:

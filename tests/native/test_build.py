@@ -4,6 +4,7 @@ import ctypes
 import importlib.metadata
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import time
@@ -25,8 +26,9 @@ from device_runtime.native_build import (
     command_sources,
     engine_sources,
 )
-from device_runtime.native_build.compiler import KEPT_SECONDS, cache_folder
-from device_runtime.native_build.targets import ZIG_VERSION
+from device_runtime.native_build.compiler import COMPILER_CACHE, KEPT_SECONDS, cache_folder, find_zig
+from device_runtime.native_build.includes import Includes
+from device_runtime.native_build.targets import HOST, PHONE, ZIG_VERSION, Target
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -40,6 +42,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(COMPILER_CACHE, os.environ.get(COMPILER_CACHE, str(cache_folder() / "zig")))
     monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "native"
 
@@ -66,7 +69,7 @@ def answer(library: Path) -> int:
 
 
 def objects(cache: Path) -> set[str]:
-    return {path.name for path in (cache / "objects").iterdir()}
+    return {path.name for path in (cache / "objects").glob("*.o")}
 
 
 def test_a_library_exports_the_c_abi_and_is_built_once(tree: Path, cache: Path) -> None:
@@ -96,6 +99,45 @@ def test_what_changed_is_compiled_again(tree: Path, cache: Path) -> None:
     assert (back.cached, back.path) == (True, first)
 
 
+def test_an_edited_header_compiles_again_what_includes_it_and_nothing_else(tree: Path, cache: Path) -> None:
+    (tree / "src/base/helper.cpp").write_text('#include "step.h"\nint helper(int x) { return x + STEP; }\n')
+    (tree / "src/base/step.h").write_text('# include <stddef.h>\n#if 1\n\t#  include "base/size.inc"\n#endif\n')
+    (tree / "src/base/size.inc").write_text("#define STEP 3\nint helper(int x);\n")
+    (tree / "src/base/nobodys.h").write_text("")
+    assert answer(build_host_library(root=tree).path) == 44
+    before = objects(cache)
+    (tree / "src/base/nobodys.h").write_text("#error nobody includes it")
+    assert build_host_library(root=tree).cached
+    (tree / "src/base/size.inc").write_text("#define STEP 4\nint helper(int x);\n")
+    assert answer(build_host_library(root=tree).path) == 45
+    assert len(objects(cache) - before) == 1
+    # Now the compiler finds another one first.
+    (tree / "src/base/base").mkdir()
+    (tree / "src/base/base/size.inc").write_text("#define STEP 5\nint helper(int x);\n")
+    assert answer(build_host_library(root=tree).path) == 46
+    assert len(objects(cache) - before) == 2
+
+
+def test_an_include_that_names_no_file_is_refused(tree: Path) -> None:
+    (tree / "src/capi.cpp").write_text('#define API "api.h"\n#include API\n')
+    with pytest.raises(BuildError, match=r"capi.cpp: an include of a file's name expected, found '#include API'"):
+        build_host_library(root=tree)
+
+
+@pytest.mark.parametrize("target", [HOST, PHONE])
+def test_the_compiler_includes_no_header_that_the_keys_leave_out(target: Target) -> None:
+    sources = command_sources()[::6]
+    includes = Includes(NATIVE)
+    seen = 0
+    for source in sources:
+        line = [find_zig(), "c++", *target.compile_flags, "-MM", source.relative_to(NATIVE)]
+        rule = subprocess.run(line, capture_output=True, text=True, check=True, cwd=NATIVE).stdout
+        used = {NATIVE / name for name in rule.partition(":")[2].replace("\\\n", " ").split()} - {source}
+        assert used <= set(includes.of(source))
+        seen += len(used)
+    assert seen > 5 * len(sources)
+
+
 def test_builds_are_the_same_bytes_wherever_they_are_made(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +149,15 @@ def test_builds_are_the_same_bytes_wherever_they_are_made(
     assert [built.path.read_bytes() for built in fresh] == first
     assert not any(built.cached for built in fresh)
     assert not build_host_library(fresh=True, root=elsewhere).cached
+
+
+def test_the_compiler_keeps_no_copies_of_its_own(tree: Path) -> None:
+    name = f"odd{secrets.token_hex(8)}"
+    (tree / f"src/{name}.cpp").write_text(f"int {name}() {{ return 1; }}\n")
+    build_host_library(root=tree)
+    kept = Path(os.environ[COMPILER_CACHE])
+    assert any(kept.rglob("*.o"))
+    assert not [path for path in kept.rglob("*") if name in path.name]  # a copy would make `fresh` an empty word
 
 
 def test_a_phone_binary_is_what_every_phone_starts(tree: Path, tmp_path: Path) -> None:
@@ -153,9 +204,12 @@ def test_what_does_not_link_is_named(tree: Path, cache: Path) -> None:
 
 
 def test_builds_at_once_do_not_disturb_each_other(tree: Path, cache: Path) -> None:
+    seen = [Seen() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        built = [future.result() for future in [pool.submit(build_host_library, root=tree) for _ in range(3)]]
+        begun = [pool.submit(build_host_library, progress=each, root=tree) for each in seen]
+        built = [future.result() for future in begun]
     assert len({result.path for result in built}) == 1
+    assert sorted(map(len, seen)) == [0, 0, 3]  # one compiles, the others wait and take what it made
     assert answer(built[0].path) == 42
     assert not [path for path in cache.rglob("*") if path.suffix in {".partial", ".exports"}]
 

@@ -14,9 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from device_runtime.manifest import TrainingConfig
 from device_runtime.model_config import LanguageModelConfig
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
 from tests.native.formats_tool import Build, FormatsTool
+from tests.support.artifacts import exported
 
 ARTIFACTS = 5
 
@@ -80,18 +79,14 @@ def seen_by_onnx(path: Path) -> Any:
     ],
     ids=["lstm", "gru"],
 )
-def test_reads_artifacts(
-    tool: FormatsTool, tmp_path: Path, model: LanguageModelConfig, training: TrainingConfig
-) -> None:
-    weights = {spec.name: np.zeros(spec.shape, np.float32) for spec in model.tensor_specs()}
-    vocabulary = Vocabulary((b"<unk>", b"<eos>", b"a", b"b", b"c", b"d"))
-    export_artifacts(tmp_path / "a", model, training, weights, vocabulary)
-    paths = sorted((tmp_path / "a").glob("*.onnx"))
+def test_reads_artifacts(tool: FormatsTool, model: LanguageModelConfig, training: TrainingConfig) -> None:
+    folder = exported(model, training).folder
+    paths = sorted(folder.glob("*.onnx"))
     assert len(paths) == 3
     for path, found in zip(paths, tool("onnx", *paths), strict=True):
         assert found == seen_by_onnx(path), path
         assert found["nodes"]
-    (inspected,) = tool("manifest", tmp_path / "a")
+    (inspected,) = tool("manifest", folder)
     assert inspected["model"]["cell"] == model.cell
 
 

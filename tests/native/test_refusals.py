@@ -17,11 +17,9 @@ from device_runtime.manifest import Artifacts, TrainingConfig, open_artifacts
 from device_runtime.model_config import LanguageModelConfig
 from device_runtime.native_graph import NativeGraph
 from device_runtime.tensor_file import Array, load_tensors, save_tensors
-from device_runtime.vocabulary import Vocabulary
 from device_runtime.windows import Window
-from export.artifacts import export_artifacts
-from export.torch_layout import seeded_weights
 from tests.native.graphs import SmallGraph, node
+from tests.support.artifacts import exported
 
 V, T, B = 12, 3, 2
 
@@ -173,12 +171,9 @@ def test_gradients_alone_check_their_ids(tmp_path: Path, wrong: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+def artifacts() -> Artifacts:
     model = LanguageModelConfig("lstm", V, 4, 5, 1)
-    training = TrainingConfig(minibatch=B, bptt=T, learning_rate=0.5, clip_norm=None)
-    words = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(V - 2))))
-    folder = tmp_path_factory.mktemp("refusals") / "artifacts"
-    return export_artifacts(folder, model, training, seeded_weights(model, seed=1), words)
+    return exported(model, TrainingConfig(minibatch=B, bptt=T, learning_rate=0.5, clip_norm=None))
 
 
 def window() -> Window:
@@ -214,17 +209,17 @@ def clip_by_another_norm(model: onnx.ModelProto) -> None:
         (clip_by_another_norm, r"node 'clip' \(com.microsoft.InplaceClipGradNorm\): attribute 'norm_type'"),
     ],
 )
-def test_other_optimizers_are_refused(tmp_path: Path, exported: Artifacts, change: Change, reason: str) -> None:
-    model = onnx.load(exported.folder / "optimizer_model.onnx")
+def test_other_optimizers_are_refused(tmp_path: Path, artifacts: Artifacts, change: Change, reason: str) -> None:
+    model = onnx.load(artifacts.folder / "optimizer_model.onnx")
     change(model)
     onnx.save(model, tmp_path / "optimizer_model.onnx")
     with pytest.raises(ArtifactsError, match=reason) as refused:
-        NativeGraph(exported.folder / "training_model.onnx", tmp_path / "optimizer_model.onnx")
+        NativeGraph(artifacts.folder / "training_model.onnx", tmp_path / "optimizer_model.onnx")
     assert str(refused.value).startswith(str(tmp_path / "optimizer_model.onnx"))
 
 
-def test_an_engine_refuses_an_unknown_operator_of_its_training_graph(tmp_path: Path, exported: Artifacts) -> None:
-    shutil.copytree(exported.folder, tmp_path / "artifacts")
+def test_an_engine_refuses_an_unknown_operator_of_its_training_graph(tmp_path: Path, artifacts: Artifacts) -> None:
+    shutil.copytree(artifacts.folder, tmp_path / "artifacts")
     path = tmp_path / "artifacts" / "training_model.onnx"
     model = onnx.load(path)
     next(made for made in model.graph.node if made.op_type == "LSTMTraining").op_type = "LSTMTrainins"
@@ -236,8 +231,8 @@ def test_an_engine_refuses_an_unknown_operator_of_its_training_graph(tmp_path: P
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("what", ["tokens", "targets"])
 @pytest.mark.parametrize("wrong", [-2, V, 2**62])
-def test_ids_out_of_range_change_nothing(exported: Artifacts, what: str, wrong: int, fuse: bool) -> None:
-    backend, untouched = (NativeBackend(exported, None, BackendOptions(), fuse) for _ in range(2))
+def test_ids_out_of_range_change_nothing(artifacts: Artifacts, what: str, wrong: int, fuse: bool) -> None:
+    backend, untouched = (NativeBackend(artifacts, None, BackendOptions(), fuse) for _ in range(2))
     before = backend.weights()
     bad = window()
     getattr(bad, what)[1, 1] = wrong
@@ -249,24 +244,24 @@ def test_ids_out_of_range_change_nothing(exported: Artifacts, what: str, wrong: 
     assert backend.step(window(), 0.5) == untouched.step(window(), 0.5)
 
 
-def test_ids_out_of_range_in_evaluation(exported: Artifacts) -> None:
-    backend = NativeBackend.load(exported, None, BackendOptions())
+def test_ids_out_of_range_in_evaluation(artifacts: Artifacts) -> None:
+    backend = NativeBackend.load(artifacts, None, BackendOptions())
     with pytest.raises(TrainingError, match=f"token {V} at place 0"):
         backend.logits(np.array([[V]]))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_weights_that_are_not_finite_are_refused(tmp_path: Path, exported: Artifacts, value: float) -> None:
-    weights = load_tensors(exported.folder / "weights.safetensors")
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, artifacts: Artifacts, value: float) -> None:
+    weights = load_tensors(artifacts.folder / "weights.safetensors")
     weights["decoder.bias"][-1] = value
     save_tensors(tmp_path / "weights.safetensors", weights)
     with pytest.raises(WeightsError, match="tensor decoder.bias: element 11 is (nan|-?inf), expected a finite"):
-        NativeBackend.load(exported, tmp_path / "weights.safetensors", BackendOptions())
+        NativeBackend.load(artifacts, tmp_path / "weights.safetensors", BackendOptions())
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_a_loss_that_is_not_finite_changes_no_weight(exported: Artifacts, fuse: bool) -> None:
-    backend = NativeBackend(exported, None, BackendOptions(), fuse)
+def test_a_loss_that_is_not_finite_changes_no_weight(artifacts: Artifacts, fuse: bool) -> None:
+    backend = NativeBackend(artifacts, None, BackendOptions(), fuse)
     assert np.isfinite(backend.step(window(), 3e38))  # from here on sums overflow
     before = backend.weights()
     assert all(np.isfinite(values).all() for values in before.values())
@@ -288,10 +283,10 @@ def test_a_loss_that_is_not_finite_changes_no_weight(exported: Artifacts, fuse: 
     ],
 )
 def test_options_out_of_range(
-    exported: Artifacts, options: BackendOptions, error: type[Exception], reason: str
+    artifacts: Artifacts, options: BackendOptions, error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason):
-        NativeBackend.load(exported, None, options)
+        NativeBackend.load(artifacts, None, options)
 
 
 def test_values_of_a_graph_by_wrong_name_or_size(tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ from device_runtime.manifest import Artifacts, TrainingConfig
 from device_runtime.model_config import LanguageModelConfig
 from device_runtime.native_library import load_library
 from device_runtime.tensor_file import Array
-from device_runtime.vocabulary import Vocabulary
 from device_runtime.windows import IGNORED, Window
-from export.artifacts import export_artifacts
-from export.torch_layout import seeded_weights
+from tests.support.artifacts import exported
 
 # Sizes that are no whole number of row blocks (24, 96), panels or vectors, with several of each: N = 35 tokens.
 V, E, H, T, B = 300, 24, 40, 7, 5
@@ -35,14 +33,8 @@ KERNELS = load_library().cpu_info()["kernels"]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifacts]:
-    place = tmp_path_factory.mktemp("threads")
-    words = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(V - 2))))
-    exported = {}
-    for name, (model, training) in MODELS.items():
-        first = {tensor: array * np.float32(10) for tensor, array in seeded_weights(model, seed=3).items()}
-        exported[name] = export_artifacts(place / name, model, training, first, words)
-    return exported
+def folders() -> dict[str, Artifacts]:
+    return {name: exported(model, training, seed=3, spread=10) for name, (model, training) in MODELS.items()}
 
 
 def windows() -> list[Window]:

@@ -13,9 +13,7 @@ from typing import Any
 from device_runtime.manifest import Artifacts, TrainingConfig
 from device_runtime.model_config import LanguageModelConfig
 from device_runtime.native_build import build_host_command
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
-from export.torch_layout import seeded_weights
+from tests.support.artifacts import exported
 
 # Dropout, clipping and two layers: everything that a step hands to the next one matters to the bits.
 MODEL = LanguageModelConfig("lstm", vocabulary=600, embedding=32, hidden=48, layers=2)
@@ -99,10 +97,7 @@ def text_of(seed: int, tokens: int) -> bytes:
 
 def make_place(folder: Path) -> Place:
     """Build the command and make all that it needs."""
-    vocabulary = Vocabulary((b"<unk>", b"<eos>", *(b"w%d" % n for n in range(MODEL.vocabulary - 2))))
-    weights = seeded_weights(MODEL, seed=1)
-    artifacts = export_artifacts(folder / "artifacts", MODEL, TRAINING, weights, vocabulary)
-    place = Place(build_host_command().path, artifacts, folder / "user.txt", folder / "general.txt")
+    place = Place(build_host_command().path, exported(MODEL, TRAINING), folder / "user.txt", folder / "general.txt")
     place.user.write_bytes(text_of(1, STEPS * TRAINING.minibatch * TRAINING.bptt))
     place.general.write_bytes(text_of(2, 4000))
     return place

@@ -1,0 +1,51 @@
+"""Which headers a source file includes, so that an edited header recompiles what includes it and nothing else."""
+
+import re
+from pathlib import Path
+
+from device_runtime.errors import BuildError
+from device_runtime.native_build.targets import INCLUDE_FOLDERS
+
+# What stands in angle brackets is the compiler's own, and changes with its version.
+INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(?:<[^>\n]*>|\"([^\"\n]*)\"|(.*))", re.MULTILINE)
+
+
+class Includes:
+    """The includes of one tree of sources as it is now; each file is read once. One thread at a time."""
+
+    def __init__(self, root: Path):
+        self._places = tuple(root / folder for folder in INCLUDE_FOLDERS)
+        self._direct: dict[Path, tuple[Path, ...]] = {}
+
+    def of(self, source: Path) -> tuple[Path, ...]:
+        """The headers of `source`, and theirs, sorted. Conditions are not looked at: it names too many, never too few.
+
+        A file is looked for where the compiler looks: beside the one that includes it, then in the include folders. One
+        that is nowhere is left for the compiler to report.
+        Raises BuildError for an include that names no file but a macro.
+        """
+        found: set[Path] = set()
+        unread = [source]
+        while unread:
+            new = set(self._included(unread.pop())) - found
+            found |= new
+            unread += new
+        return tuple(sorted(found))
+
+    def _included(self, file: Path) -> tuple[Path, ...]:
+        if file not in self._direct:
+            places = (file.parent, *self._places)
+            paths = ([place / name for place in places if (place / name).is_file()][:1] for name in _quoted(file))
+            self._direct[file] = tuple(path for found in paths for path in found)
+        return self._direct[file]
+
+
+def _quoted(file: Path) -> list[str]:
+    """What a file includes in quotes, as it spells it."""
+    names = []
+    for match in INCLUDE.finditer(file.read_text("utf-8", "replace")):
+        if match[2] is not None:
+            raise BuildError(f"{file}: an include of a file's name expected, found {match[0].strip()!r}")
+        if match[1] is not None:
+            names.append(match[1])
+    return names
