@@ -7,6 +7,10 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
 VENV := .venv
 READY := $(VENV)/.ready
 
+# One worker a core, up to four: each needs some 1 GB. WORKERS=0 runs the tests in one process.
+WORKERS ?= auto
+PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
+
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk \
@@ -17,7 +21,7 @@ demo: $(READY)
 	$(VENV)/bin/phonograd demo --out demo-out --report demo-report.html
 
 test: $(READY)
-	$(VENV)/bin/pytest
+	$(PYTEST)
 
 # Builds the wheel, installs it without torch into a fresh environment, and runs a server's commands from it.
 wheel-test: $(READY)
@@ -25,7 +29,7 @@ wheel-test: $(READY)
 
 # Debian's packages qemu-user and llvm-19 are needed.
 phone-test: $(READY)
-	$(VENV)/bin/pytest -m phone
+	$(PYTEST) -m phone
 
 # Real adb clients, and stand-in phones in namespaces of their own. Debian's packages adb and qemu-user-static are needed,
 # and an apt that knows arm64 (dpkg --add-architecture arm64 && apt-get update).
@@ -34,11 +38,11 @@ harness-test: $(READY)
 
 # Debian's package chromium is needed; SHOTS=DIR keeps pictures of all pages.
 browser-test: $(READY)
-	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(VENV)/bin/pytest -m browser
+	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(PYTEST) -m browser
 
 # A JDK, the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump and qemu-user are needed.
 apk-test: $(READY)
-	$(VENV)/bin/pytest -m apk
+	$(PYTEST) -m apk
 
 # The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
 # libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the

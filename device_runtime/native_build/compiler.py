@@ -80,10 +80,7 @@ class Build:
         that says what is in it.
         Raises BuildError with the compiler's first errors, MissingExtraError without ziglang, StorageError.
         """
-        folder = cache_folder() / "native"
-        with storage_errors(folder):
-            (folder / "objects").mkdir(parents=True, exist_ok=True)
-        objects = [folder / "objects" / f"{key}.o" for key in self._object_keys()]
+        folder, objects = self._places()
         flags = self.target.shared_flags if self.shared else self.target.program_flags
         product = folder / f"{self.name}-{_hash([*flags, EXPORTS, *(path.name for path in objects)])}"
         if not fresh and _touched(product):
@@ -98,6 +95,20 @@ class Build:
         if progress is not None:
             progress(len(objects) + 1, len(objects) + 1, self.name)
         return Built(product, cached=False)
+
+    def objects(self, fresh: bool = False) -> list[Path]:
+        """Compile what changed, link nothing, and return the objects in the order of the sources. Else as `run`."""
+        folder, objects = self._places()
+        with _alone(folder):
+            self._compile(find_zig(), objects, fresh, None)
+        return objects
+
+    def _places(self) -> tuple[Path, list[Path]]:
+        """The cache's folder, which is made, and where in it the objects lie or will lie."""
+        folder = cache_folder() / "native"
+        with storage_errors(folder):
+            (folder / "objects").mkdir(parents=True, exist_ok=True)
+        return folder, [folder / "objects" / f"{key}.o" for key in self._object_keys()]
 
     def _compile(self, zig: Path, objects: Sequence[Path], fresh: bool, progress: Progress | None) -> None:
         def compiled(source: Path, place: Path) -> Path:
@@ -116,6 +127,7 @@ class Build:
         return source.relative_to(self.root) if source.is_relative_to(self.root) else source
 
     def _name(self, file: Path) -> str:
+        # Without its folder if it is from outside: a test's tool is the same object in every checkout.
         return str(file.relative_to(self.root)) if file.is_relative_to(self.root) else file.name
 
     def _object_keys(self) -> list[str]:

@@ -14,13 +14,25 @@ from pathlib import Path
 import pytest
 
 from device_runtime.files import sha256_of_file
-from device_runtime.native_build import NATIVE, build_host_library, build_phone_binary, check_host_library
+from device_runtime.native_build import (
+    HOST,
+    NATIVE,
+    PHONE,
+    Target,
+    build_host_library,
+    build_phone_binary,
+    check_host_library,
+    command_sources,
+)
+from device_runtime.native_build.compiler import COMPILER_CACHE, Build, cache_folder
 from tests.support.command_line import Run, Workplace
 
 pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parent.parent.parent
 # No build may find a place for what it makes, wherever a command is run from the wheel.
 ENVIRONMENT = {**os.environ, "PHONOGRAD_CACHE": "/dev/null/no-cache"}
+# One in so many of the sources is compiled anew.
+SAMPLED = 10
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
@@ -114,12 +126,30 @@ def test_the_wheel_says_what_it_runs_on_and_brings_the_sources(wheel: Path) -> N
     assert {str(path.relative_to(ROOT)) for path in sources} <= names
 
 
-def test_what_the_wheel_brings_is_what_anyone_builds(installed: Path) -> None:
+def test_what_the_wheel_brings_is_what_its_sources_make(installed: Path) -> None:
     (native,) = installed.parent.glob("lib/python3*/site-packages/device_runtime/native")
-    library, phone = build_host_library(fresh=True, root=native).path, build_phone_binary(fresh=True, root=native).path
     check_host_library(native / "lib" / "libphonograd.so")
-    assert sha256_of_file(native / "lib" / "libphonograd.so") == sha256_of_file(library)
-    assert sha256_of_file(native / "lib" / "phonograd-phone") == sha256_of_file(phone)
+    for build, name in ((build_host_library, "libphonograd.so"), (build_phone_binary, "phonograd-phone")):
+        built = build(root=native)
+        assert built.cached  # every source, header and flag is the same: nothing had to be compiled
+        assert sha256_of_file(native / "lib" / name) == sha256_of_file(built.path)
+
+
+@pytest.mark.parametrize("target", [HOST, PHONE])
+def test_anyone_compiles_the_wheels_sources_to_the_same_bytes(
+    installed: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample of them, from another folder and into an empty cache."""
+    (native,) = installed.parent.glob("lib/python3*/site-packages/device_runtime/native")
+    sources = command_sources(native)[::SAMPLED]
+    first = Build("sample", target, native, sources).objects()
+    monkeypatch.setenv(COMPILER_CACHE, os.environ.get(COMPILER_CACHE, str(cache_folder() / "zig")))
+    monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path))
+    again = Build("sample", target, native, sources).objects()
+    assert len(again) == len(sources) > 5
+    assert not {path.parent for path in again} & {path.parent for path in first}
+    assert [path.name for path in again] == [path.name for path in first]
+    assert [sha256_of_file(path) for path in again] == [sha256_of_file(path) for path in first]
 
 
 def test_the_phone_binary_is_copied(installed: Path, tmp_path: Path) -> None:
