@@ -20,7 +20,7 @@ from device_runtime.tensor_file import load_tensors, save_tensors
 from server_agg.http.receiving import WRITE_BYTES
 from server_agg.report import read_report
 from tests.server_agg.workshop import RunningServer, Workshop
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
 
@@ -254,6 +254,7 @@ def test_a_silent_upload_is_given_up(start_server: StartServer, workshop: Worksh
             f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\nPhonograd-Phone: slow\r\n"
         )
         connection.sendall(f"{head}Content-Digest: {digest_of(data)}\r\n\r\n".encode() + data[:100])
+        connection.settimeout(PATIENCE_SECONDS)  # to fail, not to hang, if it never is
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
         until(lambda: bool(uploads(server)))
         assert uploads(server)[0][:3] == ("broken", "slow", 100)

@@ -19,6 +19,7 @@ from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import settled
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone, checksum, encoded, incoming, metadata, phone_with
 from tests.server_agg.workshop import SMALL, RunningServer, Workshop, random_weights, run_server, write_artifacts
+from tests.support.waiting import until
 
 # One server for all that leave it as it was but for an update of a phone of their own.
 
@@ -272,8 +273,7 @@ def test_an_upload_that_is_left_alone_expires(
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()
         phone.patch(0, phone.data[:100])
-        while phone.head().status_code != 410:
-            pass
+        until(lambda: phone.head().status_code == 410)
         check_problem(phone.patch(100, b"x"), 410, f"expired: 100 of {len(phone.data)} bytes came in time")
         assert incoming(server) == []
         assert phone.send().status_code == 204
