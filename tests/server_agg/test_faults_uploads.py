@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,6 @@ from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False) as client:
-        yield client
 
 
 @pytest.mark.parametrize("ending", ["expired", "replaced", "terminated"])

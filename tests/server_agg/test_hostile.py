@@ -25,7 +25,7 @@ from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.test_client import free_port
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
-from tests.server_agg.workshop import SMALL, Workshop, random_weights, run_server, write_artifacts
+from tests.server_agg.workshop import SMALL, Workshop, client_of, random_weights, run_server, write_artifacts
 from tests.support.waiting import until
 
 MIB = 1 << 20
@@ -75,7 +75,7 @@ def victim(workshop: Workshop) -> Iterator[Victim]:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=Path(__file__).parents[2],
             env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         ) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as http,
+        client_of(f"http://127.0.0.1:{port}") as http,
     ):  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
@@ -276,7 +276,7 @@ def guarded(workshop: Workshop) -> Iterator[tuple[httpx.Client, str]]:
     security = SecuritySettings(auth="tokens", requests_per_second=1e6, burst=10**6)
     with run_server(workshop, state, security=security) as server:
         token = PhoneRegistry(server.keeper.ledger).add("admin", "admin", "1h", "test").token
-        with httpx.Client(base_url=server.url, trust_env=False) as http:
+        with client_of(server.url) as http:
             yield http, token
 
 

@@ -32,6 +32,7 @@ from server_agg.security.settings import SecuritySettings
 from server_agg.settings import ServerSettings
 from server_agg.storage.ledger import Ledger
 from tests.server_agg.workshop import Workshop
+from tests.support.waiting import PATIENCE_SECONDS
 
 TOKENS = SecuritySettings(auth="tokens")
 
@@ -238,7 +239,7 @@ def test_open_requests_are_bounded_by_phone(make_gate: MakeGate) -> None:
     async def scene() -> tuple[list[int], list[int], int, int]:
         gate.let_in = asyncio.Event()
         held = [asyncio.create_task(gate.asking("GET", "/v1/round", one)) for _ in range(3)]
-        done, _ = await asyncio.wait(held, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(held, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         other = asyncio.create_task(gate.asking("GET", "/v1/round", two))
         gate.let_in.set()
         answers = await asyncio.gather(*held, other)
