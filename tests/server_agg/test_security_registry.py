@@ -4,8 +4,9 @@ import contextlib
 import hmac
 import itertools
 import logging
-import multiprocessing
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from server_agg.security.tokens import NewToken
 from server_agg.storage.ledger import Ledger
 
 DAY = 86400.0
+ROOT = Path(__file__).parents[2]
 
 
 class Clock:
@@ -225,22 +227,23 @@ def test_no_other_text_is_a_token(registry: PhoneRegistry, change: Callable[[str
     assert registry.authenticate(text) == Rejected("unknown")
 
 
-def _add_phones(path: Path, prefix: str) -> None:
-    with contextlib.closing(Ledger(path, create=False)) as ledger:
-        for number in range(10):
-            PhoneRegistry(ledger).add(f"{prefix}{number}", "phone", "90d", "me")
+ADD_PHONES = """
+import sys
+from pathlib import Path
+from server_agg.security.registry import PhoneRegistry
+from server_agg.storage.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), create=False)
+for number in range(10):
+    PhoneRegistry(ledger).add(f"{sys.argv[2]}{number}", "phone", "90d", "me")
+"""
 
 
 def test_several_processes_write_at_once(registry: PhoneRegistry, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_add_phones, args=(tmp_path / "ledger.sqlite", prefix)) for prefix in "ab"]
-    for worker in workers:
-        worker.start()
+    line = [sys.executable, "-c", ADD_PHONES, str(tmp_path / "ledger.sqlite")]
+    workers = [subprocess.Popen([*line, prefix], cwd=ROOT) for prefix in "ab"]
     for number in range(10):
         registry.add(f"c{number}", "phone", "90d", "me")
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
     expected = sorted(f"{prefix}{number}" for prefix, number in itertools.product("abc", range(10)))
     assert [phone.name for phone in registry.phones()] == expected
 

@@ -25,7 +25,9 @@ class DiskDiary:
         self.lines.append(line)
 
     def order_of(self, *lines: str) -> bool:
-        """Whether all of these happened, one after the other (the first time each)."""
+        """Whether these happened one after the other (the first time each). AssertionError for what never did."""
+        never = [line for line in lines if line not in self.lines]
+        assert not never, f"never came: {never}, but {self.lines}"
         places = [self.lines.index(line) for line in lines]
         return places == sorted(places)
 
