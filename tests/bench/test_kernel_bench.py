@@ -84,6 +84,7 @@ def test_the_harness_asks_for_a_number_of_threads() -> None:
 @pytest.mark.parametrize("name", ["gemm_nn", "gemm_nt", "gemm_tn", "gemm_rows", "exp", "sigmoid", "tanh"])
 def test_the_engine_measures_each_kernel(name: str) -> None:
     kernels = NativeKernels()
+    assert "portable" in kernels.sets
     for kernel_set in kernels.sets:
         taken = kernels.seconds(kernel_set, Kernel(name, M=30, N=20, K=10), threads=2, repeats=3)
         assert len(taken) == 3 and all(seconds > 0 for seconds in taken)

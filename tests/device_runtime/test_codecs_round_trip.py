@@ -133,5 +133,6 @@ def test_budgets_are_told_by_the_parts(workshop: Workshop) -> None:
         spec = base.specs["decoder.weight"]
         for rows, bits in ((20, 1), (35, 2), (71, 4)):
             parts = TopRows(rows, bits).encode(spec, workshop.base[spec.name], trained[spec.name], 7)
-            assert sum(int(byte).bit_count() for byte in parts.get("decoder.weight.rows", [])) in (rows, 0)
+            travelling = sum(int(byte).bit_count() for byte in parts.get("decoder.weight.rows", []))
+            assert travelling == (rows if rows < 71 else 0)  # no mask where all rows travel
             assert len(parts["decoder.weight.levels"]) >= rows * 130 * bits / 8

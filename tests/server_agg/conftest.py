@@ -4,10 +4,19 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from device_runtime.model_config import LanguageModelConfig
-from tests.server_agg.workshop import SMALL, RunningServer, Workshop, random_weights, run_server, write_artifacts
+from tests.server_agg.workshop import (
+    SMALL,
+    RunningServer,
+    Workshop,
+    client_of,
+    random_weights,
+    run_server,
+    write_artifacts,
+)
 
 
 @pytest.fixture
@@ -33,3 +42,9 @@ def start_server(workshop: Workshop, tmp_path: Path) -> Callable[..., contextlib
 def server(workshop: Workshop, tmp_path: Path) -> Iterator[RunningServer]:
     with run_server(workshop, tmp_path / "state") as running:
         yield running
+
+
+@pytest.fixture
+def http(server: RunningServer) -> Iterator[httpx.Client]:
+    with client_of(server.url) as client:
+        yield client

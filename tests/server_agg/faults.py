@@ -11,7 +11,7 @@ import httpx
 
 from device_runtime.resumable_upload import Patience
 from tests.server_agg.tus_phone import BODY, TusPhone
-from tests.server_agg.workshop import RunningServer
+from tests.server_agg.workshop import RunningServer, client_of
 from tests.support.waiting import until
 
 QUICK = Patience(attempts=500, first_wait_seconds=0.001, longest_wait_seconds=0.01)
@@ -20,7 +20,7 @@ KINDS = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfin
 
 @contextlib.contextmanager
 def talking(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
+    with client_of(server.url) as client:
         yield client
 
 

@@ -6,7 +6,7 @@ import socket
 import sqlite3
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,10 @@ from device_runtime.errors import StorageError
 from device_runtime.tensor_file import load_tensors, save_tensors
 from server_agg.http.receiving import WRITE_BYTES
 from server_agg.report import read_report
-from tests.server_agg.workshop import RunningServer, Workshop
-from tests.support.waiting import until
+from tests.server_agg.workshop import RunningServer, Workshop, client_of
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
-
-
-@pytest.fixture
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False) as client:
-        yield client
 
 
 def digest_of(data: bytes) -> str:
@@ -243,7 +237,7 @@ def test_a_cut_upload_leaves_the_round_as_it_was(
         assert f"update of phone1 refused after {half} bytes: {reason}" in caplog.text
         assert list(incoming.iterdir()) == []
         assert server.keeper.current == before
-        with httpx.Client(base_url=server.url, trust_env=False) as http:
+        with client_of(server.url) as http:
             assert post(http, workshop.update(1), "phone1").json()["accepted"] == 1
 
 
@@ -254,6 +248,7 @@ def test_a_silent_upload_is_given_up(start_server: StartServer, workshop: Worksh
             f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\nPhonograd-Phone: slow\r\n"
         )
         connection.sendall(f"{head}Content-Digest: {digest_of(data)}\r\n\r\n".encode() + data[:100])
+        connection.settimeout(PATIENCE_SECONDS)  # to fail, not to hang, if it never is
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
         until(lambda: bool(uploads(server)))
         assert uploads(server)[0][:3] == ("broken", "slow", 100)
@@ -282,7 +277,7 @@ def test_phones_that_send_at_once_are_all_counted(start_server: StartServer, wor
     with start_server() as server:
 
         def send(phone: str) -> None:
-            with httpx.Client(base_url=server.url, trust_env=False) as http:
+            with client_of(server.url) as http:
                 answers.append(post(http, updates[phone], phone).status_code)
 
         threads = [threading.Thread(target=send, args=(phone,)) for phone in updates]
@@ -304,10 +299,10 @@ def test_a_body_is_never_held_in_memory(start_server: StartServer) -> None:
         "Content-Length": str(size),
         "Content-Digest": f"sha-256=:{base64.b64encode(body.digest()).decode()}:",
     }
-    with start_server(max_upload_bytes=size) as server, httpx.Client(trust_env=False) as http:
+    with start_server(max_upload_bytes=size) as server, client_of(server.url) as http:
         tracemalloc.start()
         pieces = (piece for _ in range(size // len(piece)))
-        answer = http.post(f"{server.url}/v1/updates", content=pieces, headers=headers, timeout=60)
+        answer = http.post("/v1/updates", content=pieces, headers=headers)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         check_problem(answer, 400, "not valid JSON")

@@ -30,7 +30,7 @@ from tests.server_agg.test_app import headers_of
 from tests.server_agg.test_client import free_port
 from tests.server_agg.test_rounds import send
 from tests.server_agg.tus_phone import TusPhone
-from tests.server_agg.workshop import Workshop, settings_with
+from tests.server_agg.workshop import Workshop, client_of, settings_with
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def in_pieces(url: str, update: Path, phone: str) -> None:
     """Over tus, a thousand bytes a request, gone on with wherever it broke off."""
 
     def send_once() -> None:
-        with httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
+        with client_of(url) as http:
             tus = TusPhone(http, phone, update.read_bytes())
             answer = tus.send(1000)
             assert answer.is_success, answer.text
@@ -143,9 +143,8 @@ def in_one_request(url: str, update: Path, phone: str) -> None:
     data = update.read_bytes()
 
     def send_once() -> None:
-        answer = httpx.post(
-            f"{url}/v1/updates", content=data, headers=headers_of(data, phone), trust_env=False, timeout=20
-        )
+        with client_of(url) as http:
+            answer = http.post("/v1/updates", content=data, headers=headers_of(data, phone))
         assert answer.status_code == 201, answer.text
 
     again_until_answered(send_once)

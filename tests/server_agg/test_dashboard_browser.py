@@ -8,13 +8,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from server_agg.rounds.uploads import Announcement
 from tests.server_agg.history import write_history
 from tests.server_agg.test_app import post
-from tests.server_agg.workshop import RunningServer, Workshop, run_server
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.chromium import Tab, chromium
 from tests.support.waiting import until
 
@@ -73,7 +72,7 @@ def test_every_page_on_every_screen(tab: Tab, workshop: Workshop, tmp_path: Path
 def test_the_open_round_moves(tab: Tab, workshop: Workshop, tmp_path: Path) -> None:
     with (
         watching(workshop, tab, tmp_path / "state") as server,
-        httpx.Client(base_url=server.url, trust_env=False) as http,
+        client_of(server.url) as http,
     ):
         tab.open(server.url)
         tab.value("window.untouched = true")  # gone if the page were loaded anew
@@ -105,7 +104,7 @@ def test_a_server_that_is_gone_is_said_to_be(tab: Tab, workshop: Workshop, tmp_p
 def test_without_javascript_a_reload_shows_the_same(tab: Tab, workshop: Workshop, tmp_path: Path) -> None:
     with (
         watching(workshop, tab, tmp_path / "state") as server,
-        httpx.Client(base_url=server.url, trust_env=False) as http,
+        client_of(server.url) as http,
     ):
         tab.ask("Emulation.setScriptExecutionDisabled", value=True)
         tab.open(server.url)

@@ -74,6 +74,20 @@ def test_a_deadline_closes_a_round_that_has_enough(workshop: Workshop, tmp_path:
         keeper.close()
 
 
+def test_a_deadline_waits_for_as_many_as_the_strategy_needs(workshop: Workshop, tmp_path: Path, clock: Clock) -> None:
+    settings = settings_with(strategy="multi-krum", krum_byzantine=1, clients_per_round=6, deadline_seconds=60.0)
+    keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings, clock)
+    try:
+        for seed in range(4):
+            send(keeper, workshop.update(seed), f"p{seed}")
+        clock.now += 61
+        keeper.tick()
+        assert keeper.current.round == 1  # 2f + 3 are five, though one would do for --min-clients
+        assert send(keeper, workshop.update(4), "p4").round_closed
+    finally:
+        keeper.close()
+
+
 def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
     start_server: StartServer, workshop: Workshop
 ) -> None:

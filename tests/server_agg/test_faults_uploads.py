@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,6 @@ from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False) as client:
-        yield client
 
 
 @pytest.mark.parametrize("ending", ["expired", "replaced", "terminated"])
@@ -73,6 +66,22 @@ def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Wo
         assert keeper.current.accepted == 0
         receipt = send(keeper, update, "phone1")
         assert receipt.accepted == 1
+
+
+def test_what_has_come_whole_does_not_expire(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk refused to take it, say: the phone has done its part."""
+    with opened(workshop, tmp_path / "state") as keeper:
+        update = workshop.update(1)
+        data = update.read_bytes()
+        whole, part = (keeper.announce(Announcement(phone, len(data))) for phone in ("phone1", "phone2"))
+        keeper.folder.upload(whole.id).write_bytes(data)
+        keeper.folder.upload(part.id).write_bytes(data[:-1])
+        monkeypatch.setattr(keeper.ledger, "clock", lambda: time.time() + 10 * 86400)
+        keeper.tick()
+        assert [upload.id for upload in keeper.uploads.unfinished()] == [whole.id]
+        assert keeper.settle(whole.id, sha256_of_file(update), 0).accepted == 1
 
 
 def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.test_client import free_port
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
-from tests.server_agg.workshop import SMALL, Workshop, random_weights, run_server, write_artifacts
+from tests.server_agg.workshop import SMALL, Workshop, client_of, random_weights, run_server, write_artifacts
 from tests.support.waiting import until
 
 MIB = 1 << 20
@@ -74,7 +75,7 @@ def victim(workshop: Workshop) -> Iterator[Victim]:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=Path(__file__).parents[2],
             env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         ) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as http,
+        client_of(f"http://127.0.0.1:{port}") as http,
     ):  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
@@ -155,9 +156,12 @@ def test_a_large_body_is_refused_before_it_comes(victim: Victim) -> None:
     for size in (limit + 1, 10**18 - 1):
         announced = victim.http.post("/v1/uploads", headers={**TUS, **headers, "Upload-Length": str(size)})
         assert (announced.status_code, in_words(announced)) == (413, True)
-    request = victim.http.build_request("POST", "/v1/updates", content=b"", headers=headers)
-    request.headers["Content-Length"] = "0"
-    assert victim.http.send(request).status_code == 400
+        with socket.create_connection((victim.http.base_url.host, victim.http.base_url.port or 80)) as connection:
+            connection.settimeout(20)
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            head = f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n{lines}\r\n"
+            connection.sendall(head.encode())  # and not a byte of the body
+            assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
 def test_hostile_updates_over_tus(victim: Victim) -> None:
@@ -272,7 +276,7 @@ def guarded(workshop: Workshop) -> Iterator[tuple[httpx.Client, str]]:
     security = SecuritySettings(auth="tokens", requests_per_second=1e6, burst=10**6)
     with run_server(workshop, state, security=security) as server:
         token = PhoneRegistry(server.keeper.ledger).add("admin", "admin", "1h", "test").token
-        with httpx.Client(base_url=server.url, trust_env=False) as http:
+        with client_of(server.url) as http:
             yield http, token
 
 

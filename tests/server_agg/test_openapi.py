@@ -20,7 +20,7 @@ from server_agg.rounds.keeper import RoundKeeper
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.settings import SecuritySettings
 from tests.server_agg.test_app import headers_of
-from tests.server_agg.workshop import RunningServer, Workshop, run_server, settings_with
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 
 
 @pytest.mark.parametrize("tokens", [False, True])
@@ -101,7 +101,7 @@ class Checked:
 
 @pytest.fixture
 def client(server: RunningServer) -> Iterator[Checked]:
-    with httpx.Client(base_url=server.url, trust_env=False) as http:
+    with client_of(server.url) as http:
         yield Checked(http)
 
 
@@ -195,7 +195,7 @@ def test_uploads_are_as_the_document_says(client: Checked, workshop: Workshop) -
 def test_tokens_are_as_the_document_says(workshop: Workshop, tmp_path: Path) -> None:
     with (
         run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server,
-        httpx.Client(base_url=server.url, trust_env=False) as http,
+        client_of(server.url) as http,
     ):
         boss = PhoneRegistry(server.keeper.ledger).add("boss", "admin", "90d", "me").token
         client = Checked(http)
@@ -222,7 +222,7 @@ def test_tokens_are_as_the_document_says(workshop: Workshop, tmp_path: Path) -> 
 
 
 def test_a_wrong_method_names_the_right_ones(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url, trust_env=False) as http:
+    with client_of(server.url) as http:
         for method, url, allowed in (
             ("PUT", "/v1/uploads", "OPTIONS, POST"), ("DELETE", "/", "GET, HEAD"), ("POST", "/v1/round", "GET, HEAD"),
             ("PUT", "/v1/uploads/x", "DELETE, GET, HEAD, OPTIONS, PATCH, POST"),

@@ -1,9 +1,11 @@
 """Epsilon against dp-accounting's own figures, budgets, and Poisson sampling."""
 
 import math
+import random
 import sys
 
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
@@ -82,6 +84,17 @@ def test_sampling_takes_each_with_its_probability() -> None:
     again = sample(names, 0.3)
     overlap = len(set(taken) & set(again))
     assert abs(overlap - 1800) < 6 * math.sqrt(20_000 * 0.09 * 0.91), "independent of the round before"
+
+
+def test_nobody_can_foresee_a_draw() -> None:
+    """It is the operating system's, not a generator's that starts where somebody says."""
+    names = [f"phone{number}" for number in range(200)]
+    draws = []
+    for _ in range(2):
+        random.seed(1)
+        np.random.seed(1)
+        draws.append(sample(names, 0.5))
+    assert draws[0] != draws[1]
 
 
 def test_sampling_everyone_and_hardly_anyone() -> None:

@@ -1,6 +1,7 @@
 """Rounds of a private strategy, from the draw to the end of the budget."""
 
 import contextlib
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import pytest
 from device_runtime.errors import MissingExtraError
 from device_runtime.tensor_file import load_tensors
 from server_agg.privacy.accountant import PrivateRounds, spent
-from server_agg.refusals import NotSelectedError
+from server_agg.refusals import LateUpdateError, NotSelectedError
 from server_agg.report import read_report
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.security.registry import PhoneRegistry
@@ -183,6 +184,41 @@ def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) 
     rounds = read_report(tmp_path / "state")["rounds"]
     assert [entry["ending"] for entry in rounds] == ["deadline", "rollback", "deadline", None]
     assert rounds[2]["epsilon"] == pytest.approx(spent([PrivateRounds(0.5, 1.0, 2)], 1e-5).epsilon)
+
+
+def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
+    """However a round ends; and the key of the next is another, whatever a program's own generators are at."""
+    clock, keys = Clock(), []
+    with private_keeper(workshop, tmp_path / "state", clock) as keeper:
+        for end in ("rollback", "deadline"):
+            random.seed(1)
+            np.random.seed(1)
+            if end == "rollback":
+                keeper.rollback(0)
+            else:
+                enrol(keeper)
+                clock.now += 101
+                keeper.tick()
+            with keeper.ledger.reading() as session:
+                rounds = queries.all_rounds(session)
+            assert [round_.noise_key for round_ in rounds[:-1]] == [None] * (len(rounds) - 1)
+            keys.append(rounds[-1].noise_key)
+    assert [len(key or b"") for key in keys] == [32, 32]
+    assert keys[0] != keys[1]
+
+
+def test_a_late_update_has_no_place_in_a_round_that_draws_its_phones(workshop: Workshop, tmp_path: Path) -> None:
+    """Its phone was drawn for another round: what it learned would count beyond what sampling accounts for."""
+    clock = Clock()
+    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0, late="next") as keeper:
+        enrol(keeper)
+        late = update_of(workshop, keeper, "phone1")
+        send(keeper, update_of(workshop, keeper, "phone0"), "phone0")
+        clock.now += 101
+        keeper.tick()
+        assert "phone1" in drawn(keeper)
+        with pytest.raises(LateUpdateError, match="is of round 1, which is over; round 2 is open"):
+            send(keeper, late, "phone1")
 
 
 def test_a_revoked_phone_is_not_drawn(workshop: Workshop, tmp_path: Path) -> None:

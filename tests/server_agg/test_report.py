@@ -23,7 +23,7 @@ from server_agg.report import (
 )
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import headers_of, post
-from tests.server_agg.workshop import RunningServer, Workshop
+from tests.server_agg.workshop import RunningServer, Workshop, client_of
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def relay(server: RunningServer) -> Iterator[tuple[Relay, str]]:
 
 @pytest.fixture
 def http(relay: tuple[Relay, str]) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=relay[1], trust_env=False) as client:
+    with client_of(relay[1]) as client:
         yield client
 
 
@@ -151,7 +151,7 @@ def test_a_projection_is_today_s_cost_times_phones_and_rounds(
 
 
 def test_a_late_update_is_told_apart(start_server: Callable[..., Any], workshop: Workshop) -> None:
-    with start_server(clients_per_round=1) as server, httpx.Client(base_url=server.url, trust_env=False) as http:
+    with start_server(clients_per_round=1) as server, client_of(server.url) as http:
         assert post(http, workshop.update(1), "phone1").status_code == 201
         late = post(http, workshop.update(2), "phone2")
         assert (late.status_code, late.headers["Retry-After"]) == (409, "60")

@@ -2,6 +2,7 @@ import contextlib
 import logging
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -335,6 +336,35 @@ def test_refuses_uploads_when_the_disk_is_full(
         keeper.folder.check_space(999)
         with pytest.raises(StorageError, match="1000 bytes needed, 999 free; free space and send again"):
             keeper.folder.check_space(1000)
+
+
+def test_there_is_room_for_what_is_announced(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For this update, what is missing of those on their way, and the model that they make; else 507 at once."""
+    with opened(workshop, tmp_path / "state") as keeper:
+        model, usage = keeper.current.model_bytes, shutil.disk_usage(tmp_path)
+        free = [0]
+        monkeypatch.setattr("server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage._replace(free=free[0]))
+        to_come = 0
+        for number, (length, arrived) in enumerate(((1000, 300), (500, 0))):
+            phone, needed = Announcement(f"phone{number}", length), to_come + length + model
+            free[0] = needed - 1
+            with pytest.raises(StorageError, match=f"{needed} bytes needed, {needed - 1} free"):
+                keeper.announce(phone)
+            free[0] = needed
+            keeper.folder.upload(keeper.announce(phone).id).write_bytes(bytes(arrived))
+            to_come += length - arrived
+        assert len(keeper.uploads.unfinished()) == 2
+
+
+def test_a_ledger_of_another_version_is_refused(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state"):
+        pass
+    with contextlib.closing(sqlite3.connect(tmp_path / "state" / "ledger.sqlite")) as ledger:
+        ledger.execute("PRAGMA user_version = 99")
+    with pytest.raises(StorageError, match="ledger version 2 expected, found 99; use the version of phonograd that"):
+        RoundKeeper(workshop.artifacts, tmp_path / "state", THREE)
 
 
 def test_new_settings_apply_to_an_empty_round_only(

@@ -4,21 +4,25 @@ import contextlib
 import hmac
 import itertools
 import logging
-import multiprocessing
-from collections.abc import Iterator
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from device_runtime.server_protocol import TOKEN
 from server_agg.security.audit import AuditLog
 from server_agg.security.lifetimes import lifetime_seconds
 from server_agg.security.registry import LAST_USED_SECONDS, PhoneRegistry, Principal, RegistryError, Rejected
+from server_agg.security.tokens import NewToken
 from server_agg.storage.ledger import Ledger
 
 DAY = 86400.0
+ROOT = Path(__file__).parents[2]
 
 
 class Clock:
@@ -56,6 +60,14 @@ def test_a_token_is_its_phones(registry: PhoneRegistry) -> None:
     assert registry.authenticate(mixed) == Rejected("unknown")
 
 
+def test_nobody_can_foresee_a_token() -> None:
+    made = []
+    for _ in range(2):
+        random.seed(1)
+        made.append(NewToken.make())
+    assert (made[0].id != made[1].id, made[0].secret != made[1].secret) == (True, True)
+
+
 def test_the_secret_is_nowhere(
     registry: PhoneRegistry, ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -76,6 +88,9 @@ def test_the_secret_is_nowhere(
             assert form not in stored
         assert secret not in caplog.text
     assert issued.token not in repr(issued)
+    parsed = NewToken.parse(issued.token)
+    assert parsed is not None
+    assert parsed.secret not in repr(parsed)
 
 
 def test_tokens_expire(registry: PhoneRegistry, clock: Clock) -> None:
@@ -187,32 +202,48 @@ def test_a_stolen_id_learns_nothing(registry: PhoneRegistry) -> None:
     assert registry.authenticate(token[:21] + "0" * 64) == Rejected("unknown")
 
 
-@given(st.text(max_size=120) | st.from_regex(r"pgd_[0-9a-f]{16}_[0-9a-f]{64}", fullmatch=True))
-def test_no_other_text_is_a_token(text: str) -> None:
-    with contextlib.closing(_shared_ledger()) as ledger:
-        assert PhoneRegistry(ledger).authenticate(text) == Rejected("unknown")
+# What may become of a token on its way: something around it, in it, or in place of a part of it.
+CHANGES = st.one_of(
+    st.text(min_size=1, max_size=10).map(lambda more: lambda token: token + more),
+    st.text(min_size=1, max_size=10).map(lambda more: lambda token: more + token),
+    st.integers(1, 85).map(lambda length: lambda token: token[:-length]),
+    st.integers(0, 84).flatmap(
+        lambda at: st.characters().map(lambda other: lambda token: token[:at] + other + token[at + 1 :])
+    ),
+    st.sampled_from([str.upper, str.title, lambda token: token.replace("_", "-"), lambda token: token + token]),
+    st.text(max_size=120).map(lambda text: lambda _: text),
+    st.from_regex(r"pgd_[0-9a-f]{16}_[0-9a-f]{64}", fullmatch=True).map(lambda text: lambda _: text),
+)
 
 
-def _shared_ledger() -> Ledger:
-    return Ledger(Path(":memory:"))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(change=CHANGES)
+def test_no_other_text_is_a_token(registry: PhoneRegistry, change: Callable[[str], str]) -> None:
+    if not registry.phones():
+        registry.add("phone1", "phone", "90d", "me")
+    token = registry.rotate("phone1", "90d", "0s", "me").token
+    text = change(token)
+    assume(text != token)
+    assert registry.authenticate(text) == Rejected("unknown")
 
 
-def _add_phones(path: Path, prefix: str) -> None:
-    with contextlib.closing(Ledger(path, create=False)) as ledger:
-        for number in range(10):
-            PhoneRegistry(ledger).add(f"{prefix}{number}", "phone", "90d", "me")
+ADD_PHONES = """
+import sys
+from pathlib import Path
+from server_agg.security.registry import PhoneRegistry
+from server_agg.storage.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), create=False)
+for number in range(10):
+    PhoneRegistry(ledger).add(f"{sys.argv[2]}{number}", "phone", "90d", "me")
+"""
 
 
 def test_several_processes_write_at_once(registry: PhoneRegistry, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_add_phones, args=(tmp_path / "ledger.sqlite", prefix)) for prefix in "ab"]
-    for worker in workers:
-        worker.start()
+    line = [sys.executable, "-c", ADD_PHONES, str(tmp_path / "ledger.sqlite")]
+    workers = [subprocess.Popen([*line, prefix], cwd=ROOT) for prefix in "ab"]
     for number in range(10):
         registry.add(f"c{number}", "phone", "90d", "me")
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert [worker.wait() for worker in workers] == [0, 0]
     expected = sorted(f"{prefix}{number}" for prefix, number in itertools.product("abc", range(10)))
     assert [phone.name for phone in registry.phones()] == expected
 

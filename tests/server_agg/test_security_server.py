@@ -33,7 +33,7 @@ from server_agg.security.settings import SecuritySettings
 from server_agg.security.tls import TlsError, tls_files
 from server_agg.server import AggregationServer
 from server_agg.settings import ServerSettings
-from tests.server_agg.workshop import RunningServer, Workshop, run_server
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -49,9 +49,7 @@ class Guarded:
 
     @property
     def http(self) -> httpx.Client:
-        return httpx.Client(
-            base_url=self.server.url, trust_env=False, headers={"Authorization": f"Bearer {self.boss.token}"}
-        )
+        return client_of(self.server.url, {"Authorization": f"Bearer {self.boss.token}"})
 
 
 @pytest.fixture
@@ -182,11 +180,16 @@ def test_administrators_can_be_wrong(guarded: Guarded) -> None:
         assert len(http.get("/v1/phones").json()["phones"]) == 3
 
 
+@pytest.fixture
+def administrator(guarded: Guarded) -> Iterator[httpx.Client]:
+    with guarded.http as http:
+        yield http
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.binary(max_size=200), st.sampled_from(["/v1/phones", "/v1/phones/phone1/tokens"]))
-def test_no_body_breaks_it(guarded: Guarded, body: bytes, path: str) -> None:
-    with guarded.http as http:
-        assert http.post(path, content=body).status_code in (201, 400, 409, 429)
+def test_no_body_breaks_it(administrator: httpx.Client, body: bytes, path: str) -> None:
+    assert administrator.post(path, content=body).status_code in (201, 400, 409)
 
 
 def test_nobody_makes_tokens_where_none_are_asked_for(server: RunningServer) -> None:
@@ -266,6 +269,10 @@ def test_a_round_over_tls(workshop: Workshop, tmp_path: Path, certificates: Cert
             ServerUnreachableError, match=r"CERTIFICATE_VERIFY_FAILED.*trust a private authority with --ca"
         ):
             client.current_round(Connection(server.url, token))
+        other = tmp_path / "other.pem"
+        trustme.CA().cert_pem.write_to_path(str(other))
+        with pytest.raises(ServerUnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
+            client.current_round(Connection(server.url, token, other))
         with pytest.raises(ServerUnreachableError):
             client.current_round(server.url.replace("https", "http"))
 

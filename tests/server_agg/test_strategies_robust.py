@@ -14,6 +14,7 @@ from tests.server_agg.rounds_of_updates import (
     Round,
     Sparse,
     Weights,
+    all_bits,
     averaged,
     deltas_of,
     length,
@@ -81,6 +82,16 @@ def test_multi_krum_is_the_papers(base: TensorFile, f: int, selected: int, kept:
     updates = [trained(base, seed, scale=0.01 * (1 + seed % 3)) for seed in range(11)]
     settings = StrategySettings(strategy="multi-krum", krum_byzantine=f, krum_selected=selected)
     equal(averaged(base, settings, updates), krum_of_the_paper(base, updates, f, kept))
+
+
+def test_updates_of_one_score_are_told_apart_by_their_hashes() -> None:
+    """Not by who came first: of three that are as close to each other, the same is chosen in any order."""
+    aim = random_weights(5)
+    with model({name: np.zeros_like(array) for name, array in aim.items()}) as zero:
+        round_ = Round(zero, StrategySettings(strategy="multi-krum", krum_byzantine=0, krum_selected=1))
+        for sign in (1, 0, -1):
+            round_.take(TrainedWeights({name: np.float32(sign) * array for name, array in aim.items()}))
+        assert all_bits(round_.result()) == all_bits(round_.result(round_.members[::-1]))
 
 
 @pytest.mark.parametrize("name", sorted(ROBUST))

@@ -18,7 +18,16 @@ from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import settled
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone, checksum, encoded, incoming, metadata, phone_with
-from tests.server_agg.workshop import SMALL, RunningServer, Workshop, random_weights, run_server, write_artifacts
+from tests.server_agg.workshop import (
+    SMALL,
+    RunningServer,
+    Workshop,
+    client_of,
+    random_weights,
+    run_server,
+    write_artifacts,
+)
+from tests.support.waiting import until
 
 # One server for all that leave it as it was but for an update of a phone of their own.
 
@@ -37,7 +46,7 @@ def server(workshop: Workshop) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False) as client:
+    with client_of(server.url) as client:
         yield client
 
 
@@ -268,12 +277,11 @@ def test_an_upload_that_is_left_alone_expires(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server_agg.server.TICK_SECONDS", 0.05)
-    with start_server(expire_seconds=0.2) as server, httpx.Client(base_url=server.url, trust_env=False) as http:
+    with start_server(expire_seconds=0.2) as server, client_of(server.url) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()
         phone.patch(0, phone.data[:100])
-        while phone.head().status_code != 410:
-            pass
+        until(lambda: phone.head().status_code == 410)
         check_problem(phone.patch(100, b"x"), 410, f"expired: 100 of {len(phone.data)} bytes came in time")
         assert incoming(server) == []
         assert phone.send().status_code == 204
@@ -282,11 +290,11 @@ def test_an_upload_that_is_left_alone_expires(
 
 
 def test_a_restart_goes_on_at_the_last_byte(start_server: StartServer, workshop: Workshop) -> None:
-    with start_server() as server, httpx.Client(base_url=server.url, trust_env=False) as http:
+    with start_server() as server, client_of(server.url) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()
         phone.patch(0, phone.data[:1001])
-    with start_server() as server, httpx.Client(base_url=server.url, trust_env=False) as http:
+    with start_server() as server, client_of(server.url) as http:
         phone.http = http
         assert phone.offset() == 1001
         # Announced again, it is found again; what is there is hashed again.

@@ -21,22 +21,24 @@ from server_agg.log_format import JsonFormatter, configure, event
 from server_agg.report import read_report
 from server_agg.rounds.uploads import Announcement
 from tests.server_agg.test_app import check_problem, post
-from tests.server_agg.workshop import RunningServer, Workshop
+from tests.server_agg.workshop import (
+    SMALL,
+    RunningServer,
+    Workshop,
+    client_of,
+    random_weights,
+    run_server,
+    write_artifacts,
+)
 from tests.support.waiting import until
 
 StartServer = Callable[..., AbstractContextManager[RunningServer]]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-@pytest.fixture
-def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False) as client:
-        yield client
-
-
 def scrape(url: str) -> tuple[Samples, dict[str, str]]:
     """All samples by name and labels, and the kind of each metric, read by Prometheus's own parser."""
-    answer = httpx.get(f"{url}/metrics", trust_env=False)
+    answer = httpx.get(f"{url}/metrics", trust_env=False, verify=False)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     families = list(text_string_to_metric_families(answer.text))
@@ -100,7 +102,7 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
 
 
 def test_counters_outlive_the_server(start_server: StartServer) -> None:
-    with start_server() as server, httpx.Client(base_url=server.url, trust_env=False) as http:
+    with start_server() as server, client_of(server.url) as http:
         some_work(server, http)
         before, kinds = scrape(server.url)
     with start_server() as server:
@@ -109,6 +111,16 @@ def test_counters_outlive_the_server(start_server: StartServer) -> None:
     assert len(counters) > 8
     assert {key: after[key] for key in counters} == {key: before[key] for key in counters}
     assert not [key for key in after if key[0] == "phonograd_http_request_seconds_count"]
+
+
+def test_what_was_counted_last_is_written_down_at_the_end(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server_agg.server.TICK_SECONDS", 1e6)  # not before
+    with start_server() as server, client_of(server.url) as http:
+        http.get("/v1/round", headers={"Phonograd-Phone": "phone1"})
+    totals = read_report(server.state)["totals"]
+    assert (totals["requests"], totals["up_header_bytes"] > 50, totals["down_body_bytes"] > 50) == (1, True, True)
 
 
 def test_epsilon_and_quality(server: RunningServer, http: httpx.Client) -> None:
@@ -194,6 +206,15 @@ def test_quality_is_taken_replaced_and_shown(server: RunningServer, http: httpx.
     assert noted == [(*who, "perplexity general: 200.5"), (*who, "perplexity general: 109")]
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A server that stays as it was, whatever it is asked."""
+    folder = tmp_path_factory.mktemp("untouched")
+    workshop = Workshop(folder, SMALL, write_artifacts(folder / "artifacts", SMALL, random_weights(SMALL, 0)))
+    with run_server(workshop, folder / "state") as server, client_of(server.url) as http:
+        yield http
+
+
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
@@ -216,9 +237,10 @@ def test_quality_is_taken_replaced_and_shown(server: RunningServer, http: httpx.
         (b"\xff", "no JSON"),
     ],
 )
-def test_figures_that_are_none(server: RunningServer, http: httpx.Client, body: bytes, detail: str) -> None:
-    check_problem(http.post(f"/v1/models/{server.keeper.current.base_sha256}/quality", content=body), 400, detail)
-    assert http.get("/v1/models").json()["models"][0]["quality"] == {}
+def test_figures_that_are_none(untouched: httpx.Client, body: bytes, detail: str) -> None:
+    (model,) = untouched.get("/v1/models").json()["models"]
+    check_problem(untouched.post(f"/v1/models/{model['sha256']}/quality", content=body), 400, detail)
+    assert untouched.get("/v1/models").json()["models"] == [{**model, "quality": {}}]
 
 
 def test_figures_of_unknown_models_and_too_large_ones(server: RunningServer, http: httpx.Client) -> None:

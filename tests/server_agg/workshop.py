@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
 from bench.stand_ins import write_stand_in_artifacts
@@ -24,6 +25,7 @@ from server_agg.rules import RoundRules
 from server_agg.server import AggregationServer
 from server_agg.settings import ServerSettings
 from server_agg.strategies import StrategySettings
+from tests.support.waiting import PATIENCE_SECONDS
 
 SMALL = LanguageModelConfig("lstm", vocabulary=50, embedding=8, hidden=8, layers=1)
 
@@ -89,6 +91,11 @@ def settings_with(**changes: object) -> ServerSettings:
     return ServerSettings(
         rules=RoundRules(**parts["rules"]), strategy=StrategySettings(**parts["strategy"]), **parts[""]
     )
+
+
+def client_of(url: str, headers: Mapping[str, str] | None = None) -> httpx.Client:
+    """A client of a server on loopback, over plain http: it need not read the system's authorities, nor hurry."""
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, verify=False, timeout=PATIENCE_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,23 @@
+"""What is written is on disk before it has its name, and its name before anybody is told."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from device_runtime.files import write_bytes
+from tests.support.disk_diary import DiskDiary
+
+
+def test_bytes_are_durable_before_their_name_and_that_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"the file of before")
+    with monkeypatch.context() as patch:
+        diary = DiskDiary(patch, tmp_path)
+        write_bytes(tmp_path / "file", b"the new one")
+        diary.note("told")
+    lines = [re.sub(r"\.file\.[0-9a-f]{8}\.partial", "PARTIAL", line) for line in diary.lines]
+    assert lines == ["fsync PARTIAL", "replace file", "fsync .", "told"]
+    assert (tmp_path / "file").read_bytes() == b"the new one"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,77 @@
+"""What was acknowledged survives a power cut: the order in which the disk is asked, and how SQLite commits."""
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine.default import DefaultDialect
+
+from device_runtime.files import sha256_of_file
+from server_agg.rounds.uploads import Announcement
+from tests.server_agg.test_rounds import opened
+from tests.server_agg.workshop import Workshop, settings_with
+from tests.support.disk_diary import DiskDiary
+
+
+class LedgerDiary(DiskDiary):
+    """With a line `accepted` and a line `round N open` when the ledger first says so to another process."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, root: Path):
+        super().__init__(patch, root)
+        self._known: set[str] = set()
+        commit = DefaultDialect.do_commit
+
+        def committing(dialect: DefaultDialect, connection: Any) -> None:
+            commit(dialect, connection)
+            for line in sorted(said_by(root / "ledger.sqlite") - self._known):
+                self._known.add(line)
+                self.note(line)
+
+        patch.setattr(DefaultDialect, "do_commit", committing)
+
+
+def said_by(path: Path) -> set[str]:
+    with contextlib.closing(sqlite3.connect(path)) as ledger:
+        accepted = ledger.execute("SELECT COUNT(*) FROM updates WHERE state = 'accepted'").fetchone()[0]
+        (number,) = ledger.execute("SELECT number FROM rounds WHERE closed_at IS NULL").fetchone()
+    return {f"round {number} open"} | ({"accepted"} if accepted else set())
+
+
+def test_accepted_means_durable(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes, their second name, the row; then the first name goes. The model before the round's end, that before the
+    answer."""
+    update, state = workshop.update(1), tmp_path / "state"
+    with opened(workshop, state, settings_with(clients_per_round=1)) as keeper, monkeypatch.context() as patch:
+        upload = keeper.announce(Announcement("phone1", update.stat().st_size))
+        arrived = keeper.folder.upload(upload.id)
+        arrived.write_bytes(update.read_bytes())
+        sha256 = sha256_of_file(update)
+        diary = LedgerDiary(patch, state)
+        model = keeper.settle(upload.id, sha256, 0).model_sha256
+        diary.note("answer")
+    stored, first = f"updates/{sha256}.safetensors", f"incoming/{upload.id}"
+    assert diary.order_of(f"fsync {first}", "accepted", f"unlink {first}", "answer")
+    assert diary.order_of(f"link {stored}", "fsync updates", "accepted")
+    assert diary.order_of("accepted", f"replace models/{model}.safetensors", "fsync models", "round 2 open", "answer")
+    assert diary.order_of("round 2 open", f"unlink {stored}")
+
+
+def test_a_committed_row_is_on_disk(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state") as keeper:
+        for session_of in (keeper.ledger.reading, keeper.ledger.writing):
+            with session_of() as session:
+                found = [session.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous")]
+            assert found == ["wal", 2]  # 2: FULL, the log is synced at each commit
+
+
+def test_the_state_folder_is_its_owners_alone(workshop: Workshop, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with opened(workshop, tmp_path / "state"):
+            assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
