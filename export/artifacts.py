@@ -93,7 +93,12 @@ def _put_in_place(partial: Path, folder: Path) -> None:
     replaced = folder.with_name(f"{partial.name}.{OLD_SUFFIX}")
     if folder.exists():
         folder.rename(replaced)
-    partial.rename(folder)
+    try:
+        partial.rename(folder)
+    except OSError:
+        if replaced.exists():
+            replaced.rename(folder)
+        raise
     sync_folder(folder.absolute().parent)
     shutil.rmtree(replaced, ignore_errors=True)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import json
+import os
 import re
 import sys
 from collections import Counter
@@ -15,7 +15,7 @@ from android_harness.phones.facts import Battery
 from android_harness.report.compare import compare
 from android_harness.report.page import page, write_page
 from android_harness.report.result import Failure
-from device_runtime.errors import MissingExtraError
+from device_runtime.errors import MissingExtraError, StorageError
 from tests.android_harness.reports import SMALL, failed, phone, quiet_facts, report
 from tests.android_harness.test_report_table import HOSTILE
 
@@ -247,8 +247,17 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_page_is_written_whole(tmp_path: Path) -> None:
-    write_page(tmp_path / "page.html", report(failed()))
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-    assert json.dumps("Pixel 4a (0A1B2C3D)") not in (tmp_path / "page.html").read_text("utf-8")
-    assert "Pixel 4a (0A1B2C3D)" in (tmp_path / "page.html").read_text("utf-8")
+def test_a_page_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "page.html"
+    write_page(path, report(failed()))
+    before = path.read_text("utf-8")
+    assert "Pixel 4a (0A1B2C3D)" in before
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left on device"):
+        write_page(path, report())
+    assert path.read_text("utf-8") == before
+    assert list(tmp_path.iterdir()) == [path]

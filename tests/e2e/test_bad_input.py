@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from device_runtime.manifest import FILES, Manifest
 from device_runtime.tensor_file import load_tensors, save_tensors
 from tests.support.command_line import Outcome, Run, Workplace, text_of
 
@@ -211,6 +212,51 @@ def test_an_export_that_fails_leaves_nothing(
     preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
     refused(phono("export", *preset, "--out", tmp_path / "a"), 11, tmp_path / "a", "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+NO_SPACE = OSError(28, "No space left on device")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_folder_appears_whole_and_the_one_before_stays_till_then(
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, new = copy_of(workplace, tmp_path), tmp_path / "new"
+    before, filled = contents(kept), []
+
+    def full(_: Manifest, place: Path) -> None:
+        assert (contents(kept), new.exists()) == (before, False)
+        filled.append({path.name for path in place.iterdir()})
+        raise NO_SPACE
+
+    monkeypatch.setattr(Manifest, "write", full)
+    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
+    refused(phono("export", *preset, "--out", new), 11, new, "No space left on device")
+    refused(phono("export", *preset, "--overwrite", "--out", kept), 11, kept, "No space left on device")
+    assert filled == [set(FILES)] * 2  # the manifest is last
+    assert contents(kept) == before
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+def test_a_folder_that_cannot_be_put_in_place_leaves_the_one_before(
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = copy_of(workplace, tmp_path)
+    before, rename = contents(kept), Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.suffix == ".partial" and target == kept:
+            raise NO_SPACE
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
+    refused(phono("export", *preset, "--overwrite", "--out", kept), 11, kept, "No space left on device")
+    assert contents(kept) == before
+    assert list(tmp_path.iterdir()) == [kept]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""What README.md promises to programs: exit codes, one line on stderr, and --json and --quiet everywhere."""
+
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import android_harness
+import bench
+import device_runtime
+import phonograd.commands
+import server_agg
+from device_runtime.errors import PhonogradError, UpdateError
+from device_runtime.native_library import ERRORS
+from phonograd.cli import phonograd as group
+
+ROOT = Path(__file__).parents[2]
+# What no class stands for: success, a bug, what ends a contest of a bench or a process, and signals.
+NO_CLASS = {0, 130, 143}
+
+
+def documented(path: Path) -> list[int]:
+    """The codes in the table of exit codes of a page, in its order."""
+    table = path.read_text("utf-8").split("| code | meaning |" if "src" in path.parts else "| exit code | meaning |")[1]
+    rows = re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+    return [int(code) for row in rows for code in row.split(",")]
+
+
+def kinds() -> set[type[PhonogradError]]:
+    """Every class of error in the packages."""
+    for package in (device_runtime, server_agg, android_harness, bench, phonograd.commands):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if "__main__" not in module.name and ".peers." not in module.name and ".kernels." not in module.name:
+                importlib.import_module(module.name)
+    found, new = set[type[PhonogradError]](), {PhonogradError}
+    while new:
+        found |= new
+        new = {below for kind in new for below in kind.__subclasses__()} - found
+    return {kind for kind in found if not kind.__module__.startswith("tests.")}
+
+
+def test_readme_names_the_code_of_every_error_and_no_other() -> None:
+    codes = documented(ROOT / "README.md")
+    assert len(codes) == len(set(codes)) > 20
+    assert set(codes) == {kind.exit_code for kind in kinds()} | NO_CLASS
+
+
+def test_no_two_kinds_of_error_share_a_code() -> None:
+    """But for those that are a special case of another, and the phone's storage, which is as this machine's."""
+    first: dict[int, type[PhonogradError]] = {}
+    for kind in sorted(kinds() - {PhonogradError}, key=lambda kind: (len(kind.__mro__), kind.__qualname__)):
+        if "exit_code" not in vars(kind) or kind.__name__ in ("PhoneStorageError", "RegistryError"):
+            continue
+        assert kind.exit_code not in first, (kind, first[kind.exit_code])
+        first[kind.exit_code] = kind
+    assert first[7] is UpdateError
+
+
+def test_the_phones_codes_are_those_of_the_command_line() -> None:
+    codes = documented(ROOT / "device_runtime/native/src/phone/README.md")
+    assert set(codes) <= set(documented(ROOT / "README.md"))
+    header = (ROOT / "device_runtime/native/include/phonograd.h").read_text("utf-8")
+    statuses = {name: int(code) for name, code in re.findall(r"^  PG_(\w+) = (\d+)", header, re.MULTILINE)}
+    assert {kind.__name__.removesuffix("Error").upper(): code for code, kind in ERRORS.items()} == {
+        name: code for name, code in statuses.items() if name not in ("OK", "BUG")
+    }
+    core = (ROOT / "device_runtime/native/src/base/error.h").read_text("utf-8")
+    assert {name.upper(): int(code) for name, code in re.findall(r"^  (\w+) = (\d+),", core, re.MULTILINE)} == statuses
+    # What reads an update is not on the phone.
+    assert set(codes) == set(statuses.values()) - {statuses["UPDATE"]} | {130, 143}
+
+
+def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from leaves(below, (*path, name))
+
+
+COMMANDS = dict(leaves(group, ()))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_json_and_quiet(name: str) -> None:
+    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    assert {"--json", "--quiet"} <= options
+
+
+BUG = """
+import device_runtime.manifest
+def broken(*arguments, **options):
+    raise ZeroDivisionError("oops")
+device_runtime.manifest.open_artifacts = broken
+from phonograd.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("debug", "traced"), [({}, False), ({"PHONOGRAD_DEBUG": "1"}, True)])
+def test_a_traceback_is_for_those_who_ask_for_it(debug: dict[str, str], traced: bool, tmp_path: Path) -> None:
+    line = [sys.executable, "-c", BUG, "inspect", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if name != "PHONOGRAD_DEBUG"} | debug
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert ("Traceback" in done.stderr) == traced
+    assert (done.stderr.count("\n") == 1) == (not traced)
+    assert "ZeroDivisionError: oops" in done.stderr

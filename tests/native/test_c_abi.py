@@ -1,0 +1,53 @@
+"""What phonograd.h promises to a caller in any language, asked of the engine itself: NULL, and errors by thread."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from device_runtime.errors import ArtifactsError, UsageError
+from device_runtime.native_graph import NativeGraph
+from device_runtime.native_library import PROTOTYPES, load_library
+
+ROOT = Path(__file__).parents[2]
+STATUSES = sorted(name for name, (result, arguments) in PROTOTYPES.items() if name != "pg_abi_version" and arguments)
+# A process of its own: a NULL that is followed ends it.
+NULLS = """
+import ctypes, sys
+from device_runtime.native_library import PROTOTYPES, load_library
+name, library = sys.argv[1], load_library()
+numbers = (ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t, ctypes.c_float, ctypes.c_double)
+given = [1 if kind in numbers else None for kind in PROTOTYPES[name][1]]
+found = library.function(name)(*given)
+print(found, library.function("pg_last_error")().decode())
+"""
+
+
+@pytest.mark.parametrize("name", STATUSES)
+def test_null_is_refused_not_followed(name: str) -> None:
+    done = subprocess.run([sys.executable, "-c", NULLS, name], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    found, _, message = done.stdout.strip().partition(" ")
+    if name.endswith("_close"):
+        assert found == "None"
+    elif name == "pg_engine_parameters":
+        assert found == "0"
+    else:
+        assert (found, "NULL" in message) == (str(UsageError.exit_code), True), done.stdout
+
+
+def test_the_last_error_is_the_calling_threads_own(tmp_path: Path) -> None:
+    said = load_library().function("pg_last_error")
+
+    def fail(name: str) -> str:
+        with pytest.raises(ArtifactsError):
+            NativeGraph(tmp_path / name)
+        return str(said().decode())
+
+    assert "here.onnx" in fail("here.onnx")
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(said).result() == b""
+        assert "there.onnx" in other.submit(fail, "there.onnx").result()
+    assert "here.onnx" in said().decode()
