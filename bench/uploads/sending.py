@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -97,7 +98,7 @@ def _send(port: int, parcel: Parcel) -> Sent:
             time.sleep(parcel.pause)
             _send_range(connection, file.fileno(), held_back, end)
             if parcel.expected is None:
-                connection.shutdown(socket.SHUT_WR)
+                _end_sending(connection)
         last_byte = time.perf_counter()
         answer = _answer(connection)
         answered = time.perf_counter()
@@ -122,6 +123,15 @@ def _send_range(connection: socket.socket, file: int, start: int, stop: int) -> 
     while start < stop:
         start += os.sendfile(connection.fileno(), file, start, stop - start)
     connection.settimeout(ANSWER_SECONDS)
+
+
+def _end_sending(connection: socket.socket) -> None:
+    """Say that nothing more comes, if there is still somebody to hear it."""
+    try:
+        connection.shutdown(socket.SHUT_WR)
+    except OSError as error:
+        if error.errno != errno.ENOTCONN:
+            raise
 
 
 def _answer(connection: socket.socket) -> bytes:

@@ -3,7 +3,10 @@ import hashlib
 import json
 import shutil
 import socket
+import struct
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +17,8 @@ from bench.ingest import IngestBench, IngestBenchConfig, bench_ingest
 from bench.passes import measure_passes
 from bench.results import render
 from bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
-from bench.uploads.bodies import BodyMaker
-from bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
+from bench.uploads.bodies import Body, BodyMaker
+from bench.uploads.receivers import bare_handler, phonograd_serve, plain_copy
 from bench.uploads.sending import post_damaged, post_update, put_file, raw, send_at_once
 from device_runtime.manifest import WEIGHTS
 from device_runtime.tensor_file import TensorFile
@@ -23,6 +26,7 @@ from device_runtime.update_file import UpdateFile
 from export.presets import preset_named
 from phonograd.cli import phonograd
 from phonograd.console import run
+from tests.support.ports import reserved_port
 
 SHORT = IngestBenchConfig("tiny", rounds=2, at_once=2, phones=(2, 3), pause=0.05)
 
@@ -119,16 +123,38 @@ def test_a_server_takes_an_update_and_refuses_a_damaged_one(material: Path, make
             send_at_once(server.port, [dataclasses.replace(put_file(body, "nowhere"), expected=None)])
 
 
+def test_who_refuses_and_is_gone_before_the_end_is_heard_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    body, gone = Body(b"x", tmp_path / "empty", 0, 1, ""), threading.Event()
+
+    def refuse(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1, socket.MSG_PEEK)
+            connection.sendall(b"HTTP/1.1 404 Not Found\r\n\r\nnobody here")
+            # Closed with a reset: the sender's connection is over before it says that it has sent all.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.set()
+
+    monkeypatch.setattr(time, "sleep", lambda seconds: gone.wait())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=refuse, args=(listener,))
+        thread.start()
+        with pytest.raises(BenchError, match="status None expected for an upload, found 404: nobody here"):
+            send_at_once(listener.getsockname()[1], [dataclasses.replace(raw(body), pause=1.0)])
+        thread.join()
+
+
 def test_what_cannot_start_or_answer_is_named(maker: BodyMaker, tmp_path: Path) -> None:
     with (
         pytest.raises(BenchError, match="phonograd serve left with code .*no-artifacts"),
         phonograd_serve(tmp_path / "no-artifacts", tmp_path / "state", 10),
     ):
         pass
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        free = Receiver(0, listening.getsockname()[1])
-    with pytest.raises(BenchError, match="takes no connection"):
-        send_at_once(free.port, [raw(maker.body(1, 1, "c" * 64))])
+    with reserved_port() as free, pytest.raises(BenchError, match="takes no connection"):
+        send_at_once(free, [raw(maker.body(1, 1, "c" * 64))])
 
 
 def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,12 +190,28 @@ def test_a_second_signal_interrupts_at_once() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_divergence_names_the_step_and_the_learning_rate(tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, learning_rate=1e30, clip_norm=None)
-    with pytest.raises(TrainingError, match=r"step \d+: .*learning rate is 1e\+30, clip norm None: choose a lower"):
+def weights_leave_the_finite_numbers_in(step: int, patch: pytest.MonkeyPatch) -> None:
+    """As at too high a rate; but there rounding would decide when, and so whether training or validation sees it."""
+
+    def step_and_spoil(model: LanguageModel, *arguments: Any, **named: Any) -> Any:
+        trained = train_step(model, *arguments, **named)
+        if named["step"] + 1 == step:
+            with torch.no_grad():
+                model.embedding.weight.fill_(torch.inf)
+        return trained
+
+    patch.setattr("export.pretrain.train_step", step_and_spoil)
+
+
+def test_divergence_names_the_step_and_the_learning_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(CONFIG, learning_rate=1.5, clip_norm=None)
+    weights_leave_the_finite_numbers_in(2, monkeypatch)
+    with pytest.raises(
+        TrainingError, match=r"step 3: loss nan .*learning rate is 1\.5, clip norm None: choose a lower"
+    ):
         run(tmp_path / "out", config)
-    with pytest.raises(TrainingError, match=r"validation: loss is .*choose a lower learning rate"):
-        run(tmp_path / "out", dataclasses.replace(config, max_steps=1))
+    with pytest.raises(TrainingError, match=r"validation: loss is nan .*choose a lower learning rate"):
+        run(tmp_path / "out", dataclasses.replace(config, max_steps=2))
     assert not (tmp_path / "out").exists()
 
 

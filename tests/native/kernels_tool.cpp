@@ -1,5 +1,6 @@
-// Measures the kernels of one set against double: `functions SET`, and `gemm SET THREADS fp32|bf16|bf16-emulated`. One
-// JSON object on stdout.
+// Measures the kernels of one set against double: `functions SET [PLANTED]`, and `gemm SET THREADS
+// fp32|bf16|bf16-emulated`. One JSON object on stdout. PLANTED: units in the last place by which each function's result
+// at 1 is made wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -56,7 +57,8 @@ double unit_of(double exact) {
 
 // Of the finite arguments within [lowest, highest] the largest error; of the others how many come out wrong: below
 // `lowest` something else than 0, above `highest` than infinity, for NaN than NaN.
-void measure(const char* name, Function function, double (*exact)(double), float lowest, float highest, bool last) {
+void measure(const char* name, Function function, double (*exact)(double), float lowest, float highest, double planted,
+             bool last) {
   const std::vector<float> xs = sample();
   std::vector<float> ys(xs.size());
   function(xs.data(), ys.data(), xs.size());
@@ -75,7 +77,8 @@ void measure(const char* name, Function function, double (*exact)(double), float
       ++beyond;
     } else {
       const double right = exact(static_cast<double>(x));
-      const double error = std::abs(static_cast<double>(y) - right) / unit_of(right);
+      const double found = x == 1 && planted != 0 ? right + planted * unit_of(right) : static_cast<double>(y);
+      const double error = std::abs(static_cast<double>(static_cast<float>(found)) - right) / unit_of(right);
       ++measured;
       if (!(error <= worst)) worst = error == error ? error : 1e9, at = x;
     }
@@ -100,12 +103,12 @@ double exact_tanh(double x) {
   return std::tanh(x);
 }
 
-void functions(const KernelSet& set) {
+void functions(const KernelSet& set, double planted) {
   const float infinity = std::numeric_limits<float>::infinity();
   std::printf("{");
-  measure("exp", set.exponential, exact_exp, -87.33654f, 88.72283f, false);
-  measure("sigmoid", set.sigmoid, exact_sigmoid, -87.33654f, infinity, false);
-  measure("tanh", set.hyperbolic_tangent, exact_tanh, -infinity, infinity, true);
+  measure("exp", set.exponential, exact_exp, -87.33654f, 88.72283f, planted, false);
+  measure("sigmoid", set.sigmoid, exact_sigmoid, -87.33654f, infinity, planted, false);
+  measure("tanh", set.hyperbolic_tangent, exact_tanh, -infinity, infinity, planted, true);
 }
 
 // To the nearest bf16, which has 8 significant bits; ties to even.
@@ -202,7 +205,7 @@ int main(int count, char** arguments) {
   if (count < 3 || (std::string(arguments[1]) == "gemm" && count < 5)) return 2;
   const KernelSet& set = kernel_set(arguments[2]);
   if (std::string(arguments[1]) == "functions") {
-    functions(set);
+    functions(set, count > 3 ? std::atof(arguments[3]) : 0);
   } else {
     gemm(set, std::atoi(arguments[3]), arguments[4]);
   }

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from device_runtime.files import sha256_of_file
-from device_runtime.native_build import build_phone_binary
+from device_runtime.native_build import PHONE, build_phone_binary, build_program
 from device_runtime.tensor_file import TensorFile, load_tensors
 from device_runtime.update_file import UpdateInfo, write_update
+from tests.native.test_kernels import SOURCES, promised
 from tests.support.phone_command import Place, outcome_of
 
 pytestmark = pytest.mark.phone
@@ -41,6 +42,26 @@ def test_the_kernels_of_a_phone(binary: Path, cpu: str) -> None:
     assert found["features"] == FEATURES[cpu]
     assert found["kernels"] == ["neon", "portable"]
     assert found["bf16"] == ("bfdot" if cpu == "max" else None)
+
+
+@pytest.fixture(scope="module")
+def kernels_tool() -> Path:
+    return build_program("kernels_tool-aarch64", SOURCES, PHONE)
+
+
+def test_neon_keeps_the_error_bounds(kernels_tool: Path) -> None:
+    found = outcome_of(emulated("cortex-a53", kernels_tool, "functions", "neon")).events[0]
+    for name, bound in promised().items():
+        assert (found[name]["wrong"], found[name]["ulp"] <= bound) == (0, True), (name, found[name])
+
+
+@pytest.mark.parametrize(
+    ("cpu", "precision"), [("cortex-a53", "fp32"), ("cortex-a53", "bf16-emulated"), ("max", "bf16")]
+)
+def test_neon_products_of_awkward_sizes(kernels_tool: Path, cpu: str, precision: str) -> None:
+    found = outcome_of(emulated(cpu, kernels_tool, "gemm", "neon", 2, precision)).events[0]
+    assert found["products"] > 700
+    assert found["wrong"] == 0
 
 
 @pytest.mark.parametrize("cpu", FEATURES)

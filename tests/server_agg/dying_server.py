@@ -1,8 +1,9 @@
 """A server that dies at a chosen step: `python -m tests.server_agg.dying_server ARTIFACTS STATE PORT PHONES`.
 
 Every line on stdin is one life, a number: of the step, counted from the start, at which the process kills itself with
-SIGKILL; 0: it lives until somebody else does. On stdout come the life's process id and, once it is dead, `dead`. Lives
-are forks of this process, which has imported all that a server needs, so that a hundred of them take seconds.
+SIGKILL; 0: it lives until somebody else does. On stdout come the life's process id and, once it is dead, `dead`; where
+stdin ends, the life ends. Lives are forks of this process, which has imported all that a server needs, so that a
+hundred of them take seconds.
 
 A step lies before and after everything that changes the disk: synced, linked, renamed, deleted, cut, committed, and in
 the middle of what is written of an upload.
@@ -10,6 +11,7 @@ the middle of what is written of an upload.
 
 import itertools
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -87,8 +89,18 @@ def main() -> None:
             live(artifacts, state, port, phones, int(line))
             os._exit(0)
         say(str(child))
-        os.waitpid(child, 0)
+        end_of(child)
         say("dead")
+
+
+def end_of(child: int) -> None:
+    """Wait until the child is dead; it is killed when stdin ends, the only thing that stdin has to say meanwhile."""
+    death = os.pidfd_open(child)
+    ready, _, _ = select.select([death, sys.stdin], [], [])
+    if death not in ready:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(death)
 
 
 if __name__ == "__main__":

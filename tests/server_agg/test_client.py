@@ -22,6 +22,8 @@ from server_agg.rules import RoundRules
 from server_agg.server import AggregationServer, ServerAddressError
 from server_agg.settings import ServerSettings
 from tests.server_agg.workshop import RunningServer, Workshop
+from tests.support.ports import reserved_port
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def test_a_whole_round(server: RunningServer, workshop: Workshop, tmp_path: Path) -> None:
@@ -74,11 +76,6 @@ def test_refuses_a_phone_name_and_a_file_before_asking(server: RunningServer, tm
         client.upload_update(server.url, tmp_path / "update", "phone1")
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.parametrize("server_url", ["phones.example", "ftp://127.0.0.1", "http://", "http://[::1", ""])
 def test_says_what_a_server_url_looks_like(server_url: str) -> None:
     with pytest.raises(ServerUnreachableError, match="expected"):
@@ -86,22 +83,25 @@ def test_says_what_a_server_url_looks_like(server_url: str) -> None:
 
 
 def test_says_that_nobody_listens(workshop: Workshop, tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: client.current_round(url),
-        lambda: client.report(url),
-        lambda: client.download_model(url, tmp_path / "model"),
-        lambda: client.upload_update(url, workshop.update(1), "phone1"),
-    )
-    for call in calls:
-        with pytest.raises(ServerUnreachableError, match=f"{url}: cannot be reached: .*refused; check the URL"):
-            call()
+    update = workshop.update(1)
+    with reserved_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: client.current_round(url),
+            lambda: client.report(url),
+            lambda: client.download_model(url, tmp_path / "model"),
+            lambda: client.upload_update(url, update, "phone1"),
+        )
+        for call in calls:
+            with pytest.raises(ServerUnreachableError, match=f"{url}: cannot be reached: .*refused; check the URL"):
+                call()
 
 
 def test_proxies_do_not_come_between_loopback(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
-    assert client.current_round(server.url).round == 1
+    with reserved_port() as nobody:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{nobody}")
+        assert client.current_round(server.url).round == 1
 
 
 class Impostor(http.server.BaseHTTPRequestHandler):
@@ -210,7 +210,7 @@ def test_serves_until_a_signal_and_stops_in_order(how: signal.Signals, workshop:
             assert re.match(r"http://127\.0\.0\.1:\d+\Z", url)
             assert client.upload_update(url, workshop.update(1), "phone1").accepted == 1
             process.send_signal(how)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
             assert (process.returncode, out, err) == (0, "stopped\n", "")
         finally:
             process.kill()

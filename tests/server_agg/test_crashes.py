@@ -1,19 +1,17 @@
 """kill -9, over and over, while phones upload: nothing acknowledged is lost, nothing counts twice, the same models.
 
-PHONOGRAD_CRASHES: how many times (8); PHONOGRAD_CRASH_SEED: a run that went wrong says which it had.
+PHONOGRAD_CRASHES: how many times (8); PHONOGRAD_CRASH_SEED: another choice of moments and of ways to send (0).
 """
 
 import contextlib
 import logging
 import os
 import random
-import secrets
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,19 +25,19 @@ from device_runtime.resumable_upload import Patience
 from device_runtime.server_client import upload_update
 from server_agg.rounds.keeper import RoundKeeper
 from tests.server_agg.test_app import headers_of
-from tests.server_agg.test_client import free_port
 from tests.server_agg.test_rounds import send
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Workshop, client_of, settings_with
+from tests.support.ports import reserved_port
+from tests.support.waiting import until
 
 log = logging.getLogger(__name__)
 
 CRASHES = int(os.environ.get("PHONOGRAD_CRASHES", "8"))
-SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", secrets.randbits(32)))
+SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", "0"))
 ROUNDS, PHONES = 3, 3
 # An update takes some fifteen steps, a round's end some twenty: a life gets from none to a few of them done.
 LONGEST_LIFE_STEPS = 40
-PATIENCE_SECONDS = 60.0
 FORBEARANCE = Patience(attempts=1000, first_wait_seconds=0.01, longest_wait_seconds=0.02)
 
 # What a phone sends in each round: updates[round][phone].
@@ -72,37 +70,48 @@ def calm_run(workshop: Workshop, state: Path) -> tuple[Updates, list[str]]:
 
 @dataclass
 class Reaper:
-    """Lets one life of the server follow the other, each killed at random, until `kills` are done; then one lives."""
+    """Lets one life of the server follow the other, each killed at random, until `kills` are done; then one lives.
+
+    process: a dying_server. Whoever stops it says so on its stdin, as end of file: whatever is being born, living or
+    dying there is then ended by the process whose child it is, and `run` reads to the end.
+    """
 
     process: "subprocess.Popen[str]"
     chance: random.Random
     kills: int
     done: int = 0
-    _child: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
+    _speaking: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
-        while not self._over.is_set():
-            last = self.done >= self.kills
-            by_time = last or self.chance.random() < 0.25
-            self._say("0" if by_time else str(self.chance.randint(1, LONGEST_LIFE_STEPS)))
-            self._child = int(self._hear())
-            if by_time:
-                self._over.wait(None if last else self.chance.uniform(0.02, 0.4))
-                os.kill(self._child, signal.SIGKILL)
-            assert self._hear() == "dead"
-            self.done += not self._over.is_set()
+        while self._live():
+            self.done += 1
 
     def stop(self) -> None:
-        """Kill the life that is left; it has nothing to do that would bring it to its step."""
-        self._over.set()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGKILL)
-
-    def _say(self, line: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
+        with self._speaking:
+            self._over.set()
+            self.process.stdin.close()
+
+    def _live(self) -> bool:
+        """One life, to its end; False where `stop` was it."""
+        last = self.done >= self.kills
+        by_time = last or self.chance.random() < 0.25
+        step = 0 if by_time else self.chance.randint(1, LONGEST_LIFE_STEPS)
+        if not self._say(f"{step}\n"):
+            return False
+        child = int(self._hear())
+        if by_time and not self._over.wait(None if last else self.chance.uniform(0.02, 0.4)):
+            os.kill(child, signal.SIGKILL)
+        return self._hear() == "dead" and not self._over.is_set()
+
+    def _say(self, line: str) -> bool:
+        assert self.process.stdin is not None
+        with self._speaking:
+            if not self._over.is_set():
+                self.process.stdin.write(line)
+                self.process.stdin.flush()
+            return not self._over.is_set()
 
     def _hear(self) -> str:
         assert self.process.stdout is not None
@@ -110,14 +119,14 @@ class Reaper:
 
 
 def again_until_answered(send_once: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
+    def answered() -> bool:
         try:
             send_once()
-            return
         except (ServerUnreachableError, httpx.TransportError):
-            assert time.monotonic() < deadline, "the server was down for too long"
-            time.sleep(0.01)
+            return False
+        return True
+
+    until(answered, "an answer of the server")
 
 
 def with_our_client(url: str, update: Path, phone: str) -> None:
@@ -155,9 +164,9 @@ WAYS = (with_our_client, in_pieces, in_one_request)
 
 @contextlib.contextmanager
 def reaped_server(workshop: Workshop, state: Path, chance: random.Random, kills: int) -> Iterator[tuple[Reaper, str]]:
-    port = free_port()
     command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state)]
     with (
+        reserved_port() as port,
         (state.parent / f"{state.name}.log").open("w") as log,
         subprocess.Popen(
             [*command, str(port), str(PHONES)],
@@ -176,8 +185,7 @@ def reaped_server(workshop: Workshop, state: Path, chance: random.Random, kills:
             yield reaper, f"http://127.0.0.1:{port}"
         finally:
             reaper.stop()
-            thread.join(timeout=20)
-            process.kill()
+            thread.join()
 
 
 def check_ledger(state: Path, updates: Updates) -> None:
@@ -230,3 +238,36 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
 
 def names() -> list[str]:
     return [f"phone{phone}" for phone in range(PHONES)]
+
+
+LATE = """
+import os, sys, time
+from tests.server_agg import dying_server
+def late(line, say=dying_server.say):
+    while not os.path.exists(sys.argv[5]):
+        time.sleep(0.01)
+    say(line)
+dying_server.say = late
+dying_server.open_artifacts = lambda folder: None
+dying_server.live = lambda *life: time.sleep(3600)
+dying_server.main()
+"""
+
+
+def test_the_reaper_stops_while_a_life_is_being_born(tmp_path: Path) -> None:
+    """Nothing was heard yet of the child, which would live for an hour and keep the pipe open."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LATE, "artifacts", "state", "0", "0", str(tmp_path / "go")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        reaper = Reaper(process, random.Random(0), 0)
+        thread = threading.Thread(target=reaper.run)
+        thread.start()
+        until(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text, "the child")
+        reaper.stop()
+        (tmp_path / "go").touch()
+        thread.join()
+    assert (reaper.done, process.returncode) == (0, 0)

@@ -23,9 +23,9 @@ from server_agg.security.roles import access_of
 from server_agg.security.settings import SecuritySettings
 from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec, sound_updates
 from tests.server_agg.test_app import headers_of
-from tests.server_agg.test_client import free_port
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import SMALL, Workshop, client_of, random_weights, run_server, write_artifacts
+from tests.support.ports import reserved_port
 from tests.support.waiting import until
 
 MIB = 1 << 20
@@ -66,9 +66,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 @pytest.fixture(scope="module")
 def victim(workshop: Workshop) -> Iterator[Victim]:
-    port, state = free_port(), workshop.folder / "state"
+    state = workshop.folder / "state"
     command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state)]
     with (
+        reserved_port() as port,
         (workshop.folder / "log").open("w") as log,
         subprocess.Popen(
             [*command, str(port), "1000000"],

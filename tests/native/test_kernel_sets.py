@@ -1,0 +1,35 @@
+"""No kernel set goes without a test where this CPU has it, and what is not run is said."""
+
+from tests.native.kernel_sets import CompiledSet, compiled_sets, features_here, sets_here, told
+from tests.native.test_kernels import FUNCTIONS, PRODUCTS
+from tests.native.test_threads import KERNELS as TRAINED
+
+
+def test_the_sets_are_found_in_their_sources() -> None:
+    found = {one.name: (one.machine, one.features) for one in compiled_sets()}
+    assert found["portable"] == (None, frozenset())
+    assert found["neon"] == ("aarch64", frozenset())
+    assert found["bfdot"] == ("aarch64", frozenset({"bf16"}))
+    assert found["avx2"] == ("x86_64", frozenset({"avx2", "fma"}))
+    assert found["avx512-bf16"][1] > found["avx512"][1] > found["avx2"][1]
+
+
+def test_every_set_that_this_cpu_has_is_run() -> None:
+    """By the system's word on what the CPU has, so that the engine cannot overlook one either."""
+    has = features_here()
+    expected = {one.name for one in compiled_sets() if one.machine != "aarch64" and one.features <= has}
+    assert set(sets_here()) == expected
+    bf16 = {name for name in expected if name.endswith("-bf16")}
+    assert set(FUNCTIONS) == set(TRAINED) == expected - bf16
+    assert {kernels for kernels, precision in PRODUCTS if precision == "fp32"} == expected - bf16
+    assert {f"{kernels}-bf16" for kernels, precision in PRODUCTS if precision == "bf16"} == bf16
+
+
+def test_what_is_not_run_is_said() -> None:
+    sets = [CompiledSet("new", "x86_64", frozenset()), CompiledSet("old", None, frozenset())]
+    arm = CompiledSet("arm", "aarch64", frozenset())
+    assert told(sets, "x86_64", ["old"], True).endswith("on this CPU: old; NOT RUN, this CPU lacks them: new")
+    assert told([*sets, arm], "x86_64", ["old", "new"], True) == (
+        "kernel sets run on this CPU: new, old; under qemu-aarch64 (make phone-test): arm; this CPU lacks none"
+    )
+    assert "not run, qemu-aarch64 is missing: arm;" in told([*sets, arm], "x86_64", ["old"], False)
