@@ -267,9 +267,10 @@ def test_what_is_done_is_in_the_audit_log(registry: PhoneRegistry, ledger: Ledge
 
 def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     audit = AuditLog(ledger, clock, kept=70)
+    PhoneRegistry(ledger, clock).add("phone0", "phone", "90d", "me")
     for number in range(1000):
         audit.refused("address:192.0.2.1", "GET", f"/{number}", "401: a token expected")
-    assert len(audit.entries(1000)) == 60
+    assert [entry.outcome for entry in audit.entries(1000)] == ["refused"] * 60 + ["done"]
     assert len(caplog.records) == 60
     clock.now += 1
     audit.refused("address:192.0.2.1", "GET", "/last", "401: a token expected")
@@ -282,6 +283,8 @@ def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pyt
     refused = [entry for entry in audit.entries(1000) if entry.outcome == "refused"]
     assert len(refused) == 70
     assert refused[-1].subject == "/21"  # the oldest of 91 are gone
+    done = [entry.subject for entry in audit.entries(1000) if entry.outcome == "done"]
+    assert done == ["phone1", "phone0"]  # for good, older than any of them
 
 
 def test_what_strangers_write_is_one_printable_line(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
