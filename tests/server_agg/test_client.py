@@ -1,3 +1,4 @@
+import hashlib
 import http.server
 import json
 import os
@@ -171,6 +172,13 @@ def test_a_model_without_its_hash(impostor: str, tmp_path: Path) -> None:
     Impostor.answer = (200, {"ETag": '"v1"'}, b"bytes")
     with pytest.raises(ServerRefusedError, match="a model's hash expected as ETag"):
         client.download_model(impostor, tmp_path / "model")
+
+
+def test_another_model_than_was_asked_for(impostor: str, tmp_path: Path) -> None:
+    Impostor.answer = (200, {"ETag": f'"{hashlib.sha256(b"other").hexdigest()}"'}, b"other")
+    with pytest.raises(ServerRefusedError, match="a model's hash expected as ETag, found another"):
+        client.download_model(impostor, tmp_path / "model", sha256="b" * 64)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_port_that_is_taken(workshop: Workshop, tmp_path: Path) -> None:

@@ -144,6 +144,24 @@ def test_our_client_goes_on_once_the_disk_has_space(
     assert (entry["useful_bytes"], entry["retried_bytes"]) == (update.stat().st_size, 0)
 
 
+def test_bytes_that_the_disk_did_not_take_are_not_in_the_hash(
+    server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hashed_only(receiving: Receiving, _file: Any, data: bytearray) -> None:
+        for digest in receiving._digests:
+            digest.update(bytes(data))
+        raise OSError(28, "No space left on device")
+
+    with talking(server) as http:
+        phone = phone_with(http, "phone1", workshop.update(1))
+        phone.announce()
+        with monkeypatch.context() as patch:
+            patch.setattr(Receiving, "_store", hashed_only)
+            check_problem(phone.patch(0, phone.data), 507, "send again later")
+        assert phone.offset() == 0
+        assert phone.patch(0, phone.data).status_code == 204
+
+
 def test_another_process_may_hold_the_ledger(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

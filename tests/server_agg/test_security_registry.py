@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from device_runtime.errors import StorageError
 from device_runtime.server_protocol import TOKEN
 from server_agg.security.audit import AuditLog
 from server_agg.security.lifetimes import lifetime_seconds
@@ -263,6 +264,26 @@ def test_what_is_done_is_in_the_audit_log(registry: PhoneRegistry, ledger: Ledge
     ]
     assert (entries[0].at, entries[2].at) == (clock.now, clock.now - 1)
     assert AuditLog(ledger).entries(limit=1, before=entries[0].id) == [entries[1]]
+
+
+def test_nothing_is_done_that_cannot_be_written_down(
+    registry: PhoneRegistry, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = registry.add("phone1", "phone", "90d", "me").token
+
+    def refuse(*_: object) -> None:
+        raise StorageError("the ledger refused")
+
+    monkeypatch.setattr("server_agg.security.registry.note", refuse)
+    for act in (
+        lambda: registry.add("phone2", "phone", "90d", "me"),
+        lambda: registry.rotate("phone1", "90d", "0s", "me"),
+        lambda: registry.revoke("phone1", "me"),
+    ):
+        with pytest.raises(StorageError):
+            act()
+    assert registry.authenticate(token) == Principal("phone1", "phone")
+    assert [(phone.name, len(phone.tokens)) for phone in registry.phones()] == [("phone1", 1)]
 
 
 def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from device_runtime.tensor_file import load_tensors
 from server_agg.rounds.keeper import RoundKeeper
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.workshop import Workshop, settings_with
@@ -47,3 +48,16 @@ def test_two_rounds_with_a_crash_are_two_rounds(changes: dict[str, object], work
     with opened(workshop, tmp_path / "later", settings) as keeper:
         after = send_round(workshop, keeper, list(reversed(PHONES)))
         assert (after == second) and second != first
+
+
+def test_a_rollback_goes_back_to_the_optimisers_state_of_its_model(workshop: Workshop, tmp_path: Path) -> None:
+    settings = settings_with(clients_per_round=1, server_optimizer="momentum")
+    with opened(workshop, tmp_path / "state", settings) as keeper:
+        first = keeper.folder.model(str(send(keeper, workshop.update(1), "a").model_sha256))
+        update = workshop.update(2, round=2, base=first)
+        second = load_tensors(keeper.folder.model(str(send(keeper, update, "a").model_sha256)))
+        keeper.rollback(1)
+        again = load_tensors(keeper.folder.model(str(send(keeper, update, "b").model_sha256)))
+    assert {name: array.tobytes() for name, array in again.items()} == {
+        name: array.tobytes() for name, array in second.items()
+    }
