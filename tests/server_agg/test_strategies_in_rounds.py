@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from device_runtime.tensor_file import load_tensors
@@ -61,3 +62,7 @@ def test_a_rollback_goes_back_to_the_optimisers_state_of_its_model(workshop: Wor
     assert {name: array.tobytes() for name, array in again.items()} == {
         name: array.tobytes() for name, array in second.items()
     }
+    base, made, trained = load_tensors(workshop.base_path), load_tensors(first), workshop.trained(2, base=first)
+    for name, array in second.items():  # and that state was used: momentum 0.9 of the first round's step
+        expected = trained[name] + 0.9 * (made[name] - base[name])
+        assert np.allclose(array, expected, rtol=0, atol=1e-5)
