@@ -265,7 +265,8 @@ def test_a_loss_that_is_not_finite_changes_no_weight(artifacts: Artifacts, fuse:
     assert np.isfinite(backend.step(window(), 3e38))  # from here on sums overflow
     before = backend.weights()
     assert all(np.isfinite(values).all() for values in before.values())
-    assert not np.isfinite(backend.step(window(), 0.5))
+    # At a small rate the update would be lost beside weights this large, whether it was made or not.
+    assert not np.isfinite(backend.step(window(), 1e38))
     for name, values in backend.weights().items():
         np.testing.assert_array_equal(values, before[name], name)
 
