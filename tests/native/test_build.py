@@ -33,7 +33,9 @@ from device_runtime.native_build.targets import HOST, PHONE, ZIG_VERSION, Target
 ROOT = Path(__file__).parents[2]
 FILES = {
     "include/api.h": 'extern "C" __attribute__((visibility("default"))) int pg_answer(void);\n',
-    "src/base/number.h": "#pragma once\ninline int number() { return 41; }\nint helper(int x);\n",
+    # Visible like what the C++ library brings: it is for the list of exports to hide it.
+    "src/base/number.h": "#pragma once\ninline int number() { return 41; }\n"
+    '__attribute__((visibility("default"))) int helper(int x);\n',
     "src/base/helper.cpp": '#include "base/number.h"\nint helper(int x) { return x + 1; }\n',
     "src/capi.cpp": '#include "api.h"\n#include "base/number.h"\nint pg_answer(void) { return helper(number()); }\n',
     "src/phone/main.cpp": '#include <stdio.h>\n#include "api.h"\nint main() { printf("%d\\n", pg_answer()); }\n',
@@ -141,7 +143,10 @@ def test_the_compiler_includes_no_header_that_the_keys_leave_out(target: Target)
 def test_builds_are_the_same_bytes_wherever_they_are_made(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    declared = 'extern "C" __attribute__((visibility("default"))) const char* pg_where(void);\n'
+    (tree / "src/where.cpp").write_text(declared + "const char* pg_where(void) { return __FILE__; }\n")
     first = [build(root=tree).path.read_bytes() for build in (build_host_library, build_phone_binary)]
+    assert b"src/where.cpp" in first[0]
     elsewhere = Path(shutil.copytree(tree, tmp_path / "another" / "place"))
     monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cold"))
     monkeypatch.setenv("CPATH", str(tmp_path))

@@ -56,7 +56,7 @@ typedef struct pg_options {
   int32_t fuse;        /* 1; 0 runs every node by itself, for tests */
   int32_t precision;   /* 0 fp32, 1 bf16, 2 bf16 emulated in fp32 arithmetic */
   uint64_t seed;       /* of the dropout masks */
-  const char* kernels; /* NULL: the best this CPU has; else a name from pg_kernels() */
+  const char* kernels; /* NULL: the best this CPU has; else a name from pg_cpu_info() */
 } pg_options;
 
 PG_API int32_t pg_abi_version(void);
