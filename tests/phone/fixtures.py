@@ -51,6 +51,10 @@ class RealAdb(AdbServer):
         super().__init__(Path(found))
         self.environment = dict(os.environ)
 
+    @property
+    def runs(self) -> bool:
+        return self.run("devices").returncode == 0
+
     def start(self) -> None:
         """It runs, or adb starts it."""
 

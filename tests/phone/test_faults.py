@@ -181,6 +181,25 @@ def test_a_server_that_a_client_started_is_ended_too(adb_server: AdbServer, phon
         assert probe.connect_ex(("127.0.0.1", adb_server.port)) != 0
 
 
+def test_a_server_that_was_reset_runs_and_knows_no_phone(adb_server: AdbServer, phone: StandInPhone) -> None:
+    """What each test begins with, whatever the one before did to the server."""
+    for damage in (
+        ["devices"],
+        ["kill-server"],
+        ["kill-server", "devices"],
+    ):  # the last leaves another one in its place
+        adb_server.connect(phone)
+        for command in damage:
+            adb_server.run(command)
+        adb_server.reset()
+        assert adb_server.runs
+        assert adb_server.state(phone.serial) == "absent"
+    phone.unplug()
+    adb_server.run("connect", phone.serial)
+    adb_server.reset()
+    assert adb_server.state(phone.serial) == "absent"
+
+
 def test_heat_battery_and_frequency_show_where_android_shows_them(adb_server: AdbServer, phone: StandInPhone) -> None:
     phone.heat(celsius=61.5, status=3)
     phone.battery(percent=9, charging=False)
@@ -219,7 +238,8 @@ def test_a_phone_that_throttles_slows_down_under_load_and_recovers(adb_server: A
 def test_phones_are_apart(three_phones: list[StandInPhone], adb_server: AdbServer) -> None:
     first, second, third = three_phones
     shell(adb_server, first, "echo mine >/data/local/tmp/mine; sleep 1000 </dev/null >/dev/null 2>&1 &")
-    assert shell(adb_server, second, "ls /data/local/tmp; ps -A -o ARGS | grep -c '^sleep'; true") == "0\n"
+    look = "ls /data/local/tmp; ps -A -o ARGS | grep -c '^sleep'; true"  # grep fails where it counts 0
+    assert [shell(adb_server, phone, look) for phone in (first, second)] == ["mine\n1\n", "0\n"]
     second.unplug()
     assert [shell(adb_server, phone, "getprop ro.product.model") for phone in (first, third)] == [
         "Stand-in A53\n",

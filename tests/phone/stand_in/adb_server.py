@@ -44,6 +44,11 @@ class AdbServer:
         finally:
             self._closing.close()
 
+    @property
+    def runs(self) -> bool:
+        """Whether the server that was started last has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Start it and wait until it answers; after `kill`, on the same port with the same keys.
 
@@ -75,7 +80,7 @@ class AdbServer:
 
     def reset(self) -> None:
         """Know no phone; if the one that was started has ended since, or was ended, start it anew. StandInError."""
-        if self._process is None or self._process.poll() is not None:
+        if not self.runs:
             self.kill()
             self.start()
             return
