@@ -31,10 +31,10 @@ wheel-test: $(READY)
 phone-test: $(READY)
 	$(PYTEST) -m phone
 
-# Real adb clients, and stand-in phones in namespaces of their own. Debian's packages adb and qemu-user-static are needed,
-# and an apt that knows arm64 (dpkg --add-architecture arm64 && apt-get update).
+# Real adb clients, and stand-in phones in namespaces of their own, on two workers. Debian's packages adb, chromium and
+# qemu-user-static are needed, and an apt that knows arm64 (dpkg --add-architecture arm64 && apt-get update).
 harness-test: $(READY)
-	$(VENV)/bin/pytest -m standin
+	$(VENV)/bin/pytest -m standin -n 2 --dist worksteal
 
 # Debian's package chromium is needed; SHOTS=DIR keeps pictures of all pages.
 browser-test: $(READY)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.phone.fixtures import adb_server, adbs, phone, three_phones
+from tests.phone.fixtures import adb_server, adb_servers, adbs, phone, three_phones
 from tests.support.artifacts import check_unchanged
 
-__all__ = ["adb_server", "phone", "three_phones"]
+__all__ = ["adb_server", "adb_servers", "phone", "three_phones"]
 
 # A deadline is a timing: a busy machine would fail it.
 settings.register_profile("phonograd", deadline=None)
@@ -29,4 +29,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = [mark for mark in metafunc.definition.iter_markers("parametrize") if "adb_server" in mark.args[0]]
     if "adb_server" in metafunc.fixturenames and not chosen:
-        metafunc.parametrize("adb_server", adbs(metafunc.config), indirect=True)
+        both = metafunc.definition.get_closest_marker("both_adbs") is not None
+        metafunc.parametrize("adb_server", adbs(metafunc.config, both), indirect=True)

@@ -13,7 +13,7 @@ LOOK_AGAIN_SECONDS = 0.5
 def explained(
     adb: Adb, serial: str, boot: str | None, doing: str, wait: float, loss: PhoneLostError | AdbError
 ) -> PhoneLostError | AdbError:
-    """The loss, with what became of the phone: waited for `wait` seconds at most, and asked whether it rebooted.
+    """The loss, with what became of the phone: waited for, then asked whether it rebooted, each `wait` seconds at most.
 
     An adb without a server for a while is being restarted; only if it has none at the end is that the error.
     """
@@ -25,7 +25,7 @@ def explained(
     if isinstance(state, AdbError):
         return state
     if state == "device":
-        return _still_there(adb, serial, boot, doing, loss)
+        return _still_there(adb, serial, boot, doing, wait, loss)
     return PhoneLostError(
         f"phone {serial}: went away while {doing} (cable pulled, switched off, or out of reach; adb calls it {state}); "
         "bring it back and run again: what ran on it ends by itself"
@@ -33,9 +33,9 @@ def explained(
 
 
 def _still_there(
-    adb: Adb, serial: str, boot: str | None, doing: str, loss: PhoneLostError | AdbError
+    adb: Adb, serial: str, boot: str | None, doing: str, wait: float, loss: PhoneLostError | AdbError
 ) -> PhoneLostError | AdbError:
-    now = _boot(adb, serial)
+    now = _boot(adb, serial, wait)
     if now is None or boot is None:
         return loss
     if now != boot:
@@ -55,8 +55,8 @@ def _state(adb: Adb, serial: str) -> str | AdbError:
         return error
 
 
-def _boot(adb: Adb, serial: str) -> str | None:
+def _boot(adb: Adb, serial: str, seconds: float) -> str | None:
     try:
-        return adb.shell(serial, BOOT_ID).out.strip() or None
+        return adb.shell(serial, BOOT_ID, timeout=seconds).out.strip() or None
     except PhonogradError:
         return None

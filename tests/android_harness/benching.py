@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from android_harness.session import SessionSettings
+from android_harness.timing import bench
 from device_runtime.manifest import TrainingConfig
 from device_runtime.vocabulary import Vocabulary
 from export.artifacts import export_artifacts
@@ -50,6 +53,12 @@ def exported(folder: Path, training: TrainingConfig) -> Path:
     model = PRESETS["tiny"].model
     words = (b"<unk>", b"<eos>", *(b"w%02d" % number for number in range(model.vocabulary - 2)))
     return export_artifacts(folder, model, training, seeded_weights(model, 1), Vocabulary(words)).folder
+
+
+@pytest.fixture
+def gone_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost phone is waited for a moment only: this test does not bring it back."""
+    monkeypatch.setattr(bench, "SessionSettings", partial(SessionSettings, reappear=0.5))
 
 
 def training(phone: StandInPhone) -> bool:

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 
 __all__ = ["workplace"]
 
-pytestmark = [pytest.mark.standin, pytest.mark.parametrize("adb_server", ["adb36"], indirect=True)]
+pytestmark = pytest.mark.standin
 
 
 def allowed(phone: StandInPhone) -> Iterator[str]:

@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,9 +19,12 @@ from android_harness.report.document import schema
 from device_runtime.manifest import MANIFEST, WEIGHTS, FileEntry, TrainingConfig, open_artifacts
 from device_runtime.tensor_file import save_tensors
 from export.torch_layout import seeded_weights
-from tests.android_harness.benching import WORK, Bench, bench_by, exported, training
+from tests.android_harness.benching import WORK, Bench, bench_by, exported, gone_for_good, training
 from tests.phone.stand_in import A76, AdbServer, PhoneSpec, StandInPhone
-from tests.support.waiting import until
+from tests.support.chromium import chromium
+from tests.support.waiting import PATIENCE_SECONDS, until
+
+__all__ = ["gone_for_good"]
 
 pytestmark = pytest.mark.standin
 QUICK = ("--epochs", 1, "--warm-up", 0, "--cooldown", 0, "--no-codecs", "--quiet")
@@ -67,7 +70,6 @@ def meanwhile(phone: StandInPhone, act: Callable[[], None]) -> Iterator[None]:
 
     def wait_and_act() -> None:
         until(lambda: training(phone))
-        time.sleep(0.5)
         act()
 
     thread = threading.Thread(target=wait_and_act)
@@ -80,12 +82,32 @@ def pushed_since(phones: Sequence[StandInPhone], before: Sequence[int]) -> list[
     return [phone.counters.pushed - was for phone, was in zip(phones, before, strict=True)]
 
 
+def look_at(page: Path, phones: Sequence[StandInPhone], profile: Path) -> None:
+    """The page that a bench of phones left, in a real browser. PHONOGRAD_SHOTS=DIR keeps its picture."""
+    with chromium(profile) as tab:
+        tab.open(page.as_uri())
+        tab.resize(1280, 900)
+        assert tab.value("document.querySelectorAll('svg').length") >= 4 + len(phones)
+        text = tab.value("document.body.textContent")
+        for phone in phones:
+            assert phone.spec.model in text
+            assert phone.serial in text
+        # The paper's time is drawn only beside the paper's work, and this is a tiny model's.
+        assert "another workload" in text or "other workload" in text
+        assert tab.value("document.documentElement.scrollWidth") == 1280
+        if "PHONOGRAD_SHOTS" in os.environ:
+            tab.shoot(Path(os.environ["PHONOGRAD_SHOTS"]) / "stand-ins.png")
+        assert tab.complaints == []
+
+
 def test_three_phones_at_once_and_only_what_they_lack(
     three_phones: list[StandInPhone], bench: Bench, artifacts: Path, next_round: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "result.json"
-    first = bench(artifacts, "--epochs", 1, "--cooldown", 0, "--keep", "--json", "--out", out)
+    page = tmp_path / "phones.html"
+    first = bench(artifacts, "--epochs", 1, "--cooldown", 0, "--keep", "--json", "--out", out, "--html", page)
     assert first.code == 0, first.err
+    look_at(page, three_phones, tmp_path / "profile")
     document = json.loads(first.out)
     jsonschema.validate(document, dict(schema()))
     assert json.loads(out.read_text()) == document
@@ -122,7 +144,7 @@ def test_three_phones_at_once_and_only_what_they_lack(
 
 
 def test_a_phone_unplugged_in_mid_epoch_leaves_the_others_alone(
-    three_phones: list[StandInPhone], bench: Bench, longer: Path
+    gone_for_good: None, three_phones: list[StandInPhone], bench: Bench, longer: Path
 ) -> None:
     gone = three_phones[1]
     with meanwhile(gone, gone.unplug):
@@ -151,13 +173,15 @@ def test_a_phone_that_slows_down_is_said_to_throttle(phone: StandInPhone, bench:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_phones_work_and_keeps_what_was_measured(
-    phone: StandInPhone, longer: Path, number: signal.Signals
+    adb_server: AdbServer, phone: StandInPhone, longer: Path, number: signal.Signals
 ) -> None:
     line = [sys.executable, "-m", "phonograd", "phone-bench", longer, *QUICK, "--json"]
-    with subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         until(lambda: training(phone))
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        os.killpg(process.pid, number)  # as a terminal does it
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 128 + number
     assert err == f"phonograd: phone {phone.serial}: stopped after 0 of 1 epochs\n"
     (result,) = json.loads(out)["phones"]
@@ -165,6 +189,7 @@ def test_a_signal_ends_the_phones_work_and_keeps_what_was_measured(
     assert result["pushed"]["nbytes"] > 1_000_000
     assert phone.processes() == []
     assert left_on(phone) == []
+    assert adb_server.runs
 
 
 def test_phones_that_are_not_ready_are_named_and_left_out(
@@ -194,6 +219,6 @@ def test_a_busy_phone_is_told_and_left_alone(phone: StandInPhone, bench: Bench, 
         second = bench(longer, *QUICK)
         assert second.code == 22
         assert f"phonograd: phone {phone.serial}: another phonograd (" in second.err
-        out, err = first.communicate(timeout=120)
+        out, err = first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 0, err
     assert json.loads(out)["phones"][0]["failure"] is None

@@ -13,14 +13,19 @@ from android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionS
 from device_runtime.errors import StoppedError
 from device_runtime.files import sha256_of_file
 from tests.phone.stand_in import AdbServer, StandInPhone
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 
 FAST = SessionSettings(heartbeat=0.5, patience=5, reappear=2.0)
 KEPT = SessionSettings(heartbeat=0.5, patience=5, reappear=2.0, keep=True)
-# A program that reports a step five times a second, and one that fails.
-SLOW = 'echo \'{"event":"start"}\'; while sleep 0.2; do echo \'{"event":"step"}\'; done'
+# For a phone that comes back: as soon as it is there, nobody waits any longer.
+BACK = SessionSettings(heartbeat=0.5, patience=5, reappear=PATIENCE_SECONDS)
+# A program that reports a step five times a second, and would end by itself at last.
+SLOW = """echo '{"event":"start"}'
+for step in $(seq 200); do sleep 0.2; echo '{"event":"step"}'; done"""
+# One that says nothing. What it starts is gone soon: a session ends programs, not what they leave behind.
+MUTE = "for step in $(seq 200); do sleep 0.2; done"
 
 
 @pytest.fixture
@@ -53,10 +58,14 @@ def reconnect_to(phone: StandInPhone, adb_server: AdbServer) -> None:
 
 
 def nothing_is_left(phone: StandInPhone) -> bool:
-    """No program of ours, no lock, no transient file."""
+    """No program, no lock, no transient file."""
     work = phone.root / WORK_FOLDER.lstrip("/")
-    running = [line for line in phone.processes() if PROGRAM in line or "sampler" in line]
-    return not running and not (work / "lock").exists() and not (work / "run").exists()
+    return phone.processes() == [] and not (work / "lock").exists() and not (work / "run").exists()
+
+
+def sampling_on(phone: StandInPhone) -> bool:
+    """Whether on_phone/sampler.sh runs; its text is its shell's command line."""
+    return any("class/thermal/thermal_zone" in line for line in phone.processes())
 
 
 @pytest.fixture
@@ -88,6 +97,20 @@ def test_only_what_lacks_is_pushed(adb: Adb, watched: StandInPhone, tmp_path: Pa
     assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()  # without keep the phone is as it was
 
 
+def test_what_arrives_changed_gets_no_name(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"hashed")
+
+    def change(done: int, total: int, name: str) -> None:
+        (tmp_path / "a").write_bytes(b"pushed")
+
+    with (
+        pytest.raises(PhoneRunError, match=r"a: SHA-256 .*… pushed, .*… arrived"),
+        PhoneSession(adb, watched.serial, KEPT) as session,
+    ):
+        session.sync({"a": tmp_path / "a"}, change)
+    assert not (watched.root / WORK_FOLDER.lstrip("/") / "a").exists()
+
+
 def test_two_harnesses(adb: Adb, watched: StandInPhone) -> None:
     second = PhoneSession(adb, watched.serial, FAST)
     busy = pytest.raises(PhoneBusyError, match=r"another phonograd \(.*@.* process \d+\) is at work on it; wait")
@@ -99,8 +122,10 @@ def test_two_harnesses(adb: Adb, watched: StandInPhone) -> None:
 
 def test_a_lock_that_nobody_holds_is_taken_over(adb: Adb, watched: StandInPhone) -> None:
     work = watched.root / WORK_FOLDER.lstrip("/")
+    # A living process with the lock's nonce in its command line: only the boot tells that it is another's.
+    living = adb.shell(watched.serial, "sleep 1000 0123 </dev/null >/dev/null 2>&1 & echo $!", check=True).out.strip()
     for stale in (
-        "1 of-another-boot 0123 me@desk process 7\n",
+        f"{living} of-another-boot 0123 me@desk process 7\n",
         f"99999 {watched.boot_id} 0123 me@desk process 7\n",
         "",
     ):
@@ -111,8 +136,10 @@ def test_a_lock_that_nobody_holds_is_taken_over(adb: Adb, watched: StandInPhone)
         with PhoneSession(adb, watched.serial, FAST) as session:
             assert session.found_leftovers
             assert not (work / "run" / "text").exists()
+    adb.shell(watched.serial, f"kill {living}", check=True)
 
 
+@pytest.mark.both_adbs
 def test_a_program_and_its_ends(adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
     events: list[str] = []
     stop = threading.Event()
@@ -139,13 +166,14 @@ def test_a_program_and_its_ends(adb: Adb, watched: StandInPhone, program: Callab
             run(session, "kill -15 $$")
         assert ended.value.exit_code == 21
         with pytest.raises(PhoneLostError, match="said nothing for 1 s while phonograd-phone train ran"):
-            session.sync(program("sleep 1000"))
+            session.sync(program(MUTE))
             session.run(["train"], lambda at, event: None, stop, 1)
         threading.Timer(1, stop.set).start()
         with pytest.raises(StoppedError, match="stopped"):
             run(session, SLOW)
 
 
+@pytest.mark.both_adbs
 def test_a_pulled_cable(adb: Adb, phone: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
     def unplug(at: float, event: object) -> None:
         phone.unplug()
@@ -159,6 +187,7 @@ def test_a_pulled_cable(adb: Adb, phone: StandInPhone, program: Callable[[str], 
     until(lambda: nothing_is_left(phone))
 
 
+@pytest.mark.both_adbs
 def test_a_connection_that_breaks_off(
     adb: Adb, adb_server: AdbServer, phone: StandInPhone, program: Callable[[str], dict[str, Path]]
 ) -> None:
@@ -169,7 +198,7 @@ def test_a_connection_that_breaks_off(
         pytest.raises(
             PhoneLostError, match="the connection broke off while phonograd-phone train ran, and is there again"
         ),
-        PhoneSession(adb, phone.serial, FAST) as session,
+        PhoneSession(adb, phone.serial, BACK) as session,
     ):
         session.sync(program(SLOW))
         session.run(["train"], reconnect, threading.Event(), 20)
@@ -185,7 +214,7 @@ def test_a_reboot(
 
     with (
         pytest.raises(PhoneLostError, match="rebooted while phonograd-phone train ran; what it did is lost"),
-        PhoneSession(adb, phone.serial, SessionSettings(reappear=20)) as session,
+        PhoneSession(adb, phone.serial, BACK) as session,
     ):
         session.sync(program(SLOW))
         session.run(["train"], reboot, threading.Event(), 20)
@@ -197,11 +226,18 @@ def test_a_reboot(
 
 def test_a_host_that_is_heard_no_more(adb: Adb, phone: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
     silent = SessionSettings(heartbeat=1000, patience=2)
+    events: list[object] = []
     with PhoneSession(adb, phone.serial, silent) as session:
         session.sync(program(SLOW))
         with pytest.raises(PhoneRunError, match="heard nothing from this machine for too long"):
-            session.run(["train"], lambda at, event: None, threading.Event(), 20)
-    until(lambda: nothing_is_left(phone))
+            session.run(["train"], lambda at, event: events.append(event), threading.Event(), 20)
+        until(lambda: nothing_is_left(phone))
+        assert events
+        events.clear()
+        with pytest.raises(PhoneRunError, match="exit code 1"):  # nobody would end it: it is not begun
+            session.run(["train"], lambda at, event: events.append(event), threading.Event(), 1)
+        assert events == []
+    assert phone.processes() == []
 
 
 def test_storage_that_is_full(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
@@ -233,11 +269,11 @@ def test_samples_and_the_performance_mode(adb: Adb, watched: StandInPhone) -> No
         assert max(sample.temperatures_c.values()) == pytest.approx(47.5)
         assert (sample.battery_percent, sample.battery_temperature_c) == (80, pytest.approx(47.5))
         assert session.fixed_performance()
+        assert watched.fixed_performance
         seen: list[float] = []
         with session.watch(lambda sample: seen.append(sample.at_s), 0.2):
             until(lambda: len(seen) >= 3)
+            assert sampling_on(watched)
         assert seen == sorted(seen)
-        sampling = [line for line in watched.processes() if "thermal_zone" in line]
-        assert sampling == []
-    undone = adb.shell(watched.serial, "cat /data/*/fixed_performance* 2>/dev/null; true")
-    assert undone.status == 0
+        until(lambda: not sampling_on(watched), "the end of sampling")
+    assert not watched.fixed_performance

@@ -1,11 +1,10 @@
-"""adb's calls and `phonograd devices` with real adb clients, 29 and 36, on stand-in phones."""
+"""adb's calls and `phonograd devices` with real adb clients on stand-in phones."""
 
 import contextlib
 import dataclasses
 import os
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from android_harness.phones.discovery import discover
 from device_runtime.errors import StorageError
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
 from tests.support.command_line import Run
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.standin
 
@@ -24,13 +24,12 @@ QUICK = Timeouts(listing=20, shell=20)
 
 
 @pytest.fixture
-def adb(adb_server: AdbServer) -> Iterator[Adb]:
-    """The client that phonograd finds: the server's own. A server that it started in the other's place is ended."""
-    yield Adb(find_adb(), QUICK)
-    if isinstance(adb_server, AdbServer):
-        adb_server.run("kill-server")
+def adb(adb_server: AdbServer) -> Adb:
+    """The client that phonograd finds: the server's own."""
+    return Adb(find_adb(), QUICK)
 
 
+@pytest.mark.both_adbs
 def test_scripts(adb: Adb, phone: StandInPhone) -> None:
     serial = phone.serial
     assert adb.state(serial) == "device"
@@ -42,6 +41,7 @@ def test_scripts(adb: Adb, phone: StandInPhone) -> None:
     assert adb.shell(serial, "seq 100000").out.count("\n") == 100000
 
 
+@pytest.mark.both_adbs
 def test_lines_and_answers(adb: Adb, phone: StandInPhone) -> None:
     script = "while read word; do echo got $word; done; printf 'no line break'; exit 5"
     with adb.start(phone.serial, script) as process:
@@ -57,13 +57,11 @@ def test_lines_and_answers(adb: Adb, phone: StandInPhone) -> None:
 def test_what_reads_ends_when_its_client_is_ended(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; read word; echo ended") as process:
         assert process.line(20) == "begun"
-    for _ in range(100):
-        if not phone.processes():
-            break
-        adb.shell(phone.serial, "sleep 0.1")
-    assert phone.processes() == []
+        assert phone.processes() != []
+    until(lambda: phone.processes() == [])
 
 
+@pytest.mark.both_adbs
 def test_files_there_and_back(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
     local, back = tmp_path / "weights.bin", tmp_path / "back.bin"
     local.write_bytes(os.urandom(3_000_000))
@@ -73,6 +71,7 @@ def test_files_there_and_back(adb: Adb, phone: StandInPhone, tmp_path: Path) -> 
     assert back.read_bytes() == local.read_bytes()
 
 
+@pytest.mark.both_adbs
 def test_files_that_a_phone_refuses(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
     local = tmp_path / "weights.bin"
     local.write_bytes(bytes(1_000_000))
@@ -89,6 +88,7 @@ def test_files_that_a_phone_refuses(adb: Adb, phone: StandInPhone, tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["weights.bin"]
 
 
+@pytest.mark.both_adbs
 def test_a_phone_that_is_full(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
     local = tmp_path / "weights.bin"
     local.write_bytes(bytes(8_000_000))
@@ -100,6 +100,7 @@ def test_a_phone_that_is_full(adb: Adb, phone: StandInPhone, tmp_path: Path) -> 
         adb.shell(phone.serial, script, check=True, doing="filling it")
 
 
+@pytest.mark.both_adbs
 def test_this_machines_disk_is_full(adb: Adb, phone: StandInPhone) -> None:
     adb.shell(phone.serial, "echo an update >/data/local/tmp/update", check=True)
     with pytest.raises(StorageError, match="cannot write") as error:
@@ -107,6 +108,7 @@ def test_this_machines_disk_is_full(adb: Adb, phone: StandInPhone) -> None:
     assert not isinstance(error.value, PhoneStorageError)
 
 
+@pytest.mark.both_adbs
 def test_a_cable_pulled_in_mid_push(adb: Adb, adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
     local = tmp_path / "weights.bin"
     local.write_bytes(os.urandom(20_000_000))
@@ -117,12 +119,14 @@ def test_a_cable_pulled_in_mid_push(adb: Adb, adb_server: AdbServer, phone: Stan
         adb.push(phone.serial, local, "/data/local/tmp/weights.bin")
 
 
+@pytest.mark.both_adbs
 def test_a_cable_pulled_in_mid_shell(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
     phone.drop_in_shell(after_bytes=5_000)
     with pytest.raises(PhoneLostError, match="while counting.*repeat the command"):
         adb.shell(phone.serial, "seq 1000000", doing="counting")
 
 
+@pytest.mark.both_adbs
 def test_a_cable_pulled_while_lines_are_read(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
         assert process.line(20) == "begun"
@@ -132,6 +136,7 @@ def test_a_cable_pulled_while_lines_are_read(adb: Adb, phone: StandInPhone) -> N
             process.wait(20)
 
 
+@pytest.mark.both_adbs
 def test_a_phone_that_reboots(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
         assert process.line(20) == "begun"
@@ -141,7 +146,8 @@ def test_a_phone_that_reboots(adb: Adb, phone: StandInPhone) -> None:
             process.wait(20)
 
 
-def test_a_silent_phone(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
+@pytest.mark.both_adbs
+def test_a_silent_phone(adb: Adb, adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
     phone.go_silent()
     with pytest.raises(
         PhoneSilentError, match=f"phone {phone.serial}: did not answer within 1 s while running a script"
@@ -152,8 +158,10 @@ def test_a_silent_phone(adb: Adb, phone: StandInPhone, tmp_path: Path) -> None:
         adb.push(phone.serial, tmp_path / "file", "/data/local/tmp/file", timeout=1)
     [found] = discover(Adb(adb.tool, dataclasses.replace(QUICK, shell=1)))
     assert found.reason == "did not answer within 1 s while asking what it is"
+    assert adb_server.runs
 
 
+@pytest.mark.both_adbs
 def test_a_server_ended_between_calls(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
     adb_server.kill()
     with pytest.raises(PhoneLostError, match=f"phone {phone.serial}: went away while running a script"):
@@ -163,6 +171,7 @@ def test_a_server_ended_between_calls(adb: Adb, adb_server: AdbServer, phone: St
     assert adb.shell(phone.serial, "echo back").out == "back\n"
 
 
+@pytest.mark.both_adbs
 def test_a_server_ended_in_a_call(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
         assert process.line(20) == "begun"
@@ -172,6 +181,7 @@ def test_a_server_ended_in_a_call(adb: Adb, adb_server: AdbServer, phone: StandI
             process.wait(20)
 
 
+@pytest.mark.both_adbs
 def test_threads_that_start_the_server_together(adb: Adb, adb_server: AdbServer) -> None:
     adb_server.kill()
     failures: list[Exception] = []
@@ -190,6 +200,7 @@ def test_threads_that_start_the_server_together(adb: Adb, adb_server: AdbServer)
     assert failures == []
 
 
+@pytest.mark.both_adbs
 def test_a_port_that_another_program_holds(adb: Adb, adb_server: AdbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -214,6 +225,7 @@ def answering(answer: bytes, other: socket.socket) -> None:
             connection.sendall(answer)
 
 
+@pytest.mark.both_adbs
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -282,6 +294,7 @@ def test_devices_that_are_not_ready(phono: Run, adb_server: AdbServer) -> None:
         assert phono("devices").code == 0
 
 
+@pytest.mark.both_adbs
 def test_devices_after_the_cable_was_pulled(phono: Run, adb_server: AdbServer, phone: StandInPhone) -> None:
     phone.unplug()
     outcome = phono("devices", "--serial", phone.serial)

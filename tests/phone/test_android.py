@@ -19,6 +19,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_phone_binary(tmp_path_factory.mktemp("phone") / "phonograd-phone").path
 
 
+@pytest.mark.both_adbs
 def test_adb_lists_it_as_a_phone(adb_server: AdbServer, phone: StandInPhone) -> None:
     lines = adb_server.run("devices", "-l").stdout.splitlines()
     (line,) = [line for line in lines if line.startswith(phone.serial)]
@@ -103,8 +104,3 @@ def test_a_program_may_be_pinned_to_each_core(adb_server: AdbServer, phone: Stan
         mask = f"{1 << core:x}"
         found = shell(adb_server, phone, f"taskset {mask} sh -c 'grep Cpus_allowed: /proc/self/status'")
         assert int(found.split()[1].replace(",", ""), 16) == 1 << core
-
-
-def test_sys_may_be_edited_while_it_runs(adb_server: AdbServer, phone: StandInPhone) -> None:
-    (phone.root / "sys/class/thermal/thermal_zone0/temp").write_text("77000\n", "ascii")
-    assert shell(adb_server, phone, "cat /sys/class/thermal/thermal_zone0/temp") == "77000\n"

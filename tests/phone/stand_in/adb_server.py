@@ -44,6 +44,11 @@ class AdbServer:
         finally:
             self._closing.close()
 
+    @property
+    def runs(self) -> bool:
+        """Whether the server that was started last has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Start it and wait until it answers; after `kill`, on the same port with the same keys.
 
@@ -73,6 +78,15 @@ class AdbServer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def reset(self) -> None:
+        """Know no phone; if the one that was started has ended since, or was ended, start it anew. StandInError."""
+        if not self.runs:
+            self.kill()
+            self.start()
+            return
+        self.run("disconnect")
+        _until(lambda: not self._listed(), "a phone stays in adb's list", seconds=20)
+
     def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run this adb's client; its output as text."""
         return subprocess.run(
@@ -87,11 +101,7 @@ class AdbServer:
 
     def state(self, serial: str) -> str:
         """What `adb devices` says of it; "absent" if nothing."""
-        for line in self.run("devices").stdout.splitlines():
-            name, _, state = line.partition("\t")
-            if name == serial:
-                return state.strip()
-        return "absent"
+        return self._listed().get(serial, "absent")
 
     def connect(self, phone: StandInPhone, expected: str = "device", seconds: float = 20) -> None:
         """Connect to the phone and wait until its state is the expected one. StandInError: it never was."""
@@ -106,6 +116,12 @@ class AdbServer:
         """Wait until the phone's state is the expected one. StandInError: it never was."""
         what = f"{phone.serial} is not {expected} within {seconds:g} s"
         _until(lambda: self.state(phone.serial) == expected, what, seconds)
+
+    def _listed(self) -> dict[str, str]:
+        """The states of phones by serial, as `adb devices` lists them."""
+        lines = self.run("devices").stdout.partition("List of devices attached\n")[2].splitlines()
+        found = (line.partition("\t") for line in lines if line.strip())
+        return {serial: state.strip() for serial, _, state in found}
 
     def _settle(self) -> None:
         """Take a folder and a port that was free just now."""

@@ -1,23 +1,27 @@
-"""A phone that gets hot when it works: its frequencies fall while its processes use a core, and rise again after."""
+"""A phone that gets hot when it works: its frequencies fall while a process wants a core, and rise again after."""
 
 import asyncio
-import os
 from contextlib import suppress
 from pathlib import Path
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 STEPS = 10
 
 
-def cpu_seconds() -> float:
-    """What the phone's processes have used of the cores, adbd's own part not counted."""
-    ticks = 0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and folder.name != "1":
-            with suppress(OSError, IndexError):
-                fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICKS_PER_S
+def works() -> bool:
+    """Whether a thread of the phone's processes runs or waits for a core; adbd's own do not count.
+
+    What it has used of a core tells nothing: this machine may be busy with something else.
+    """
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and process.name != "1":
+            with suppress(OSError):  # it has ended meanwhile
+                if any(_state(thread) == b"R" for thread in (process / "task").iterdir()):
+                    return True
+    return False
+
+
+def _state(thread: Path) -> bytes:
+    return (thread / "stat").read_bytes().rpartition(b")")[2].split()[0]
 
 
 async def throttle(floor: float, celsius_per_step: float, step_seconds: float) -> None:
@@ -27,13 +31,9 @@ async def throttle(floor: float, celsius_per_step: float, step_seconds: float) -
     zones = list(Path("/sys/class/thermal").glob("thermal_zone*/temp"))
     cool = {zone: int(zone.read_bytes()) for zone in zones}
     hot = 0
-    before = cpu_seconds()
     while True:
         await asyncio.sleep(step_seconds)
-        now = cpu_seconds()
-        busy = now - before > step_seconds / 2
-        before = now
-        hot = min(hot + 1, STEPS) if busy else max(hot - 1, 0)
+        hot = min(hot + 1, STEPS) if works() else max(hot - 1, 0)
         share = 1 - (1 - floor) * hot / STEPS
         for core, khz in full.items():
             for name in ("scaling_cur_freq", "scaling_max_freq"):
