@@ -1,14 +1,14 @@
 """Settings of all tests, and the phones that some of them want."""
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.phone.fixtures import adb_server, adbs, phone, three_phones
 
 __all__ = ["adb_server", "phone", "three_phones"]
 
-# A deadline is a timing: a busy machine would fail it.
-settings.register_profile("phonograd", deadline=None)
+# A deadline is a timing, and so is "too slow": a busy machine would fail both.
+settings.register_profile("phonograd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("phonograd")
 
 

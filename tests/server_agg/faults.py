@@ -12,7 +12,7 @@ import httpx
 from device_runtime.resumable_upload import Patience
 from tests.server_agg.tus_phone import BODY, TusPhone
 from tests.server_agg.workshop import RunningServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 QUICK = Patience(attempts=500, first_wait_seconds=0.001, longest_wait_seconds=0.01)
 KINDS = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
@@ -20,7 +20,7 @@ KINDS = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfin
 
 @contextlib.contextmanager
 def talking(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         yield client
 
 
@@ -52,5 +52,5 @@ def arriving(server: RunningServer, phone: TusPhone) -> Path:
 
 
 def answer_on(connection: socket.socket) -> bytes:
-    connection.settimeout(20)
+    connection.settimeout(PATIENCE_SECONDS)
     return connection.recv(1 << 16)

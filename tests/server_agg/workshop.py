@@ -24,6 +24,7 @@ from server_agg.rules import RoundRules
 from server_agg.server import AggregationServer
 from server_agg.settings import ServerSettings
 from server_agg.strategies import StrategySettings
+from tests.support.waiting import PATIENCE_SECONDS
 
 SMALL = LanguageModelConfig("lstm", vocabulary=50, embedding=8, hidden=8, layers=1)
 
@@ -117,7 +118,7 @@ def run_server(workshop: Workshop, state: Path, **changes: object) -> Iterator[R
             yield RunningServer(server.url, keeper, state, workshop)
         finally:
             server.stop()
-            thread.join(timeout=20)
+            thread.join(timeout=PATIENCE_SECONDS)
             assert not thread.is_alive()
     finally:
         keeper.close()
