@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.phone.fixtures import adb_server, adb_servers, adbs, phone, three_phones
 from tests.support.artifacts import check_unchanged
 
 __all__ = ["adb_server", "adb_servers", "phone", "three_phones"]
 
-# A deadline is a timing: a busy machine would fail it.
-settings.register_profile("phonograd", deadline=None)
+# A deadline is a timing, and so is "too slow": a busy machine would fail both.
+settings.register_profile("phonograd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("phonograd")
 
 

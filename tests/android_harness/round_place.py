@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,8 @@ from android_harness.rounds.settings import TEXT_ON_PHONE
 from device_runtime.errors import PhonogradError, StoppedError
 from device_runtime.files import sha256_of_file
 from tests.support.phone_command import Place
+from tests.support.ports import reserved_port
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHARED_CODES = (3, 4, 5, 6, 10, 11, 12)
 
@@ -147,17 +148,11 @@ def ready(*serials: str) -> list[Phone]:
     return [Phone(serial, "device", None) for serial in serials]
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 class Serving:
     """`phonograd serve` in a process of its own, that can be killed and started again."""
 
-    def __init__(self, place: Place, state: Path, *options: object):
-        self.url = f"http://127.0.0.1:{(port := free_port())}"
+    def __init__(self, place: Place, state: Path, port: int, *options: object):
+        self.url = f"http://127.0.0.1:{port}"
         line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", place.artifacts.folder, "--state", state]
         self._line = [*map(str, line), *map(str, options), "--port", str(port), "--json", "--quiet"]
         self._process: subprocess.Popen[str] | None = None
@@ -171,14 +166,15 @@ class Serving:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.communicate(timeout=20)
+            self._process.communicate(timeout=PATIENCE_SECONDS)
             self._process = None
 
 
 @contextlib.contextmanager
 def serving(place: Place, state: Path, *options: object) -> Iterator[Serving]:
-    server = Serving(place, state, *options)
-    try:
-        yield server
-    finally:
-        server.kill()
+    with reserved_port() as port:
+        server = Serving(place, state, port, *options)
+        try:
+            yield server
+        finally:
+            server.kill()

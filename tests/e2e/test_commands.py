@@ -17,6 +17,7 @@ import pytest
 from device_runtime.files import sha256_of_file
 from device_runtime.tensor_file import load_tensors
 from tests.support.command_line import Run, Workplace, text_of
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def test_artifacts_are_described(phono: Run, workplace: Workplace) -> None:
@@ -100,7 +101,7 @@ def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
         url = json.loads(process.stdout.readline())["url"]
         assert httpx.get(f"{url}/v1/round", trust_env=False).status_code == 200
         process.send_signal(signal.SIGTERM)
-        _, logged = process.communicate(timeout=20)
+        _, logged = process.communicate(timeout=PATIENCE_SECONDS)
     lines = [json.loads(one) for one in logged.splitlines() if one.startswith("{")]
     (request,) = [one for one in lines if one["event"] == "request"]
     assert (request["method"], request["route"], request["status"]) == ("GET", "/v1/round", 200)

@@ -11,6 +11,7 @@ import trustme
 
 from device_runtime.server_protocol import TOKEN
 from tests.support.command_line import Run, Workplace
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def test_the_first_administrator(phono: Run, tmp_path: Path) -> None:
@@ -117,6 +118,6 @@ def test_a_round_with_tokens_over_tls(
             assert {"phones add", "phones rotate", "phones revoke", "GET"} <= {entry["action"] for entry in entries}
         finally:
             process.send_signal(signal.SIGTERM)
-            _, logged = process.communicate(timeout=20)
+            _, logged = process.communicate(timeout=PATIENCE_SECONDS)
     for secret in (boss, phone, rotated):
         assert secret.split("_")[2] not in logged

@@ -52,5 +52,5 @@ def arriving(server: RunningServer, phone: TusPhone) -> Path:
 
 
 def answer_on(connection: socket.socket) -> bytes:
-    connection.settimeout(20)
+    connection.settimeout(PATIENCE_SECONDS)
     return connection.recv(1 << 16)

@@ -137,7 +137,7 @@ def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: Start
 
 def test_slow_phones_do_not_hold_up_the_others(start_server: StartServer, workshop: Workshop) -> None:
     """A byte at a time, scaled down: each comes well within the idle time, and is on disk soon."""
-    with start_server(idle_seconds=1.0, clients_per_round=3) as server, talking(server) as http:
+    with start_server(idle_seconds=20.0, clients_per_round=3) as server, talking(server) as http:
         slow = phone_with(http, "slow", workshop.update(9))
         slow.announce()
         with half_sent(server, slow, 1) as connection:

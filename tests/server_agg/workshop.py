@@ -124,7 +124,7 @@ def run_server(workshop: Workshop, state: Path, **changes: object) -> Iterator[R
             yield RunningServer(server.url, keeper, state, workshop)
         finally:
             server.stop()
-            thread.join(timeout=20)
+            thread.join(timeout=PATIENCE_SECONDS)
             assert not thread.is_alive()
     finally:
         keeper.close()
