@@ -9,6 +9,7 @@ READY := $(VENV)/.ready
 
 # One worker a core, up to four: each needs some 1 GB. WORKERS=0 runs the tests in one process.
 WORKERS ?= auto
+# Where the tests of a marker lie is named below, so that the others need not be collected (tests/test_make.py).
 PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
@@ -25,24 +26,24 @@ test: $(READY)
 
 # Builds the wheel, installs it without torch into a fresh environment, and runs a server's commands from it.
 wheel-test: $(READY)
-	$(VENV)/bin/pytest -m wheel
+	$(VENV)/bin/pytest -m wheel tests/e2e
 
 # Debian's packages qemu-user and llvm-19 are needed.
 phone-test: $(READY)
-	$(PYTEST) -m phone
+	$(PYTEST) -m phone tests/native tests/bench
 
 # Real adb clients, and stand-in phones in namespaces of their own, on two workers. Debian's packages adb, chromium and
 # qemu-user-static are needed, and an apt that knows arm64 (dpkg --add-architecture arm64 && apt-get update).
 harness-test: $(READY)
-	$(VENV)/bin/pytest -m standin -n 2 --dist worksteal
+	$(PYTEST) -m standin tests/phone tests/android_harness
 
 # Debian's package chromium is needed; SHOTS=DIR keeps pictures of all pages.
 browser-test: $(READY)
-	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(PYTEST) -m browser
+	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(PYTEST) -m browser tests/server_agg tests/android_harness
 
 # A JDK, the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump and qemu-user are needed.
 apk-test: $(READY)
-	$(PYTEST) -m apk
+	$(PYTEST) -m apk tests/android_harness/app
 
 # The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
 # libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the

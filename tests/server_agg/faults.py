@@ -12,7 +12,7 @@ import httpx
 from device_runtime.resumable_upload import Patience
 from tests.server_agg.tus_phone import BODY, TusPhone
 from tests.server_agg.workshop import RunningServer, client_of
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 QUICK = Patience(attempts=500, first_wait_seconds=0.001, longest_wait_seconds=0.01)
 KINDS = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
