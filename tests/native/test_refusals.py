@@ -260,21 +260,21 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, artifacts: Arti
         NativeBackend.load(artifacts, tmp_path / "weights.safetensors", BackendOptions())
 
 
-def test_weights_that_do_not_lie_on_whole_floats_are_refused(tmp_path: Path, exported: Artifacts) -> None:
+def test_weights_that_do_not_lie_on_whole_floats_are_refused(tmp_path: Path, artifacts: Artifacts) -> None:
     """The engine works on the mapped file: an Arm CPU may not read a float that begins at an odd byte."""
-    content = (exported.folder / "weights.safetensors").read_bytes()
+    content = (artifacts.folder / "weights.safetensors").read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     path = tmp_path / "weights.safetensors"
     path.write_bytes(struct.pack("<Q", length + 1) + content[8 : 8 + length] + b" " + content[8 + length :])
     with pytest.raises(WeightsError, match=r"tensor \S+ begins at byte \d+, expected a multiple of 4"):
-        NativeBackend.load(exported, path, BackendOptions())
+        NativeBackend.load(artifacts, path, BackendOptions())
 
 
-def test_weights_of_more_tensors_than_the_models_are_refused(tmp_path: Path, exported: Artifacts) -> None:
-    weights = load_tensors(exported.folder / "weights.safetensors") | {"zz.more": zeros(2)}
+def test_weights_of_more_tensors_than_the_models_are_refused(tmp_path: Path, artifacts: Artifacts) -> None:
+    weights = load_tensors(artifacts.folder / "weights.safetensors") | {"zz.more": zeros(2)}
     save_tensors(tmp_path / "weights.safetensors", weights)
     with pytest.raises(WeightsError, match="6 tensors expected, found 7"):
-        NativeBackend.load(exported, tmp_path / "weights.safetensors", BackendOptions())
+        NativeBackend.load(artifacts, tmp_path / "weights.safetensors", BackendOptions())
 
 
 @pytest.mark.parametrize("fuse", [True, False])
