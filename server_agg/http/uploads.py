@@ -47,7 +47,12 @@ class _Live:
     receiving: Receiving | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     requests: int = 0  # so far
+    turn: int = 0  # which of them has the lock
     users: int = 0  # requests that are at it now
+
+    def overtaken(self) -> bool:
+        """Whether a newer request waits for the one that has the lock."""
+        return self.turn != self.requests
 
 
 class UploadRoutes:
@@ -200,7 +205,8 @@ class UploadRoutes:
             if live.receiving is not None:
                 live.receiving.interrupt()
             async with live.lock:
-                if mine != live.requests:
+                live.turn = mine
+                if live.overtaken():
                     raise RequestError(409, "another request goes on with this upload; ask for its offset")
                 yield live
         finally:
@@ -243,6 +249,8 @@ class UploadRoutes:
         before, part = live.digest.copy(), None if checksum is None else hashlib.new(checksum.algorithm)
         digests = [live.digest] if part is None else [live.digest, part]
         live.receiving = Receiving(request, digests, self._settings.idle_seconds)
+        if live.overtaken():  # while there was nothing yet to interrupt
+            live.receiving.interrupt()
         # Without the whole's hash nothing else would find out whether these bytes are right.
         unchecked = part is not None and upload.sha256 is None
         counted = False

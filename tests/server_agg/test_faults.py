@@ -17,6 +17,7 @@ import pytest
 from device_runtime.errors import ServerRefusedError, ServerUnreachableError
 from device_runtime.server_client import Connection, upload_update
 from device_runtime.tensor_file import load_tensors
+from server_agg.http import uploads
 from server_agg.http.receiving import Receiving
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.settings import SecuritySettings
@@ -113,6 +114,33 @@ def test_the_newest_of_three_connections_wins(start_server: StartServer, worksho
             stack.enter_context(half_sent(server, phone, 0))
         until(lambda: phone.patch(0, phone.data).status_code == 204)
         assert states(server) == [("phone1", "accepted")]
+
+
+def test_a_request_that_comes_while_another_prepares_takes_over(
+    start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first receives anything there is nothing to interrupt: it must give way all the same."""
+    came, digest_of = [], uploads._digest_of
+    alone = uploads.UploadRoutes._alone
+
+    def counted(routes: uploads.UploadRoutes, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
+        came.append(identifier)
+        return alone(routes, identifier)
+
+    def prepared(path: Path) -> object:
+        until(lambda: len(came) == 2, "the second request")
+        return digest_of(path)
+
+    monkeypatch.setattr(uploads.UploadRoutes, "_alone", counted)
+    monkeypatch.setattr(uploads, "_digest_of", prepared)
+    with start_server(idle_seconds=1e6) as server, talking(server) as http:
+        phone = phone_with(http, "phone1", workshop.update(1))
+        phone.announce()
+        with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
+            first = pool.submit(stack.enter_context, half_sent(server, phone, 0))
+            until(lambda: len(came) == 1, "the first request")
+            assert phone.offset() == 0
+            assert answer_on(first.result()).startswith(b"HTTP/1.1 409 ")
 
 
 def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: StartServer, workshop: Workshop) -> None:
