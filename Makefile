@@ -7,6 +7,11 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
 VENV := .venv
 READY := $(VENV)/.ready
 
+# Bytecode stays in .venv, also where the shell wants none written: without it each of the hundreds of processes that the
+# tests start compiles all that it imports, of torch alone for seconds.
+export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
+unexport PYTHONDONTWRITEBYTECODE
+
 # One worker a core, up to four: each needs some 1 GB. WORKERS=0 runs the tests in one process.
 WORKERS ?= auto
 # Where the tests of a marker lie is named below, so that the others need not be collected (tests/test_make.py).

@@ -146,7 +146,7 @@ def test_a_silent_phone(adb: Adb, fake: FakeAdb) -> None:
 
 def test_a_script_whose_end_came_is_not_silent_for_a_client_that_stays(adb: Adb, fake: FakeAdb) -> None:
     """Something that the script left in the background keeps its pipes open."""
-    assert adb.shell(SERIAL, "sleep 90 & echo done; exit 4", timeout=30).status == 4
+    assert adb.shell(SERIAL, "sleep 90 & echo done; exit 4", timeout=5).status == 4
     with adb.start(SERIAL, "sleep 90 & echo done; exit 4") as process:
         assert process.wait(30) == 4
     assert fake.still_running() == []

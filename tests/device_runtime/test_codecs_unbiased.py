@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from device_runtime.codecs import CODECS
 from device_runtime.codecs.base import Codec
 from device_runtime.codecs.row_sampling import draw_rows, row_norms
 from device_runtime.codecs.top_rows import TopRows
-from device_runtime.tensor_file import Array, TensorFile, TensorSpec, save_tensors
+from device_runtime.tensor_file import Array, TensorFile, TensorSpec
 
 SEEDS = 400
 ROWS = 96
@@ -20,11 +21,12 @@ SPEC = TensorSpec("a", "F32", (ROWS, 48))  # more than a block: less would trave
 def decoded_deltas(codec: Codec, folder: Path, delta: Array, seeds: int) -> Array:
     """[seeds, elements] float64: what each seed makes of the same delta."""
     base = np.zeros(delta.shape, "<f4")
-    save_tensors(folder / "base", {"a": base})
+    save_file({"a": base}, folder / "base")
     found = np.zeros((seeds, delta.size))
     with TensorFile(folder / "base") as base_file:
         for seed in range(seeds):
-            save_tensors(folder / "update", codec.encode(SPEC, base, delta, seed))
+            # Not by our own writer: it waits for the disk, thousands of times here.
+            save_file(codec.encode(SPEC, base, delta, seed), folder / "update")
             with TensorFile(folder / "update") as update:
                 for start, values in codec.decode(SPEC, update, base_file, seed):
                     found[seed, start : start + len(values)] = values
