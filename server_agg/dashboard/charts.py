@@ -6,6 +6,7 @@ Pure functions of numbers. Labels reach the page through the template, which esc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from server_agg.dashboard import formats
 
@@ -37,8 +38,12 @@ class Measure:
 
     def ticks(self, values: Sequence[float]) -> list[str]:
         """The labels of an axis, all in the unit of the highest."""
-        unit, name = self.unit(max(map(abs, values)))
-        return [f"{value / unit:.10g}{name if value else ''}" for value in values]
+        top = max(map(abs, values))
+        unit, name = self.unit(top)
+        # As many digits as tell each from the next: 999,999,999.5 and 1,000,000,000 need eleven.
+        apart = min((abs(after - before) for before, after in pairwise(values) if after != before), default=top)
+        digits = max(10, 2 + math.ceil(math.log10(top / apart))) if top else 10
+        return [f"{value / unit:.{digits}g}{name if value else ''}" for value in values]
 
 
 def _size_unit(top: float) -> tuple[float, str]:

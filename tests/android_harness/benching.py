@@ -11,13 +11,11 @@ import pytest
 from android_harness.session import SessionSettings
 from android_harness.timing import bench
 from device_runtime.manifest import TrainingConfig
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
 from export.presets import PRESETS
-from export.torch_layout import seeded_weights
 from phonograd.cli import phonograd
 from phonograd.console import run
 from tests.phone.stand_in import StandInPhone
+from tests.support.artifacts import exported
 from tests.support.command_line import Outcome
 
 WORK = "data/local/tmp/phonograd"
@@ -48,11 +46,9 @@ def bench_by(capfd: pytest.CaptureFixture[str]) -> Bench:
     return call
 
 
-def exported(folder: Path, training: TrainingConfig) -> Path:
+def tiny(training: TrainingConfig) -> Path:
     """The tiny preset's artifacts. An epoch with the paper's minibatches takes a stand-in some seconds."""
-    model = PRESETS["tiny"].model
-    words = (b"<unk>", b"<eos>", *(b"w%02d" % number for number in range(model.vocabulary - 2)))
-    return export_artifacts(folder, model, training, seeded_weights(model, 1), Vocabulary(words)).folder
+    return exported(PRESETS["tiny"].model, training).folder
 
 
 @pytest.fixture

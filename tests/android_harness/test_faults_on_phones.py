@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from device_runtime.manifest import TrainingConfig
-from tests.android_harness.benching import WORK, Benched, bench_by, exported, gone_for_good, training
+from tests.android_harness.benching import WORK, Benched, bench_by, gone_for_good, tiny, training
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
 from tests.support.waiting import until
 
@@ -49,15 +49,15 @@ def bench(capfd: pytest.CaptureFixture[str], longer: Path) -> Fails:
 
 
 @pytest.fixture(scope="module")
-def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def longer() -> Path:
     """Its epochs take a stand-in some seconds: something can happen in the middle of one."""
-    return exported(tmp_path_factory.mktemp("longer") / "artifacts", TrainingConfig())
+    return tiny(TrainingConfig())
 
 
 @pytest.fixture(scope="module")
-def shorter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shorter() -> Path:
     """Its epochs take a stand-in a second: for what only has to come to its end."""
-    return exported(tmp_path_factory.mktemp("shorter") / "artifacts", TrainingConfig(minibatch=2, bptt=5))
+    return tiny(TrainingConfig(minibatch=2, bptt=5))
 
 
 @pytest.fixture

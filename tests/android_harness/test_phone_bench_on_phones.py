@@ -19,7 +19,7 @@ from android_harness.report.document import schema
 from device_runtime.manifest import MANIFEST, WEIGHTS, FileEntry, TrainingConfig, open_artifacts
 from device_runtime.tensor_file import save_tensors
 from export.torch_layout import seeded_weights
-from tests.android_harness.benching import WORK, Bench, bench_by, exported, gone_for_good, training
+from tests.android_harness.benching import WORK, Bench, bench_by, gone_for_good, tiny, training
 from tests.phone.stand_in import A76, AdbServer, PhoneSpec, StandInPhone
 from tests.support.chromium import chromium
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -36,9 +36,9 @@ def bench(capfd: pytest.CaptureFixture[str]) -> Bench:
 
 
 @pytest.fixture(scope="module")
-def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def artifacts() -> Path:
     """Its epochs take a stand-in a second."""
-    return exported(tmp_path_factory.mktemp("small") / "artifacts", TrainingConfig(minibatch=2, bptt=5))
+    return tiny(TrainingConfig(minibatch=2, bptt=5))
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,9 @@ def next_round(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def longer() -> Path:
     """Its epochs take a stand-in some seconds: something can happen in the middle of one."""
-    return exported(tmp_path_factory.mktemp("longer") / "artifacts", TrainingConfig())
+    return tiny(TrainingConfig())
 
 
 def left_on(phone: StandInPhone) -> list[str]:

@@ -1,6 +1,7 @@
 import dataclasses
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,15 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
         run(tmp_path / "out", state=tmp_path / "state")
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT as in a terminal, also where the tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_signal_lets_the_step_finish_and_the_state_be_saved(tmp_path: Path) -> None:
     def interrupt(progress: PretrainProgress) -> None:
         if progress.step == 2:
@@ -179,6 +189,7 @@ def test_a_signal_lets_the_step_finish_and_the_state_be_saved(tmp_path: Path) ->
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_signal_interrupts_at_once() -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), deferred_interrupt():

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from server_agg.dashboard import charts, formats
@@ -42,6 +42,8 @@ def test_a_reference_is_to_scale_or_said_to_be_not() -> None:
 
 
 @given(st.lists(values, min_size=1, max_size=400), st.none() | st.floats(1, 1e15))
+@example([999_999_999.0, 1_000_000_001.0], None)  # ticks half apart
+@example([1e15 - 1, 1e15], None)
 def test_everything_stays_inside(heights: list[float], reference: float | None) -> None:
     drawn = None if reference is None else Reference(reference, "x")
     rounds = list(range(7, 7 + len(heights)))
