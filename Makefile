@@ -7,14 +7,14 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
 VENV := .venv
 READY := $(VENV)/.ready
 
-# Bytecode stays in .venv, also where the shell wants none written: without it each of the hundreds of processes that the
-# tests start compiles all that it imports, of torch alone for seconds.
+# Keep bytecode in .venv, even where PYTHONDONTWRITEBYTECODE is set. Otherwise each of the hundreds of processes that the
+# tests start compiles all its imports again; torch alone takes seconds.
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-# One worker a core, up to four: each needs some 1 GB. WORKERS=0 runs the tests in one process.
+# One worker per core, at most four: each needs about 1 GB. WORKERS=0 runs the tests in one process.
 WORKERS ?= auto
-# Where the tests of a marker lie is named below, so that the others need not be collected (tests/test_make.py).
+# Each target below names the folders of its marker's tests, so that pytest collects no others (see tests/test_make.py).
 PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')

@@ -10,15 +10,15 @@ from tests.support.artifacts import check_unchanged
 
 __all__ = ["adb_server", "adb_servers", "phone", "three_phones"]
 
-# A deadline is a timing, and so is "too slow": a busy machine would fail both. The same examples in every run: what a
-# change is judged by is no lottery. `--hypothesis-profile=default` looks for others.
+# No deadline and no "too slow": a busy machine would fail both. derandomize: every run tries the same examples, so that
+# CI does not fail by chance; `--hypothesis-profile=default` looks for new ones.
 settings.register_profile("phonograd", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("phonograd")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_artifacts() -> Iterator[None]:
-    """What tests share stays as it was made."""
+    """No test changes the artifacts that all share."""
     yield
     check_unchanged()
 

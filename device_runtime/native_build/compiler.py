@@ -47,6 +47,11 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "phonograd"
 
 
+def compiler_cache() -> str:
+    """Where the compiler keeps the C and C++ libraries that it compiles for a target on first use."""
+    return os.environ.get(COMPILER_CACHE) or str(cache_folder() / "zig")
+
+
 def find_zig() -> Path:
     """The compiler. Raises MissingExtraError if ziglang is not installed, BuildError if it is another version."""
     try:
@@ -87,7 +92,7 @@ class Build:
             return Built(product, cached=True)
         zig = find_zig()
         with _alone(folder):
-            if not fresh and _touched(product):  # another process made it, and this one waited for that
+            if not fresh and _touched(product):  # made by another process while this one waited
                 return Built(product, cached=True)
             self._compile(zig, objects, fresh, progress)
             self._link(zig, flags, objects, product)
@@ -96,15 +101,15 @@ class Build:
             progress(len(objects) + 1, len(objects) + 1, self.name)
         return Built(product, cached=False)
 
-    def objects(self, fresh: bool = False) -> list[Path]:
-        """Compile what changed, link nothing, and return the objects in the order of the sources. Else as `run`."""
+    def objects(self) -> list[Path]:
+        """Compile what changed, and return the objects in the order of the sources. Raises what `run` raises."""
         folder, objects = self._places()
         with _alone(folder):
-            self._compile(find_zig(), objects, fresh, None)
+            self._compile(find_zig(), objects, fresh=False, progress=None)
         return objects
 
     def _places(self) -> tuple[Path, list[Path]]:
-        """The cache's folder, which is made, and where in it the objects lie or will lie."""
+        """The cache's folder, made if it is missing, and the paths of the objects in it."""
         folder = cache_folder() / "native"
         with storage_errors(folder):
             (folder / "objects").mkdir(parents=True, exist_ok=True)
@@ -127,7 +132,7 @@ class Build:
         return source.relative_to(self.root) if source.is_relative_to(self.root) else source
 
     def _name(self, file: Path) -> str:
-        # Without its folder if it is from outside: a test's tool is the same object in every checkout.
+        # Only the name of a file outside the tree, so that checkouts share the objects of the tests' tools.
         return str(file.relative_to(self.root)) if file.is_relative_to(self.root) else file.name
 
     def _object_keys(self) -> list[str]:
@@ -157,7 +162,7 @@ class Build:
         """Run the compiler so that `out` appears when it is whole."""
         partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
         try:
-            # The compiler's own copies of our objects are thrown away: the cache has them, and `fresh` wants none.
+            # The compiler caches objects too. Ours is enough, and `fresh` must not read them.
             with tempfile.TemporaryDirectory(prefix="phonograd-") as copies:
                 done = subprocess.run(
                     [str(zig), "c++", *arguments, "-o", str(partial)],
@@ -178,7 +183,7 @@ class Build:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the cache's lock: of two processes that want the same, the second finds what the first compiled."""
+    """Hold the cache's lock, so that the second of two processes finds what the first compiled."""
     with contextlib.ExitStack() as held:
         with storage_errors(folder):
             lock = held.enter_context((folder / "objects" / "lock").open("wb"))
@@ -187,9 +192,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """The compiler's: the C and C++ libraries that it compiles for a target on first use stay in our cache too."""
     inherited = {name: value for name, value in os.environ.items() if name not in IGNORED_VARIABLES}
-    return {COMPILER_CACHE: str(cache_folder() / "zig")} | inherited
+    return inherited | {COMPILER_CACHE: compiler_cache()}
 
 
 def _first_errors(output: str) -> list[str]:

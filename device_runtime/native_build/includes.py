@@ -18,11 +18,12 @@ class Includes:
         self._direct: dict[Path, tuple[Path, ...]] = {}
 
     def of(self, source: Path) -> tuple[Path, ...]:
-        """The headers of `source`, and theirs, sorted. Conditions are not looked at: it names too many, never too few.
+        """The headers that `source` includes, directly or not, sorted.
 
-        A file is looked for where the compiler looks: beside the one that includes it, then in the include folders. One
-        that is nowhere is left for the compiler to report.
-        Raises BuildError for an include that names no file but a macro.
+        Ignores preprocessor conditions, so it may list a header that the compiler skips, but never misses one. Searches
+        where the compiler does: the including file's folder, then the include folders. A header that is not found is
+        left for the compiler to report.
+        Raises BuildError for an include that names a macro instead of a file.
         """
         found: set[Path] = set()
         unread = [source]

@@ -189,7 +189,7 @@ def test_a_signal_ends_the_phones_work_and_keeps_what_was_measured(
     assert result["pushed"]["nbytes"] > 1_000_000
     assert phone.processes() == []
     assert left_on(phone) == []
-    assert adb_server.runs
+    assert adb_server.is_running
 
 
 def test_phones_that_are_not_ready_are_named_and_left_out(

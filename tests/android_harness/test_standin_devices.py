@@ -158,7 +158,7 @@ def test_a_silent_phone(adb: Adb, adb_server: AdbServer, phone: StandInPhone, tm
         adb.push(phone.serial, tmp_path / "file", "/data/local/tmp/file", timeout=1)
     [found] = discover(Adb(adb.tool, dataclasses.replace(QUICK, shell=1)))
     assert found.reason == "did not answer within 1 s while asking what it is"
-    assert adb_server.runs
+    assert adb_server.is_running
 
 
 @pytest.mark.both_adbs

@@ -24,14 +24,14 @@ from device_runtime.native_build import (
     check_host_library,
     command_sources,
 )
-from device_runtime.native_build.compiler import COMPILER_CACHE, Build, cache_folder
+from device_runtime.native_build.compiler import COMPILER_CACHE, Build, compiler_cache
 from tests.support.command_line import Run, Workplace
 
 pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parent.parent.parent
 # No build may find a place for what it makes, wherever a command is run from the wheel.
 ENVIRONMENT = {**os.environ, "PHONOGRAD_CACHE": "/dev/null/no-cache"}
-# One in so many of the sources is compiled anew.
+# Every tenth source is compiled again.
 SAMPLED = 10
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
@@ -143,7 +143,7 @@ def test_anyone_compiles_the_wheels_sources_to_the_same_bytes(
     (native,) = installed.parent.glob("lib/python3*/site-packages/device_runtime/native")
     sources = command_sources(native)[::SAMPLED]
     first = Build("sample", target, native, sources).objects()
-    monkeypatch.setenv(COMPILER_CACHE, os.environ.get(COMPILER_CACHE, str(cache_folder() / "zig")))
+    monkeypatch.setenv(COMPILER_CACHE, compiler_cache())
     monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path))
     again = Build("sample", target, native, sources).objects()
     assert len(again) == len(sources) > 5

@@ -167,7 +167,7 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """SIGINT as in a terminal, also where the tests were started in the background, which ignores it."""
+    """Python's own SIGINT handler: a test run in the background inherits SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -26,7 +26,7 @@ from device_runtime.native_build import (
     command_sources,
     engine_sources,
 )
-from device_runtime.native_build.compiler import COMPILER_CACHE, KEPT_SECONDS, cache_folder, find_zig
+from device_runtime.native_build.compiler import COMPILER_CACHE, KEPT_SECONDS, cache_folder, compiler_cache, find_zig
 from device_runtime.native_build.includes import Includes
 from device_runtime.native_build.targets import HOST, PHONE, ZIG_VERSION, Target
 
@@ -44,7 +44,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(COMPILER_CACHE, os.environ.get(COMPILER_CACHE, str(cache_folder() / "zig")))
+    monkeypatch.setenv(COMPILER_CACHE, compiler_cache())
     monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "native"
 
@@ -162,7 +162,7 @@ def test_the_compiler_keeps_no_copies_of_its_own(tree: Path) -> None:
     build_host_library(root=tree)
     kept = Path(os.environ[COMPILER_CACHE])
     assert any(kept.rglob("*.o"))
-    assert not [path for path in kept.rglob("*") if name in path.name]  # a copy would make `fresh` an empty word
+    assert not [path for path in kept.rglob("*") if name in path.name]  # or `fresh` would reuse it
 
 
 def test_a_phone_binary_is_what_every_phone_starts(tree: Path, tmp_path: Path) -> None:

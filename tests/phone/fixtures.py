@@ -52,7 +52,7 @@ class RealAdb(AdbServer):
         self.environment = dict(os.environ)
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self.run("devices").returncode == 0
 
     def start(self) -> None:

@@ -192,7 +192,7 @@ def test_a_server_that_was_reset_runs_and_knows_no_phone(adb_server: AdbServer, 
         for command in damage:
             adb_server.run(command)
         adb_server.reset()
-        assert adb_server.runs
+        assert adb_server.is_running
         assert adb_server.state(phone.serial) == "absent"
     phone.unplug()
     adb_server.run("connect", phone.serial)

@@ -24,9 +24,9 @@ from server_agg.security.settings import SecuritySettings
 from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec, sound_updates
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
-from tests.server_agg.workshop import SMALL, Workshop, client_of, random_weights, run_server, write_artifacts
+from tests.server_agg.workshop import Workshop, client_of, run_server, small_workshop
 from tests.support.ports import reserved_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 MIB = 1 << 20
 # What the server's memory may grow by while it reads a thousand bad updates: allocators keep some.
@@ -61,7 +61,7 @@ class Victim:
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     folder = tmp_path_factory.mktemp("hostile")
-    return Workshop(folder, SMALL, write_artifacts(folder / "artifacts", SMALL, random_weights(SMALL, 0)))
+    return small_workshop(folder)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_a_large_body_is_refused_before_it_comes(victim: Victim) -> None:
         announced = victim.http.post("/v1/uploads", headers={**TUS, **headers, "Upload-Length": str(size)})
         assert (announced.status_code, in_words(announced)) == (413, True)
         with socket.create_connection((victim.http.base_url.host, victim.http.base_url.port or 80)) as connection:
-            connection.settimeout(20)
+            connection.settimeout(PATIENCE_SECONDS)
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
             head = f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n{lines}\r\n"
             connection.sendall(head.encode())  # and not a byte of the body

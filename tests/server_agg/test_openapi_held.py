@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 
 from server_agg.http.openapi import openapi_document
 from tests.server_agg.tus_phone import BODY
-from tests.server_agg.workshop import SMALL, RunningServer, Workshop, random_weights, run_server, write_artifacts
+from tests.server_agg.workshop import RunningServer, run_server, small_workshop
 
 
 @schemathesis.serializer(BODY)
@@ -29,7 +29,7 @@ schema = schemathesis.openapi.from_dict(openapi_document(tokens=False))
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("openapi")
-    workshop = Workshop(folder, SMALL, write_artifacts(folder / "artifacts", SMALL, random_weights(SMALL, 0)))
+    workshop = small_workshop(folder)
     with run_server(workshop, folder / "state", clients_per_round=1000) as running:
         yield running
 

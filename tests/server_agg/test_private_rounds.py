@@ -66,7 +66,7 @@ def drawn(keeper: RoundKeeper) -> set[str]:
 
 @pytest.fixture
 def known_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same phones and the same noise in every run; the system's own source draws one phone alone now and then."""
+    """The same phones and noise in every run. A real draw of a single phone, 1 in 340, would close the round early."""
     chance = random.Random(1)
     monkeypatch.setattr(sampling, "secrets", SimpleNamespace(randbits=chance.getrandbits))
     monkeypatch.setattr(opening, "secrets", SimpleNamespace(token_bytes=chance.randbytes))

@@ -18,15 +18,7 @@ from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import settled
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone, checksum, encoded, incoming, metadata, phone_with
-from tests.server_agg.workshop import (
-    SMALL,
-    RunningServer,
-    Workshop,
-    client_of,
-    random_weights,
-    run_server,
-    write_artifacts,
-)
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
 
 # One server for all that leave it as it was but for an update of a phone of their own.
@@ -35,7 +27,7 @@ from tests.support.waiting import until
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     folder = tmp_path_factory.mktemp("tus")
-    return Workshop(folder, SMALL, write_artifacts(folder / "artifacts", SMALL, random_weights(SMALL, 0)))
+    return small_workshop(folder)
 
 
 @pytest.fixture(scope="module")

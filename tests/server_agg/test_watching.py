@@ -21,15 +21,7 @@ from server_agg.log_format import JsonFormatter, configure, event
 from server_agg.report import read_report
 from server_agg.rounds.uploads import Announcement
 from tests.server_agg.test_app import check_problem, post
-from tests.server_agg.workshop import (
-    SMALL,
-    RunningServer,
-    Workshop,
-    client_of,
-    random_weights,
-    run_server,
-    write_artifacts,
-)
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
 
 StartServer = Callable[..., AbstractContextManager[RunningServer]]
@@ -58,7 +50,12 @@ def some_work(server: RunningServer, http: httpx.Client) -> None:
     post(http, workshop.update(3, round=7), "phone3")
     post(http, workshop.update(2, codec="rows-f32"), "phone2")
     server.keeper.announce(Announcement("phone9", 4096, "0" * 64))
-    until(lambda: server.keeper.ledger.flush() is None and traffic_rows(server) >= 3)
+
+    def counted() -> bool:
+        server.keeper.ledger.flush()
+        return traffic_rows(server) >= 3
+
+    until(counted, "the traffic of three requests")
 
 
 def traffic_rows(server: RunningServer) -> int:
@@ -210,7 +207,7 @@ def test_quality_is_taken_replaced_and_shown(server: RunningServer, http: httpx.
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A server that stays as it was, whatever it is asked."""
     folder = tmp_path_factory.mktemp("untouched")
-    workshop = Workshop(folder, SMALL, write_artifacts(folder / "artifacts", SMALL, random_weights(SMALL, 0)))
+    workshop = small_workshop(folder)
     with run_server(workshop, folder / "state") as server, client_of(server.url) as http:
         yield http
 

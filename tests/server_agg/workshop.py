@@ -81,6 +81,11 @@ class Workshop:
         return path
 
 
+def small_workshop(folder: Path) -> Workshop:
+    """A workshop of the smallest model."""
+    return Workshop(folder, SMALL, write_artifacts(folder / "artifacts", SMALL, random_weights(SMALL, 0)))
+
+
 def settings_with(**changes: object) -> ServerSettings:
     """Default settings but for some, each named as its own dataclass names it."""
     parts: dict[str, dict[str, Any]] = {"rules": {}, "strategy": {}, "": {}}
@@ -94,7 +99,7 @@ def settings_with(**changes: object) -> ServerSettings:
 
 
 def client_of(url: str, headers: Mapping[str, str] | None = None) -> httpx.Client:
-    """A client of a server on loopback, over plain http: it need not read the system's authorities, nor hurry."""
+    """A client for a server on loopback over plain HTTP: does not load the system's CA certificates, waits long."""
     return httpx.Client(base_url=url, headers=headers, trust_env=False, verify=False, timeout=PATIENCE_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Artifacts of small models, exported once: every test of a process that wants the same ones reads the same folder."""
+"""Artifacts of small models, exported once per process and shared by all tests."""
 
 import functools
 import tempfile
@@ -22,8 +22,8 @@ def words(count: int) -> Vocabulary:
 def exported(
     model: LanguageModelConfig, training: TrainingConfig | None = None, seed: int = 1, spread: float = 1.0
 ) -> Artifacts:
-    """Artifacts of `words` and of seeded weights times `spread`, to read. A test that alters them copies them first."""
-    from export.artifacts import export_artifacts  # only where it is called: it imports torch
+    """Read-only artifacts with the vocabulary `words` and seeded weights times `spread`. To change them, copy them."""
+    from export.artifacts import export_artifacts  # imports torch
     from export.torch_layout import seeded_weights
 
     weights = {name: array * np.float32(spread) for name, array in seeded_weights(model, seed).items()}

@@ -1,4 +1,4 @@
-"""The command line in this process: same parsing, errors and exit codes, without starting Python anew each time."""
+"""Runs phonograd commands inside the test process: the same parsing, errors and exit codes, without a new Python."""
 
 import json
 from collections.abc import Callable, Iterator

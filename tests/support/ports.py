@@ -1,4 +1,4 @@
-"""A port for who must know it before anybody listens there."""
+"""A port that is known before a server listens on it."""
 
 import contextlib
 import socket
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port of loopback where nobody listens, and that the system gives to nobody else meanwhile.
+    """A loopback port that refuses connections and that the system gives to no other process.
 
-    It stays bound here, without listening: who asks for any port gets another, connections are refused, and a server
-    that is told this number may listen there (Linux allows that where both set SO_REUSEADDR), again and again.
+    It is bound here but not listened on. A server that is given this port can still listen on it, any number of times:
+    Linux allows it when both sockets set SO_REUSEADDR.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

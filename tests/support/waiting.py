@@ -1,9 +1,9 @@
-"""Waiting for what has no event to wait for."""
+"""Polling, for conditions that no event reports."""
 
 import time
 from collections.abc import Callable
 
-# Far beyond what anything takes, on a machine that is busy with something else too: to wait is to hang, not to be slow.
+# Much longer than anything takes, even on a busy machine: whoever reaches it hangs.
 PATIENCE_SECONDS = 120.0
 
 

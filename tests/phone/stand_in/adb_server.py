@@ -45,8 +45,8 @@ class AdbServer:
             self._closing.close()
 
     @property
-    def runs(self) -> bool:
-        """Whether the server that was started last has not ended."""
+    def is_running(self) -> bool:
+        """Whether the server process that was started last is still alive."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -79,8 +79,8 @@ class AdbServer:
                 os.kill(pid, signal.SIGKILL)
 
     def reset(self) -> None:
-        """Know no phone; if the one that was started has ended since, or was ended, start it anew. StandInError."""
-        if not self.runs:
+        """Disconnect every phone, and restart the server if it has ended. Raises StandInError."""
+        if not self.is_running:
             self.kill()
             self.start()
             return
