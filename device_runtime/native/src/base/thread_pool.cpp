@@ -1,6 +1,11 @@
 #include "base/thread_pool.h"
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
 
 #include "base/error.h"
 
@@ -16,18 +21,17 @@ void pause_briefly() {
 #endif
 }
 
-// Spin for a few microseconds (a barrier of equal shares is met in less), then give the core to whoever needs it: on a
-// shared machine the awaited thread may be waiting for this very core.
-template <typename Condition>
-void wait_until(Condition condition) {
-  constexpr int kSpins = 4000;
-  for (int spin = 0; !condition(); ++spin) {
-    if (spin < kSpins) {
-      pause_briefly();
-    } else {
-      sched_yield();
-    }
-  }
+// How long to wait awake. A barrier of equal shares is met within the spins, and tasks follow each other closely within
+// a step. The yields let the awaited thread have this core. After them the waiter sleeps: on a machine with other work,
+// the system moves the awaited thread to a core only once that core is idle.
+constexpr int kSpins = 4000;
+constexpr int kYields = 50;
+
+// On a std::atomic<uint32_t>, which is the 32-bit integer that the kernel wants.
+static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free);
+
+void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
+  syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
 std::vector<int> allowed_cpus() {
@@ -51,8 +55,6 @@ void pin_to(int cpu) {
 
 ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads) {
   if (pin) cpus_ = allowed_cpus();
-  pthread_mutex_init(&sleep_mutex_, nullptr);
-  pthread_cond_init(&wake_, nullptr);
   workers_.resize(static_cast<size_t>(threads - 1));
   if (!cpus_.empty()) pin_to(cpus_[0]);
   for (int thread = 1; thread < threads; ++thread) {
@@ -74,13 +76,25 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::stop() {
   ending_.store(true, std::memory_order_release);
-  pthread_mutex_lock(&sleep_mutex_);
-  generation_.fetch_add(1, std::memory_order_release);
-  pthread_cond_broadcast(&wake_);
-  pthread_mutex_unlock(&sleep_mutex_);
+  generation_.fetch_add(1);
+  wake(generation_);
   for (Worker& worker : workers_) pthread_join(worker.handle, nullptr);
-  pthread_cond_destroy(&wake_);
-  pthread_mutex_destroy(&sleep_mutex_);
+}
+
+void ThreadPool::wait_while(std::atomic<uint32_t>& word, uint32_t value) {
+  for (int look = 0; look < kSpins + kYields; ++look) {
+    if (word.load(std::memory_order_acquire) != value) return;
+    look < kSpins ? pause_briefly() : static_cast<void>(sched_yield());
+  }
+  // Sequentially consistent, as in wake(): the waiter either sees the new value or is seen to sleep. The kernel
+  // compares once more before the thread sleeps.
+  asleep_.fetch_add(1);
+  while (word.load() == value) futex(word, FUTEX_WAIT_PRIVATE, value);
+  asleep_.fetch_sub(1);
+}
+
+void ThreadPool::wake(std::atomic<uint32_t>& word) {
+  if (asleep_.load() > 0) futex(word, FUTEX_WAKE_PRIVATE, INT_MAX);
 }
 
 void* ThreadPool::start(void* argument) {
@@ -91,48 +105,33 @@ void* ThreadPool::start(void* argument) {
 
 void ThreadPool::work(int thread) {
   if (!cpus_.empty()) pin_to(cpus_[static_cast<size_t>(thread) % cpus_.size()]);
-  uint32_t seen = 0;
-  for (;;) {
-    // Tasks follow each other closely within a step, so wait awake for a while before sleeping.
-    constexpr int kSpins = 20000;
-    for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) pause_briefly();
-    if (generation_.load(std::memory_order_acquire) == seen) {
-      pthread_mutex_lock(&sleep_mutex_);
-      asleep_.fetch_add(1);
-      while (generation_.load() == seen) pthread_cond_wait(&wake_, &sleep_mutex_);
-      asleep_.fetch_sub(1);
-      pthread_mutex_unlock(&sleep_mutex_);
-    }
-    ++seen;
+  for (uint32_t seen = 0;; ++seen) {
+    wait_while(generation_, seen);
     if (ending_.load(std::memory_order_acquire)) return;
     task_(context_, thread);
-    running_.fetch_sub(1, std::memory_order_release);
+    if (running_.fetch_sub(1) == 1) wake(running_);
   }
 }
 
 void ThreadPool::run_raw(RawTask task, void* context) {
   task_ = task;
   context_ = context;
-  running_.store(threads_ - 1, std::memory_order_relaxed);
-  // Sequentially consistent, as `asleep_` is: a worker either sees the new generation or is seen to sleep.
+  running_.store(static_cast<uint32_t>(threads_ - 1), std::memory_order_relaxed);
   generation_.fetch_add(1);
-  if (asleep_.load() > 0) {
-    pthread_mutex_lock(&sleep_mutex_);
-    pthread_cond_broadcast(&wake_);
-    pthread_mutex_unlock(&sleep_mutex_);
-  }
+  wake(generation_);
   task(context, 0);
-  wait_until([&] { return running_.load(std::memory_order_acquire) == 0; });
+  for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) wait_while(running_, left);
 }
 
 void ThreadPool::barrier() {
   const uint32_t passed = barriers_passed_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
     arrived_.store(0, std::memory_order_relaxed);
-    barriers_passed_.fetch_add(1, std::memory_order_release);
+    barriers_passed_.fetch_add(1);
+    wake(barriers_passed_);
     return;
   }
-  wait_until([&] { return barriers_passed_.load(std::memory_order_acquire) != passed; });
+  wait_while(barriers_passed_, passed);
 }
 
 }  // namespace phonograd

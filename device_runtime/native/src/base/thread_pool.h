@@ -48,6 +48,9 @@ class ThreadPool {
   void work(int thread);
   void stop();
   static void* start(void* argument);
+  // Wait until the word has another value: awake at first, then asleep until wake(word).
+  void wait_while(std::atomic<uint32_t>& word, uint32_t value);
+  void wake(std::atomic<uint32_t>& word);
 
   struct Worker {
     ThreadPool* pool;
@@ -61,14 +64,12 @@ class ThreadPool {
   RawTask task_ = nullptr;
   void* context_ = nullptr;
   std::atomic<uint32_t> generation_{0};  // of the task; workers wait for it to change
-  std::atomic<int> running_{0};          // workers that have not finished the task
+  std::atomic<uint32_t> running_{0};     // workers that have not finished the task
   std::atomic<bool> ending_{false};
   std::atomic<int> arrived_{0};
   std::atomic<uint32_t> barriers_passed_{0};
   std::atomic<int64_t> next_{0};
-  std::atomic<int> asleep_{0};
-  pthread_mutex_t sleep_mutex_;
-  pthread_cond_t wake_;
+  std::atomic<int> asleep_{0};  // threads in wait_while that no longer look
 };
 
 }  // namespace phonograd
