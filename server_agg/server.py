@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 
 import uvicorn
@@ -53,6 +53,11 @@ class AggregationServer:
             **tls,
         )
         self._server = uvicorn.Server(config)
+
+    @property
+    def requests(self) -> Collection[object]:
+        """One item for each request that is not over, its bytes not yet counted."""
+        return self._server.server_state.tasks
 
     def run(self) -> None:
         """Serve until `stop`, SIGINT or SIGTERM (signals: in the main thread only), then return."""

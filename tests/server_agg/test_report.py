@@ -24,6 +24,7 @@ from server_agg.report import (
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import headers_of, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -39,13 +40,15 @@ def http(relay: tuple[Relay, str]) -> Iterator[httpx.Client]:
 
 
 def settled(server: RunningServer) -> dict[str, Any]:
-    """The report, once the requests that were answered are counted."""
+    """The report, once no request is in hand and no more bytes come for a moment."""
+    report: dict[str, Any] = {}
     while True:
-        report = read_report(server.state)
-        time.sleep(0.05)
+        until(lambda: not server.requests, "the end of all requests")
         server.keeper.ledger.flush()
-        if read_report(server.state) == report:
+        before, report = report, read_report(server.state)
+        if report == before:
             return report
+        time.sleep(0.05)
 
 
 def wire_total(totals: dict[str, int], *names: str) -> int:

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,7 @@ class RunningServer:
     keeper: RoundKeeper
     state: Path
     workshop: Workshop
+    requests: Collection[object]  # that are not over: their bytes are not counted yet
 
     @property
     def port(self) -> int:
@@ -126,7 +127,7 @@ def run_server(workshop: Workshop, state: Path, **changes: object) -> Iterator[R
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            yield RunningServer(server.url, keeper, state, workshop)
+            yield RunningServer(server.url, keeper, state, workshop, server.requests)
         finally:
             server.stop()
             thread.join(timeout=PATIENCE_SECONDS)
