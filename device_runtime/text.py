@@ -16,7 +16,8 @@ _FOLDS = (
     (b"\xe2\x80\x94", b"-"),  # U+2014
     (_NO_BREAK_SPACE, b" "),
 )
-_TOKEN = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
+# The first choice is how WikiText, PTB and other published texts write a word that their authors left out.
+_TOKEN = re.compile(rb"<unk>|[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
 
 
 def tokenize(message: bytes) -> list[bytes]:

@@ -47,9 +47,9 @@ def counts_path(vocabulary: Path) -> Path:
 def build_vocabulary(texts: Sequence[Path], size: int, reserve: bool = False) -> CountedVocabulary:
     """`<unk>`, `<eos>` and the `size` - 2 most frequent tokens of `texts`; equal counts in the order of their bytes.
 
-    A literal `<unk>` in a text (WikiText has them) is three tokens, `<`, `unk`, `>`, as on the phone. Where the texts
-    hold too few words, `reserve` fills up with `<reserved-0>`, `<reserved-1>`, ...: no text yields such a token, so
-    that their lines can be given to new words later without changing the model's shape.
+    A literal `<unk>` in a text (WikiText has them) counts as a token left out. Where the texts hold too few words,
+    `reserve` fills up with `<reserved-0>`, `<reserved-1>`, ...: no text yields such a token, so that their lines can be
+    given to new words later without changing the model's shape.
 
     Raises VocabularyError for a size below 3 or too few words, TextError for a text that is missing or empty.
     """
@@ -57,6 +57,7 @@ def build_vocabulary(texts: Sequence[Path], size: int, reserve: bool = False) ->
         raise VocabularyError(f"vocabulary: size {size}, expected at least {MINIMUM_SIZE}: <unk>, <eos> and a word")
     messages, counts = _count(texts)
     # Sorting by bytes after the count makes the file a function of the texts, whatever order they are given in.
+    unknown = counts.pop(UNK_WORD, 0)
     kept = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: size - 2]
     reserved = size - 2 - len(kept)
     if reserved and not reserve:
@@ -64,7 +65,7 @@ def build_vocabulary(texts: Sequence[Path], size: int, reserve: bool = False) ->
             f"vocabulary: {size - 2} distinct words expected in the texts, found {len(kept)}; "
             f"give more text, ask for {len(kept) + 2} words, or --reserve the missing lines"
         )
-    left_out = counts.total() - sum(count for _, count in kept)
+    left_out = unknown + counts.total() - sum(count for _, count in kept)
     return CountedVocabulary(
         Vocabulary((UNK_WORD, EOS_WORD, *(word for word, _ in kept), *(b"<reserved-%d>" % n for n in range(reserved)))),
         (left_out, messages, *(count for _, count in kept), *(0 for _ in range(reserved))),

@@ -18,7 +18,15 @@ EXAMPLES = {
     "ÀB".encode(): ["Àb".encode()],  # only ASCII is folded
     b"broken \xff\xc3 utf8": [b"broken", b"\xff\xc3", b"utf8"],
     b"'tis o'clock' ''": [b"'", b"tis", b"o'clock", b"'", b"'", b"'"],
-    b"<unk> 3.5 a_b": [b"<", b"unk", b">", b"3", b".", b"5", b"a", b"_", b"b"],
+    b"3.5 a_b": [b"3", b".", b"5", b"a", b"_", b"b"],
+    b"the <unk> <UNK>'s a<unk>b <unk><unk>": [
+        *(b"the", b"<unk>", b"<unk>", b"'", b"s"),
+        *(b"a", b"<unk>", b"b", b"<unk>", b"<unk>"),
+    ],
+    b"<unk <<unk> unk> < unk > <eos> <unk>>": [
+        *(b"<", b"unk", b"<", b"<unk>", b"unk", b">", b"<", b"unk", b">"),
+        *(b"<", b"eos", b">", b"<unk>", b">"),
+    ],
     b"\t \x0b\x0c\r": [],
 }
 
@@ -66,6 +74,11 @@ def test_a_missing_text_is_refused(tmp_path: Path) -> None:
 def test_encoding_ends_each_message_and_marks_unknown_words() -> None:
     vocabulary = Vocabulary((b"<unk>", b"<eos>", b"hello", b"you"))
     assert vocabulary.encode([b"Hello there", b"you"]).tolist() == [2, 0, 1, 3, 1]
+
+
+def test_a_literal_unk_is_the_unknown_word_even_where_its_parts_are_words() -> None:
+    vocabulary = Vocabulary((b"<unk>", b"<eos>", b"<", b"unk", b">", b"you"))
+    assert vocabulary.encode([b"you <unk> you", b"unk"]).tolist() == [5, 0, 5, 1, 3, 1]
 
 
 def load(tmp_path: Path, content: bytes) -> Vocabulary:

@@ -50,10 +50,13 @@ def test_reserved_words_fill_up_and_no_text_yields_them(text: Path) -> None:
     assert all(tokenize(word) != [word] for word in built.vocabulary.words[-2:])
 
 
-def test_a_literal_unk_of_the_text_is_three_words(tmp_path: Path) -> None:
+def test_a_literal_unk_of_the_text_is_counted_as_left_out(tmp_path: Path) -> None:
     path = tmp_path / "wikitext.txt"
-    path.write_bytes(b"a <unk> b\n")
-    assert set(build_vocabulary([path], 7).vocabulary.words[2:]) == {b"a", b"<", b"unk", b">", b"b"}
+    path.write_bytes(b"a <unk> b <unk> a c\n")
+    built = build_vocabulary([path], 4)
+    assert built.vocabulary.words == (b"<unk>", b"<eos>", b"a", b"b")
+    assert built.counts == (3, 1, 2, 1)  # left out: <unk> twice, and c
+    assert built.coverage == 3 / 6
 
 
 @pytest.mark.parametrize("size", [-1, 0, 2])

@@ -25,6 +25,7 @@ def tool(build_tool: Callable[[str, Sequence[Path]], Path]) -> Iterator[TextTool
 # What text on a phone is made of, and what breaks it.
 PIECES = (
     *(b"a", b"Zoe", b"don't", b"o'", b"'", b"''", b"3.5", b"_", b"\x7f", b"\x00", b"?!"),
+    *(b"<unk>", b"<UNK>", b"<", b"<unk", b"unk>", b"<eos>"),
     *(b" ", b"\t", b"\r\n", b"\n", b"\n\n", b"\x0b", b"\x0c", b"\x1c", b"\x85"),
     *("\u2018 \u2019 \u201c \u201d \u2026 \u2013 \u2014 \u00a0".encode().split(b" ")),
     *("😀 👩‍👩‍👧 שלום السلام Ünïcode \u202e \ufeff".encode().split(b" ")),
@@ -36,6 +37,7 @@ TEXTS = st.one_of(st.binary(max_size=200), st.lists(st.sampled_from(PIECES), max
 @given(TEXTS)
 @example(b"word " * 20_000)
 @example(b"x'" * 50_000)
+@example(b"the <unk> <UNK>'s a<unk>b <unk><unk> <unk <<unk> unk> < unk > <eos> <unk>>")
 @example("😀שלום ".encode() * 7_000)
 @example(b"\x80" * 100_000)
 @example(b"\xe2\x80" * 50_000)
@@ -106,7 +108,7 @@ def test_bytes_that_are_no_text_are_named_not_printed(tool: TextTool) -> None:
 VOCABULARY = Vocabulary((b"<unk>", b"<eos>", b"the", b"i'm", b"!", "é".encode(), *(b"g%d" % n for n in range(20))))
 USER = st.lists(
     st.lists(
-        st.sampled_from([b"the", b"THE", b"zzz", b"g7", "I\u2019m".encode(), "éß".encode()]), min_size=1, max_size=8
+        st.sampled_from([b"the", b"THE", b"zzz", b"<unk>", b"g7", "I\u2019m".encode(), "éß".encode()]), min_size=1, max_size=8
     ),
     min_size=1,
     max_size=20,

@@ -17,6 +17,8 @@ bool is_word(char byte) {
   return (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') || static_cast<unsigned char>(byte) >= 0x80;
 }
 
+constexpr std::string_view kUnknown = "<unk>";  // a word that a published text's authors left out: one token
+
 // A typographic mark in UTF-8 and what it is folded to. No mark's bytes overlap another's, and none holds ASCII, so one
 // pass from the left equals replacing one mark after the other.
 struct Mark {
@@ -72,6 +74,11 @@ bool Tokens::next(std::string_view& token) {
   while (at_ < folded_.size() && is_space(folded_[at_])) ++at_;
   if (at_ == folded_.size()) return false;
   const size_t begin = at_;
+  if (folded_.compare(begin, kUnknown.size(), kUnknown) == 0) {
+    at_ += kUnknown.size();
+    token = kUnknown;
+    return true;
+  }
   const auto word_at = [this](size_t at) { return at < folded_.size() && is_word(folded_[at]); };
   if (!word_at(at_++)) {  // a punctuation mark, alone
     token = std::string_view(folded_).substr(begin, 1);
