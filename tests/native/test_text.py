@@ -108,7 +108,9 @@ def test_bytes_that_are_no_text_are_named_not_printed(tool: TextTool) -> None:
 VOCABULARY = Vocabulary((b"<unk>", b"<eos>", b"the", b"i'm", b"!", "é".encode(), *(b"g%d" % n for n in range(20))))
 USER = st.lists(
     st.lists(
-        st.sampled_from([b"the", b"THE", b"zzz", b"<unk>", b"g7", "I\u2019m".encode(), "éß".encode()]), min_size=1, max_size=8
+        st.sampled_from([b"the", b"THE", b"zzz", b"<unk>", b"g7", "I\u2019m".encode(), "éß".encode()]),
+        min_size=1,
+        max_size=8,
     ),
     min_size=1,
     max_size=20,
