@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
@@ -21,7 +21,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 import server_agg.storage.phone_tables  # noqa: F401  (its tables are made with the others)
 from device_runtime.errors import StorageError
-from server_agg.storage.tables import SCHEMA_VERSION, TRAFFIC_COUNTERS, Base, Traffic, TrafficKind
+from server_agg.storage import migrations
+from server_agg.storage.tables import TRAFFIC_COUNTERS, Base, Traffic, TrafficKind
 
 # Another process may write too (`phonograd phones`); waiting for it ends in an error after this long.
 BUSY_SECONDS = 30.0
@@ -49,6 +50,8 @@ class WireBytes:
 
 class Ledger:
     """The ledger at `path`, made if it is not there (unless `create` is false); safe to use from several threads.
+
+    A ledger of an earlier release is brought to today's tables first (`migrations`).
 
     Every method raises StorageError if SQLite refuses: disk full, file damaged, not a ledger.
     """
@@ -127,16 +130,14 @@ class Ledger:
 
     def _prepare(self, create: bool) -> None:
         with self._engine.connect() as connection:
-            found = connection.scalar(text("PRAGMA user_version"))
-        if found == 0 and create:
-            Base.metadata.create_all(self._engine)
-            with self._engine.begin() as connection:
-                connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
-        elif found != SCHEMA_VERSION:
-            raise StorageError(
-                f"{self.path}: ledger version {SCHEMA_VERSION} expected, found {found}; "
-                "use the version of phonograd that wrote it, or an empty --state folder"
-            )
+            if migrations.version_of(connection) == migrations.VERSION:
+                return  # without the writer's lock
+        with self._engine.execution_options(immediate=True).begin() as connection:
+            if migrations.version_of(connection) == 0 and create:
+                Base.metadata.create_all(connection)
+                migrations.set_version(connection, migrations.VERSION)
+            else:
+                migrations.migrate(connection, self.path)
 
 
 def _add_traffic(session: Session, traffic: dict[tuple[int, str, TrafficKind], WireBytes]) -> None:

@@ -1,11 +1,12 @@
-"""The ledger's tables. Times are UTC, in seconds since 1970; sizes are bytes; hashes are hex SHA-256."""
+"""The ledger's tables. Times are UTC, in seconds since 1970; sizes are bytes; hashes are hex SHA-256.
+
+A change here needs a step in `migrations.py`.
+"""
 
 from typing import Literal
 
 from sqlalchemy import ForeignKey, Index, String, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-
-SCHEMA_VERSION = 2
 
 # What can become of an update:
 # receiving: on its way, or all here and not yet decided on. accepted: counts in its round.
@@ -53,6 +54,7 @@ class Round(Base):
     epsilon: Mapped[float | None]  # privacy spent up to its end, where the strategy counts it
     epsilon_rdp: Mapped[float | None]  # the same by Renyi divergences, which papers report
     ending: Mapped[Ending | None] = mapped_column(String(16))
+    reason: Mapped[str | None]  # why it failed
     rolled_back_at: Mapped[float | None]  # its result is no ancestor of the current model any more
 
 

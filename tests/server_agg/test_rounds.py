@@ -2,7 +2,6 @@ import contextlib
 import logging
 import re
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -356,15 +355,6 @@ def test_there_is_room_for_what_is_announced(
             keeper.folder.upload(keeper.announce(phone).id).write_bytes(bytes(arrived))
             to_come += length - arrived
         assert len(keeper.uploads.unfinished()) == 2
-
-
-def test_a_ledger_of_another_version_is_refused(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state"):
-        pass
-    with contextlib.closing(sqlite3.connect(tmp_path / "state" / "ledger.sqlite")) as ledger:
-        ledger.execute("PRAGMA user_version = 99")
-    with pytest.raises(StorageError, match="ledger version 2 expected, found 99; use the version of phonograd that"):
-        RoundKeeper(workshop.artifacts, tmp_path / "state", THREE)
 
 
 def test_new_settings_apply_to_an_empty_round_only(
