@@ -12,7 +12,7 @@ from android_harness.errors import PhoneBusyError, PhoneLostError, PhoneRunError
 from android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
 from device_runtime.errors import StoppedError
 from device_runtime.files import sha256_of_file
-from tests.phone.stand_in import AdbServer, StandInPhone
+from tests.phone.stand_in import A53, A76, AdbServer, StandInPhone
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
@@ -224,7 +224,18 @@ def test_a_reboot(
     until(lambda: nothing_is_left(phone))
 
 
-def test_a_host_that_is_heard_no_more(adb: Adb, phone: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
+@pytest.fixture(params=[A53, A76], ids=["android 9", "android 13"])
+def old_or_new(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterator[StandInPhone]:
+    """A phone with BSD's grep, then one with toybox's."""
+    with StandInPhone(request.param) as phone:
+        adb_server.connect(phone)
+        yield phone
+
+
+def test_a_host_that_is_heard_no_more(
+    adb: Adb, old_or_new: StandInPhone, program: Callable[[str], dict[str, Path]]
+) -> None:
+    phone = old_or_new
     silent = SessionSettings(heartbeat=1000, patience=2)
     events: list[object] = []
     with PhoneSession(adb, phone.serial, silent) as session:

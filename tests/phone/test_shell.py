@@ -57,10 +57,10 @@ def test_shell_may_write_nowhere_but_in_its_folder(adb_server: AdbServer, phone:
     done = adb_server.run("-s", phone.serial, "shell", script)
     assert done.stdout == "/data/local/tmp/x\n"
     assert done.stderr.splitlines() == [
-        "touch: /x: Read-only file system",
-        "touch: /system/x: Read-only file system",
-        "touch: /data/x: Permission denied",
-        "touch: /data/local/x: Permission denied",
+        "touch: '/x': Read-only file system",
+        "touch: '/system/x': Read-only file system",
+        "touch: '/data/x': Permission denied",
+        "touch: '/data/local/x': Permission denied",
     ]
 
 

@@ -12,10 +12,11 @@ lives() {
 
 # Processes that sessions started: those with the program's path in their command line, which this script has in two parts
 # and grep's own as [p]hono... With "programs", not the shells that wait for one and tell how it ended. One grep reads all
-# command lines: a phone runs hundreds of processes, and starting one for each takes seconds.
+# command lines: a phone runs hundreds of processes, and starting one for each takes seconds. Android 8 to 10 have BSD's
+# grep, which ends the names with NULs; $(...) would drop those, and all names would be one.
 started() {
   rest=${program#?}
-  for line in $(grep -lz -e "$folder/[${program%"$rest"}]$rest" /proc/[0-9]*/cmdline 2>/dev/null); do
+  for line in $(grep -lz -e "$folder/[${program%"$rest"}]$rest" /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'); do
     [ "$1" = programs ] && grep -qz phonograd-end- "$line" 2>/dev/null && continue
     line=${line#/proc/}
     echo "${line%/cmdline}"

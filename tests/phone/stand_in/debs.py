@@ -1,4 +1,4 @@
-"""Two static arm64 programs of Debian's: a shell (mksh, as Android has) and a tool box (busybox, for toybox).
+"""arm64 programs of Debian's: mksh and toybox, as Android has them, and busybox for the commands that toybox lacks.
 
 The packages are fetched once into a cache folder and unpacked there; nothing is installed.
 """
@@ -7,11 +7,22 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
+# What the phone gets of each package, where Debian 12 has it; later ones have all of it below usr/. Libraries are for
+# Debian's toybox, which is not static.
 PACKAGES = {
-    "mksh": "usr/lib/aarch64-linux-musl/bin/mksh",
-    "busybox-static": "bin/busybox",
+    "mksh": ("usr/lib/aarch64-linux-musl/bin/mksh",),
+    "toybox": ("bin/toybox",),
+    "busybox-static": ("bin/busybox",),
+    "libc6": (
+        "lib/ld-linux-aarch64.so.1",
+        "lib/aarch64-linux-gnu/libc.so.6",
+        "lib/aarch64-linux-gnu/libm.so.6",
+    ),
+    "libcrypt1": ("lib/aarch64-linux-gnu/libcrypt.so.1",),
 }
 EMULATOR = "qemu-aarch64-static"
 
@@ -35,13 +46,25 @@ def emulator() -> Path:
 
 
 def programs() -> dict[str, Path]:
-    """The programs by their packages, fetched if need be. StandInError: they cannot be had, and what to run."""
+    """The programs and libraries by their names, fetched if need be. StandInError: what is lacking, and the cure."""
     folder = cache_folder()
-    found = {package: folder / package / path for package, path in PACKAGES.items()}
-    for package, path in found.items():
-        if not path.is_file():
+    found = {}
+    for package, paths in PACKAGES.items():
+        if _unpacked(folder / package, paths) is None:
             _fetch(package, folder)
+        for path in _unpacked(folder / package, paths) or _not_in(package, paths):
+            found[path.name] = path
     return found
+
+
+def _unpacked(folder: Path, paths: Sequence[str]) -> list[Path] | None:
+    """Where a package's files lie; None unless all of them do."""
+    found = [next(filter(Path.is_file, (folder / path, folder / "usr" / path)), None) for path in paths]
+    return [path for path in found if path is not None] if all(found) else None
+
+
+def _not_in(package: str, paths: Sequence[str]) -> NoReturn:
+    raise StandInError(f"{package}:arm64 of this Debian holds no {' or no '.join(paths)}: Debian 12 or later is needed")
 
 
 def _fetch(package: str, cache: Path) -> None:
@@ -64,7 +87,7 @@ def _fetch(package: str, cache: Path) -> None:
         try:
             unpacked.rename(cache / package)
         except OSError:
-            if not (cache / package / PACKAGES[package]).is_file():  # else another process was faster
+            if _unpacked(cache / package, PACKAGES[package]) is None:  # else another process was faster
                 raise
 
 

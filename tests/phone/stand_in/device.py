@@ -155,17 +155,17 @@ async def _live(spec: PhoneSpec, port: int, pid: int) -> None:
 
 
 def main() -> None:
-    """Arguments: one JSON object with spec, programs, base, port."""
+    """Arguments: one JSON object with spec, programs, emulator, base, port."""
     settings = json.loads(sys.argv[1])
     spec = PhoneSpec(**settings["spec"])
-    programs = userland.Programs(**{name: Path(path) for name, path in settings["programs"].items()})
+    programs = {name: Path(path) for name, path in settings["programs"].items()}
     pid = int(
         Path("/proc/self").readlink().name
     )  # this machine's number of this process: /proc is not yet the phone's own
     os.umask(0o022)
     socket.sethostname("localhost")
     os.sched_setaffinity(0, userland.host_cores())
-    world.enter(spec, programs, Path(settings["base"]))
+    world.enter(spec, programs, Path(settings["emulator"]), Path(settings["base"]))
     asyncio.run(_live(spec, settings["port"], pid))
     os._exit(0)
 

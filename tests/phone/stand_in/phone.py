@@ -61,15 +61,11 @@ class StandInPhone:
             raise
 
     def _boot(self) -> None:
-        found = programs()
         base = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="stand-in-phone-"))
         settings = {
             "spec": dataclasses.asdict(self.spec),
-            "programs": {
-                "shell": str(found["mksh"]),
-                "toolbox": str(found["busybox-static"]),
-                "emulator": str(emulator()),
-            },
+            "programs": {name: str(path) for name, path in programs().items()},
+            "emulator": str(emulator()),
             "base": base,
             "port": self.port,
         }

@@ -3,29 +3,25 @@
 import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from .spec import PhoneSpec
 
 FOLDERS = (
-    *("acct", "apex", "data", "dev", "metadata", "mnt", "odm", "proc", "product", "storage", "sys", "vendor"),
+    *("acct", "apex", "data", "dev", "lib", "metadata", "mnt", "odm", "proc", "product", "storage", "sys", "vendor"),
     *("system/bin", "system/etc", "system/lib64", "system/usr"),
 )
 LINKS = {"bin": "system/bin", "etc": "system/etc", "sdcard": "data/media/0", "sbin": "system/bin"}
 ANDROID = Path(__file__).parent / "android"
 COMMANDS = ANDROID / "bin"  # Android's own, as scripts
-TOOLS = ANDROID / "tools.txt"  # what toybox has on Android, as far as busybox has it too: no awk, no vi
+OLD_COMMANDS = ANDROID / "bin-before-11"  # those that are not toybox's before Android 11
+TOYBOX = ANDROID / "toybox.txt"  # what toybox has on Android: no awk, no vi
+# What it has on Android and lacks on Debian; and killall and pidof, which would take the emulator for the program.
+BUSYBOX = ANDROID / "busybox.txt"
+LIBRARIES = ("ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6", "libcrypt.so.1")  # toybox's, of no use on a real phone
 STATE = "metadata/phone"  # what Android's services know, as files
-
-
-@dataclass(frozen=True)
-class Programs:
-    """Where this machine has what the phone is made of."""
-
-    shell: Path
-    toolbox: Path
-    emulator: Path
 
 
 @dataclass(frozen=True)
@@ -90,18 +86,22 @@ def write(path: Path, text: str | int) -> None:
     path.write_text(f"{text}\n", "utf-8")
 
 
-def fill_root(base: Path, spec: PhoneSpec, programs: Programs) -> None:
-    """What is read-only."""
+def fill_root(base: Path, spec: PhoneSpec, programs: Mapping[str, Path]) -> None:
+    """What is read-only. programs: where this machine has them, and the libraries, by name."""
     for name in FOLDERS:
         (base / name).mkdir(parents=True)
     for name, target in LINKS.items():
         (base / name).symlink_to(target)
     tools = base / "system/bin"
-    shutil.copy(programs.shell, tools / "sh")
-    shutil.copy(programs.toolbox, tools / "toybox.real")
-    for name in TOOLS.read_text("ascii").split():
-        (tools / name).symlink_to("toybox.real")
-    for command in sorted(COMMANDS.iterdir()):
+    shutil.copy(programs["mksh"], tools / "sh")
+    for box, names in (("toybox", TOYBOX), ("busybox", BUSYBOX)):
+        shutil.copy(programs[box], tools / box)
+        for name in names.read_text("ascii").split():
+            (tools / name).symlink_to(box)
+    for name in LIBRARIES:
+        shutil.copy(programs[name], base / "lib" / name)
+    for command in sorted([*COMMANDS.iterdir(), *(OLD_COMMANDS.iterdir() if spec.sdk < 30 else ())]):
+        (tools / command.name).unlink(missing_ok=True)
         shutil.copy(command, tools / command.name)
         (tools / command.name).chmod(0o755)
     write(base / "system/etc/passwd", "root:x:0:0::/:/system/bin/sh\nshell:x:2000:2000::/:/system/bin/sh")

@@ -5,11 +5,12 @@ binfmt_misc (Linux 6.7 or later) runs arm64 programs under qemu here and nowhere
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from .privileges import check, libc, obey_file_modes
 from .spec import PhoneSpec
-from .userland import Programs, fill_root, fill_sys, fill_writable
+from .userland import fill_root, fill_sys, fill_writable
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
@@ -44,12 +45,12 @@ def storage_used() -> int:
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
-def enter(spec: PhoneSpec, programs: Programs, base: Path) -> None:
+def enter(spec: PhoneSpec, programs: Mapping[str, Path], emulator: Path, base: Path) -> None:
     """Build the world on the empty folder `base`, and make it this process's root."""
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     mount("system", base, "tmpfs", 0, "mode=755")
     fill_root(base, spec, programs)
-    _mount_inside(base, spec, programs.emulator)
+    _mount_inside(base, spec, emulator)
     mount("system", base, "tmpfs", MS_REMOUNT | MS_RDONLY)
     old = base / "mnt"
     check(libc.syscall(_PIVOT_ROOT[os.uname().machine], str(base).encode(), str(old).encode()), "pivot_root")
