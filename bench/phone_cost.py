@@ -96,7 +96,7 @@ def bench_phone(
 
     Raises BenchError, UnsupportedError for a missing tool, and what building the binary raises.
     """
-    say("building the phone binary")
+    say("building the phone binary, which can take minutes the first time")
     binary = build_phone_binary().path
     counts: list[Count] = []
     with instruction_counter() as counter:

@@ -34,7 +34,7 @@ class Program:
         # It goes into the background so that its process can be named; a shell waits for it and tells how it ended.
         # Where the keeper has ended already, nothing is begun.
         script = (
-            f"cd {shlex.quote(folder)} && [ -d {TRANSIENT} ] && {{\n{line} & pid=$!\n"
+            f"umask 077; cd {shlex.quote(folder)} && [ -d {TRANSIENT} ] && {{\n{line} & pid=$!\n"
             'echo "{\\"event\\":\\"process\\",\\"pid\\":$pid}"\nwait $pid\n}'
         )
         self._process: PhoneProcess = adb.start(serial, script)

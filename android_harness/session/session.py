@@ -125,7 +125,7 @@ class PhoneSession:
         undo = shlex.quote(self.path("undo"))
         mode = "cmd power set-fixed-performance-mode-enabled"
         with self._losses("its performance mode was set"):
-            done = self.adb.shell(self.serial, f"echo '{mode} false' >{undo} && {mode} true 2>&1")
+            done = self.adb.shell(self.serial, f"umask 077; echo '{mode} false' >{undo} && {mode} true 2>&1")
         refused = any(word in done.out.lower() for word in REFUSALS)
         return done.status == 0 and not refused
 

@@ -27,7 +27,8 @@ def sync(adb: Adb, serial: str, folder: str, files: Mapping[str, Path], progress
     """Make every file lie at its name under `folder` on the phone; names are relative, with slashes.
 
     A file with other contents is removed first (storage may not hold both), pushed beside its name and renamed once its
-    hash is right. Raises PhoneStorageError if it does not fit, PhoneLostError, StorageError for a local file.
+    hash is right. Files and folders are the shell user's alone. Raises PhoneStorageError if it does not fit,
+    PhoneLostError, StorageError for a local file.
     """
     began = time.monotonic()
     wanted = {name: _local(name, path) for name, path in files.items()}
@@ -80,7 +81,7 @@ def _prepare(adb: Adb, serial: str, folder: str, names: list[str]) -> None:
     noted = " ".join(shlex.quote(name) for name in names)
     done = adb.shell(
         serial,
-        f"mkdir -p {parents} && rm -f {' '.join(places)} {' '.join(place + '.part' for place in places)} && "
+        f"umask 077; mkdir -p {parents} && rm -f {' '.join(places)} {' '.join(place + '.part' for place in places)} && "
         f"printf '%s\\n' {noted} >>{shlex.quote(folder)}/pushed",
     )
     if done.status:
@@ -103,7 +104,7 @@ def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: Pushe
     adb.push(serial, path, f"{place}.part")
     quoted = shlex.quote(place)
     seconds = HASH_SECONDS + file.nbytes / HASH_BYTES_PER_SECOND
-    mode = "755" if path.stat().st_mode & 0o100 else "644"
+    mode = "700" if path.stat().st_mode & 0o100 else "600"  # until then its folder keeps others out
     done = adb.shell(
         serial,
         f"sha256sum {quoted}.part && chmod {mode} {quoted}.part && mv {quoted}.part {quoted}",

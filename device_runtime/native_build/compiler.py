@@ -27,7 +27,7 @@ IGNORED_VARIABLES = frozenset({"CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", 
 
 COMPILER_CACHE = "ZIG_GLOBAL_CACHE_DIR"
 
-# Called with (files done, in all, the file).
+# Called with (files done, in all, the file): first with 0 before anything is compiled, and never if nothing has to be.
 Progress = Callable[[int, int, str], None]
 
 
@@ -91,6 +91,8 @@ class Build:
         if not fresh and _touched(product):
             return Built(product, cached=True)
         zig = find_zig()
+        if progress is not None:  # before the lock: whoever compiles now may hold it for minutes
+            progress(0, len(objects) + 1, "")
         with _alone(folder):
             if not fresh and _touched(product):  # made by another process while this one waited
                 return Built(product, cached=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from phonograd.console import Console, output_options
+from phonograd.native_engine import building
 
 
 @click.command("build-phone")
@@ -24,7 +25,7 @@ def build_phone(console: Console, out: Path, force: bool) -> None:
     from device_runtime.native_build import deliver_phone_binary
 
     require_place(out)
-    with console.progress("building the phone binary") as show:
+    with building(console, "the phone binary") as show:
         delivered = deliver_phone_binary(out, force, show)
     document = {**dataclasses.asdict(delivered.binary), "origin": delivered.origin}
     console.result(document, ("Phone binary", [{"fact": key, "value": value} for key, value in document.items()]))

@@ -13,6 +13,7 @@ from device_runtime.manifest import TrainingConfig, open_artifacts
 from device_runtime.update_file import MAX_COUNT
 from phonograd import __version__
 from phonograd.console import Console, output_options
+from phonograd.native_engine import building
 
 if TYPE_CHECKING:
     from android_harness.adb.client import Adb
@@ -174,7 +175,7 @@ def _measured(
     phones = _ready(console, adb, serials, settings)
     with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch:
         binary = Path(scratch, "phonograd-phone")
-        with console.progress("building the phone binary") as show:
+        with building(console, "the phone binary") as show:
             deliver_phone_binary(binary, progress=show)
         with stop_signals() as stopped, phone_bars(console, phones) as show_phone:
             report = run_phone_bench(adb, phones, folder, settings, binary, __version__, show_phone, stopped)

@@ -15,6 +15,7 @@ from device_runtime.errors import PhonogradError, ServerUnreachableError, Stoppe
 from device_runtime.server_client import Connection
 from phonograd.connecting import connection_options
 from phonograd.console import Console, Rows, output_options
+from phonograd.native_engine import building
 
 if TYPE_CHECKING:
     from android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
@@ -144,7 +145,7 @@ def round_(
     at_work = {phone.serial for phone in ready}
     with tempfile.TemporaryDirectory(prefix="phonograd-") as work:
         program = Path(work) / "phonograd-phone"
-        with console.progress("building the phone binary, once") as show:
+        with building(console, "the phone binary") as show:
             deliver_phone_binary(program, progress=show)
         with phone_bars(console, ready) as bars:
 

@@ -97,6 +97,24 @@ def test_only_what_lacks_is_pushed(adb: Adb, watched: StandInPhone, tmp_path: Pa
     assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()  # without keep the phone is as it was
 
 
+def test_what_is_pushed_is_the_shell_users_alone(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
+    work = watched.root / WORK_FOLDER.lstrip("/")
+    work.mkdir(0o755)  # as an earlier version made it
+    files = {PROGRAM: tmp_path / "program", "artifacts/deep/a": tmp_path / "a", "run/text": tmp_path / "a"}
+    for path, mode in ((tmp_path / "program", 0o755), (tmp_path / "a", 0o644)):
+        path.write_text("x")
+        path.chmod(mode)
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        session.sync(files)
+        session.fixed_performance()
+        modes = {str(path.relative_to(work)): path.stat().st_mode & 0o777 for path in work.rglob("*")}
+        modes["."] = work.stat().st_mode & 0o777
+    assert modes == {
+        **dict.fromkeys([".", "run", "artifacts", "artifacts/deep", PROGRAM], 0o700),
+        **dict.fromkeys(["lock", "undo", "pushed", "run/text", "artifacts/deep/a"], 0o600),
+    }
+
+
 def test_what_arrives_changed_gets_no_name(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"hashed")
 

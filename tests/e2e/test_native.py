@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from device_runtime.errors import BuildError
 from device_runtime.files import sha256_of_file
 from device_runtime.native_build import check_phone_binary
+from device_runtime.native_build.compiler import Build
 from device_runtime.tensor_file import load_tensors
 from tests.support.command_line import Run, Workplace
 
@@ -54,3 +56,19 @@ def test_the_binary_for_phones(phono: Run, tmp_path: Path) -> None:
     assert outcome.code == 0
     for part in ("cached", document["sha256"], f"{facts.bytes:,}"):
         assert part in outcome.out
+
+
+def test_a_compile_is_announced_before_it_begins_without_a_terminal_too(
+    phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise BuildError("no compiler today")
+
+    monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Build, "_zig", broken)
+    told = phono("build-phone", "--out", tmp_path / "phonograd-phone", "--force").err.splitlines()
+    assert told[0].startswith("building the phone binary, once: up to ")
+    assert told[0].endswith(" files to compile, which can take minutes")
+    assert told[1:] == ["phonograd: no compiler today"]
+    quiet = phono("build-phone", "--out", tmp_path / "phonograd-phone", "--force", "--quiet")
+    assert quiet.err == "phonograd: no compiler today\n"

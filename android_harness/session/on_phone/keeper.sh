@@ -2,6 +2,7 @@
 # the session ends, the cable is pulled (end of stdin) or the host falls silent. Before it: folder, program, nonce, owner,
 # patience. mksh, toybox; nothing newer than Android 8.
 
+umask 077 # what is here tells of somebody's text
 lock=$folder/lock
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init)
 
@@ -81,7 +82,7 @@ take_over() {
 
 # Can a file be written? On a full disk one can be made, and stays empty, as the lock would.
 writable() {
-  mkdir -p "$folder" && echo "$nonce" >"$folder/probe.$nonce" && [ -s "$folder/probe.$nonce" ]
+  mkdir -p "$folder" && chmod 700 "$folder" && echo "$nonce" >"$folder/probe.$nonce" && [ -s "$folder/probe.$nonce" ]
   found=$?
   rm -f "$folder/probe.$nonce"
   return "$found"
