@@ -19,7 +19,7 @@ from server_agg.storage.state_folder import LEDGER, MODELS
 from server_agg.storage.tables import TRAFFIC_COUNTERS, Quality, Round, Traffic, Update
 from server_agg.strategies import StrategySettings
 
-REPORT_VERSION = 2
+REPORT_VERSION = 3
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
 PAPER_MIB_PER_PHONE = 174.43
@@ -48,18 +48,22 @@ class RoundReport:
     accepted, repeated, rejected, late, broken, unfinished: updates by what became of them; late_folded: of the
     accepted ones, those trained from an earlier round's model. useful_bytes: bodies of accepted updates;
     retried_bytes: what came again or in vain, lost on the way or refused unread; rejected_, late_, unfinished_bytes: of
-    those updates. They add up to up_body_bytes, unless an upload ended in another round than it began.
+    those updates. They add up to up_body_bytes.
     up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
-    sent. setups: requests that began
-    or resumed an upload (paper P argues by their number too). seconds_to_model: from the first byte of the first
-    accepted update to the new model. phone_ratio, round_ratio: how many times less than paper P's phone and round
-    upload. epsilon: privacy spent up to the round, if the strategy counts it, by privacy loss distributions;
-    epsilon_rdp: by Renyi divergences, looser, what most papers report. quality: by metric, as evaluators
-    reported it of the round's model.
+    sent. setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from
+    the first byte of the first accepted update to the new model.
+    base_bytes: the file of the round's base model. model_ratio: how many times less than that file a phone sent, which
+    is what the codec saves. phone_ratio, round_ratio: how many times less than paper P's phone and round upload, of its
+    own model.
+    epsilon: privacy spent up to the round, by privacy loss distributions; epsilon_rdp: by Renyi divergences, looser,
+    what most papers report; None where the round has no finite one. epsilon_infinite_phones: phones for which epsilon
+    is infinite, up to the round: their updates are in a model that was published without noise.
+    quality: by metric, as evaluators reported it of the round's model.
     """
 
     round: int
     base_sha256: str
+    base_bytes: int
     model_sha256: str | None
     strategy: str
     weighting: str
@@ -90,10 +94,12 @@ class RoundReport:
     codecs: dict[str, CodecBytes]
     mean_bytes_per_phone: float | None
     seconds_to_model: float | None
+    model_ratio: float | None
     phone_ratio: float | None
     round_ratio: float | None
     epsilon: float | None
     epsilon_rdp: float | None
+    epsilon_infinite_phones: int
     quality: dict[str, float]
 
 
@@ -184,48 +190,29 @@ def _reading(state: Path) -> Iterator[Ledger]:
 
 
 def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) -> dict[str, Any] | None:
-    """What `rounds` rounds of `phones_per_round` phones each would send, if they did as those so far; None if none did.
+    """What `rounds` rounds of `phones_per_round` phones each would cost; None if no update was accepted yet.
 
-    Bytes a phone: all that went over the wire so far, up and down, by accepted update, so that today's share of
-    retries and refusals is in it.
+    up: all that went over the wire so far, by accepted update, so that today's share of retries and refusals is in it.
+    down: the whole of today's model once for each phone and round; what phones of this ledger fetched is no measure of
+    it: one may fetch twice, another have the model already.
     """
     totals = report["totals"]
     if not totals["accepted"]:
         return None
     uploads = phones_per_round * rounds
     up = (totals["up_body_bytes"] + totals["up_header_bytes"]) / totals["accepted"]
-    down = (totals["down_body_bytes"] + totals["down_header_bytes"]) / totals["accepted"]
+    model = report["rounds"][-1]["base_bytes"]
     return {
         "phones_per_round": phones_per_round,
         "rounds": rounds,
         "uploads": uploads,
         "up_bytes": round(up * uploads),
-        "down_bytes": round(down * uploads),
+        "model_file_bytes": model,
+        "down_bytes": model * uploads,
+        "model_ratio": model / up if up else None,
         "paper_up_bytes": round(PAPER_MIB_PER_PHONE * MIB * uploads),
         "ratio": PAPER_MIB_PER_PHONE * MIB / up if up else None,
     }
-
-
-def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A report's rounds as rows of a table: column title to text; for a terminal."""
-    return [
-        {
-            "round": str(entry["round"]),
-            "model": _model_cell(entry),
-            "updates": f"{entry['accepted']}/{entry['clients_per_round']}",
-            "refused": str(entry["rejected"] + entry["late"]),
-            "codecs": ", ".join(f"{name} x{part['updates']}" for name, part in entry["codecs"].items()),
-            "MiB/phone": _number(entry["mean_bytes_per_phone"], MIB),
-            "paper/ours": _number(entry["phone_ratio"]),
-            "useful MiB": _number(entry["useful_bytes"], MIB),
-            "retried": _number(entry["retried_bytes"], MIB),
-            "refused MiB": _number(entry["rejected_bytes"] + entry["late_bytes"], MIB),
-            "down MiB": _number(entry["down_body_bytes"], MIB),
-            "setups": str(entry["setups"]),
-            "seconds": _number(entry["seconds_to_model"]),
-        }
-        for entry in report["rounds"]
-    ]
 
 
 def report_csv(report: Mapping[str, Any]) -> str:
@@ -238,16 +225,6 @@ def report_csv(report: Mapping[str, Any]) -> str:
         quality = " ".join(f"{metric}:{value}" for metric, value in entry["quality"].items())
         writer.writerow({**entry, "codecs": codecs, "quality": quality})
     return out.getvalue()
-
-
-def _model_cell(entry: Mapping[str, Any]) -> str:
-    if entry["rolled_back"]:
-        return "rolled back"
-    return str(entry["model_sha256"] or "open")[:12]
-
-
-def _number(value: float | None, unit: int = 1) -> str:
-    return "" if value is None else f"{value / unit:.2f}"
 
 
 def outcome_bytes(state: str, length: int, received: int) -> Iterable[tuple[str, int]]:
@@ -305,12 +282,16 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
     for row in session.execute(select(Traffic.round, Traffic.kind, *sums).group_by(Traffic.round, Traffic.kind)):
         traffic[row.round].append(row)
     quality = _quality(session)
+    sizes = {model.sha256: model.bytes for model in queries.all_models(session)}
+    unbounded, phones = queries.phones_without_epsilon(session), 0
     for round_ in queries.all_rounds(session):
-        yield _round_report(round_, groups[round_.number], traffic[round_.number], quality)
+        phones += unbounded.get(round_.number, 0)
+        facts = {"base_bytes": sizes[round_.base_sha256], "epsilon_infinite_phones": phones}
+        yield _round_report(round_, facts, groups[round_.number], traffic[round_.number], quality)
 
 
 def _round_report(
-    row: Round, groups: list[Any], traffic: list[Any], quality: Mapping[str, dict[str, float]]
+    row: Round, facts: Mapping[str, int], groups: list[Any], traffic: list[Any], quality: Mapping[str, dict[str, float]]
 ) -> RoundReport:
     counted: dict[str, int] = dict.fromkeys((*COUNTS, *BYTES), 0)
     for group in groups:
@@ -340,10 +321,12 @@ def _round_report(
         codecs={str(group.codec): CodecBytes(updates=group.updates, bytes=group.length) for group in taken},
         mean_bytes_per_phone=useful / accepted if accepted else None,
         seconds_to_model=closed_at - min(group.first for group in taken) if closed_at and taken else None,
+        model_ratio=facts["base_bytes"] * accepted / useful if accepted else None,
         phone_ratio=PAPER_MIB_PER_PHONE * MIB * accepted / useful if accepted else None,
         round_ratio=PAPER_GIB_PER_ROUND * GIB / useful if closed_at and useful else None,
         epsilon=row.epsilon,
         epsilon_rdp=row.epsilon_rdp,
         quality=quality.get(row.result_sha256 or "", {}),
+        **facts,
         **counted,
     )

@@ -32,11 +32,14 @@ def rounds(
     """Report rounds and the bytes each one cost, beside paper P's.
 
     useful: what counted; retried: sent again or lost on the way; refused: of updates that were not taken; setups:
-    requests that began or resumed an upload. --project says what many phones and rounds would cost at today's rate.
+    requests that began or resumed an upload. model/ours: how many times less than the whole model a phone sent;
+    paper/ours: than paper P's phones, which sent a model of their own size. --project says what many phones and rounds
+    would cost: uploads at today's rate, and the whole model down once for each phone and round.
     """
     from device_runtime.server_client import ask
     from device_runtime.server_client import report as ask_server
-    from server_agg.report import projection, read_phones, read_report, report_csv, report_rows
+    from server_agg.report import projection, read_phones, read_report, report_csv
+    from server_agg.report_table import figure_rows, report_rows
 
     if number is not None:
         phones = _either(
@@ -53,14 +56,15 @@ def rounds(
         return
     tables: list[tuple[str, Rows]] = [
         (_title(report), report_rows(report)),
-        ("Totals", _rows("total", report["totals"])),
+        ("Totals", figure_rows("total", report["totals"])),
     ]
     if project is not None:
         projected = projection(report, *project)
         if projected is None:
             raise click.UsageError("--project: no update has been accepted yet; there is nothing to go by")
         report = {**report, "projection": projected}
-        tables.append((f"{project[0]} phones a round, {project[1]} rounds", _rows("projected", projected)))
+        title = f"{project[0]} phones a round, {project[1]} rounds: uploads as so far, the model once a phone and round"
+        tables.append((title, figure_rows("projected", projected)))
     console.result(report, *tables)
 
 
@@ -125,20 +129,26 @@ def _rows(title: str, document: dict[str, Any]) -> list[dict[str, object]]:
 
 
 def _title(report: dict[str, Any]) -> str:
+    from server_agg.report import GIB, MIB
+    from server_agg.sizes import size
+
     paper = report["paper"]
-    return f"Rounds (paper P: {paper['mib_per_phone']} MiB a phone, {paper['gib_per_round']:.2f} GiB a round of 10)"
+    phone, round_ = size(paper["mib_per_phone"] * MIB), size(paper["gib_per_round"] * GIB)
+    return f"Rounds (paper P: {phone} a phone, {round_} a round of 10)"
 
 
 def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
+    from server_agg.sizes import size
+
     return {
         "phone": phone["phone"] or "not named",
         "state": phone["state"],
         "codec": phone["codec"],
-        "useful": phone["useful_bytes"],
-        "retried": phone["retried_bytes"],
-        "refused": phone["rejected_bytes"] + phone["late_bytes"],
-        "all up": phone["up_body_bytes"] + phone["up_header_bytes"],
-        "all down": phone["down_body_bytes"] + phone["down_header_bytes"],
+        "useful": size(phone["useful_bytes"]),
+        "retried": size(phone["retried_bytes"]),
+        "refused": size(phone["rejected_bytes"] + phone["late_bytes"]),
+        "all up": size(phone["up_body_bytes"] + phone["up_header_bytes"]),
+        "all down": size(phone["down_body_bytes"] + phone["down_header_bytes"]),
         "requests": phone["requests"],
         "setups": phone["setups"],
         "reason": phone["reason"],
@@ -146,12 +156,14 @@ def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
 
 
 def _model_row(model: dict[str, Any]) -> dict[str, object]:
+    from server_agg.sizes import size
+
     quality = ", ".join(f"{metric} {value:.4g}" for metric, value in model["quality"].items())
     return {
         "round": model["round"],
         "model": model["sha256"][:12],
         "parent": (model["parent_sha256"] or "")[:12],
-        "bytes": model["bytes"],
+        "size": size(model["bytes"]),
         "kept": model["kept"],
         "quality": quality,
     }

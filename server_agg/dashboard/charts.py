@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from server_agg.dashboard import formats
+from server_agg.sizes import UNITS, unit_power
 
 WIDTH, HEIGHT = 480.0, 232.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 30.0, 26.0
@@ -47,8 +48,8 @@ class Measure:
 
 
 def _size_unit(top: float) -> tuple[float, str]:
-    power = formats.unit_power(top)
-    return 1024.0**power, f"\N{NO-BREAK SPACE}{formats.UNITS[power]}"
+    power = unit_power(top)
+    return 1000.0**power, f"\N{NO-BREAK SPACE}{UNITS[power]}"
 
 
 def _time_unit(top: float) -> tuple[float, str]:

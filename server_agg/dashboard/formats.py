@@ -2,24 +2,15 @@
 
 from datetime import datetime, timezone
 
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+from server_agg import sizes
+from server_agg.sizes import three_digits
+
 UNKNOWN = "–"
 
 
 def size(nbytes: float | None) -> str:
-    """Bytes in the unit that leaves 1 to 1023 of it, to three digits."""
-    if nbytes is None:
-        return UNKNOWN
-    power = unit_power(nbytes)
-    return f"{_digits(nbytes / 1024**power)}\N{NO-BREAK SPACE}{UNITS[power]}"
-
-
-def unit_power(nbytes: float) -> int:
-    """The power of 1024 of the unit that fits `nbytes`."""
-    power = 0
-    while power < len(UNITS) - 1 and nbytes >= 999.5 * 1024**power:
-        power += 1
-    return power
+    """Bytes in the unit that fits, to three digits."""
+    return UNKNOWN if nbytes is None else sizes.size(nbytes).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def count(number: int | None) -> str:
@@ -41,7 +32,7 @@ def seconds(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     if value < 100:
-        return f"{_digits(max(0.0, value))}\N{NO-BREAK SPACE}s"
+        return f"{three_digits(max(0.0, value))}\N{NO-BREAK SPACE}s"
     whole = round(value)
     for length, unit, below, below_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= length:
@@ -68,15 +59,8 @@ def times(ratio: float | None) -> str:
     """How many times less."""
     if ratio is None:
         return UNKNOWN
-    return f"{_digits(ratio)}×" if ratio < 1000 else f"{number(ratio)}×"
+    return f"{three_digits(ratio)}×" if ratio < 1000 else f"{number(ratio)}×"
 
 
 def _utc(at: float) -> datetime:
     return datetime.fromtimestamp(at, timezone.utc)
-
-
-def _digits(value: float) -> str:
-    """Three digits, at most two of them behind the point."""
-    if value == int(value) or value >= 99.95:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

@@ -20,8 +20,8 @@ METRICS_DRAWN = 6
 METRICS_IN_TABLES = 3
 CODEC_COLOURS = 8
 KINDS = ("useful", "retried", "rejected", "late", "unfinished")
-PAPER_PHONE = f"paper P's {PAPER_MIB_PER_PHONE} MiB a phone"
-PAPER_ROUND = f"paper P's {PAPER_GIB_PER_ROUND:.2f} GiB a round"
+PAPER_PHONE = f"paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)} a phone"
+PAPER_ROUND = f"paper P's {formats.size(PAPER_GIB_PER_ROUND * GIB)} a round"
 
 Item = TypeVar("Item")
 Report = Mapping[str, Any]
@@ -74,13 +74,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class CodecRow:
-    """What all accepted updates of a codec cost; `ratio`: how many times less than paper P's upload."""
+    """What all accepted updates of a codec cost; how many times less than whole models, `ratio`: than paper P's."""
 
     codec: str
     css: str
     updates: int
     bytes: int
     mean: float
+    model_ratio: float
     ratio: float
 
 
@@ -92,9 +93,10 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
     mean = useful / accepted if accepted else None
     against = "no update accepted yet"
     if mean:
-        ratio = PAPER_MIB_PER_PHONE * MIB / mean
-        than = "less" if ratio >= 1 else "more"
-        against = f"{formats.times(max(ratio, 1 / ratio))} {than} than paper P's {PAPER_MIB_PER_PHONE} MiB"
+        against = (
+            f"{_than(_whole_models(report), useful)} than the whole model; {_than(PAPER_MIB_PER_PHONE * MIB, mean)} "
+        )
+        against += f"than paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)}, of its own model"
     turned_away = totals["rejected"] + totals["late"]
     found = [
         Tile(
@@ -108,9 +110,11 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
     if epsilon:
         last = epsilon[-1]
         budget = f" of {formats.number(epsilon_budget)}" if epsilon_budget else ""
-        found.append(
-            Tile("Privacy", f"ε {formats.number(last['epsilon'])}", f"spent{budget}, up to round {last['round']}")
-        )
+        unbounded = report["rounds"][-1]["epsilon_infinite_phones"]
+        remark = f"spent{budget}, up to round {last['round']}"
+        if unbounded:
+            remark += f"; infinite for {formats.count(unbounded)} phones of rounds without noise"
+        found.append(Tile("Privacy", f"ε {formats.number(last['epsilon'])}", remark))
     for metric in _metrics(closed)[:2]:
         last = [entry for entry in closed if metric in entry["quality"]][-1]
         value = formats.number(last["quality"][metric])
@@ -153,7 +157,13 @@ def codec_rows(report: Report) -> list[CodecRow]:
         parts = [entry["codecs"][codec] for entry in report["rounds"] if codec in entry["codecs"]]
         updates, nbytes = sum(part["updates"] for part in parts), sum(part["bytes"] for part in parts)
         mean = nbytes / updates
-        rows.append(CodecRow(codec, _colour(place), updates, nbytes, mean, PAPER_MIB_PER_PHONE * MIB / mean))
+        whole = sum(
+            entry["base_bytes"] * entry["codecs"][codec]["updates"]
+            for entry in report["rounds"]
+            if codec in entry["codecs"]
+        )
+        ratio = PAPER_MIB_PER_PHONE * MIB / mean
+        rows.append(CodecRow(codec, _colour(place), updates, nbytes, mean, whole / nbytes, ratio))
     return rows
 
 
@@ -179,6 +189,16 @@ def metrics_of(report: Report) -> list[str]:
 def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The sum of each column of a round's phones."""
     return {name: sum(phone[name] for phone in phones) for name in (*BYTES, "requests", "setups")}
+
+
+def _whole_models(report: Report) -> int:
+    """What the accepted updates would have been as whole models, in bytes."""
+    return sum(int(entry["base_bytes"]) * int(entry["accepted"]) for entry in report["rounds"])
+
+
+def _than(theirs: float, ours: float) -> str:
+    ratio = theirs / ours
+    return f"{formats.times(max(ratio, 1 / ratio))} {'less' if ratio >= 1 else 'more'}"
 
 
 def _closed(report: Report) -> list[Mapping[str, Any]]:

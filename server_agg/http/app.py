@@ -80,7 +80,8 @@ class _Api:
         kind: TrafficKind | None = wire.kind or ("refused" if 400 <= (wire.status or 0) < 500 else None)
         if kind is not None:
             number = self._keeper.current.round if wire.round is None else wire.round
-            self._keeper.ledger.count(number, wire.phone, kind, cost)
+            # Of a body that goes on after its answer, which is no request of its own, nothing was read, nor booked.
+            self._keeper.ledger.count(number, wire.phone, kind, cost.without(wire.booked) if cost.requests else cost)
 
     async def round(self, request: Request) -> Response:
         """The open round; for a phone that names itself, whether it has a place in it."""

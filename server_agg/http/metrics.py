@@ -26,6 +26,7 @@ from starlette.responses import Response
 from server_agg.http.observing import BUCKETS, RequestObserver
 from server_agg.report import outcome_bytes
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.storage import queries
 from server_agg.storage.tables import Quality, Round, Traffic, Update
 from server_agg.version import VERSION
 
@@ -174,8 +175,12 @@ def _rounds(session: Session) -> Iterator[Metric]:
     epsilon = session.scalar(
         select(Round.epsilon).where(Round.epsilon.is_not(None)).order_by(Round.number.desc()).limit(1)
     )
+    unbounded = sum(queries.phones_without_epsilon(session).values())
     if epsilon is not None:
-        yield _gauge("phonograd_epsilon", "Privacy spent so far.", epsilon)
+        yield _gauge("phonograd_epsilon", "Privacy spent so far, of phones in private rounds alone.", epsilon)
+    yield _gauge(
+        "phonograd_epsilon_infinite_phones", "Phones whose updates are in a model published without noise.", unbounded
+    )
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

@@ -102,8 +102,9 @@ class UploadRoutes:
                 )
             receipt = await run_in_threadpool(self._keeper.settle, upload.id, found, receiving.nbytes)
         except PhonogradError as error:
-            if not isinstance(error, UpdateError):  # the keeper wrote those down
-                await run_in_threadpool(self._broken, upload, receiving.nbytes, error)
+            booked = isinstance(error, UpdateError)  # the keeper wrote those down
+            if booked or await run_in_threadpool(self._broken, upload, receiving.nbytes, error):
+                wire_of(request.scope).booked = receiving.nbytes
             problem = problem_of(error)
             log.warning(
                 "update of %s refused after %d bytes: %s", upload.phone, receiving.nbytes, one_line(error),
@@ -113,7 +114,12 @@ class UploadRoutes:
                 ),
             )  # fmt: skip
             return problem
-        wire_of(request.scope).round = receipt.round
+        except asyncio.CancelledError:  # the server stops
+            stopped = UploadBrokenError("the server stopped while it came")
+            if await run_in_threadpool(self._broken, upload, receiving.nbytes, stopped):
+                wire_of(request.scope).booked = receiving.nbytes
+            raise
+        wire_of(request.scope).round, wire_of(request.scope).booked = receipt.round, receiving.nbytes
         return JSONResponse(dataclasses.asdict(receipt), 201)
 
     async def capabilities(self, request: Request) -> Response:
@@ -278,6 +284,7 @@ class UploadRoutes:
             receiving, live.receiving = live.receiving, None
             if not counted:
                 await run_in_threadpool(self._keeper.uploads.received, upload.id, receiving.nbytes)
+            wire_of(request.scope).booked = receiving.nbytes
 
     async def _settle(self, upload: UploadRecord, live: _Live, path: Path, nbytes: int) -> None:
         found = live.digest.hexdigest()
@@ -306,8 +313,8 @@ class UploadRoutes:
             raise RequestError(404, f"upload {identifier[:40]} is not here; announce it anew: POST /v1/uploads")
         return upload
 
-    def _broken(self, upload: UploadRecord, nbytes: int, error: PhonogradError) -> None:
-        """End an upload of one request that did not arrive whole, or that the disk refused."""
+    def _broken(self, upload: UploadRecord, nbytes: int, error: PhonogradError) -> bool:
+        """End an upload of one request that did not arrive whole, or that the disk refused; whether that was booked."""
         broken = isinstance(error, UploadBrokenError)
         status = error.status if isinstance(error, RequestError) else None if broken else 507
         try:
@@ -316,6 +323,8 @@ class UploadRoutes:
             )
         except PhonogradError as ledger_error:
             log.error("the refusal could not be written down: %s", ledger_error)
+            return False
+        return True
 
     def _limit(self) -> int:
         return self._settings.upload_limit(self._keeper.current.model_bytes)

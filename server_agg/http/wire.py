@@ -23,12 +23,14 @@ from server_agg.storage.tables import TrafficKind
 class RequestWire:
     """What a handler says of its request, for the ledger; `kind` None: not a phone's business, not counted.
 
+    booked: bytes of its body that the ledger has already, with the update they are of.
     How it ended is added here: `status` None if the client was gone before the answer began; `seconds` it took.
     """
 
     kind: TrafficKind | None = None
     phone: str = ""
     round: int | None = None
+    booked: int = 0
     status: int | None = None
     seconds: float = 0.0
 

@@ -33,6 +33,7 @@ from server_agg.rounds.uploads import (
     UploadBook,
     UploadRecord,
     count_request,
+    move_to_round,
     over,
     still_on_its_way,
     truncate,
@@ -322,8 +323,10 @@ class RoundKeeper:
             return None
         with self.ledger.writing() as session:
             repeated = still_on_its_way(session, row.id)
-            count_request(repeated, nbytes)
-            repeated.round, repeated.sha256, repeated.codec = earlier.round, sha256, update.info.codec
+            if nbytes:
+                count_request(session, repeated, nbytes)
+            move_to_round(session, repeated, earlier.round)
+            repeated.sha256, repeated.codec = sha256, update.info.codec
             self.uploads.end(repeated, "repeated", "sent before", 201)
         journal.repeated(row, earlier.round, nbytes)
         with self.ledger.reading() as session:
@@ -346,8 +349,11 @@ class RoundKeeper:
         self.folder.link_in(update.path, self.folder.update(sha256))
         with self.ledger.writing() as session:
             accepted = still_on_its_way(session, row.id)
-            count_request(accepted, nbytes)
-            accepted.round = hand.row.number
+            if nbytes:  # else all came before a restart, and was counted
+                count_request(session, accepted, nbytes)
+            # The ledger may have refused to count a request whose bytes the disk took; as traffic they are counted.
+            accepted.received_bytes = max(accepted.received_bytes, accepted.length)
+            move_to_round(session, accepted, hand.row.number)
             accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
             accepted.weight, accepted.measures, accepted.base_sha256 = weight, json.dumps(measures), origin
             self.uploads.end(accepted, "accepted", "", 201)

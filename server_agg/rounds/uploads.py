@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from device_runtime.files import storage_errors
 from server_agg.refusals import UploadOverError
 from server_agg.storage import queries
-from server_agg.storage.ledger import Ledger
+from server_agg.storage.ledger import Ledger, WireBytes, add_traffic
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Update, UpdateState
 
@@ -115,7 +115,7 @@ class UploadBook:
         """Count one more request and its body bytes to an upload, which may be over by now."""
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
-            count_request(row, nbytes)
+            count_request(session, row, nbytes)
             over = row.state != "receiving"
         if over:
             self._folder.upload(identifier).unlink(missing_ok=True)
@@ -125,7 +125,7 @@ class UploadBook:
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
             if nbytes:
-                count_request(row, nbytes)
+                count_request(session, row, nbytes)
             if row.state == "receiving":
                 self.end(row, state, reason, status)
         self._folder.upload(identifier).unlink(missing_ok=True)
@@ -151,13 +151,24 @@ class UploadBook:
         return old
 
     def recover(self) -> list[UploadRecord]:
-        """After a start: drop what can't be resumed or nobody knows; the complete uploads, still to be settled."""
+        """After a start: count what came last, drop what can't be resumed or nobody knows.
+
+        Returns the complete uploads, still to be settled.
+        """
+        self._count_uncounted()
         for upload in self.unfinished():
             if not upload.resumable:
                 self.give_up(upload.id, "broken", "the server stopped while it came", None)
         unfinished = self.unfinished()
         self._folder.keep_uploads({upload.id for upload in unfinished})
         return [upload for upload in unfinished if upload.complete]
+
+    def _count_uncounted(self) -> None:
+        """Count the bytes of requests that a crash cut off before they were: those that lie on disk."""
+        with self._ledger.writing() as session:
+            for row in queries.unfinished_updates(session):
+                if (missing := self._on_disk(row)[0] - row.received_bytes) > 0:
+                    count_request(session, row, missing)
 
     def _on_disk(self, row: Update) -> tuple[int, float]:
         """Bytes of an upload that are here, and when the last of them came."""
@@ -181,10 +192,22 @@ def over(row: Update) -> UploadOverError:
     return UploadOverError(f"the upload is {row.state}: {row.reason}; announce it anew")
 
 
-def count_request(row: Update, nbytes: int) -> None:
-    """Count a request that carried bytes of an update."""
+def count_request(session: Session, row: Update, nbytes: int) -> None:
+    """Count a request that carried `nbytes` of an update, to the update and to the wire, in one transaction.
+
+    So neither can miss what the other has, whenever the server dies.
+    """
     row.received_bytes += nbytes
     row.requests += 1
+    add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))
+
+
+def move_to_round(session: Session, row: Update, number: int) -> None:
+    """Let an update count in another round than it was announced in, and its bytes on the wire with it."""
+    if row.round != number:
+        add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=-row.received_bytes, requests=0))
+        add_traffic(session, number, row.phone, "upload", WireBytes(up_body=row.received_bytes, requests=0))
+        row.round = number
 
 
 def truncate(path: Path, length: int) -> None:

@@ -5,6 +5,7 @@ being written. What must be true together is written in one transaction: a round
 """
 
 import contextlib
+import dataclasses
 import sqlite3
 import threading
 import time
@@ -46,6 +47,14 @@ class WireBytes:
             self.down_body + other.down_body,
             self.requests + other.requests,
         )
+
+    def without(self, body: int) -> "WireBytes":
+        """The rest, where `body` bytes of the request's body are counted elsewhere.
+
+        Where they are more than its body, headers were written shorter than we thought: the sum is the same.
+        """
+        beyond = max(0, body - self.up_body)
+        return dataclasses.replace(self, up_headers=self.up_headers - beyond, up_body=max(0, self.up_body - body))
 
 
 class Ledger:
@@ -94,7 +103,8 @@ class Ledger:
             taken = self._take_traffic()
             try:
                 with self._writers.begin() as session:
-                    _add_traffic(session, taken)
+                    for key, wire in taken.items():
+                        add_traffic(session, *key, wire)
                     yield session
             except BaseException:
                 for key, wire in taken.items():
@@ -140,24 +150,24 @@ class Ledger:
                 migrations.migrate(connection, self.path)
 
 
-def _add_traffic(session: Session, traffic: dict[tuple[int, str, TrafficKind], WireBytes]) -> None:
-    for (number, phone, kind), wire in traffic.items():
-        row = insert(Traffic).values(
-            round=number,
-            phone=phone,
-            kind=kind,
-            requests=wire.requests,
-            up_header_bytes=wire.up_headers,
-            up_body_bytes=wire.up_body,
-            down_header_bytes=wire.down_headers,
-            down_body_bytes=wire.down_body,
+def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:
+    """Add bytes on the wire to a round's and phone's, within the caller's transaction."""
+    row = insert(Traffic).values(
+        round=number,
+        phone=phone,
+        kind=kind,
+        requests=wire.requests,
+        up_header_bytes=wire.up_headers,
+        up_body_bytes=wire.up_body,
+        down_header_bytes=wire.down_headers,
+        down_body_bytes=wire.down_body,
+    )
+    session.execute(
+        row.on_conflict_do_update(
+            index_elements=["round", "phone", "kind"],
+            set_={name: getattr(Traffic, name) + row.excluded[name] for name in TRAFFIC_COUNTERS},
         )
-        session.execute(
-            row.on_conflict_do_update(
-                index_elements=["round", "phone", "kind"],
-                set_={name: getattr(Traffic, name) + row.excluded[name] for name in TRAFFIC_COUNTERS},
-            )
-        )
+    )
 
 
 def _connect(path: Path) -> Engine:

@@ -15,6 +15,16 @@ FIRST_VERSION = 2  # what 0.1.0 wrote
 # Each step's SQL statements take a ledger to the next version. A step that was released is never changed.
 STEPS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE rounds ADD COLUMN reason VARCHAR",),  # 3: why a round failed
+    (  # 4: bytes that a kill kept from being counted; an epsilon that is not finite is none
+        "UPDATE updates SET received_bytes = length WHERE state = 'accepted' AND received_bytes < length",
+        """INSERT INTO traffic (round, phone, kind, requests, up_header_bytes, up_body_bytes, down_header_bytes,
+                                down_body_bytes)
+           SELECT round, phone, 'upload', 0, 0, SUM(received_bytes), 0, 0 FROM updates WHERE received_bytes > 0
+           GROUP BY round, phone
+           ON CONFLICT DO UPDATE SET up_body_bytes = MAX(up_body_bytes, excluded.up_body_bytes)""",
+        "UPDATE rounds SET epsilon = NULL WHERE epsilon > 1e300",
+        "UPDATE rounds SET epsilon_rdp = NULL WHERE epsilon_rdp > 1e300",
+    ),
 )
 
 VERSION = FIRST_VERSION + len(STEPS)

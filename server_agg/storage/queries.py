@@ -3,7 +3,7 @@
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from server_agg.storage.tables import Model, Round, Selected, Update, UpdateState
+from server_agg.storage.tables import PUBLISHED, Model, Round, Selected, Update, UpdateState
 
 
 def open_round(session: Session) -> Round | None:
@@ -47,6 +47,19 @@ def unfinished_updates(session: Session) -> list[Update]:
 def selected_phones(session: Session, number: int) -> set[str]:
     """The phones drawn for a round."""
     return set(session.scalars(select(Selected.phone).where(Selected.round == number)))
+
+
+def phones_without_epsilon(session: Session) -> dict[int, int]:
+    """By round, how many phones lost every finite epsilon in it: it published their updates without noise."""
+    first = (
+        select(func.min(Update.round).label("round"))
+        .join(Round, Round.number == Update.round)
+        .where(Update.state == "accepted", Round.ending.in_(PUBLISHED), Round.epsilon.is_(None))
+        .group_by(Update.phone)
+        .subquery()
+    )
+    counts = session.execute(select(first.c.round, func.count().label("phones")).group_by(first.c.round))
+    return {row.round: row.phones for row in counts}
 
 
 def rounds_from_model(session: Session, sha256: str) -> list[Round]:

@@ -18,6 +18,7 @@ UpdateState = Literal[
 ]
 # Why a round ended.
 Ending = Literal["full", "deadline", "rollback"]
+PUBLISHED: tuple[Ending, ...] = ("full", "deadline")  # with a model that anybody may have fetched, rolled back or not
 # What a phone's request was for.
 TrafficKind = Literal["upload", "model", "round", "refused"]
 

@@ -38,9 +38,14 @@ class Relay:
             self.down += down
 
     def _relay(self, phone: socket.socket, cut: int | None) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self.target))
+        except OSError:  # it is down
+            phone.close()
+            return
         with (
             phone,
-            socket.create_connection(("127.0.0.1", self.target)) as server,
+            server,
             selectors.DefaultSelector() as ready,
         ):
             ready.register(phone, selectors.EVENT_READ)

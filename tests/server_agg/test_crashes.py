@@ -22,8 +22,10 @@ import httpx
 from device_runtime.errors import ServerUnreachableError
 from device_runtime.files import sha256_of_file
 from device_runtime.resumable_upload import Patience
-from device_runtime.server_client import upload_update
+from device_runtime.server_client import download_model, upload_update
+from server_agg.report import BYTES, phones_of, report_of
 from server_agg.rounds.keeper import RoundKeeper
+from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.test_rounds import send
 from tests.server_agg.tus_phone import TusPhone
@@ -129,6 +131,10 @@ def again_until_answered(send_once: Callable[[], object]) -> None:
     until(answered, "an answer of the server")
 
 
+def fetch(url: str, path: Path, phone: str) -> None:
+    again_until_answered(lambda: download_model(url, path, phone=phone))
+
+
 def with_our_client(url: str, update: Path, phone: str) -> None:
     again_until_answered(lambda: upload_update(url, update, phone, patience=FORBEARANCE))
 
@@ -163,7 +169,7 @@ WAYS = (with_our_client, in_pieces, in_one_request)
 
 
 @contextlib.contextmanager
-def reaped_server(workshop: Workshop, state: Path, chance: random.Random, kills: int) -> Iterator[tuple[Reaper, str]]:
+def reaped_server(workshop: Workshop, state: Path, chance: random.Random, kills: int) -> Iterator[tuple[Reaper, int]]:
     command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state)]
     with (
         reserved_port() as port,
@@ -182,7 +188,7 @@ def reaped_server(workshop: Workshop, state: Path, chance: random.Random, kills:
         thread = threading.Thread(target=reaper.run)
         thread.start()
         try:
-            yield reaper, f"http://127.0.0.1:{port}"
+            yield reaper, port
         finally:
             reaper.stop()
             thread.join()
@@ -200,6 +206,25 @@ def check_ledger(state: Path, updates: Updates) -> None:
     assert sorted(accepted) == expected
 
 
+def check_bytes(keeper: RoundKeeper, updates: Updates, wire: Relay) -> None:
+    """Every byte is counted once: what the ledger knows of a crash adds up, and is no more than the wire carried."""
+    keeper.ledger.flush()
+    report = report_of(keeper.ledger)
+    kinds = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
+    for entry in report["rounds"]:
+        phones = phones_of(keeper.ledger, entry["round"])
+        assert min(part[name] for part in (entry, *phones) for name in BYTES) >= 0, entry
+        assert [sum(phone[name] for phone in phones) for name in BYTES] == [entry[name] for name in BYTES]
+        for part in (entry, *phones):
+            assert sum(part[name] for name in kinds) == part["up_body_bytes"]
+            assert part["model_bytes"] <= part["down_body_bytes"]
+    sizes = [sum(path.stat().st_size for path in sent) for sent in updates]
+    assert [entry["useful_bytes"] for entry in report["rounds"]] == [*sizes, 0]
+    totals = report["totals"]
+    assert sum(sizes) <= totals["up_body_bytes"] <= totals["up_body_bytes"] + totals["up_header_bytes"] <= wire.up
+    assert totals["model_bytes"] <= wire.connections * report["rounds"][0]["base_bytes"]
+
+
 def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
     make_workshop: Callable[..., Workshop], tmp_path: Path
 ) -> None:
@@ -210,10 +235,14 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
     log.warning("PHONOGRAD_CRASH_SEED=%d", SEED)  # pytest shows it when the test fails
     while killed < CRASHES:
         state = tmp_path / f"run{runs}"
-        with reaped_server(workshop, state, chance, CRASHES - killed) as (reaper, url):
+        with (
+            reaped_server(workshop, state, chance, CRASHES - killed) as (reaper, port),
+            relay_to(port) as (wire, url),
+        ):
             for number, sent in enumerate(updates, 1):
                 with ThreadPoolExecutor(PHONES) as phones:
                     ways = chance.sample(WAYS, PHONES)
+                    list(phones.map(lambda name: fetch(url, tmp_path / name, name), names()))
                     list(phones.map(lambda way, path, name: way(url, path, name), ways, sent, names()))
                 log.info("run %d: round %d acknowledged after %d kills", runs, number, reaper.done)
             killed += reaper.done
@@ -229,6 +258,7 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             assert [sha256 for (sha256,) in closed] == models
             for folder in ("incoming", "updates", "drafts"):
                 assert list((state / folder).iterdir()) == []
+            check_bytes(keeper, updates, wire)
             kept = {path.name: sha256_of_file(path) for path in keeper.folder.models.iterdir()}
             assert kept == {f"{sha256}.safetensors": sha256 for sha256 in (workshop.base_sha256, *models)}
         finally:

@@ -13,13 +13,14 @@ import pytest
 from device_runtime.files import sha256_of_file
 from device_runtime.server_client import upload_update
 from server_agg.http import uploads as upload_routes
+from server_agg.report import read_report
 from server_agg.rounds.uploads import Announcement
 from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.test_app import StartServer
 from tests.server_agg.test_report import settled
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, incoming, phone_with
-from tests.server_agg.workshop import RunningServer, Workshop
+from tests.server_agg.workshop import RunningServer, Workshop, settings_with
 from tests.support.waiting import until
 
 
@@ -92,6 +93,40 @@ def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Work
         keeper.folder.upload(upload.id).write_bytes(bytes(100))
         keeper.uploads.received(upload.id, 100)
         assert list(keeper.folder.uploads.iterdir()) == []
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: Path, resumable: bool) -> None:
+    """Its request never ended, so nothing had counted it."""
+    update = workshop.update(1)
+    size = update.stat().st_size
+    with opened(workshop, tmp_path / "state") as keeper:
+        upload = keeper.announce(Announcement("phone1", size, resumable=resumable))
+        keeper.folder.upload(upload.id).write_bytes(update.read_bytes()[:-100])
+    with opened(workshop, tmp_path / "state") as keeper:
+        if resumable:
+            keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
+            keeper.settle(upload.id, sha256_of_file(update), 100)
+    (entry,) = read_report(tmp_path / "state")["rounds"]
+    useful, retried = (size, 0) if resumable else (0, size - 100)
+    assert (entry["useful_bytes"], entry["retried_bytes"], entry["up_body_bytes"]) == (
+        useful,
+        retried,
+        useful + retried,
+    )
+
+
+def test_an_update_that_counts_in_a_later_round_takes_its_bytes_along(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as keeper:
+        late = workshop.update(1)
+        upload = keeper.announce(Announcement("phone1", late.stat().st_size))
+        keeper.uploads.received(upload.id, 1000)
+        send(keeper, workshop.update(2), "phone2")
+        keeper.folder.upload(upload.id).write_bytes(late.read_bytes())
+        assert keeper.settle(upload.id, sha256_of_file(late), late.stat().st_size - 1000).round == 2
+    for entry in read_report(tmp_path / "state")["rounds"]:
+        assert entry["useful_bytes"] == entry["up_body_bytes"]
+        assert entry["retried_bytes"] == 0
 
 
 def test_memory_of_uploads_is_bounded(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from device_runtime.errors import StorageError
+from server_agg.report import read_report
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.migrations import FIRST_VERSION, VERSION
@@ -117,6 +118,26 @@ def test_a_state_folder_of_0_1_0_goes_on_in_its_round(workshop: Workshop, tmp_pa
         ledger.commit()
     with contextlib.closing(RoundKeeper(workshop.artifacts, state, settings_with(clients_per_round=3))) as keeper:
         assert (keeper.current.round, keeper.current.base_sha256) == (2, sha256)
+
+
+def test_bytes_that_a_kill_kept_from_0_1_0_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    write_version_2(path)
+    with contextlib.closing(sqlite3.connect(path)) as ledger:
+        ledger.execute("INSERT INTO models VALUES ('base', 0, NULL, NULL, 5000, 1.0)")
+        rounds = "INSERT INTO rounds VALUES (1, 'base', 'base', ?, ?, 0, NULL, 1, 2, 9e999, 9e999, 'full', NULL)"
+        ledger.execute(rounds, (RULES, STRATEGY))
+        for phone, received, on_wire in (("a", 100, 100), ("b", 1300, 1400), ("c", 1000, None)):
+            ledger.execute(
+                "INSERT INTO updates (id, round, phone, state, length, resumable, received_bytes, requests, created_at)"
+                " VALUES (?, 1, ?, 'accepted', 1000, TRUE, ?, 1, 1.0)", (phone, phone, received),
+            )  # fmt: skip
+            if on_wire is not None:
+                ledger.execute("INSERT INTO traffic VALUES (1, ?, 'upload', 1, 50, ?, 50, 50)", (phone, on_wire))
+        ledger.commit()
+    (entry,) = read_report(tmp_path)["rounds"]
+    assert (entry["useful_bytes"], entry["retried_bytes"], entry["up_body_bytes"]) == (3000, 400, 3400)
+    assert (entry["up_header_bytes"], entry["epsilon"], entry["epsilon_infinite_phones"]) == (100, None, 3)
 
 
 @pytest.mark.parametrize(

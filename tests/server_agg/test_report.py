@@ -19,8 +19,8 @@ from server_agg.report import (
     phones_of,
     projection,
     read_report,
-    report_rows,
 )
+from server_agg.report_table import figure_rows, report_rows
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import headers_of, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
@@ -89,6 +89,9 @@ def test_every_byte_on_the_wire_is_counted(
         "rows-f32": {"updates": 1, "bytes": rows.stat().st_size},
     }
     assert closed["phone_ratio"] == pytest.approx(PAPER_MIB_PER_PHONE * MIB / (closed["useful_bytes"] / 2))
+    model = workshop.base_path.stat().st_size
+    assert closed["base_bytes"] == model
+    assert closed["model_ratio"] == pytest.approx(2 * model / closed["useful_bytes"])
     assert closed["round_ratio"] == pytest.approx(PAPER_GIB_PER_ROUND * GIB / closed["useful_bytes"])
     assert closed["model_sha256"] == last.model_sha256 == open_["base_sha256"]
     assert 0 < closed["seconds_to_model"] <= closed["closed_at"] - closed["opened_at"]
@@ -139,10 +142,12 @@ def test_the_report_over_http_is_the_folders(server: RunningServer, workshop: Wo
     assert (row["updates"], row["model"], row["codecs"], row["seconds"]) == ("1/2", "open", "full-f32 x1", "")
 
 
-def test_a_projection_is_today_s_cost_times_phones_and_rounds(
+def test_a_projection_is_today_s_uploads_and_the_model_once_for_each_phone_and_round(
     server: RunningServer, workshop: Workshop, http: httpx.Client
 ) -> None:
     assert projection(settled(server), 10, 300) is None
+    for _ in range(3):  # one phone, three times: no measure of what others fetch
+        http.get("/v1/model")
     post(http, workshop.update(1), "phone1")
     report = settled(server)
     totals = report["totals"]
@@ -150,7 +155,17 @@ def test_a_projection_is_today_s_cost_times_phones_and_rounds(
     assert projected is not None
     assert projected["up_bytes"] == 3000 * (totals["up_body_bytes"] + totals["up_header_bytes"])
     assert projected["paper_up_bytes"] == round(3000 * PAPER_MIB_PER_PHONE * MIB)
+    assert projected["model_file_bytes"] == workshop.base_path.stat().st_size
+    assert projected["down_bytes"] == 3000 * workshop.base_path.stat().st_size
     assert projected["ratio"] == pytest.approx(projected["paper_up_bytes"] / projected["up_bytes"])
+
+
+def test_a_terminal_reads_sizes_and_ratios() -> None:
+    figures = {"up_bytes": 327_123_456_789_012, "uploads": 3_000_000, "codecs": {}}
+    assert figure_rows("projected", figures) == [
+        {"projected": "up bytes", "value": "327 TB"},
+        {"projected": "uploads", "value": 3_000_000},
+    ]
 
 
 def test_a_late_update_is_told_apart(start_server: Callable[..., Any], workshop: Workshop) -> None:
