@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "rounds": ("phonograd.commands.rounds", "rounds", "Report rounds and the bytes each one cost."),
     "models": ("phonograd.commands.rounds", "models", "List a server's models and their lineage; fetch one back."),
     "rollback": ("phonograd.commands.rounds", "rollback", "Let a server go back to an earlier model."),
+    "discard": ("phonograd.commands.rounds", "discard", "Delete the updates of a round that failed."),
     "phones": ("phonograd.commands.phones", "phones", "Enrol phones, replace and revoke their tokens."),
     "devices": ("phonograd.commands.devices", "devices", "Phones on adb: what they are, whether they are ready."),
     "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),

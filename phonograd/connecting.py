@@ -1,5 +1,6 @@
-"""Options of every command that talks to a server: its URL, the token, whom to trust."""
+"""Options of every command that talks to a server or works on its state folder; who is asking."""
 
+import getpass
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,30 @@ def connection_options(required: bool) -> Callable[[Callable[..., None]], Callab
         return wrapped
 
     return decorate
+
+
+def place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --state and a connection's options; one of `state` and `connection` is not None."""
+
+    def wrapped(*args: Any, state: Path | None, connection: Connection | None, **options: Any) -> None:
+        if (state is None) == (connection is None):
+            raise click.UsageError("give --state DIR, or --server URL and --token: one of the two")
+        command(*args, state=state, connection=connection, **options)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__dict__.update(command.__dict__)
+    wrapped = click.option("--state", type=click.Path(path_type=Path), help="The state folder, on this machine.")(
+        wrapped
+    )
+    return connection_options(required=False)(wrapped)
+
+
+def operator() -> str:
+    """Who works on a state folder, as the audit log names them."""
+    try:
+        return f"operator:{getpass.getuser()}"
+    except (KeyError, OSError):  # a user id without a name, as in some containers
+        return "operator:?"
 
 
 def _options(required: bool) -> tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]:

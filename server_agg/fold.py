@@ -56,19 +56,24 @@ class Fold:
         self.base_sha256 = base_sha256
         self.updates = 0
         self.total_weight = 0
-        self._bound = 0  # no |sum| is larger
         self._bits = fraction_bits
         self._steps_per_unit = 2.0**fraction_bits
         self._spoilt = False
         self._sums = {name: np.zeros(spec.elements, np.int64) for name, spec in base.specs.items()}
+        self._bounds = dict.fromkeys(self._sums, 0)  # by tensor: no |sum| is larger
 
     def accumulate(
-        self, update: TileSource, weight: int, reach: float | None = None, scales: Mapping[str, float] | None = None
+        self,
+        update: TileSource,
+        weight: int,
+        reach: float | Mapping[str, float] | None = None,
+        scales: Mapping[str, float] | None = None,
     ) -> None:
         """Add weight x (update - base), rounded to steps. `weight` is at least 1 (ValueError otherwise).
 
         scales: a factor for each tensor's delta; then steps are cut off towards zero, so that no norm grows.
-        reach: no |delta|, scaled, is larger, and all are finite; measured by reading the update once more if None.
+        reach: no |delta|, scaled, is larger, in all tensors or in each, and all are finite; measured by reading the
+        update once more if None.
         Raises WeightsError, with nothing changed, for values that are not finite and for sums that would leave the
         accumulators. An update that cannot be read to its end spoils the fold: it takes and gives nothing more.
         """
@@ -77,16 +82,21 @@ class Fold:
         if reach is None:
             reach = reach_of(update, self.base) * max((scales or {}).values(), default=1.0)
         self._check_whole()
-        bound = self._bound + weight * math.ceil(reach * self._steps_per_unit * REACH_MARGIN)
-        _check_room(bound, self.total_weight + weight)
+        reaches = reach if isinstance(reach, Mapping) else dict.fromkeys(self._sums, reach)
+        bounds = {
+            name: bound + weight * math.ceil(reaches[name] * self._steps_per_unit * REACH_MARGIN)
+            for name, bound in self._bounds.items()
+        }
+        _check_room(bounds, self.total_weight + weight)
+        farthest = max(reaches.values(), default=0.0)
         self._spoilt = True
         share_out(
             named_tiles(update, self.base),
-            lambda tiles: self._add(tiles, weight, reach, scales),
+            lambda tiles: self._add(tiles, weight, farthest, scales),
             threads_for(self.base),
         )
         self._spoilt = False
-        self._bound = bound
+        self._bounds = bounds
         self.total_weight += weight
         self.updates += 1
 
@@ -99,11 +109,11 @@ class Fold:
             )
         self._check_whole()
         other._check_whole()
-        bound = self._bound + other._bound
-        _check_room(bound, self.total_weight + other.total_weight)
+        bounds = {name: bound + other._bounds[name] for name, bound in self._bounds.items()}
+        _check_room(bounds, self.total_weight + other.total_weight)
         for name, sums in self._sums.items():
             np.add(sums, other._sums[name], out=sums)
-        self._bound = bound
+        self._bounds = bounds
         self.total_weight += other.total_weight
         self.updates += other.updates
 
@@ -151,7 +161,7 @@ class Fold:
             _table_hash(self.base),
             self.updates,
             self.total_weight,
-            self._bound,
+            max(self._bounds.values(), default=0),
         )
         return b"".join([header, *(sums.astype("<i8", copy=False).data for sums in self._sums.values())])
 
@@ -164,8 +174,9 @@ class Fold:
         for name, sums in fold._sums.items():
             np.copyto(sums, np.frombuffer(data, "<i8", len(sums), offset))
             offset += sums.nbytes
-            if len(sums) and max(int(sums.max()), -int(sums.min())) > fold._bound:
-                raise WeightsError(f"fold: tensor {name}: a sum is larger than the bound {fold._bound}; bytes damaged")
+            bound = fold._bounds[name]
+            if len(sums) and max(int(sums.max()), -int(sums.min())) > bound:
+                raise WeightsError(f"fold: tensor {name}: a sum is larger than the bound {bound}; bytes damaged")
         return fold
 
     def _read_header(self, data: bytes) -> None:
@@ -187,7 +198,7 @@ class Fold:
             raise WeightsError(
                 f"fold: {updates} updates of weight {weight} and bound {bound} contradict; bytes damaged"
             )
-        self.updates, self.total_weight, self._bound = updates, weight, bound
+        self.updates, self.total_weight, self._bounds = updates, weight, dict.fromkeys(self._bounds, bound)
 
     def _add(self, tiles: Iterator[NamedTile], weight: int, reach: float, scales: Mapping[str, float] | None) -> None:
         """Add tiles, of which threads that run this beside each other get different ones."""
@@ -234,7 +245,8 @@ def moved(base: TensorFile, name: str, start: int, delta: Array) -> Array:
     return tile
 
 
-def _check_room(bound: int, total_weight: int) -> None:
+def _check_room(bounds: Mapping[str, int], total_weight: int) -> None:
+    bound = max(bounds.values(), default=0)
     if bound >= SUM_LIMIT or total_weight >= SUM_LIMIT:
         raise WeightsError(
             f"fold: weights x steps would reach {max(bound, total_weight)}, at most 2**62 fit; "

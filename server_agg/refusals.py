@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from device_runtime.errors import PhonogradError, UpdateError
+from device_runtime.errors import PhonogradError, ServerRefusedError, UpdateError
 
 
 class RefusalError(UpdateError):
@@ -31,8 +31,9 @@ class UploadOverError(RefusalError):
 
 
 class UnknownRoundError(RefusalError):
-    """No such round to go back to, or its model is not kept."""
+    """No such round to go back to or to discard updates of, or its model is not kept."""
 
+    exit_code = ServerRefusedError.exit_code
     status, title = 404, "No such round"
 
 

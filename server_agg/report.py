@@ -29,7 +29,7 @@ PAPER_GIB_PER_ROUND = 1.70
 # sent again.
 WASTE = {
     "repeated": "retried", "broken": "retried", "rejected": "rejected", "late": "late", "expired": "unfinished",
-    "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected",
+    "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected", "kept": "rejected",
 }  # fmt: skip
 
 
@@ -45,8 +45,9 @@ class CodecBytes:
 class RoundReport:
     """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
 
-    accepted, repeated, rejected, late, broken, unfinished: updates by what became of them; late_folded: of the
-    accepted ones, those trained from an earlier round's model. useful_bytes: bodies of accepted updates;
+    reason: why it failed, if it did. accepted, repeated, rejected (those of a failed round too), late, broken,
+    unfinished: updates by what became of them; late_folded: of the accepted ones, those trained from an earlier round's
+    model. useful_bytes: bodies of accepted updates;
     retried_bytes: what came again or in vain, lost on the way or refused unread; rejected_, late_, unfinished_bytes: of
     those updates. They add up to up_body_bytes.
     up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
@@ -71,6 +72,7 @@ class RoundReport:
     opened_at: float
     closed_at: float | None
     ending: str | None
+    reason: str | None
     rolled_back: bool
     accepted: int
     late_folded: int
@@ -296,7 +298,7 @@ def _round_report(
     counted: dict[str, int] = dict.fromkeys((*COUNTS, *BYTES), 0)
     for group in groups:
         name = group.state if group.state in ("accepted", "repeated", "rejected", "late", "broken") else "unfinished"
-        counted["rejected" if group.state == "discarded" else name] += group.updates
+        counted["rejected" if group.state in ("discarded", "kept") else name] += group.updates
         counted["setups"] += group.requests
         for kind, nbytes in outcome_bytes(group.state, group.length, group.received):
             counted[f"{kind}_bytes"] += nbytes
@@ -317,6 +319,7 @@ def _round_report(
         opened_at=row.opened_at,
         closed_at=closed_at,
         ending=row.ending,
+        reason=row.reason,
         rolled_back=row.rolled_back_at is not None,
         codecs={str(group.codec): CodecBytes(updates=group.updates, bytes=group.length) for group in taken},
         mean_bytes_per_phone=useful / accepted if accepted else None,

@@ -50,6 +50,8 @@ def epsilon_text(entry: Mapping[str, Any]) -> str:
 def _model_cell(entry: Mapping[str, Any]) -> str:
     if entry["rolled_back"]:
         return "rolled back"
+    if entry["ending"] == "failed":
+        return "failed"
     return str(entry["model_sha256"] or "open")[:12]
 
 

@@ -6,9 +6,8 @@ made. With --server and an administrator's token they ask the server.
 
 import contextlib
 import dataclasses
-import getpass
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from urllib.parse import quote
 import click
 
 from device_runtime.server_client import Connection, ask
-from phonograd.connecting import connection_options
+from phonograd.connecting import operator, place_options
 from phonograd.console import Console, output_options
 from server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
 
@@ -27,22 +26,6 @@ if TYPE_CHECKING:
 expires_option = click.option(
     "--expires", default=DEFAULT_LIFETIME, show_default=True, help="How long the token lasts: 90d, 12h, never."
 )
-
-
-def place_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --state and a connection's options; one of `state` and `connection` is not None."""
-
-    def wrapped(*args: Any, state: Path | None, connection: Connection | None, **options: Any) -> None:
-        if (state is None) == (connection is None):
-            raise click.UsageError("give --state DIR, or --server URL and --token: one of the two")
-        command(*args, state=state, connection=connection, **options)
-
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__dict__.update(command.__dict__)
-    wrapped = click.option("--state", type=click.Path(path_type=Path), help="The state folder, on this machine.")(
-        wrapped
-    )
-    return connection_options(required=False)(wrapped)
 
 
 @click.group()
@@ -66,7 +49,7 @@ def add(
         from server_agg.security.registry import PhoneRegistry
 
         with _ledger(state, console) as ledger:
-            issued = dataclasses.asdict(PhoneRegistry(ledger).add(name, role, expires, _operator()))
+            issued = dataclasses.asdict(PhoneRegistry(ledger).add(name, role, expires, operator()))
     _show_token(console, issued)
 
 
@@ -89,7 +72,7 @@ def rotate(
         from server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
-            issued = dataclasses.asdict(PhoneRegistry(ledger).rotate(name, expires, overlap, _operator()))
+            issued = dataclasses.asdict(PhoneRegistry(ledger).rotate(name, expires, overlap, operator()))
     _show_token(console, issued)
 
 
@@ -105,7 +88,7 @@ def revoke(console: Console, state: Path | None, connection: Connection | None, 
         from server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
-            document = {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, _operator())}
+            document = {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator())}
     console.result(document, ("Revoked", [document]))
 
 
@@ -159,13 +142,6 @@ def _ledger(state: Path | None, console: Console | None = None) -> Iterator["Led
         yield ledger
     finally:
         ledger.close()
-
-
-def _operator() -> str:
-    try:
-        return f"operator:{getpass.getuser()}"
-    except (KeyError, OSError):  # a user id without a name, as in some containers
-        return "operator:?"
 
 
 def _show_token(console: Console, issued: dict[str, Any]) -> None:

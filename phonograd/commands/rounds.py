@@ -1,4 +1,4 @@
-"""`phonograd rounds`, `models` and `rollback`: what a server has done, and undoing it."""
+"""`phonograd rounds`, `models`, `rollback` and `discard`: what a server has done, and undoing it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from device_runtime.server_client import Connection
-from phonograd.connecting import connection_options
+from phonograd.connecting import connection_options, operator, place_options
 from phonograd.console import Console, Rows, output_options
 
 PATH = click.Path(path_type=Path)
@@ -97,17 +97,40 @@ def models(
 
 @click.command()
 @click.argument("number", type=click.IntRange(0))
-@connection_options(required=True)
+@place_options
 @output_options
-def rollback(console: Console, number: int, connection: Connection) -> None:
+def rollback(console: Console, number: int, state: Path | None, connection: Connection | None) -> None:
     """Go back to the model that round NUMBER ended with (0: the exported one).
 
-    The open round ends without a result, its updates are discarded, and the next round begins on that model.
+    The open round ends without a result, its updates are discarded, and the next round begins on that model. With
+    --state it works on the folder of a server that is stopped.
     """
     from device_runtime.server_client import ask
+    from server_agg.rounds import stopped
 
-    document = ask(connection, "POST", f"/v1/rollback?round={number}")
+    if connection is not None:
+        document = ask(connection, "POST", f"/v1/rollback?round={number}")
+    else:
+        assert state is not None
+        document = dict(stopped.roll_back(state, number, operator()))
     console.result(document, ("Open round", _rows("figure", document)))
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(1))
+@place_options
+@output_options
+def discard(console: Console, number: int, state: Path | None, connection: Connection | None) -> None:
+    """Delete the updates of round NUMBER, which failed; until then they are kept."""
+    from device_runtime.server_client import ask
+    from server_agg.rounds import stopped
+
+    if connection is not None:
+        document = ask(connection, "POST", f"/v1/discard?round={number}")
+    else:
+        assert state is not None
+        document = {"round": number, "discarded": stopped.discard(state, number, operator())}
+    console.result(document, ("Discarded", [document]))
 
 
 def _either(

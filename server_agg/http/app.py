@@ -54,6 +54,7 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
         Route("/v1/report.csv", api.report_as_csv),
         Route("/v1/report/rounds/{number:int}", api.phones),
         Route("/v1/rollback", api.rollback, methods=["POST"]),
+        Route("/v1/discard", api.discard, methods=["POST"]),
         *UploadRoutes(keeper, settings).routes(),
         *admin_routes(registry, audit),
         *Dashboard(keeper).routes(),
@@ -133,6 +134,15 @@ class _Api:
         opened = await run_in_threadpool(self._keeper.rollback, number)
         await run_in_threadpool(self._audit.done, request.state.actor, "rollback", f"to round {number}")
         return JSONResponse(dataclasses.asdict(opened))
+
+    async def discard(self, request: Request) -> Response:
+        """Delete the updates that are kept of ?round=N, which failed."""
+        number = whole_number(request, "round")
+        discarded = await run_in_threadpool(self._keeper.discard, number)
+        await run_in_threadpool(
+            self._audit.done, request.state.actor, "discard", f"round {number}", f"{discarded} updates"
+        )
+        return JSONResponse({"round": number, "discarded": discarded})
 
     def _report(self) -> dict[str, object]:
         self._keeper.ledger.flush()

@@ -168,6 +168,13 @@ MODELS: Mapping[str, Part] = {
             [{**whole("The round's number.", "round"), "required": True}],
         )
     },
+    "/v1/discard": {
+        "post": operation(
+            "discard", "Delete the updates that are kept of a round that failed.",
+            {200: answer("How many.", exactly({"round": NUMBER, "discarded": NUMBER}))}, (400, 404),
+            [{**whole("The round's number.", "round"), "required": True}],
+        )
+    },
 }  # fmt: skip
 
 UPDATES: Mapping[str, Part] = {

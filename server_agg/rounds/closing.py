@@ -1,7 +1,11 @@
 """Closing a round: its model written, and in one transaction the round over, the model known, the next round open."""
 
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
 
 from device_runtime.tensor_file import TensorFile
 from server_agg.rounds import drawing, opening
@@ -10,7 +14,9 @@ from server_agg.settings import ServerSettings
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Ending, Model, Round
-from server_agg.strategies import Aggregation, StrategySettings, write_model
+from server_agg.strategies import Aggregation, StrategySettings, state_is_of, write_model
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,42 +36,44 @@ def close_round(
     """Write the model and end the round; a round without updates leaves the model as it was.
 
     The model is the same to the bit whenever it is written again: a crash in between costs nothing. Raises
-    StorageError; then the round is open as before.
+    StorageError, or whatever keeps the model from being made; then the round is open as before.
     """
     model = _new_model(due, folder, ledger, base) if due.updates else None
     result = due.round.base_sha256 if model is None else model.sha256
-    with ledger.reading() as session:  # composing takes a moment, in which nobody else should wait to write
-        spent = drawing.spent_with(session, due.round)
-    with ledger.writing() as session:
+    with end_round(due.round, due.ending, ledger) as (session, row):
         if model is not None and session.get(Model, model.sha256) is None:
             session.add(model)
             session.flush()  # the rounds refer to it
-        row = session.get_one(Round, due.round.number)
-        row.result_sha256, row.closed_at, row.ending = result, ledger.clock(), due.ending
+        row.result_sha256 = result
+        session.flush()
+        opening.add_round(session, ledger.clock(), row.number + 1, result, settings)
+
+
+@contextlib.contextmanager
+def end_round(round_: Round, ending: Ending, ledger: Ledger) -> Iterator[tuple[Session, Round]]:
+    """The transaction that ends a round, with its row: the privacy it spent is written down, its noise key deleted."""
+    with ledger.reading() as session:  # composing takes a moment, in which nobody else should wait to write
+        spent = drawing.spent_with(session, round_)
+    with ledger.writing() as session:
+        row = session.get_one(Round, round_.number)
+        row.closed_at, row.ending = ledger.clock(), ending
         if spent is not None:
             row.epsilon, row.epsilon_rdp = spent.epsilon, spent.epsilon_rdp
         row.noise_key = None  # from here on nobody can tell the noise from the model
-        session.flush()
-        opening.add_round(session, ledger.clock(), due.round.number + 1, result, settings)
+        yield session, row
 
 
 def _new_model(due: RoundToClose, folder: StateFolder, ledger: Ledger, base: TensorFile) -> Model:
     parent = due.round.base_sha256
     # The metadata hold no time: the same updates give the same file, to the bit.
     metadata = {"round": str(due.round.number), "parent_sha256": parent}
-    with ledger.reading() as session:
-        before = session.get_one(Model, parent).optimizer_sha256
     draft, state_draft = folder.new_draft(), folder.new_draft()
     members = [update.member for update in due.updates]
     try:
-        old_state = None if before is None else TensorFile(folder.optimizer(before))
-        try:
+        with _optimizer_state(due, folder, ledger) as old_state:
             written, state = write_model(
                 due.strategy, due.aggregation, members, base, old_state, draft, state_draft, metadata
             )
-        finally:
-            if old_state is not None:
-                old_state.close()
         folder.move_in(draft, folder.model(written.sha256))
         if state is not None:
             folder.move_in(state_draft, folder.optimizer(state.sha256))
@@ -80,3 +88,20 @@ def _new_model(due: RoundToClose, folder: StateFolder, ledger: Ledger, base: Ten
         bytes=written.nbytes,
         created_at=ledger.clock(),
     )
+
+
+@contextlib.contextmanager
+def _optimizer_state(due: RoundToClose, folder: StateFolder, ledger: Ledger) -> Iterator[TensorFile | None]:
+    """What the server optimiser remembers from the round that made the base model; None if it begins anew."""
+    with ledger.reading() as session:
+        sha256 = session.get_one(Model, due.round.base_sha256).optimizer_sha256
+    if sha256 is None:
+        yield None
+        return
+    with TensorFile(folder.optimizer(sha256)) as state:
+        same = state_is_of(due.strategy, state)
+        if not same:
+            before, now = state.metadata.get("optimizer"), due.strategy.server_optimizer
+            text = "round %d: the server optimiser changed from %s to %s, which begins without the earlier state"
+            log.warning(text, due.round.number, before, now)
+        yield state if same else None

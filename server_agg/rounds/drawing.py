@@ -49,8 +49,11 @@ def spent_with(session: Session, round_: Round) -> Spent | None:
 
 
 def _spending(session: Session) -> list[PrivateRounds]:
-    """The private rounds whose outcome was published, those rolled back since too: what is known stays known."""
-    published = [round_ for round_ in queries.all_rounds(session) if round_.ending in ("full", "deadline")]
+    """The private rounds whose outcome was published, those rolled back since too: what is known stays known.
+
+    One that failed counts as well: that it did tells something of its updates.
+    """
+    published = [round_ for round_ in queries.all_rounds(session) if round_.ending in ("full", "deadline", "failed")]
     past = [StrategySettings.from_json(round_.strategy) for round_ in published]
     return [_cost(settings) for settings in past if settings.private]
 

@@ -2,6 +2,7 @@
 
 import logging
 
+from device_runtime.errors import PhonogradError
 from server_agg.log_format import event
 from server_agg.rounds.uploads import UploadRecord
 from server_agg.storage.tables import Ending, Update
@@ -50,6 +51,14 @@ def not_closed(number: int, error: Exception) -> None:
     """The disk refused."""
     facts = event("round_not_closed", round=number)
     log.error("round %d is due and could not be closed, it is tried again: %s", number, error, extra=facts)
+
+
+def failed(number: int, reason: str, error: Exception) -> None:
+    """A round's model could not be made; a bug, which is an error of none of our kinds, shows its traceback."""
+    facts = event("round_failed", round=number, reason=reason)
+    text = "round %d failed, its updates are kept: %s; delete them with: phonograd discard %d"
+    bug = None if isinstance(error, PhonogradError) else error
+    log.error(text, number, reason, number, extra=facts, exc_info=bug)
 
 
 def rolled_back(to_round: int, number: int, model: str) -> None:

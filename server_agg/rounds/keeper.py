@@ -25,7 +25,7 @@ from server_agg.refusals import (
     RefusalError,
     one_line,
 )
-from server_agg.rounds import admission, closing, drawing, journal, opening
+from server_agg.rounds import admission, closing, drawing, failing, journal, opening
 from server_agg.rounds.in_hand import RoundInHand
 from server_agg.rounds.stored import on_base
 from server_agg.rounds.uploads import (
@@ -200,6 +200,12 @@ class RoundKeeper:
             journal.rolled_back(number, self._current.round, self._current.base_sha256)
             return self._current
 
+    def discard(self, number: int) -> int:
+        """Delete the updates that are kept of round `number`, which failed; how many. Raises UnknownRoundError."""
+        with self._lock:
+            self._hand()
+            return failing.discard(number, self.folder, self.ledger)
+
     # All below runs under the lock, or before anybody else holds the keeper.
 
     def _stand_at_open_round(self) -> None:
@@ -207,12 +213,12 @@ class RoundKeeper:
         with self.ledger.reading() as session:
             round_ = opening.expect_open_round(self.ledger, session)
             accepted = queries.accepted_updates(session, round_.number)
-            models = queries.all_models(session)
+            models, stored = queries.all_models(session), queries.stored_updates(session)
         ended, self._in_hand = self._in_hand, RoundInHand(round_, self.folder, self.ledger)
         self._publish()  # first: to let go of the old round's sums and files takes a moment
         if ended is not None:
             ended.close()
-        self.folder.keep_updates({str(update.sha256) for update in accepted})
+        self.folder.keep_updates(stored)
         origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
         opening.prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
         self._stands = True
@@ -365,7 +371,7 @@ class RoundKeeper:
         return Receipt(
             round=round_.number,
             phone=row.phone,
-            accepted=queries.count_updates(session, round_.number, "accepted"),
+            accepted=queries.count_updates(session, round_.number, "accepted", "kept"),
             clients_per_round=RoundRules.from_json(round_.rules).clients_per_round,
             round_closed=round_.closed_at is not None,
             model_sha256=round_.result_sha256,
@@ -399,10 +405,24 @@ class RoundKeeper:
         ending = hand.ending(self._current.accepted, self._current.halted is not None)
         if ending is None:
             return
-        due = closing.RoundToClose(hand.row, hand.how, hand.aggregation, hand.stored(), ending)
-        closing.close_round(due, self.folder, self.ledger, hand.base, self.settings)
+        try:
+            due = closing.RoundToClose(hand.row, hand.how, hand.aggregation, hand.stored(), ending)
+            closing.close_round(due, self.folder, self.ledger, hand.base, self.settings)
+        except Exception as error:
+            self._fail(hand.row, error)
+            return
         self._stand_at_open_round()
         journal.closed(hand.row.number, ending, self._current.base_sha256)
+
+    def _fail(self, round_: Round, error: Exception) -> None:
+        """End the round as failed. Raises StorageError if it is the disk that refuses: that is tried again."""
+        if isinstance(error, StorageError):
+            raise error
+        if failing.refused_by_the_disk(error):
+            raise StorageError(str(error)) from error
+        reason = failing.fail_round(round_, error, self.ledger, self.settings)
+        journal.failed(round_.number, reason, error)
+        self._stand_at_open_round()
 
     def _draw_again(self) -> None:
         """Draw the phones of a private round that found none enrolled when it opened."""

@@ -48,11 +48,15 @@ def expect_open_round(ledger: Ledger, session: Session) -> Round:
 
 def add_round(session: Session, now: float, number: int, base_sha256: str, settings: ServerSettings) -> Round:
     """Open round `number` within the caller's transaction, under today's settings."""
+    return _add_round(session, now, number, base_sha256, settings.rules.to_json(), settings.strategy.to_json())
+
+
+def _add_round(session: Session, now: float, number: int, base_sha256: str, rules: str, strategy: str) -> Round:
     round_ = Round(
         number=number,
         base_sha256=base_sha256,
-        rules=settings.rules.to_json(),
-        strategy=settings.strategy.to_json(),
+        rules=rules,
+        strategy=strategy,
         population=0,
         noise_key=secrets.token_bytes(KEY_BYTES),
         opened_at=now,
@@ -63,9 +67,10 @@ def add_round(session: Session, now: float, number: int, base_sha256: str, setti
     return round_
 
 
-def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings, number: int) -> None:
+def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | None, number: int) -> None:
     """End the open round without a result and open the next one on the model that round `number` ended with.
 
+    settings: the next round's; None: those of the round that was open.
     Raises UnknownRoundError if there is no such round or its model is not kept.
     """
     with ledger.writing() as session:
@@ -73,7 +78,7 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings, num
         sha256 = _result_of(rounds, number)
         if sha256 is None:
             raise UnknownRoundError(
-                f"round {number}: a closed round, or 0 for the exported model, expected; see the report"
+                f"round {number}: a closed round that made a model, or 0 for the exported one, expected; see the report"
             )
         if not folder.model(sha256).is_file():
             raise UnknownRoundError(f"round {number}: its model {sha256[:12]}… is no longer kept; see --models-kept")
@@ -85,7 +90,10 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings, num
                 round_.rolled_back_at = now
         open_.closed_at, open_.ending, open_.noise_key = now, "rollback", None
         session.flush()
-        add_round(session, now, open_.number + 1, sha256, settings)
+        if settings is None:
+            _add_round(session, now, open_.number + 1, sha256, open_.rules, open_.strategy)
+        else:
+            add_round(session, now, open_.number + 1, sha256, settings)
 
 
 def prune_models(folder: StateFolder, models: Sequence[Model], needed: Collection[str], kept: int | None) -> None:

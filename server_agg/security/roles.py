@@ -22,6 +22,7 @@ ACCESS: Mapping[str, Access] = {
     "/v1/models": "admin",
     "/v1/report/rounds/{number:int}": "admin",
     "/v1/rollback": "admin",
+    "/v1/discard": "admin",
     "/v1/report": "admin",
     "/v1/report.csv": "admin",
     "/v1/phones": "admin",

@@ -27,6 +27,18 @@ def accepted_updates(session: Session, number: int) -> list[Update]:
     return list(session.scalars(wanted.order_by(Update.sha256, Update.phone)))
 
 
+def kept_updates(session: Session, number: int) -> list[Update]:
+    """The updates that are kept of a round that failed."""
+    return list(session.scalars(select(Update).where(Update.round == number, Update.state == "kept")))
+
+
+def stored_updates(session: Session) -> set[str]:
+    """Hashes of the updates whose files are needed: those of the open round, and those kept of rounds that failed."""
+    of_open = (Update.state == "accepted") & (Round.closed_at.is_(None))
+    wanted = select(Update.sha256).join(Round, Update.round == Round.number)
+    return {str(sha256) for sha256 in session.scalars(wanted.where(of_open | (Update.state == "kept")))}
+
+
 def count_updates(session: Session, number: int, *states: UpdateState) -> int:
     """How many updates of a round are in one of `states`."""
     wanted = select(func.count()).select_from(Update).where(Update.round == number, Update.state.in_(states))

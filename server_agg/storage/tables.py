@@ -13,11 +13,12 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 # repeated: an accepted update sent again, answered and not counted. rejected: refused for what it is.
 # late: of a round that is over. broken: its connection broke and it can't be resumed.
 # expired, terminated: an unfinished upload given up by the server, by the phone. discarded: accepted, then rolled back.
+# kept: accepted in a round that failed; its file stays until a command discards it.
 UpdateState = Literal[
-    "receiving", "accepted", "repeated", "rejected", "late", "broken", "expired", "terminated", "discarded"
+    "receiving", "accepted", "repeated", "rejected", "late", "broken", "expired", "terminated", "discarded", "kept"
 ]
-# Why a round ended.
-Ending = Literal["full", "deadline", "rollback"]
+# Why a round ended; failed: its model could not be made.
+Ending = Literal["full", "deadline", "rollback", "failed"]
 PUBLISHED: tuple[Ending, ...] = ("full", "deadline")  # with a model that anybody may have fetched, rolled back or not
 # What a phone's request was for.
 TrafficKind = Literal["upload", "model", "round", "refused"]

@@ -6,6 +6,7 @@ from server_agg.strategies.attention import FedAtt
 from server_agg.strategies.averaging import FedAvg, NormBound
 from server_agg.strategies.base import Aggregation, Measures, Member, RoundContext, Strategy
 from server_agg.strategies.model_writer import write_model
+from server_agg.strategies.optimizers import state_is_of
 from server_agg.strategies.private import PrivateAveraging
 from server_agg.strategies.robust import median, multi_krum, trimmed_mean
 from server_agg.strategies.settings import PRIVATE_STRATEGIES, STRATEGIES, WEIGHTINGS, StrategySettings
@@ -32,6 +33,7 @@ __all__ = [
     "RoundContext",
     "Strategy",
     "StrategySettings",
+    "state_is_of",
     "strategy_of",
     "write_model",
 ]

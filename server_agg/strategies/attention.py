@@ -72,8 +72,8 @@ class Attention:
         attention = attention_of([norms_in(member.measures) for member in members])
         fold = Fold(self._base, self._base_sha256, FRACTION_BITS)
         for member, alphas in zip(members, attention, strict=True):
-            norms = norms_in(member.measures)
-            reach = max((norm * alphas[name] for name, norm in norms.items()), default=0.0)
+            # By tensor: each tensor's attention sums to 1, so no sum leaves the fold that `measure` let in.
+            reach = {name: norm * alphas[name] for name, norm in norms_in(member.measures).items()}
             with member.open() as update:
                 fold.accumulate(update, 1, reach, alphas)
         step, noise = self._settings.attention_step, self._settings.attention_noise

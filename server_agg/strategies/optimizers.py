@@ -106,6 +106,11 @@ def state_metadata(settings: StrategySettings) -> dict[str, str]:
     return {"format": STATE_FORMAT, "version": STATE_VERSION, "optimizer": settings.server_optimizer}
 
 
+def state_is_of(settings: StrategySettings, state: TensorFile) -> bool:
+    """Whether a state file is of the optimiser that the settings name; after a change of optimiser it is not."""
+    return state.metadata.get("optimizer") == settings.server_optimizer
+
+
 class Moments:
     """Moments tile by tile: from an earlier round's state, or as they begin.
 

@@ -58,8 +58,16 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
         assert (again["round"], again["round_closed"]) == (3, True)
 
         assert phono("rollback", "9", "--server", url).code == 8
+        held = phono("rollback", "0", "--state", tmp_path / "state")
+        assert (held.code, "another server uses this state folder; stop it" in held.err) == (11, True)
         assert "round 99 is not here" in phono("rounds", "--server", url, "--round", "99").err
         assert phono("models", "--server", url, "--fetch", "no-hash", "--out", fetched).code == 2
+    back = phono("rollback", "0", "--state", tmp_path / "state", "--json").document
+    assert back == {"round": 5, "base_sha256": exported}
+    assert phono("rollback", "9", "--state", tmp_path / "state").code == 8
+    assert phono("discard", "1", "--state", tmp_path / "state").code == 8
+    (entry,) = phono("phones", "audit", "--state", tmp_path / "state", "--limit", "1", "--json").document["entries"]
+    assert (entry["action"], entry["subject"]) == ("rollback", "to round 0")
 
 
 @pytest.mark.parametrize(

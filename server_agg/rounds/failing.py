@@ -1,0 +1,60 @@
+"""A round whose model cannot be made: it ends, says why, and makes room for the next one on the same model.
+
+Its updates are kept, for whoever wants to know what went wrong, until `discard` deletes them.
+"""
+
+from device_runtime.errors import PhonogradError, StorageError
+from server_agg.refusals import UnknownRoundError, one_line
+from server_agg.rounds import opening
+from server_agg.rounds.closing import end_round
+from server_agg.settings import ServerSettings
+from server_agg.storage import queries
+from server_agg.storage.ledger import Ledger
+from server_agg.storage.state_folder import StateFolder
+from server_agg.storage.tables import Round
+
+
+def refused_by_the_disk(error: Exception) -> bool:
+    """Whether trying again may help: the disk is full, too many files are open.
+
+    A file that is gone stays gone.
+    """
+    if isinstance(error, StorageError):
+        return True
+    cause = error.__cause__ or error
+    return isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+
+
+def fail_round(round_: Round, error: Exception, ledger: Ledger, settings: ServerSettings) -> str:
+    """End a round as failed because of `error`, and open the next one on the same model; the reason, in one line.
+
+    A private round's epsilon is spent: that it failed tells something of its updates. Raises StorageError; then the
+    round is open as before.
+    """
+    found = str(error) if isinstance(error, PhonogradError) else f"{type(error).__name__}: {error}"
+    reason = one_line(found)
+    with end_round(round_, "failed", ledger) as (session, row):
+        row.reason = reason
+        for update in queries.accepted_updates(session, row.number):
+            update.state, update.reason = "kept", f"round {row.number} failed"
+        session.flush()
+        opening.add_round(session, ledger.clock(), row.number + 1, row.base_sha256, settings)
+    return reason
+
+
+def discard(number: int, folder: StateFolder, ledger: Ledger) -> int:
+    """Delete the updates that are kept of round `number`, which failed; how many they were.
+
+    Raises UnknownRoundError for a round that did not fail, StorageError.
+    """
+    with ledger.writing() as session:
+        round_ = session.get(Round, number)
+        if round_ is None or round_.ending != "failed":
+            raise UnknownRoundError(f"round {number}: a round that failed expected; see the report")
+        kept = queries.kept_updates(session, number)
+        for update in kept:
+            update.state = "discarded"
+        session.flush()
+        needed = queries.stored_updates(session)
+    folder.keep_updates(needed)
+    return len(kept)
