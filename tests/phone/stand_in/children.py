@@ -28,6 +28,9 @@ class Children:
     def __init__(self) -> None:
         self._ends: dict[int, asyncio.Future[int]] = {}
         self._shell = ShellUser()
+        # Under nohup SIGHUP is ignored, and in a background job SIGINT, by every process started from there on.
+        for number in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
     def start(
