@@ -7,7 +7,7 @@ from types import TracebackType
 
 import numpy as np
 
-from device_runtime.codecs import Codec, Parts, Tile, codec_named
+from device_runtime.codecs import CODECS_OF, VERSION, Codec, Parts, Tile, codec_named
 from device_runtime.codecs.compressed import PARTS_KEY, Compressed, CompressedParts, compress_parts
 from device_runtime.errors import UpdateError
 from device_runtime.tensor_file import (
@@ -22,7 +22,6 @@ from device_runtime.tensor_file import (
 )
 
 FORMAT = "phonograd-update"
-FORMAT_VERSION = 1
 MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
 
 
@@ -56,7 +55,7 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     for name, spec in base.specs.items():
         check_finite("trained weights", name, trained[name])
         parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
-    metadata = {"format": FORMAT, "version": str(FORMAT_VERSION)} | {k: str(v) for k, v in asdict(info).items()}
+    metadata = {"format": FORMAT, "version": str(VERSION)} | {k: str(v) for k, v in asdict(info).items()}
     if isinstance(codec, Compressed):
         parts, metadata[PARTS_KEY] = compress_parts(parts)
     return save_tensors(path, parts, metadata)
@@ -69,8 +68,9 @@ class UpdateFile:
         self.path = path
         self.tensors = TensorFile(path)
         try:
+            self.version = _parse_version(path, self.tensors.metadata)
             self.info = _parse_info(path, self.tensors.metadata)
-            self.codec: Codec = codec_named(self.info.codec)
+            self.codec: Codec = codec_named(self.info.codec, self.version)
             self.parts: Parts = CompressedParts(self.tensors) if isinstance(self.codec, Compressed) else self.tensors
         except BaseException:
             self.tensors.close()
@@ -122,11 +122,17 @@ class UpdateFile:
         return decoded
 
 
-def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:
+def _parse_version(path: Path, metadata: Mapping[str, str]) -> int:
     if metadata.get("format") != FORMAT:
         raise UpdateError(f"{path}: not an update: metadata has no format={FORMAT}; write one with: phonograd train")
-    if metadata.get("version") != str(FORMAT_VERSION):
-        raise UpdateError(f"{path}: update version {FORMAT_VERSION} expected, found {metadata.get('version')}")
+    versions = {str(version): version for version in CODECS_OF}
+    found = metadata.get("version", "none")
+    if found not in versions:
+        raise UpdateError(f"{path}: update version {' or '.join(versions)} expected, found {found}")
+    return versions[found]
+
+
+def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:
     try:
         info = UpdateInfo(
             base_sha256=metadata["base_sha256"],

@@ -8,24 +8,38 @@ from device_runtime.codecs.delta_floats import DeltaBF16, DeltaF16
 from device_runtime.codecs.delta_int8 import DeltaInt8
 from device_runtime.codecs.full import FullF32
 from device_runtime.codecs.rotated import Rotated
+from device_runtime.codecs.rotation import ROTATIONS
 from device_runtime.codecs.rows import RowsF32
 from device_runtime.codecs.top_rows import TopRows
 from device_runtime.errors import UpdateError
 
-PLAIN: tuple[Codec, ...] = (
-    FullF32(), RowsF32(), DeltaF16(), DeltaBF16(), DeltaInt8(), Rotated(4), Rotated(2), Rotated(1), TopRows(),
-)  # fmt: skip
-CODECS: Mapping[str, Codec] = {codec.name: codec for codec in (*PLAIN, *map(Compressed, PLAIN))}
+
+def _plain(rotations: int) -> tuple[Codec, ...]:
+    return (
+        FullF32(), RowsF32(), DeltaF16(), DeltaBF16(), DeltaInt8(),
+        *(Rotated(bits, rotations) for bits in (4, 2, 1)), TopRows(rotations=rotations),
+    )  # fmt: skip
+
+
+def _named(plain: tuple[Codec, ...]) -> Mapping[str, Codec]:
+    return {codec.name: codec for codec in (*plain, *map(Compressed, plain))}
+
+
+PLAIN = _plain(ROTATIONS)
+CODECS = _named(PLAIN)
+# By the version that an update file says it is of. A phone may be older than its server; what is written is the newest.
+VERSION = 2
+CODECS_OF: Mapping[int, Mapping[str, Codec]] = {1: _named(_plain(1)), VERSION: CODECS}
 
 # Lossless and never larger than full-f32; see FORMAT.md for what its row list gives away.
 DEFAULT_CODEC = RowsF32.name
 
-__all__ = ["CODECS", "DEFAULT_CODEC", "Codec", "Parts", "Tile", "codec_named"]
+__all__ = ["CODECS", "CODECS_OF", "DEFAULT_CODEC", "PLAIN", "VERSION", "Codec", "Parts", "Tile", "codec_named"]
 
 
-def codec_named(name: str) -> Codec:
-    """The codec of that name. Raises UpdateError naming those there are."""
+def codec_named(name: str, version: int = VERSION) -> Codec:
+    """The codec of that name, as a version of update files has it. Raises UpdateError naming those there are."""
     if name not in CODECS:
         plain = ", ".join(codec.name for codec in PLAIN)
         raise UpdateError(f"codec {name!r} is unknown; this version has {plain}, each also with {SUFFIX}")
-    return CODECS[name]
+    return CODECS_OF[version][name]

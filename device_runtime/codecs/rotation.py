@@ -1,12 +1,15 @@
-"""Randomised Hadamard rotation and quantisation: EDEN (Vargaftik et al., 2022; at 1 bit, DRIVE, 2021). See FORMAT.md.
+"""Randomised Hadamard rotations and quantisation: EDEN (Vargaftik et al., 2022; at 1 bit, DRIVE, 2021). See FORMAT.md.
 
-A vector is cut into blocks x of d elements. A block becomes y = H·D·x, with D random signs and H Sylvester's Hadamard
-matrix of ±1, so that |y|² = d·|x|². The elements of y are close to Gaussian whatever x was, so one table of Lloyd-Max
-levels fits all. What travels is the level q of each element and one scale s = |y|² / (d·<y, q>): over the signs, the
-mean of s·D·H·q is x. Sums run in a fixed order, so that every implementation gets the same bits.
+A vector is cut into blocks x of d elements. A block becomes y = H·D₃·H·D₂·H·D₁·x, with D random signs and H Sylvester's
+Hadamard matrix of ±1, so that |y|² = d³·|x|². The elements of y are close to Gaussian whatever x was, so one table of
+Lloyd-Max levels fits all. What travels is the level q of each element and one scale s = |y|² / (d³·<y, q>): over the
+signs, the mean of s·D₁·H·D₂·H·D₃·H·q is x. Sums run in a fixed order, so that every implementation gets the same bits.
+
+EDEN's proof of that mean is for a rotation drawn uniformly. One H·D is far from that where few elements of x are not 0:
+y then has few magnitudes, and what is lost in their rounding is the same for all signs. Three are close to it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +19,7 @@ from device_runtime.codecs.row_sampling import sum_by_halves
 from device_runtime.tensor_file import TILE_ELEMENTS, Array
 
 BLOCK = 4096  # its scale of 4 bytes costs 1/128 bit an element
+ROTATIONS = 3  # of a block; version 1 of update files has one
 WORD = 64  # signs in a random word; the last block of a vector is of a smaller power of two, but not below this
 TILE_BLOCKS = TILE_ELEMENTS // BLOCK
 
@@ -66,19 +70,20 @@ def packed_bytes(elements: int, bits: int) -> int:
     return (whole * BLOCK + last) * bits // 8
 
 
-def quantise(values: Array, bits: int, stream: int) -> tuple[Array, Array]:
-    """Scales F32[blocks] and packed levels U8[packed_bytes] of float32 values [n]."""
+def quantise(values: Array, bits: int, streams: Sequence[int]) -> tuple[Array, Array]:
+    """Scales F32[blocks] and packed levels U8[packed_bytes] of float32 values [n], a rotation for each of `streams`."""
     scales = np.empty(block_count(len(values)), "<f4")
     packed = np.empty(packed_bytes(len(values), bits), "u1")
     for tile in tiles(len(values)):
         x = np.zeros((tile.count, tile.size), np.float32)
         own = values[tile.start : tile.stop]
         x.reshape(-1)[: len(own)] = own
-        y = _hadamard(_with_signs(x, stream, tile.start))
-        energy = sum_by_halves(np.square(y, dtype=np.float64))
-        numbers = _nearest(y, np.sqrt(energy / tile.size), bits)
-        products = np.multiply(y, LEVELS[bits][numbers], dtype=np.float64)
-        aligned = sum_by_halves(products) * tile.size
+        for stream in streams:
+            _hadamard(_with_signs(x, stream, tile.start))
+        energy = sum_by_halves(np.square(x, dtype=np.float64))
+        numbers = _nearest(x, np.sqrt(energy / tile.size), bits)
+        products = np.multiply(x, LEVELS[bits][numbers], dtype=np.float64)
+        aligned = sum_by_halves(products) * float(tile.size) ** len(streams)
         scales[tile.block : tile.block + tile.count] = np.divide(
             energy, aligned, out=np.zeros_like(energy), where=aligned > 0
         )
@@ -86,10 +91,11 @@ def quantise(values: Array, bits: int, stream: int) -> tuple[Array, Array]:
     return scales, packed
 
 
-def dequantise(tile: Blocks, scales: Array, packed: Array, bits: int, stream: int) -> Array:
-    """Values [count·size] float32 of a tile from its own scales [count] and levels, packed."""
-    y = LEVELS[bits][_unpack(packed, bits)].reshape(tile.count, tile.size)
-    x = _with_signs(_hadamard(y), stream, tile.start)
+def dequantise(tile: Blocks, scales: Array, packed: Array, bits: int, streams: Sequence[int]) -> Array:
+    """Values [count·size] float32 of a tile from its own scales [count] and levels, packed; `streams` as they were."""
+    x = LEVELS[bits][_unpack(packed, bits)].reshape(tile.count, tile.size)
+    for stream in reversed(streams):
+        _with_signs(_hadamard(x), stream, tile.start)
     with np.errstate(over="ignore"):
         x *= scales[:, None]
     return x.reshape(-1)

@@ -13,7 +13,7 @@ import numpy as np
 from device_runtime.codecs.base import Parts, Tile
 from device_runtime.codecs.random_words import random_words, stream_of
 from device_runtime.codecs.rotated import rotated_parts, rotated_specs, rotated_values
-from device_runtime.codecs.rotation import BLOCK, LEVELS
+from device_runtime.codecs.rotation import BLOCK, LEVELS, ROTATIONS
 from device_runtime.codecs.row_sampling import draw_rows, row_norms
 from device_runtime.codecs.sent_rows import deltas, mask_part, mask_specs, row_count, sent_rows, trained_rows
 from device_runtime.errors import UpdateError
@@ -25,12 +25,13 @@ class TopRows:
     """`NAME.rows`, and `NAME.scales` and `NAME.levels` of the drawn rows, one after the other, weighted.
 
     rows: the most that travel of a matrix, at `bits` a weight; whole_bits: of tensors that travel whole. A reader tells
-    both from the parts, so that senders may choose them.
+    both from the parts, so that senders may choose them. rotations: as of `Rotated`.
     """
 
     rows: int = 512
     bits: int = 1
     whole_bits: int = 4
+    rotations: int = ROTATIONS
     name: ClassVar[str] = "top-rows"
 
     def nbytes(self, specs: Iterable[TensorSpec]) -> int | None:
@@ -44,11 +45,12 @@ class TopRows:
         if not moved.any():
             return {}
         if row_count(spec) == 1 or spec.elements <= BLOCK:
-            return rotated_parts(spec.name, moved.reshape(-1), self.whole_bits, seed)
+            return rotated_parts(spec.name, moved.reshape(-1), self.whole_bits, seed, self.rotations)
         word = random_words(stream_of(seed, f"{spec.name}.rows"), 0, 1)[0]
         rows, chances = draw_rows(row_norms(moved), self.rows, float(word >> np.uint64(11)) * 2.0**-53)
         values = (moved[rows] / chances[:, None]).astype(np.float32)
-        return {**mask_part(spec, rows), **rotated_parts(spec.name, values.reshape(-1), self.bits, seed)}
+        parts = rotated_parts(spec.name, values.reshape(-1), self.bits, seed, self.rotations)
+        return {**mask_part(spec, rows), **parts}
 
     def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
         """Nothing, or scales and levels of as many rows as `NAME.rows` has, at the bits that the levels' size tells."""
@@ -64,7 +66,7 @@ class TopRows:
         rows = sent_rows(spec, update)
         elements = len(rows) * spec.row
         bits = _bits(spec, elements, update)
-        for start, moved in rotated_values(spec.name, elements, bits, update, seed):
+        for start, moved in rotated_values(spec.name, elements, bits, update, seed, self.rotations):
             yield from trained_rows(spec, rows, start, moved, base)
 
 

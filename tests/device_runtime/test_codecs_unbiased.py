@@ -9,6 +9,8 @@ from safetensors.numpy import save_file
 
 from device_runtime.codecs import CODECS
 from device_runtime.codecs.base import Codec
+from device_runtime.codecs.rotated import sign_streams
+from device_runtime.codecs.rotation import BLOCK, ROTATIONS, dequantise, quantise, tiles
 from device_runtime.codecs.row_sampling import draw_rows, row_norms
 from device_runtime.codecs.top_rows import TopRows
 from device_runtime.tensor_file import Array, TensorFile, TensorSpec
@@ -86,6 +88,55 @@ def test_largest_rows_only_would_be_found_biased(tmp_path: Path) -> None:
     delta = deltas("gaussian")
     errors = decoded_deltas(Largest(ROWS, 1), tmp_path, delta, SEEDS) - delta.reshape(-1)
     assert np.square(errors.mean(axis=0)).sum() / (np.square(errors).sum() / SEEDS**2) > 20
+
+
+# Magnitudes of the few elements of a block that are not 0.
+SPARSE = {"two": (1.0, 0.3), "three": (1.0, 0.5, 0.2), "one and many": (1.0, *[0.02] * 40)}
+
+
+def sparse_block(size: int, magnitudes: tuple[float, ...]) -> Array:
+    """Elements of these magnitudes at places of a block, the first two half a block apart."""
+    block = np.zeros(size, "<f4")
+    places = (3 + np.arange(len(magnitudes)) * (size // 2 + 1)) % size
+    block[places] = np.array(magnitudes) * (-1) ** np.arange(len(magnitudes))
+    return block
+
+
+def decoded_blocks(block: Array, bits: int, rotations: int) -> Array:
+    """[SEEDS, elements] float64: what each seed makes of one block."""
+    (tile,) = tiles(len(block))
+    found = np.zeros((SEEDS, len(block)))
+    for seed in range(SEEDS):
+        streams = sign_streams("a", seed, rotations)
+        found[seed] = dequantise(tile, *quantise(block, bits, streams), bits, streams)
+    return found
+
+
+@pytest.mark.parametrize("magnitudes", SPARSE.values(), ids=SPARSE)
+@pytest.mark.parametrize("size", [128, BLOCK])
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_a_block_of_which_little_moved_is_right_on_average(bits: int, size: int, magnitudes: tuple[float, ...]) -> None:
+    block = sparse_block(size, magnitudes)
+    errors = decoded_blocks(block, bits, ROTATIONS) - block
+    spread = errors.std(axis=0, ddof=1) / math.sqrt(SEEDS)
+    # Of 4096 elements all stay below 5.7 with probability 1 - 5e-5; float32 adds its own rounding.
+    assert (np.abs(errors.mean(axis=0)) <= 5.7 * spread + 1e-6).all()
+
+
+@pytest.mark.parametrize(("bits", "bias"), [(1, 0.30), (2, 0.21)])
+def test_a_single_rotation_as_in_version_1_would_be_found_biased(bits: int, bias: float) -> None:
+    """The test above can fail: y has two magnitudes, 1.3 and 0.7, and all seeds round them alike."""
+    block = sparse_block(BLOCK, SPARSE["two"])
+    errors = decoded_blocks(block, bits, rotations=1) - block
+    assert np.linalg.norm(errors.mean(axis=0)) == pytest.approx(bias * np.linalg.norm(block), abs=0.01)
+    assert errors.std(axis=0).max() < 1e-6
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_every_seed_keeps_the_product_with_the_delta(bits: int) -> None:
+    block = sparse_block(BLOCK, SPARSE["three"])
+    found = decoded_blocks(block, bits, ROTATIONS)
+    assert found @ block == pytest.approx(np.square(block, dtype=np.float64).sum(), rel=1e-5)
 
 
 def test_int8_is_off_by_less_than_a_step(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ GOOD = {"format": "phonograd-update", "version": "1", "base_sha256": "x", "round
     ("change", "message"),
     [
         ({"format": "other"}, "not an update"),
-        ({"version": "2"}, "update version 1 expected, found 2"),
+        ({"version": "3"}, "update version 1 or 2 expected, found 3"),
         ({"tokens": "0"}, "0 tokens trained"),
         ({"tokens": "-4"}, "is not a count"),
         ({"tokens": "9" * 30}, "is not a count"),

@@ -9,6 +9,8 @@
 namespace phonograd {
 namespace {
 
+// One would leave a block of few values with few magnitudes, rounded alike by all signs.
+constexpr size_t kRotations = 3;
 constexpr size_t kWord = 64;  // signs in a random word, and elements of the smallest block
 
 // Lloyd-Max levels of a standard Gaussian, the positive half.
@@ -57,6 +59,15 @@ void hadamard(float* x, size_t size) {
   for (size_t stride = 1; stride < kWord; stride *= 2) butterflies(x, size, stride);
 }
 
+// Where the signs of each rotation come from: the streams of NAME, NAME#2, NAME#3.
+std::vector<uint64_t> sign_streams(uint64_t seed, const std::string& name) {
+  std::vector<uint64_t> streams;
+  for (size_t number = 1; number <= kRotations; ++number) {
+    streams.push_back(stream_of(seed, number == 1 ? name : name + "#" + std::to_string(number)));
+  }
+  return streams;
+}
+
 // Writes the levels' numbers of a rotated block, packed from the low bits of a byte, and returns the block's scale.
 float quantise(const float* y, size_t size, int bits, const std::vector<float>& levels, uint8_t* packed) {
   double sums[kBlock];
@@ -74,7 +85,8 @@ float quantise(const float* y, size_t size, int bits, const std::vector<float>& 
     packed[at / 8] = static_cast<uint8_t>(packed[at / 8] | number << at % 8);
     sums[i] = static_cast<double>(y[i]) * levels[number];
   }
-  const double aligned = sum_by_halves(sums, size) * static_cast<double>(size);
+  double aligned = sum_by_halves(sums, size);
+  for (size_t i = 0; i < kRotations; ++i) aligned *= static_cast<double>(size);
   return aligned > 0 ? static_cast<float>(energy / aligned) : 0.0f;
 }
 
@@ -90,7 +102,7 @@ double sum_by_halves(double* values, size_t count) {
 void add_rotated(const std::string& name, size_t elements, int bits, uint64_t seed, const Values& values,
                  EncodedParts& parts) {
   const std::vector<float> levels = levels_of(bits);
-  const uint64_t stream = stream_of(seed, name);
+  const std::vector<uint64_t> streams = sign_streams(seed, name);
   std::vector<float> scales;
   std::vector<uint8_t> packed;
   float x[kBlock];
@@ -98,8 +110,10 @@ void add_rotated(const std::string& name, size_t elements, int bits, uint64_t se
     const size_t size = block_size(elements - start), some = std::min(size, elements - start);
     values(start, some, x);
     std::fill(x + some, x + size, 0.0f);
-    change_signs(x, size, stream, start);
-    hadamard(x, size);
+    for (const uint64_t stream : streams) {
+      change_signs(x, size, stream, start);
+      hadamard(x, size);
+    }
     const size_t end = packed.size();
     packed.resize(end + size * static_cast<size_t>(bits) / 8);
     scales.push_back(quantise(x, size, bits, levels, packed.data() + end));

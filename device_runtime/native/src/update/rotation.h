@@ -1,4 +1,4 @@
-// Randomised Hadamard rotation and quantisation: EDEN (Vargaftik et al., 2022). FORMAT.md, "Rotation".
+// Randomised Hadamard rotations and quantisation: EDEN (Vargaftik et al., 2022). FORMAT.md, "Rotation".
 #pragma once
 
 #include <cstddef>

@@ -74,7 +74,7 @@ EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& train
 }
 
 std::map<std::string, std::string> metadata(const UpdateInfo& info) {
-  return {{"format", "phonograd-update"},          {"version", "1"},
+  return {{"format", "phonograd-update"},          {"version", "2"},
           {"base_sha256", info.base_sha256},       {"round", std::to_string(info.round)},
           {"tokens", std::to_string(info.tokens)}, {"codec", info.codec},
           {"seed", std::to_string(info.seed)}};
