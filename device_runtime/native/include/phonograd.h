@@ -52,7 +52,7 @@ typedef struct pg_state pg_state;
 
 typedef struct pg_options {
   int32_t threads;     /* at least 1 */
-  int32_t pin_threads; /* 0 or 1: thread i stays on the i-th CPU this process may use */
+  int32_t pin_threads; /* 0 or 1: thread i works on the i-th fastest CPU this process may use */
   int32_t fuse;        /* 1; 0 runs every node by itself, for tests */
   int32_t precision;   /* 0 fp32, 1 bf16, 2 bf16 emulated in fp32 arithmetic */
   uint64_t seed;       /* of the dropout masks */

@@ -7,6 +7,7 @@
 
 #include <climits>
 
+#include "base/cpu_cores.h"
 #include "base/error.h"
 
 namespace phonograd {
@@ -34,16 +35,6 @@ void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-std::vector<int> allowed_cpus() {
-  std::vector<int> cpus;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(static_cast<unsigned>(cpu), &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
-
 void pin_to(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -51,12 +42,32 @@ void pin_to(int cpu) {
   sched_setaffinity(0, sizeof set, &set);  // of the calling thread; a refusal leaves it where it is
 }
 
+// The calling thread on one CPU for as long as this lives, then where it was before: threads that it starts later, and
+// another engine of its own, must find all its CPUs.
+class PinnedHere {
+ public:
+  explicit PinnedHere(const std::vector<int>& cpus) {
+    pinned_ = !cpus.empty() && sched_getaffinity(0, sizeof before_, &before_) == 0;
+    if (pinned_) pin_to(cpus[0]);
+  }
+  ~PinnedHere() {
+    if (pinned_) sched_setaffinity(0, sizeof before_, &before_);
+  }
+  PinnedHere(const PinnedHere&) = delete;
+  PinnedHere& operator=(const PinnedHere&) = delete;
+
+ private:
+  bool pinned_ = false;
+  cpu_set_t before_;
+};
+
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads) {
-  if (pin) cpus_ = allowed_cpus();
+  if (pin) {
+    for (const Core& core : fastest_first(allowed_cores())) cpus_.push_back(core.number);
+  }
   workers_.resize(static_cast<size_t>(threads - 1));
-  if (!cpus_.empty()) pin_to(cpus_[0]);
   for (int thread = 1; thread < threads; ++thread) {
     Worker& worker = workers_[static_cast<size_t>(thread - 1)];
     worker.pool = this;
@@ -119,6 +130,7 @@ void ThreadPool::run_raw(RawTask task, void* context) {
   running_.store(static_cast<uint32_t>(threads_ - 1), std::memory_order_relaxed);
   generation_.fetch_add(1);
   wake(generation_);
+  const PinnedHere here(cpus_);
   task(context, 0);
   for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) wait_while(running_, left);
 }

@@ -14,8 +14,9 @@ namespace phonograd {
 // allocates.
 class ThreadPool {
  public:
-  // threads >= 1 in all, the caller's included. pin: thread i stays on the i-th CPU this process may run on (the
-  // caller's own thread too). Throws Error(bug) if the system gives no thread.
+  // threads >= 1 in all, the caller's included. pin: thread i works on the i-th fastest of the CPUs that the caller may
+  // run on now. So does the thread that calls run(), and gets its own CPUs back when run() returns. Throws Error: bug
+  // if the system gives no thread, unsupported if it does not say which CPUs may be used.
   ThreadPool(int threads, bool pin);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -59,7 +60,7 @@ class ThreadPool {
   };
 
   int threads_;
-  std::vector<int> cpus_;  // empty unless pinned
+  std::vector<int> cpus_;  // the fastest first; empty unless pinned
   std::vector<Worker> workers_;
   RawTask task_ = nullptr;
   void* context_ = nullptr;

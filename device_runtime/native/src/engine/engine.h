@@ -17,7 +17,7 @@ enum class Precision { fp32, bf16, bf16_emulated };
 struct EngineOptions {
   int threads = 2;
   uint64_t seed = 0;         // of the dropout masks
-  bool pin_threads = false;  // thread i to the i-th CPU this process may run on
+  bool pin_threads = false;  // thread i to the i-th fastest CPU this process may run on
   bool fuse = true;          // false: every node by itself, for tests
   Precision precision = Precision::fp32;
   std::string kernels;  // "" : the best this CPU has; else a name that `kernel_sets()` lists

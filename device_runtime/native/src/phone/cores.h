@@ -1,25 +1,20 @@
-// The CPU's cores as the kernel describes them, and running on some of them only.
+// Running on some of the CPU's cores only.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/cpu_cores.h"
+
 namespace phonograd::phone {
 
-struct Core {
-  int number = 0;
-  int64_t max_khz = 0;   // 0: /sys does not say
-  int64_t capacity = 0;  // of the fastest core's 1024; 0: /sys does not say
-};
+// The cores of `cores` that `which` means: "all"; "big": those not much slower than the fastest (see big_ones);
+// "little": the others, or all where there are none; else a mask in hexadecimal, bit i for core i. Throws Error: usage
+// for a malformed mask, unsupported where /sys does not tell kinds apart or no core of the mask is among `cores`.
+std::vector<Core> chosen_cores(const std::vector<Core>& cores, const std::string& which);
 
-// The cores this process may run on, by number. Throws Error(unsupported) if the kernel refuses to say.
-std::vector<Core> allowed_cores();
-
-// Keep this process, and the threads it will start, on some of its cores: "all"; "big": all but the slowest kind;
-// "little": the slowest kind; else a mask in hexadecimal, bit i for core i. Where all cores are of one kind they are
-// both big and little. Returns how many cores are left. Throws Error: usage for a malformed mask, unsupported where
-// /sys does not tell kinds apart or no core of the mask may be used.
-int use_cores(const std::string& which);
+// Keep this process, and the threads it will start, on these of its cores. Throws Error(unsupported) if the kernel
+// refuses; `which` names the choice in its message.
+void keep_to(const std::vector<Core>& cores, const std::string& which);
 
 }  // namespace phonograd::phone

@@ -8,6 +8,12 @@
 namespace phonograd::phone {
 namespace {
 
+std::vector<int> numbers(const std::vector<Core>& cores) {
+  std::vector<int> found;
+  for (const Core& core : cores) found.push_back(core.number);
+  return found;
+}
+
 const std::vector<std::string> kPrecisions = {"fp32", "bf16", "bf16-emulated"};  // in the order of enum Precision
 
 }  // namespace
@@ -15,8 +21,10 @@ const std::vector<std::string> kPrecisions = {"fp32", "bf16", "bf16-emulated"}; 
 std::vector<Option> engine_options(bool training) {
   std::vector<Option> options = {
       {"--weights", "FILE", "Start from this tensor file (a later round's model), not from the folder's weights."},
-      {"--threads", "N", "CPU threads; the result does not depend on them. [default: 2]"},
-      {"--pin", "", "Keep each thread on one core."},
+      {"--threads", "N",
+       "CPU threads, at most one a core; the result does not depend on them. [default: one for each of the chosen "
+       "cores, 2 without --cores]"},
+      {"--pin", "", "Keep each thread on one core, the first on the fastest."},
       {"--cores", "WHICH", "big, little, all, or a hexadecimal mask such as f0. [default: all]"},
       {"--kernels", "NAME", "Not the best kernels of this CPU, but these (see info)."},
   };
@@ -33,20 +41,32 @@ std::string precision_name(Precision precision) {
 void Running::describe(JsonLine& line) const {
   line.text("kernels", engine->kernels_name());
   line.text("precision", precision_name(options.precision));
-  line.whole("threads", options.threads);
+  line.whole("threads", options.threads).raw("pinned", options.pin_threads ? "true" : "false");
+  line.wholes("cores", cores).wholes("allowed_cores", allowed_cores);
 }
 
 Running start_engine(const Arguments& arguments, uint64_t seed) {
   Running running;
   EngineOptions& options = running.options;
-  options.threads = static_cast<int>(arguments.whole("--threads", kDefaultThreads, 1, kMaxThreads));
+  const int64_t asked =
+      arguments.whole("--threads", arguments.has("--cores") ? kMaxThreads : kDefaultThreads, 1, kMaxThreads);
   options.seed = seed;
   options.pin_threads = arguments.has("--pin");
   options.kernels = arguments.text("--kernels");
   const std::string precision = arguments.choice("--precision", kPrecisions[0], kPrecisions);
   const auto at = std::find(kPrecisions.begin(), kPrecisions.end(), precision) - kPrecisions.begin();
   options.precision = static_cast<Precision>(at);
-  use_cores(arguments.text("--cores", "all"));
+  const std::string which = arguments.text("--cores", "all");
+  const std::vector<Core> allowed = allowed_cores(), chosen = chosen_cores(allowed, which);
+  if (which != "all") keep_to(chosen, which);
+  // Threads that wait for each other spin: two on one core would take turns at that.
+  options.threads = static_cast<int>(std::min(asked, static_cast<int64_t>(chosen.size())));
+  running.allowed_cores = numbers(allowed);
+  running.cores = numbers(chosen);
+  if (options.pin_threads) {
+    running.cores = numbers(fastest_first(chosen));
+    running.cores.resize(static_cast<size_t>(options.threads));
+  }
   running.engine = std::make_unique<Engine>(arguments.positional(), arguments.text("--weights"), options);
   return running;
 }

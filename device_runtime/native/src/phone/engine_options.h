@@ -13,7 +13,7 @@
 
 namespace phonograd::phone {
 
-// Two, as Python's commands: what the slowest phones still have of fast cores.
+// Without --cores: two, as Python's commands, what the slowest phones still have of fast cores.
 constexpr int64_t kDefaultThreads = 2;
 constexpr int64_t kMaxThreads = 256;
 
@@ -21,17 +21,19 @@ constexpr int64_t kMaxThreads = 256;
 // evaluation those without --precision.
 std::vector<Option> engine_options(bool training);
 
-// An engine and the options it was made with.
+// An engine, the options it was made with, and the numbers of cores: those that this process was allowed when it began,
+// and those that its threads run on, in the order of the threads where each is kept on one.
 struct Running {
   EngineOptions options;
+  std::vector<int> allowed_cores, cores;
   std::unique_ptr<Engine> engine;
 
-  // Adds kernels, precision and threads.
+  // Adds kernels, precision, threads, and where they run.
   void describe(JsonLine& line) const;
 };
 
-// Move to the chosen cores and load the artifacts. Throws what Engine's constructor throws, and Error(usage,
-// unsupported) for options that can't be.
+// Move to the chosen cores and load the artifacts; at most one thread for each of those cores. Throws what Engine's
+// constructor throws, and Error(usage, unsupported) for options that can't be.
 Running start_engine(const Arguments& arguments, uint64_t seed);
 
 // The name of a precision, as --precision takes it.

@@ -9,9 +9,23 @@
 namespace phonograd::phone {
 namespace {
 
+// The cores that each word of --cores takes, the fastest first; big and little only where /sys tells them apart.
+JsonLine choices(const std::vector<Core>& allowed) {
+  std::vector<std::string> words = {"all"};
+  if (!big_ones(allowed).empty()) words.insert(words.end(), {"big", "little"});
+  JsonLine line;
+  for (const std::string& word : words) {
+    std::vector<int> numbers;
+    for (const Core& core : fastest_first(chosen_cores(allowed, word))) numbers.push_back(core.number);
+    line.wholes(word.c_str(), numbers);
+  }
+  return line;
+}
+
 int run(const Arguments&) {
+  const std::vector<Core> allowed = allowed_cores();
   std::vector<JsonLine> cores;
-  for (const Core& core : allowed_cores()) {
+  for (const Core& core : allowed) {
     JsonLine line;
     line.whole("core", core.number);
     if (core.max_khz > 0) line.whole("max_khz", core.max_khz);
@@ -20,7 +34,7 @@ int run(const Arguments&) {
   }
   JsonLine line("info");
   line.text("version", kVersion).whole("abi_version", pg_abi_version()).raw("cpu", pg_cpu_info());
-  line.list("cores", cores).whole("page_bytes", sysconf(_SC_PAGESIZE));
+  line.list("cores", cores).object("choices", choices(allowed)).whole("page_bytes", sysconf(_SC_PAGESIZE));
   line.whole("memory_bytes", int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE)).print();
   return 0;
 }

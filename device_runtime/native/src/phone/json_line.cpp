@@ -21,6 +21,12 @@ JsonLine& JsonLine::whole(const char* name, int64_t value) {
   return raw(name, std::to_string(value));
 }
 
+JsonLine& JsonLine::wholes(const char* name, const std::vector<int>& values) {
+  std::string list;
+  for (const int value : values) list += (list.empty() ? "" : ",") + std::to_string(value);
+  return raw(name, "[" + list + "]");
+}
+
 JsonLine& JsonLine::reals(const char* name, const std::vector<double>& values) {
   std::string list;
   for (const double value : values) list += (list.empty() ? "" : ",") + json::number(value);

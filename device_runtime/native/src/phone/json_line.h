@@ -17,6 +17,7 @@ class JsonLine {
   JsonLine& real(const char* name, double value);  // null for NaN and infinities
   JsonLine& reals(const char* name, const std::vector<double>& values);
   JsonLine& whole(const char* name, int64_t value);
+  JsonLine& wholes(const char* name, const std::vector<int>& values);
   JsonLine& object(const char* name, const JsonLine& value) { return raw(name, value.str()); }
   JsonLine& list(const char* name, const std::vector<JsonLine>& values);
   JsonLine& raw(const char* name, std::string_view json);  // `json` is valid JSON already
