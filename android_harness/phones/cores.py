@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from android_harness.phones.cpu_parts import part_name, rank
-from android_harness.phones.facts import Cluster, ClusterKind, Core
+from android_harness.phones.facts import Cluster, Core
 
 # Numbers longer than this are no phone's, and would make Python's int() refuse.
 _NUMBER = "([0-9]{1,12})"
@@ -53,8 +53,7 @@ def clusters_of(cores: Sequence[Core]) -> tuple[Cluster, ...]:
     """The kinds of cores, slowest first: told apart by capacity, else by maximum frequency, else by their parts' names.
 
     Capacity comes first as a fast little core is still little; one that is the same for all cores tells nothing. A
-    core that does not say (it is offline) goes with those of its part, else with the slowest, so that none of unknown
-    speed counts as big.
+    core that does not say (it is offline) goes with those of its part, else with the slowest.
     """
     keys: tuple[Mapping[int, int], ...] = (
         {core.number: core.capacity for core in cores if core.capacity is not None},
@@ -69,21 +68,13 @@ def clusters_of(cores: Sequence[Core]) -> tuple[Cluster, ...]:
     members: dict[int, list[Core]] = {}
     for core in cores:
         members.setdefault(speeds.get(core.number, of_part.get(core.part, slowest)), []).append(core)
-    levels = sorted(members)
-    return tuple(_cluster(_kind(index, len(levels)), members[level]) for index, level in enumerate(levels))
+    return tuple(_cluster(members[level]) for level in sorted(members))
 
 
-def _kind(index: int, number: int) -> ClusterKind:
-    if index == number - 1:
-        return "big"
-    return "middle" if index else "little"
-
-
-def _cluster(kind: ClusterKind, cores: Sequence[Core]) -> Cluster:
+def _cluster(cores: Sequence[Core]) -> Cluster:
     frequencies = [core.max_khz for core in cores if core.max_khz is not None]
     parts = dict.fromkeys(core.part for core in cores if core.part is not None)
     return Cluster(
-        kind,
         tuple(core.number for core in cores),
         max(frequencies, default=None),
         "/".join(parts) or None,

@@ -1,9 +1,6 @@
 """What a phone says of itself."""
 
 from dataclasses import dataclass
-from typing import Literal
-
-ClusterKind = Literal["little", "middle", "big"]
 
 
 @dataclass(frozen=True)
@@ -21,9 +18,8 @@ class Core:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cores of one kind. All cores but those of the slowest kind are what `--cores big` takes."""
+    """Cores of one kind."""
 
-    kind: ClusterKind
     cores: tuple[int, ...]
     max_khz: int | None
     part: str | None

@@ -9,8 +9,8 @@ from typing import Literal
 
 from android_harness.errors import ReportError, SlowerError
 from android_harness.report.intervals import LEAST_EPOCHS, from_epochs, from_steps
-from android_harness.report.names import phone_name
-from android_harness.report.result import PhoneBenchReport, PhoneResult
+from android_harness.report.names import core_ranges, phone_name
+from android_harness.report.result import Epoch, PhoneBenchReport, PhoneResult
 from device_runtime.errors import UsageError
 
 # What makes an epoch another amount of work, or lets a phone do it otherwise.
@@ -228,9 +228,16 @@ def _remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
         yield f"Android's build was {old.facts.fingerprint}, is {new.facts.fingerprint}"
     if old.fixed_performance != new.fixed_performance:
         yield f"fixed-performance mode was {_on(old.fixed_performance)}, is {_on(new.fixed_performance)}"
+    places = [dict.fromkeys(_placed(epoch) for epoch in phone.timed) for phone in (old, new)]
+    if all(places) and places[0] != places[1]:
+        yield f"it ran {', '.join(places[0])}, and now {', '.join(places[1])}"
     kernels = [sorted({epoch.kernels for epoch in phone.timed}) for phone in (old, new)]
     if all(kernels) and kernels[0] != kernels[1]:
         yield f"kernels were {', '.join(kernels[0])}, are {', '.join(kernels[1])}"
+
+
+def _placed(epoch: Epoch) -> str:
+    return f"{epoch.placement.threads} threads on cores {core_ranges(epoch.placement.cores)}"
 
 
 def _on(value: bool) -> str:

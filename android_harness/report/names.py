@@ -20,6 +20,17 @@ def phone_name(facts: PhoneFacts) -> str:
     return f"{printable(facts.model, LONGEST)} ({serial})" if facts.model else serial
 
 
+def core_ranges(cores: Sequence[int]) -> str:
+    """Numbers of cores in rising order, as Linux lists them: `0-3,6`."""
+    ranges: list[list[int]] = []
+    for core in sorted(cores):
+        if ranges and core == ranges[-1][-1] + 1:
+            ranges[-1].append(core)
+        else:
+            ranges.append([core])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
+
+
 def short_names(phones: Sequence[PhoneFacts]) -> list[str]:
     """A short name for each of some phones: its model; where that is not its alone, the end of the serial too."""
     models = [printable(facts.model or facts.serial, LONGEST) for facts in phones]

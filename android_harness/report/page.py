@@ -13,11 +13,11 @@ import markupsafe
 from android_harness.phones.facts import PhoneFacts
 from android_harness.report.compare import Comparison
 from android_harness.report.figures import drawing
-from android_harness.report.names import phone_name, printable
+from android_harness.report.names import core_ranges, phone_name, printable
 from android_harness.report.plots import Plot, codec_plot, epoch_plot, memory_plot, phase_plot
 from android_harness.report.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult
 from android_harness.report.summary import is_papers, summarise
-from android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables, used_cores
+from android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
 from android_harness.report.timeline import timeline_plot
 from device_runtime.files import write_bytes
 
@@ -50,10 +50,7 @@ def page(report: PhoneBenchReport, comparison: Comparison | None = None, fail_ov
     """The page's HTML, the same for the same report. Raises MissingExtraError without matplotlib."""
     with drawing():
         overall = [draw(report) for draw in (epoch_plot, memory_plot, phase_plot, codec_plot)]
-        sections = [
-            _section(phone, f"phone-{number}", used_cores(phone, report.settings))
-            for number, phone in enumerate(report.phones, 1)
-        ]
+        sections = [_section(phone, f"phone-{number}") for number, phone in enumerate(report.phones, 1)]
     return _template().render(
         lead=list(_lead(report)),
         tables=[table for table in tables(report) if table[0] != "Remarks"],
@@ -92,7 +89,7 @@ def _compared(comparison: Comparison | None, fail_over: float | None) -> tuple[T
     return comparison_tables(comparison, fail_over) if comparison else ()
 
 
-def _section(phone: PhoneResult, key: str, used: Sequence[int]) -> PhoneSection:
+def _section(phone: PhoneResult, key: str) -> PhoneSection:
     throttled = any(epoch.throttled for epoch in phone.timed)
     files = phone.pushed.files if phone.pushed else ()
     return PhoneSection(
@@ -100,7 +97,7 @@ def _section(phone: PhoneResult, key: str, used: Sequence[int]) -> PhoneSection:
         name=phone_name(phone.facts),
         state="failed" if phone.failure else "throttled" if throttled else "finished",
         remarks=tuple(remarks(phone)),
-        plot=timeline_plot(phone, f"{key}-timeline", used),
+        plot=timeline_plot(phone, f"{key}-timeline"),
         epochs=[_epoch_row(number, epoch) for number, epoch in _numbered(phone.epochs)],
         files=[
             {"file": file.name, "bytes": file.nbytes, "pushed": file.pushed, "SHA-256": file.sha256} for file in files
@@ -130,6 +127,10 @@ def _epoch_row(name: str, epoch: Epoch) -> Row:
         "loss": f"{epoch.loss_first:.3f} → {epoch.loss_last:.3f}",
         "peak MB": round(epoch.peak_rss_bytes / MB, 1),
         "kernels": epoch.kernels,
+        "threads": epoch.placement.threads,
+        "cores": core_ranges(epoch.placement.cores),
+        "pinned": epoch.placement.pinned,
+        "allowed": core_ranges(epoch.placement.allowed_cores),
         "throttled": bool(epoch.throttled),
     }
 
@@ -161,8 +162,7 @@ def _facts(phone: PhoneResult) -> Iterator[tuple[str, str]]:
 
 def _clusters(facts: PhoneFacts) -> Iterator[str]:
     for cluster in facts.clusters:
-        numbers = ", ".join(map(str, cluster.cores))
-        yield f"{cluster.kind} {numbers}: {_said(cluster.part)}, up to {_said(cluster.max_khz, 1e3, ' MHz')}"
+        yield f"{core_ranges(cluster.cores)}: {_said(cluster.part)}, up to {_said(cluster.max_khz, 1e3, ' MHz')}"
 
 
 def _power(facts: PhoneFacts) -> str:

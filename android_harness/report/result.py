@@ -1,4 +1,4 @@
-"""What `phonograd phone-bench` found, as its JSON document has it: schema phonograd.phone-bench, version 1.
+"""What `phonograd phone-bench` found, as its JSON document has it: schema phonograd.phone-bench, version 2.
 
 Seconds are wall time on the phone unless a name says otherwise, bytes are bytes, `at_s` counts from the moment the
 phone's work began.
@@ -12,7 +12,7 @@ from android_harness.phones.facts import PhoneFacts
 from android_harness.phones.power import cpu_temperature
 
 SCHEMA = "phonograd.phone-bench"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Paper P: one epoch over about 20 KB with the 2x650 model on a quad-core 2.31 GHz phone CPU.
 PAPER_EPOCH_SECONDS = 140.0
 
@@ -50,6 +50,20 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Placement:
+    """Where an epoch ran, as phonograd-phone's `start` event says: how many threads, and the numbers of their cores.
+
+    Pinned threads stay on one core each, `cores` in the order of the threads; others move among them. `allowed_cores`
+    are those that Android let the process use.
+    """
+
+    threads: int
+    pinned: bool
+    cores: tuple[int, ...]
+    allowed_cores: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Epoch:
     """One process on the phone that trained one epoch.
 
@@ -71,6 +85,7 @@ class Epoch:
     loss_last: float
     peak_rss_bytes: int
     kernels: str
+    placement: Placement
     throttled: tuple[str, ...]
 
 
@@ -124,6 +139,11 @@ class PhoneResult:
     epochs: tuple[Epoch, ...]
     samples: tuple[Sample, ...]
     codecs: tuple[CodecCost, ...]
+
+    @property
+    def used_cores(self) -> tuple[int, ...]:
+        """Numbers of the cores that some epoch ran on, in rising order."""
+        return tuple(sorted({core for epoch in self.epochs for core in epoch.placement.cores}))
 
     @property
     def timed(self) -> tuple[Epoch, ...]:

@@ -4,9 +4,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.report.compare import Comparison, PhoneComparison
-from android_harness.report.names import LONGEST, printable
+from android_harness.report.names import LONGEST, core_ranges, printable
 from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
 from android_harness.report.summary import PhoneSummary, is_papers, summarise
 
@@ -29,7 +28,7 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
             [
                 {
                     "phone": _name(phone),
-                    "threads": threads_in_words(phone, report.settings),
+                    "threads": threads_in_words(phone),
                     "epoch s": _median(summary.epoch_seconds),
                     "step s": _median(summary.step_seconds),
                     ratio: _rounded(summary.paper_ratio) if papers else OTHER_WORKLOAD,
@@ -68,26 +67,28 @@ def remarks(phone: PhoneResult) -> Iterator[str]:
     """Why the phone's result is not full, and what speaks for heat and throttling in its timed epochs."""
     if phone.failure:
         yield f"failed: {phone.failure.message}"
+    yield from _kept_from(phone)
     for number, epoch in enumerate(phone.timed, 1):
         if epoch.cooling == "limit":
             yield f"epoch {number}: began while it still cooled, after a wait of {epoch.cooled_seconds:.0f} s"
         yield from (f"epoch {number}: {line}" for line in epoch.throttled)
 
 
-def threads_in_words(phone: PhoneResult, settings: Mapping[str, object]) -> str:
-    """Such as `4 on big`; one thread for each of the cores where the command named no number."""
-    threads = settings.get("threads")
-    if threads is None:
-        threads = len(used_cores(phone, settings)) or "all"
-    return f"{threads} on {printable(str(settings.get('cores')), 12)}"
+def _kept_from(phone: PhoneResult) -> Iterator[str]:
+    """Cores that the phone has and that Android did not let the program use."""
+    allowed = {core for epoch in phone.timed for core in epoch.placement.allowed_cores}
+    known = {core.number for core in phone.facts.cores}
+    if allowed and known - allowed:
+        yield f"Android allowed the program only cores {core_ranges(sorted(allowed))} of {core_ranges(sorted(known))}"
 
 
-def used_cores(phone: PhoneResult, settings: Mapping[str, object]) -> tuple[int, ...]:
-    """Numbers of the cores that threads could run on; none where phone or settings do not say."""
-    try:
-        return chosen_cores(phone.facts, str(settings.get("cores")))
-    except ValueError:  # a report need not be of this version's settings
-        return ()
+def threads_in_words(phone: PhoneResult) -> str | None:
+    """Such as `4 on 4-7`: how many threads ran, and on which cores; None before the first epoch."""
+    found = dict.fromkeys(
+        f"{placement.threads} on {core_ranges(placement.cores)}"
+        for placement in (epoch.placement for epoch in phone.timed or phone.epochs)
+    )
+    return "\n".join(found) or None
 
 
 def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:

@@ -7,7 +7,7 @@ from typing import Any
 
 from android_harness.phones.facts import PhoneFacts
 from android_harness.report.figures import GRID, REFERENCE, SERIES, SOFT, new_figure, svg_of
-from android_harness.report.names import phone_name, printable
+from android_harness.report.names import core_ranges, phone_name, printable
 from android_harness.report.plots import Plot
 from android_harness.report.result import PhoneResult, Sample
 
@@ -17,10 +17,10 @@ _MOST_SENSORS = 4
 _STEPS_INCHES, _BELOW_INCHES = 1.9, 1.35
 
 
-def timeline_plot(phone: PhoneResult, key: str, used: Sequence[int]) -> Plot | None:
+def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
     """Step times, temperatures, clocks and caps on one axis of time; what was not sampled is left out.
 
-    `used` are the cores that threads could run on: kinds of cores that have some are marked.
+    Kinds of cores that some epoch ran on are marked as used.
     """
     if not any(epoch.steps for epoch in phone.epochs):
         return None
@@ -29,7 +29,7 @@ def timeline_plot(phone: PhoneResult, key: str, used: Sequence[int]) -> Plot | N
     if any(sample.temperatures_c or sample.battery_temperature_c is not None for sample in samples):
         draws.append(functools.partial(_draw_heat, samples=samples))
     if any(sample.frequencies_khz or sample.caps_khz for sample in samples):
-        draws.append(functools.partial(_draw_clocks, facts=phone.facts, samples=samples, used=used))
+        draws.append(functools.partial(_draw_clocks, facts=phone.facts, samples=samples, used=phone.used_cores))
     heights = [_STEPS_INCHES, *[_BELOW_INCHES] * (len(draws) - 1)]
     figure = new_figure(sum(heights) + 0.3)
     rows = figure.subplots(len(draws), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
@@ -97,12 +97,8 @@ def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample], used: 
 def _kinds(facts: PhoneFacts, samples: Sequence[Sample]) -> dict[str, tuple[int, ...]]:
     """Cores by kind; all in one where the phone does not say which kinds it has."""
     if facts.clusters:
-        return {f"{cluster.kind} {_numbers(cluster.cores)}": cluster.cores for cluster in facts.clusters}
+        return {f"cores {core_ranges(cluster.cores)}": cluster.cores for cluster in facts.clusters}
     return {"cores": tuple(sorted({core for sample in samples for core in sample.frequencies_khz}))}
-
-
-def _numbers(cores: Sequence[int]) -> str:
-    return f"{min(cores)}-{max(cores)}" if len(cores) > 1 else "".join(map(str, cores))
 
 
 def _ghz(reduce: Callable[[list[int]], float], khz: Mapping[int, int], cores: Sequence[int]) -> float | None:

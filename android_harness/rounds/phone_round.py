@@ -96,7 +96,7 @@ class PhoneTask:
 
     def _train(self, text: Path | None, place: Path) -> None:
         part, job = self._part, self._job
-        task = Job(job.files, job.opened.round, self._seed, self.phone.facts, text, job.settings)
+        task = Job(job.files, job.opened.round, self._seed, text, job.settings)
         part.stage = "push"
         try:
             with job.open_session(self.phone.serial) as session:

@@ -4,8 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from android_harness.phones.chosen_cores import CORES, chosen_cores
-from android_harness.phones.facts import PhoneFacts
+from android_harness.session.programs import CORES
 from android_harness.session.settings import WORK_FOLDER
 from device_runtime.backends.base import Precision
 from device_runtime.codecs import DEFAULT_CODEC, PLAIN
@@ -20,8 +19,9 @@ TEXT_ON_PHONE = f"{WORK_FOLDER}/user.txt"
 class PhoneTraining:
     """What each phone is asked to do; user_share (λ, with rehearsal only) and learning_rate None: the usual ones.
 
-    rehearsal: general text on this machine, pushed. cores: big (all but the slowest kind), little, all, or a
-    hexadecimal mask; threads: None is one for each of them, on which it stays. Raises UsageError for what can't be.
+    rehearsal: general text on this machine, pushed. cores: big (not much slower than the fastest), little, all, or a
+    hexadecimal mask; threads: None is one for each of them, and more there are never. Each stays on its core. Raises
+    UsageError for what can't be.
     """
 
     codec: str = DEFAULT_CODEC
@@ -40,19 +40,18 @@ class PhoneTraining:
         if not CORES.fullmatch(self.cores):
             raise UsageError(f"cores {self.cores!r}: big, little, all, or a hexadecimal mask such as f0 expected")
 
-    def options(self, facts: PhoneFacts | None) -> list[str]:
-        """These settings as options of phonograd-phone train on that phone; files aside."""
-        cores = chosen_cores(facts, self.cores) if facts else ()
+    def options(self) -> list[str]:
+        """These settings as options of phonograd-phone train; files aside."""
         chosen = {
             "--codec": self.codec,
             "--user-share": self.user_share,
             "--lr": self.learning_rate,
             "--cores": self.cores,
-            "--threads": self.threads or len(cores) or None,
+            "--threads": self.threads,
             "--precision": self.precision,
         }
         options = [str(part) for option, value in chosen.items() if value is not None for part in (option, value)]
-        return [*options, "--pin"] if cores else options
+        return [*options, "--pin"]
 
 
 @dataclass(frozen=True)

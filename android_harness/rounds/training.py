@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from android_harness.errors import PhoneRunError
 from android_harness.phone_artifacts import FOLDER
-from android_harness.phones.facts import PhoneFacts
 from android_harness.report.result import Pushed
 from android_harness.rounds.result import PulledUpdate, Stage, Training
 from android_harness.rounds.settings import RoundSettings
@@ -51,7 +50,6 @@ class Job:
     common: Mapping[str, Path]
     round: int
     seed: int
-    facts: PhoneFacts | None
     text: Path | None
     settings: RoundSettings
 
@@ -68,7 +66,7 @@ class Job:
         line += ["--round", str(self.round), "--seed", str(self.seed)]
         if self.settings.training.rehearsal is not None:
             line += ["--rehearsal", REHEARSAL]
-        return line + self.settings.training.options(self.facts)
+        return line + self.settings.training.options()
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """phonograd-phone at work on a phone: started, listened to, and ended when asked."""
 
 import json
+import re
 import shlex
 import signal
 import threading
@@ -15,6 +16,9 @@ from android_harness.session.settings import PROGRAM, TRANSIENT
 from device_runtime.errors import StoppedError
 
 Event = dict[str, Any]
+
+# What phonograd-phone's --cores may be; a mask has a core in it. Which cores that is, only the program says.
+CORES = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,256}")
 
 # Exit codes that mean the same on the phone and here: device_runtime/native/src/phone/README.md.
 SHARED_CODES = frozenset({3, 4, 5, 6, 10, 11, 12, 17})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from android_harness.errors import PhoneRunError
-from android_harness.report.result import CodecCost, Step
+from android_harness.report.result import CodecCost, Placement, Step
 
 # (steps done, steps in all)
 StepProgress = Callable[[int, int], None]
@@ -24,6 +24,7 @@ class Trained:
     loss_last: float
     peak_rss_bytes: int
     kernels: str
+    placement: Placement
     codecs: tuple[CodecCost, ...]
 
 
@@ -73,6 +74,12 @@ class EpochEvents:
             loss_last=self._number(report, "loss_last"),
             peak_rss_bytes=int(self._number(report, "peak_rss_bytes")),
             kernels=str(self._field(report, "kernels")),
+            placement=Placement(
+                threads=int(self._number(start, "threads")),
+                pinned=bool(self._field(start, "pinned")),
+                cores=tuple(map(int, self._field(start, "cores"))),
+                allowed_cores=tuple(map(int, self._field(start, "allowed_cores"))),
+            ),
             codecs=tuple(
                 CodecCost(
                     str(self._field(cost, "codec")),

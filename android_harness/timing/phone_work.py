@@ -8,7 +8,6 @@ from pathlib import Path
 
 from android_harness.errors import NoPhoneError
 from android_harness.phone_artifacts import FOLDER
-from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.phones.facts import PhoneFacts
 from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, Pushed, Sample
 from android_harness.session import PhoneSession
@@ -56,7 +55,6 @@ class PhoneWork:
     ):
         self._session, self._facts, self._job = session, facts, job
         self._on_progress, self._stop = on_progress, stop
-        self._cores = chosen_cores(facts, job.settings.cores)
         self._pushed: Pushed | None = None
         self._fixed_performance = False
         self._epochs: list[Epoch] = []
@@ -117,7 +115,8 @@ class PhoneWork:
             )
         trained = events.trained
         self._codecs = trained.codecs or self._codecs
-        found = throttling(trained.steps, self._samples, self._cores, self._threads, self._uncapped_khz)
+        ran = trained.placement
+        found = throttling(trained.steps, self._samples, ran.cores, ran.threads, self._uncapped_khz)
         self._epochs.append(
             Epoch(
                 warm_up=timed <= 0,
@@ -133,6 +132,7 @@ class PhoneWork:
                 loss_last=trained.loss_last,
                 peak_rss_bytes=trained.peak_rss_bytes,
                 kernels=trained.kernels,
+                placement=ran,
                 throttled=found,
             )
         )
@@ -153,18 +153,14 @@ class PhoneWork:
         if percent is not None and percent < least:
             raise NoPhoneError(f"battery at {percent} %, expected at least {least} %; charge it, or allow less")
 
-    @property
-    def _threads(self) -> int:
-        """One a core, if not told; 2, phonograd-phone's own default, where the cores are not known."""
-        return self._job.settings.threads or len(self._cores) or 2
-
     def _arguments(self, codec_costs: bool) -> list[str]:
         settings = self._job.settings
         return [
             "train",
             FOLDER,
             *self._job.text_options,
-            *("--threads", str(self._threads), "--cores", settings.cores, "--precision", settings.precision),
+            *("--cores", settings.cores, "--precision", settings.precision),
+            *([] if settings.threads is None else ["--threads", str(settings.threads)]),
             *(["--pin"] if settings.pin else []),
             *(["--codec-costs"] if codec_costs else []),
         ]

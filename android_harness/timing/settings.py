@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from android_harness.phones.chosen_cores import CORES
 from android_harness.phones.readiness import Readiness
+from android_harness.session.programs import CORES
 from device_runtime.backends.base import PRECISIONS, Precision
 from device_runtime.errors import UsageError
 from device_runtime.manifest import TrainingConfig
@@ -47,8 +47,9 @@ class TextSettings:
 class PhoneBenchSettings:
     """How phones are timed. Seconds are wall time on this machine.
 
-    epochs: timed ones, after `warm_up` that are not. threads: None is one for each of the chosen cores.
-    cores: big (all but the slowest kind), little, all, or a hexadecimal mask; pin keeps each thread on one of them.
+    epochs: timed ones, after `warm_up` that are not. cores: big (not much slower than the fastest), little, all, or a
+    hexadecimal mask; pin keeps each thread on one of them. threads: None is one for each of these cores, and more than
+    that there are never; which and how many they are, phonograd-phone decides, and every epoch records.
     cooldown_seconds: the longest wait for the temperature to settle before an epoch, 0 for none.
     minimum_battery: percent below which a phone takes no part, or no longer.
     sample_seconds: from one sample of frequencies and temperatures to the next.

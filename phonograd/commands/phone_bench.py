@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from android_harness.session.programs import SIGNALLED
-from android_harness.timing.settings import MOST_THREADS, PhoneBenchSettings, TextSettings
+from android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from device_runtime.backends.base import PRECISIONS, Precision
 from device_runtime.manifest import TrainingConfig, open_artifacts
 from device_runtime.update_file import MAX_COUNT
@@ -30,13 +30,13 @@ DEFAULTS = PhoneBenchSettings()
 @click.option("--epochs", type=int, default=DEFAULTS.epochs, show_default=True, help="Epochs to time.")
 @click.option("--warm-up", type=int, default=DEFAULTS.warm_up, show_default=True, help="Epochs before those.")
 @click.option(
-    "--threads", type=int, help=f"CPU threads, up to {MOST_THREADS}.  [default: one for each of the chosen cores]"
+    "--threads", type=int, help="CPU threads, at most one a core.  [default: one for each of the chosen cores]"
 )
 @click.option(
     "--cores",
     default=DEFAULTS.cores,
     show_default=True,
-    help="big (all but the slowest kind), little, all, or a hexadecimal mask such as f0.",
+    help="big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.",
 )
 @click.option("--pin/--no-pin", default=DEFAULTS.pin, show_default=True, help="Keep each thread on one core.")
 @click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision, show_default=True)

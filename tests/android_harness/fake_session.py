@@ -32,7 +32,7 @@ def facts_of(serial: str = "PHONE1", **changes: Any) -> PhoneFacts:
         "abi": "arm64-v8a",
         "fingerprint": "acme/test:14",
         "cores": cores,
-        "clusters": (Cluster("little", LITTLE, LITTLE_KHZ, None), Cluster("big", BIG, BIG_KHZ, None)),
+        "clusters": (Cluster(LITTLE, LITTLE_KHZ, None), Cluster(BIG, BIG_KHZ, None)),
         "memory_bytes": 4 << 30,
         "memory_available_bytes": 2 << 30,
         "free_bytes": 10 << 30,
@@ -78,6 +78,7 @@ class FakePhone:
     ran: list[list[str]] = field(default_factory=list)
     left: int = 0  # how often a session ended
     offers_fixed_performance: bool = True
+    cores: Sequence[int] = BIG  # what the phone's program says it runs on, a thread on each
 
 
 class FakeSession:
@@ -128,7 +129,7 @@ class FakeSession:
         phone.ran.append(list(arguments))
         assert self.on_sample is not None
         self.at_s += 1.0
-        on_event(self.at_s, {"event": "start", "load_seconds": 0.5, "kernels": "neon"})
+        on_event(self.at_s, start_event(0.5, phone.cores, "--pin" in arguments))
         for number, seconds in enumerate(phone.steps_seconds, 1):
             if stop.is_set():
                 raise StoppedError("stopped", 2)
@@ -144,6 +145,19 @@ class FakeSession:
             report["codecs"] = [{"codec": "rows-f32", "nbytes": 1000, "seconds": 0.1}]
         on_event(self.at_s, report)
         return self.at_s - began
+
+
+def start_event(load_seconds: float, cores: Sequence[int] = BIG, pinned: bool = True) -> dict[str, Any]:
+    """As phonograd-phone train prints it."""
+    return {
+        "event": "start",
+        "load_seconds": load_seconds,
+        "kernels": "neon",
+        "threads": len(cores),
+        "pinned": pinned,
+        "cores": list(cores),
+        "allowed_cores": list(range(8)),
+    }
 
 
 def step_event(step: int, steps: int, seconds: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from android_harness.report.result import (
     Failure,
     PhoneBenchReport,
     PhoneResult,
+    Placement,
     Pushed,
     PushedFile,
     Sample,
@@ -100,8 +101,8 @@ def facts(serial: str, model: str) -> PhoneFacts:
         fingerprint=f"samsung/{model}/a54x:14/UP1A.231005.007/A546BXXU:user/release-keys",
         cores=(*little, *big),
         clusters=(
-            Cluster("little", (0, 1, 2, 3), 2_002_000, "Cortex-A55"),
-            Cluster("big", (4, 5, 6, 7), 2_400_000, "Cortex-A78"),
+            Cluster((0, 1, 2, 3), 2_002_000, "Cortex-A55"),
+            Cluster((4, 5, 6, 7), 2_400_000, "Cortex-A78"),
         ),
         memory_bytes=7_800_000_000,
         memory_available_bytes=3_100_000_000,
@@ -166,6 +167,7 @@ def _epoch(
         loss_last=found[-1].loss,
         peak_rss_bytes=242_000_000 + 4096 * int(random.integers(0, 100)),
         kernels="neon",
+        placement=Placement(4, True, (4, 5, 6, 7), tuple(range(8))),
         throttled=("cores 4-7 capped at 1,400 of 2,400 MHz", "thermal status 2 (moderate)") if throttled else (),
     )
 

@@ -1,5 +1,6 @@
-"""Which cores the phone's program keeps to, as Linux sees it, and that the report would name the same."""
+"""Which cores the phone's program keeps to, as Linux sees it, and that it says so itself."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,9 +9,8 @@ import pytest
 from android_harness.adb.client import Adb
 from android_harness.adb.finding import find_adb
 from android_harness.phone_artifacts import FOLDER, phone_artifacts
-from android_harness.phones.chosen_cores import chosen_cores
-from android_harness.phones.discovery import ready_phones
 from android_harness.session import PROGRAM, PhoneSession
+from android_harness.session.programs import Event
 from device_runtime.manifest import open_artifacts
 from device_runtime.native_build import build_phone_binary
 from tests.phone.stand_in import AdbServer, StandInPhone
@@ -37,15 +37,15 @@ def test_big_cores_are_the_same_here_and_there(
     for core, capacity in zip((little, big), capacities, strict=True):
         (phone.root / f"sys/devices/system/cpu/cpu{core}/cpu_capacity").write_text(f"{capacity}\n")
     adb = Adb(find_adb())
-    facts = ready_phones(adb, [phone.serial])[0][0].facts
-    assert facts is not None
-    chosen = chosen_cores(facts, "big")
     # Where capacities don't tell, clocks do, and the last core's is higher.
-    assert tuple(chosen) == ((little,) if capacities[0] > capacities[1] else (big,))
+    chosen = little if capacities[0] > capacities[1] else big
+    told: list[Event] = []
     with PhoneSession(adb, phone.serial) as session:
         session.sync(
             {PROGRAM: build_phone_binary().path, **phone_artifacts(open_artifacts(workplace.artifacts), tmp_path)}
         )
-        line = f"{session.path(PROGRAM)} bench {session.path(FOLDER)} --steps 100000 --cores big --threads 1"
+        session.run(["info"], lambda _, event: told.append(event), threading.Event())
+        line = f"{session.path(PROGRAM)} bench {session.path(FOLDER)} --steps 100000 --cores big"
         with adb.start(phone.serial, line):
-            until(lambda: str(chosen[0]) in allowed(phone), f"phonograd-phone on core {chosen[0]}")
+            until(lambda: str(chosen) in allowed(phone), f"phonograd-phone on core {chosen}")
+    assert told[0]["choices"]["big"] == [chosen]

@@ -65,7 +65,6 @@ def test_the_document_of_a_desk(phono: Run, desk: FakeAdb) -> None:
         None,
     )
     assert pixel["facts"]["clusters"][2] == {
-        "kind": "big",
         "cores": [6, 7],
         "max_khz": 2802000,
         "part": "Cortex-X1",

@@ -27,9 +27,9 @@ EMPTY = facts_of("S", "")
 def test_a_phone_of_three_kinds_of_cores() -> None:
     facts = facts_of("S", PIXEL_6A)
     assert facts.clusters == (
-        Cluster("little", (0, 1, 2, 3), 1803000, "Cortex-A55"),
-        Cluster("middle", (4, 5), 2253000, "Cortex-A78"),
-        Cluster("big", (6, 7), 2802000, "Cortex-X1"),
+        Cluster((0, 1, 2, 3), 1803000, "Cortex-A55"),
+        Cluster((4, 5), 2253000, "Cortex-A78"),
+        Cluster((6, 7), 2802000, "Cortex-X1"),
     )
     assert cores_line(facts.clusters) == "4x Cortex-A55 1.8 GHz + 2x Cortex-A78 2.3 GHz + 2x Cortex-X1 2.8 GHz"
     assert facts.cores[6] == Core(6, 2802000, 1024, "Cortex-X1")
@@ -66,10 +66,7 @@ def test_a_phone_without_capacities_and_with_cores_offline() -> None:
 
 def test_a_phone_whose_capacities_are_all_alike() -> None:
     facts = facts_of("S", MEDIATEK)
-    assert [(cluster.kind, cluster.cores) for cluster in facts.clusters] == [
-        ("little", (0, 1, 2, 3)),
-        ("big", (4, 5, 6, 7)),
-    ]
+    assert [cluster.cores for cluster in facts.clusters] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert facts.soc == "Mediatek MT6895"
     assert facts.battery.percent == 100
     assert facts.thermal_status == 3
@@ -78,7 +75,7 @@ def test_a_phone_whose_capacities_are_all_alike() -> None:
 
 def test_a_phone_that_refuses_most() -> None:
     facts = facts_of("S", OLD_REFUSING)
-    assert facts.clusters == (Cluster("big", (0, 1, 2, 3), None, "Cortex-A53"),)
+    assert facts.clusters == (Cluster((0, 1, 2, 3), None, "Cortex-A53"),)
     assert cores_line(facts.clusters) == "4x Cortex-A53"
     assert facts.soc == "msm8992"
     assert facts.sdk == 27
@@ -114,9 +111,9 @@ def test_cores_told_apart_by_their_parts_alone() -> None:
     assert [cluster.cores for cluster in clusters] == [(1, 3), (0,), (2,)]
 
 
-def test_a_core_of_unknown_speed_and_part_is_not_big() -> None:
+def test_a_core_of_unknown_speed_and_part_is_among_the_slowest() -> None:
     cores = (Core(0, 1000, 300, None), Core(1, 2000, 1024, None), Core(2, None, None, None))
-    assert [(cluster.kind, cluster.cores) for cluster in clusters_of(cores)] == [("little", (0, 2)), ("big", (1,))]
+    assert [cluster.cores for cluster in clusters_of(cores)] == [(0, 2), (1,)]
 
 
 def test_a_fast_little_core_is_little() -> None:

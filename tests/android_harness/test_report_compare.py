@@ -19,7 +19,7 @@ from android_harness.report.compare import (
     slower,
 )
 from android_harness.report.intervals import from_epochs, from_steps, student_t
-from android_harness.report.result import Failure, PhoneResult
+from android_harness.report.result import Failure, PhoneResult, Placement
 from device_runtime.errors import UsageError
 from tests.android_harness.reports import PAPERS, facts, failed, many, phone, report
 
@@ -257,13 +257,17 @@ def test_what_was_not_as_before_is_said() -> None:
     new = phone(hot=True, fixed_performance=False)
     new = dataclasses.replace(
         new,
-        epochs=tuple(dataclasses.replace(epoch, kernels="bfdot") for epoch in new.epochs),
+        epochs=tuple(
+            dataclasses.replace(epoch, kernels="bfdot", placement=Placement(2, True, (1, 0), (0, 1)))
+            for epoch in new.epochs
+        ),
         failure=Failure("lost", 21),
     )
     assert compared(phone(), new).remarks == (
         "failed in the new report: lost",
         "throttled in 1 of 3 epochs of the new report",
         "fixed-performance mode was on, is off",
+        "it ran 4 threads on cores 4-7, and now 2 threads on cores 0-1",
         "kernels were neon, are bfdot",
     )
 

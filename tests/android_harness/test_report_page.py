@@ -135,8 +135,8 @@ def test_every_plot_is_there_and_says_what_it_shows() -> None:
         "seconds a step",
         "°C",
         "GHz",
-        "little 0-3",
-        "big 4-7, used",
+        "cores 0-3",
+        "cores 4-7, used",
         "MB an update (logarithmic)",
     ):
         assert said in found.texts, said

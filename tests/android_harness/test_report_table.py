@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from android_harness.report.compare import compare
 from android_harness.report.names import phone_name, printable, short_names
-from android_harness.report.result import Failure, PhoneBenchReport
+from android_harness.report.result import Failure, PhoneBenchReport, Placement
 from android_harness.report.table import OTHER_WORKLOAD, comparison_tables, remarks, tables
 from phonograd.console import Console
 from tests.android_harness.reports import PAPERS, SMALL, facts, failed, many, phone, quiet_facts, report
@@ -28,7 +28,7 @@ def test_a_row_has_the_figures() -> None:
     median = sorted(epoch.seconds for epoch in one.timed)[1]
     assert times == {
         "phone": "SM-A546B\nR5CT10ABCDE",
-        "threads": "4 on big",
+        "threads": "4 on 4-7",
         "epoch s": round(median, 3),
         "step s": times["step s"],
         "x of 140 s": round(median / 140, 3),
@@ -66,19 +66,15 @@ def test_only_the_papers_work_is_set_beside_the_paper(change: dict[str, int], pa
     assert (row["x of 140 s"] != OTHER_WORKLOAD) == papers
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"threads": 2}, "2 on big"),
-        ({"cores": "all"}, "8 on all"),
-        ({"cores": "little"}, "4 on little"),
-        ({"cores": "f0", "threads": 3}, "3 on f0"),
-        ({"cores": "f0"}, "4 on f0"),
-        ({"cores": "fastest"}, "all on fastest"),
-    ],
-)
-def test_threads_in_words(settings: dict[str, Any], said: str) -> None:
-    assert tables(report(phone(), **settings))[0][1][0]["threads"] == said
+def test_threads_and_cores_are_those_that_ran() -> None:
+    """What was asked for stands among the settings: a phone may have given less."""
+    ran = Placement(2, True, (1, 0), (0, 1))
+    one = phone()
+    one = dataclasses.replace(one, epochs=tuple(dataclasses.replace(epoch, placement=ran) for epoch in one.epochs))
+    found = dict(tables(report(one, threads=4, cores="big")))
+    assert next(iter(found.values()))[0]["threads"] == "2 on 0-1"
+    assert [row["remark"] for row in found["Remarks"]] == ["Android allowed the program only cores 0-1 of 0-7"]
+    assert tables(report(failed()))[0][1][0]["threads"] is None
 
 
 def test_what_failed_and_what_throttled_is_remarked() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from android_harness.errors import PhoneRunError
-from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts
 from android_harness.rounds import sending
 from android_harness.rounds.closing import Ending, await_end
 from android_harness.rounds.naming import phone_name, phone_names, seed_of, text_of
@@ -136,44 +135,11 @@ def test_rounds_that_can_not_be(wrong: dict[str, Any]) -> None:
         RoundSettings(Path("updates"), **wrong)
 
 
-def test_threads_are_the_chosen_cores(tmp_path: Path) -> None:
-    cores = tuple(Core(n, 2_000_000 if n > 3 else 1_500_000, None, None) for n in range(6))
-    clusters = (Cluster("little", (0, 1, 2, 3), 1_500_000, None), Cluster("big", (4, 5), 2_000_000, None))
-    facts = PhoneFacts(
-        "p1",
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        cores,
-        clusters,
-        None,
-        None,
-        None,
-        Battery(None, None, None),
-        None,
-        None,
-    )
-    options = PhoneTraining(rehearsal=tmp_path, user_share=0.25, learning_rate=0.5).options(facts)
-    assert options == [
-        "--codec",
-        "rows-f32",
-        "--user-share",
-        "0.25",
-        "--lr",
-        "0.5",
-        "--cores",
-        "big",
-        "--threads",
-        "2",
-        "--precision",
-        "fp32",
-        "--pin",
-    ]
-    assert "--threads" not in PhoneTraining().options(None)
+def test_how_many_threads_and_on_which_cores_is_the_phones_to_say(tmp_path: Path) -> None:
+    line = PhoneTraining(rehearsal=tmp_path, user_share=0.25, learning_rate=0.5).options()
+    assert line[:6] == ["--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5"]
+    assert line[6:] == ["--cores", "big", "--precision", "fp32", "--pin"]
+    assert PhoneTraining(threads=3).options()[2:6] == ["--cores", "big", "--threads", "3"]
 
 
 def test_a_report_of_another_version() -> None:

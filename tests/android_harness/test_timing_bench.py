@@ -85,11 +85,11 @@ def test_a_bench_times_every_phone_and_says_with_what(artifacts: Artifacts) -> N
 def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
     phone = FakePhone()
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=1, cores="little", precision="bf16"))
-    line = ["train", "artifacts", "--tokens", "tokens.bin", "--threads", "4", "--cores", "little"]
+    line = ["train", "artifacts", "--tokens", "tokens.bin", "--cores", "little"]
     line += ["--precision", "bf16", "--pin"]
     assert phone.ran == [line, [*line, "--codec-costs"]]
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, threads=3, pin=False, codecs=False))
-    assert phone.ran[2] == [*line[:4], "--threads", "3", "--cores", "big", "--precision", "fp32"]
+    assert phone.ran[2] == [*line[:4], "--cores", "big", "--precision", "fp32", "--threads", "3"]
 
 
 def test_a_phone_that_is_lost_keeps_its_epochs_and_leaves_the_others_alone(artifacts: Artifacts) -> None:
@@ -206,6 +206,15 @@ def test_a_phone_that_throttles_is_told_so_epoch_by_epoch(artifacts: Artifacts) 
     quick, steady, throttled = (epoch.throttled for epoch in result.epochs)
     assert quick == steady == ()
     assert throttled == ("cores 4-7 capped at 1,200 of 2,314 MHz", "frequency fell from 2,314 to 1,200 MHz")
+
+
+def test_throttling_is_looked_for_on_the_cores_that_the_program_named(artifacts: Artifacts) -> None:
+    """Whatever --cores big would mean for a phone of such cores: Android may allow others only."""
+    slow = dict.fromkeys(range(8), 1_200_000)
+    phone = FakePhone(cores=(1, 0), changes=lambda at_s: {"caps_khz": slow} if at_s > 33 else {})
+    result, _ = worked(phone)
+    assert [epoch.placement.cores for epoch in result.epochs] == [(1, 0)] * 3
+    assert result.epochs[-1].throttled == ("cores 0-1 capped at 1,200 of 1,800 MHz",)
 
 
 def test_a_battery_that_runs_low_in_mid_run_ends_it(artifacts: Artifacts) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from android_harness.errors import PhoneRunError
-from android_harness.report.result import CodecCost, Step
+from android_harness.report.result import CodecCost, Placement, Step
 from android_harness.timing.phone_epoch import EpochEvents, Trained
-from tests.android_harness.fake_session import report_event, step_event
+from tests.android_harness.fake_session import report_event, start_event, step_event
 
-START = {"event": "start", "load_seconds": 1.5, "kernels": "neon", "version": "0.1.0"}
+START = start_event(1.5, (7, 4, 5))
 
 
 def told(*events: dict[str, Any]) -> tuple[Trained, list[tuple[int, int]]]:
@@ -43,6 +43,7 @@ def test_an_epoch_is_gathered_from_its_events() -> None:
         loss_last=1.0,
         peak_rss_bytes=100 << 20,
         kernels="neon",
+        placement=Placement(3, True, (7, 4, 5), (0, 1, 2, 3, 4, 5, 6, 7)),
         codecs=(CodecCost("delta-int8", 42, 0.25),),
     )
     assert seen == [(1, 2), (2, 2)]
@@ -60,5 +61,7 @@ def test_an_event_of_another_version_is_refused_by_name() -> None:
     del old["peak_rss_bytes"]
     with pytest.raises(PhoneRunError, match="report event has no peak_rss_bytes; the binary is of another version"):
         told(START, step_event(1, 1, 1.0), old)
+    with pytest.raises(PhoneRunError, match="start event has no allowed_cores"):
+        told({name: START[name] for name in START if name != "allowed_cores"}, step_event(1, 1, 1.0), report_event(1.0))
     with pytest.raises(PhoneRunError, match="said loss is None, expected a number"):
         told(START, step_event(1, 1, 1.0) | {"loss": None})

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.phones.chosen_cores import chosen_cores
 from android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from device_runtime.errors import UsageError
 from device_runtime.manifest import TrainingConfig
-from tests.android_harness.fake_session import BIG, BIG_KHZ, LITTLE, facts_of
 
 
 @pytest.mark.parametrize(
@@ -54,30 +52,3 @@ def test_the_share_is_the_users_alone_or_the_papers() -> None:
 @pytest.mark.parametrize("cores", ["big", "little", "all", "f0", "0xF0", "1"])
 def test_good_cores_are_taken(cores: str) -> None:
     assert PhoneBenchSettings(cores=cores).cores == cores
-
-
-def test_cores_are_chosen_as_phonograd_phone_does() -> None:
-    facts = facts_of()
-    assert chosen_cores(facts, "big") == BIG
-    assert chosen_cores(facts, "little") == LITTLE
-    assert chosen_cores(facts, "all") == (*LITTLE, *BIG)
-    assert chosen_cores(facts, "f0") == BIG
-    assert chosen_cores(facts, "0x81") == (0, 7)
-    assert chosen_cores(facts, "f00") == ()
-
-
-def test_of_one_kind_big_and_little_are_all_cores() -> None:
-    facts = facts_of()
-    alike = facts_of(clusters=(facts.clusters[1],), cores=facts.cores[4:])
-    assert chosen_cores(alike, "big") == chosen_cores(alike, "little") == BIG
-
-
-def test_middle_cores_are_among_the_big_ones() -> None:
-    facts = facts_of()
-    little, big = facts.clusters
-    three = (little, type(big)("middle", (4, 5, 6), BIG_KHZ, None), type(big)("big", (7,), BIG_KHZ, None))
-    assert chosen_cores(facts_of(clusters=three), "big") == BIG
-
-
-def test_a_phone_that_does_not_say_has_no_known_cores() -> None:
-    assert chosen_cores(facts_of(cores=(), clusters=()), "big") == ()
