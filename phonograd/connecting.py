@@ -1,19 +1,20 @@
 """Options of every command that talks to a server or works on its state folder; who is asking."""
 
-import getpass
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from device_runtime.owner_file import as_owner
 from device_runtime.server_client import Connection
 
 
-def connection_options(required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def connection_options(required: bool, owner: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add --server, --token, --ca-cert and --token-over-http; the command receives a Connection as `connection`.
 
-    Without `required`, it receives None where no --server was given.
+    Without `required`, it receives None where no --server was given. owner: without --token it acts for the user who
+    started the server on this machine, if that is the same user.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -26,6 +27,8 @@ def connection_options(required: bool) -> Callable[[Callable[..., None]], Callab
             **options: Any,
         ) -> None:
             connection = None if server is None else Connection(server, token or None, ca_cert, token_over_http)
+            if owner and connection is not None:
+                connection = as_owner(connection)
             command(*args, connection=connection, **options)
 
         wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
@@ -50,15 +53,7 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
     wrapped = click.option("--state", type=click.Path(path_type=Path), help="The state folder, on this machine.")(
         wrapped
     )
-    return connection_options(required=False)(wrapped)
-
-
-def operator() -> str:
-    """Who works on a state folder, as the audit log names them."""
-    try:
-        return f"operator:{getpass.getuser()}"
-    except (KeyError, OSError):  # a user id without a name, as in some containers
-        return "operator:?"
+    return connection_options(required=False, owner=True)(wrapped)
 
 
 def _options(required: bool) -> tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]:

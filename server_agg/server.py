@@ -6,14 +6,15 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
-from types import FrameType
 
 import uvicorn
 
-from device_runtime.errors import PhonogradError
+from device_runtime.errors import PhonogradError, StorageError
+from device_runtime.owner_file import owner_file_written
 from server_agg.http.app import create_app
 from server_agg.http.wire import CountingProtocol
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.security.owner import Owner
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.tls import tls_files
 from server_agg.settings import ServerSettings
@@ -21,6 +22,8 @@ from server_agg.settings import ServerSettings
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+# Where this machine reaches a server that listens on all its addresses.
+HERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 # Uploads under way when the server is told to stop get this long; a phone sends again what was cut off.
 STOP_SECONDS = 5
 
@@ -32,17 +35,28 @@ class ServerAddressError(PhonogradError):
 
 
 class AggregationServer:
-    """A server that listens from here on and serves while `run` runs. Raises ServerAddressError, TlsError."""
+    """A server that listens from here on and serves while `run` runs. Raises ServerAddressError, TlsError.
+
+    url: where it listens; local_url: the same as this machine reaches it. admin_url: what makes a browser an
+    administrator's while the server runs, a secret; `url` where nobody is asked. admin_token: the same for programs,
+    None where nobody is asked.
+    """
 
     def __init__(self, keeper: RoundKeeper, settings: ServerSettings):
         self._keeper = keeper
         tls = tls_files(settings.security)
         _warn(keeper, settings)
         self._socket = _listen(settings.host, settings.port)
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        self.url = f"{'https' if tls else 'http'}://{host}:{self._socket.getsockname()[1]}"
+        owner, asks = Owner(), settings.security.auth != "none"
+        scheme, address = "https" if tls else "http", self._socket.getsockname()
+        self.url = _url(scheme, settings.host, address[1])
+        self.local_url = _url(scheme, HERE.get(address[0], address[0]), address[1])
+        self.admin_url = (
+            _url(scheme, HERE.get(settings.host, settings.host), address[1]) + owner.link if asks else self.url
+        )
+        self.admin_token = owner.token if asks else None
         config = uvicorn.Config(
-            create_app(keeper, settings),
+            create_app(keeper, settings, owner),
             loop="asyncio",
             http=CountingProtocol,
             ws="none",
@@ -60,29 +74,61 @@ class AggregationServer:
         return self._server.server_state.tasks
 
     def run(self) -> None:
-        """Serve until `stop`, SIGINT or SIGTERM (signals: in the main thread only), then return."""
+        """Serve until `stop`, or until a signal that `stopped_by_signals` heard, then return."""
         stopped = threading.Event()
         clockwork = threading.Thread(target=_tick, args=(self._keeper, stopped), name="rounds")
         clockwork.start()
         try:
-            with _quiet_signals():
-                self._server.run(sockets=[self._socket])
+            self._server.run(sockets=[self._socket])
         finally:
             stopped.set()
             clockwork.join()
             self._socket.close()
 
     def stop(self) -> None:
-        """Make `run` return soon; from any thread."""
+        """Make `run` return soon, or at once when it is called; from any thread."""
         self._server.should_exit = True
 
+    @contextlib.contextmanager
+    def stopped_by_signals(self) -> Iterator[None]:
+        """While the block lasts SIGINT and SIGTERM stop the server, before `run` as well as in it.
 
-def serve(keeper: RoundKeeper, settings: ServerSettings, on_ready: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM. `on_ready` gets the URL once connections are taken. Raises as it does."""
+        For the main thread. uvicorn handles them in the same way while it runs, and raises the one that stopped it once
+        more afterwards, which does nothing here.
+        """
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self._server.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def known_to_its_owner(self) -> Iterator[None]:
+        """While the block lasts, commands of the same user find the admin token in their file (owner_file).
+
+        A file system that refuses costs them no more than that.
+        """
+        with contextlib.ExitStack() as stack:
+            if self.admin_token is not None:
+                try:
+                    stack.enter_context(owner_file_written(self.local_url, self.admin_token))
+                except StorageError as error:
+                    log.warning("commands on this machine need --token for what administrators do: %s", error)
+            yield
+
+
+def serve(
+    keeper: RoundKeeper, settings: ServerSettings, on_ready: Callable[[AggregationServer], None] | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM. `on_ready` gets the server once connections are taken. Raises as it does."""
     server = AggregationServer(keeper, settings)
-    if on_ready is not None:
-        on_ready(server.url)
-    server.run()
+    # Signals first: whoever was told that the server is ready may stop it at once.
+    with server.stopped_by_signals(), server.known_to_its_owner():
+        if on_ready is not None:
+            on_ready(server)
+        server.run()
 
 
 def _tick(keeper: RoundKeeper, stopped: threading.Event) -> None:
@@ -103,6 +149,10 @@ def _warn(keeper: RoundKeeper, settings: ServerSettings) -> None:
         log.warning("nobody is enrolled yet; enrol phones with: phonograd phones add NAME --state DIR")
 
 
+def _url(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
 def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -110,21 +160,3 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ServerAddressError(
             f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another --port or --host"
         ) from error
-
-
-@contextlib.contextmanager
-def _quiet_signals() -> Iterator[None]:
-    """uvicorn raises the signal that stopped it once more afterwards; here it has done its work by then."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ignore(number: int, frame: FrameType | None) -> None:
-        del number, frame
-
-    before = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

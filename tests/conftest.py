@@ -17,6 +17,14 @@ settings.load_profile("phonograd")
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers that tests start leave their owner's files in no user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def shared_artifacts() -> Iterator[None]:
     """No test changes the artifacts that all share."""
     yield

@@ -15,8 +15,9 @@ from urllib.parse import quote
 
 import click
 
+from device_runtime.owner_file import operator_name
 from device_runtime.server_client import Connection, ask
-from phonograd.connecting import operator, place_options
+from phonograd.connecting import place_options
 from phonograd.console import Console, output_options
 from server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
 
@@ -49,7 +50,7 @@ def add(
         from server_agg.security.registry import PhoneRegistry
 
         with _ledger(state, console) as ledger:
-            issued = dataclasses.asdict(PhoneRegistry(ledger).add(name, role, expires, operator()))
+            issued = dataclasses.asdict(PhoneRegistry(ledger).add(name, role, expires, operator_name()))
     _show_token(console, issued)
 
 
@@ -72,7 +73,7 @@ def rotate(
         from server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
-            issued = dataclasses.asdict(PhoneRegistry(ledger).rotate(name, expires, overlap, operator()))
+            issued = dataclasses.asdict(PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name()))
     _show_token(console, issued)
 
 
@@ -88,7 +89,7 @@ def revoke(console: Console, state: Path | None, connection: Connection | None, 
         from server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
-            document = {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator())}
+            document = {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator_name())}
     console.result(document, ("Revoked", [document]))
 
 

@@ -36,7 +36,7 @@ class RoundShortError(PhonogradError):
 
 @click.command("round")
 @click.argument("artifacts", type=PATH)
-@connection_options(required=True)
+@connection_options(required=True, owner=True)
 @click.option("--tokens", "tokens_file", type=PATH, help="File of lines NAME TOKEN, mode 600: each phone has its own.")
 @click.option("--serial", "serials", multiple=True, help="Only this phone; may be repeated.  [default: all attached]")
 @click.option("--name", "names", multiple=True, metavar="SERIAL=NAME", help="What the server is to call a phone.")

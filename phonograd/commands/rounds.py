@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from device_runtime.owner_file import operator_name
 from device_runtime.server_client import Connection
-from phonograd.connecting import connection_options, operator, place_options
+from phonograd.connecting import connection_options, place_options
 from phonograd.console import Console, Rows, output_options
 
 PATH = click.Path(path_type=Path)
@@ -15,7 +16,7 @@ state_option = click.option("--state", type=PATH, help="Read a state folder, whe
 
 
 @click.command()
-@connection_options(required=False)
+@connection_options(required=False, owner=True)
 @state_option
 @click.option("--round", "number", type=click.IntRange(1), help="What each phone cost in this round.")
 @click.option("--csv", "as_csv", is_flag=True, help="The rounds as CSV on stdout, every figure.")
@@ -69,7 +70,7 @@ def rounds(
 
 
 @click.command()
-@connection_options(required=False)
+@connection_options(required=False, owner=True)
 @state_option
 @click.option("--fetch", metavar="SHA256", help="Fetch this model, by its hash or the beginning of it (--server).")
 @click.option("--out", type=PATH, help="Where --fetch puts it.")
@@ -112,7 +113,7 @@ def rollback(console: Console, number: int, state: Path | None, connection: Conn
         document = ask(connection, "POST", f"/v1/rollback?round={number}")
     else:
         assert state is not None
-        document = dict(stopped.roll_back(state, number, operator()))
+        document = dict(stopped.roll_back(state, number, operator_name()))
     console.result(document, ("Open round", _rows("figure", document)))
 
 
@@ -129,7 +130,7 @@ def discard(console: Console, number: int, state: Path | None, connection: Conne
         document = ask(connection, "POST", f"/v1/discard?round={number}")
     else:
         assert state is not None
-        document = {"round": number, "discarded": stopped.discard(state, number, operator())}
+        document = {"round": number, "discarded": stopped.discard(state, number, operator_name())}
     console.result(document, ("Discarded", [document]))
 
 

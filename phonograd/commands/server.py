@@ -28,13 +28,15 @@ PATH = click.Path(path_type=Path)
 def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat, **options: Any) -> None:
     """Run the aggregation server until Ctrl-C or SIGTERM.
 
-    With --json, the first line on stdout is {"url": ...} once the server answers. Log lines go to stderr.
+    With --json, the first line on stdout is {"url": ..., "admin_url": ...} once the server answers; the second is the
+    link to the dashboard, a secret as long as the server runs. Log lines go to stderr.
     """
     import json
     import logging
 
     from device_runtime.manifest import open_artifacts
     from server_agg.rounds.keeper import RoundKeeper
+    from server_agg.server import AggregationServer
     from server_agg.server import serve as run_server
 
     settings = settings_from(options)
@@ -42,13 +44,15 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     configure(sys.stderr, level, log_format)
     keeper = RoundKeeper(open_artifacts(artifacts), state, settings)
 
-    def ready(url: str) -> None:
+    def ready(server: AggregationServer) -> None:
         opened = keeper.current
         if console.as_json:
-            click.echo(json.dumps({"url": url, **dataclasses.asdict(opened)}))
+            document = {"url": server.url, "admin_url": server.admin_url, **dataclasses.asdict(opened)}
+            click.echo(json.dumps(document))
             sys.stdout.flush()
         model = opened.base_sha256[:12]
-        console.say(f"listening on {url}, for a browser too: round {opened.round}, model {model}; Ctrl-C stops")
+        console.say(f"listening on {server.url}: round {opened.round}, model {model}; Ctrl-C stops")
+        console.say(f"dashboard, for you alone: {server.admin_url}")
 
     try:
         run_server(keeper, settings, ready)

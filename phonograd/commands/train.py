@@ -215,7 +215,7 @@ class Outputs:
 @click.option("--kss", is_flag=True, help="Also keystroke savings.")
 @backend_option
 @threads_option
-@connection_options(required=False)
+@connection_options(required=False, owner=True)
 @output_options
 def evaluate(
     console: Console,

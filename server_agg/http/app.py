@@ -29,6 +29,7 @@ from server_agg.report import lineage_of, phones_of, report_csv, report_of
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.security.audit import AuditLog
 from server_agg.security.guard import Guard
+from server_agg.security.owner import Owner
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.routes import admin_routes
 from server_agg.settings import ServerSettings
@@ -36,8 +37,8 @@ from server_agg.storage.ledger import WireBytes
 from server_agg.storage.tables import TrafficKind
 
 
-def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
-    """The application over an open keeper, which stays the caller's to close."""
+def create_app(keeper: RoundKeeper, settings: ServerSettings, owner: Owner) -> Starlette:
+    """The application over an open keeper, which stays the caller's to close. `owner`: an administrator too."""
     registry, audit = PhoneRegistry(keeper.ledger), AuditLog(keeper.ledger)
     api = _Api(keeper, settings, audit)
     observer = RequestObserver()
@@ -56,7 +57,7 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
         Route("/v1/rollback", api.rollback, methods=["POST"]),
         Route("/v1/discard", api.discard, methods=["POST"]),
         *UploadRoutes(keeper, settings).routes(),
-        *admin_routes(registry, audit),
+        *admin_routes(registry, audit, owner),
         *Dashboard(keeper).routes(),
     ]
 
@@ -66,7 +67,9 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings) -> Starlette:
             observer.observe(scope, wire, cost)
 
     counted = Middleware(WireCounter, on_request=over)
-    guard = Middleware(Guard, settings=settings.security, host=settings.host, registry=registry, audit=audit)
+    guard = Middleware(
+        Guard, settings=settings.security, host=settings.host, owner=owner, registry=registry, audit=audit
+    )
     return Starlette(routes=routes, middleware=[counted, guard], exception_handlers=dict(HANDLERS))
 
 

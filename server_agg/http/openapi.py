@@ -1,6 +1,7 @@
 """/openapi.json: what this server answers, as it is set up; for people, generators of clients, and fuzzers."""
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 from starlette.requests import Request
@@ -19,12 +20,12 @@ EVERYWHERE = (403, 414, 429, 431, 507)
 WHOSE: dict[Access, str] = {
     "open": "Asks for no token.",
     "phone": "Asks for any valid token.",
-    "admin": "Asks for an administrator's token.",
+    "admin": "Asks for an administrator's token, or for the cookie that the admin link gives.",
 }
 
 
-def openapi_document(tokens: bool) -> dict[str, Any]:
-    """The document of a server that asks for tokens, or for none."""
+def openapi_document(asked: Collection[Access]) -> dict[str, Any]:
+    """The document of a server that asks for tokens where these are to come: phones, administrators, both or none."""
     access = {path.replace(":int", ""): whose for path, whose in ACCESS.items()}
     return {
         "openapi": "3.1.0",
@@ -35,7 +36,7 @@ def openapi_document(tokens: bool) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "paths": {path: _path(item, access[path], tokens) for path, item in PATHS.items()},
+        "paths": {path: _path(item, access[path], access[path] in asked) for path, item in PATHS.items()},
         "components": {
             "schemas": dict(SCHEMAS),
             "securitySchemes": {
@@ -44,6 +45,12 @@ def openapi_document(tokens: bool) -> dict[str, Any]:
                     "type": "http",
                     "scheme": "basic",
                     "description": "For browsers: any user name, the token as password.",
+                },
+                "link": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "phonograd_admin_PORT",
+                    "description": "For browsers: what /admin answers the admin link with.",
                 },
             },
         },
@@ -54,7 +61,12 @@ class OpenApi:
     """The route's handler."""
 
     def __init__(self, settings: ServerSettings):
-        self._document = openapi_document(settings.security.asks_for_tokens(settings.host))
+        asked: set[Access] = set()
+        if settings.security.auth != "none":
+            asked.add("admin")
+        if settings.security.asks_for_tokens(settings.host):
+            asked.add("phone")
+        self._document = openapi_document(asked)
 
     async def answer(self, request: Request) -> Response:
         """The document."""
@@ -62,14 +74,14 @@ class OpenApi:
         return JSONResponse(self._document)
 
 
-def _path(item: Part, whose: Access, tokens: bool) -> Part:
+def _path(item: Part, whose: Access, asked: bool) -> Part:
     """A path with what all operations have in common, and HEAD beside GET."""
     item = copy.deepcopy(item)
+    ways: list[Part] = [{"token": []}, {"password": []}, *([{"link": []}] if whose == "admin" else [])]
     for operation in item.values():
-        asked = tokens and whose != "open"
         operation["responses"] |= problems(*EVERYWHERE, *((401,) if asked else ()))
-        operation["security"] = [{"token": []}, {"password": []}] if asked else []
-        operation["description"] = WHOSE[whose] if tokens else "This server asks for no tokens."
+        operation["security"] = ways if asked else []
+        operation["description"] = WHOSE[whose if asked else "open"]
     if "get" in item and "head" not in item:
         item["head"] = _head_of(item["get"])
     for answer in item.get("head", {}).get("responses", {}).values():

@@ -83,6 +83,20 @@ PAGES: Mapping[str, Part] = {
         )
     },
     "/dashboard/models": {"get": operation("modelsPage", "All models.", {200: HTML}, (400,), [PAGE])},
+    "/admin": {
+        "get": operation(
+            "admit", "The admin link: a cookie for its key.",
+            {
+                303: answer(
+                    "On to the dashboard.", None,
+                    headers={
+                        name: {"required": True, "schema": TEXT} for name in ("Location", "Set-Cookie", "Cache-Control")
+                    },
+                )
+            },
+            (), [parameter("query", "key", TEXT, "What the server printed at its start.", required=True)],
+        )
+    },
     "/static/{name}": {
         "get": operation(
             "static", "A file of the dashboard's own.",

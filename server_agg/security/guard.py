@@ -21,8 +21,9 @@ from server_agg.security.audit import AuditLog
 from server_agg.security.browsers import cross_site, not_local
 from server_agg.security.credentials import offered_token
 from server_agg.security.limits import OpenRequests, TokenBuckets, address_key
+from server_agg.security.owner import Owner
 from server_agg.security.registry import PhoneRegistry, Principal, Rejected
-from server_agg.security.roles import access_of
+from server_agg.security.roles import Access, access_of
 from server_agg.security.settings import SecuritySettings
 
 MAX_BUCKETS = 10_000  # of some 300 bytes each
@@ -61,8 +62,8 @@ class RefusedError(Exception):
 class Guard:
     """ASGI middleware in front of `app`, for a server that listens on `host`.
 
-    With a valid token, `request.state.principal` is whose it is; None on a server that asks for none.
-    `request.state.actor` is the asker's name for the audit log. `clock`: seconds, monotonic.
+    With a valid token, or the cookie of `owner`, `request.state.principal` is whose it is; None where none is asked
+    for. `request.state.actor` is the asker's name for the audit log. `clock`: seconds, monotonic.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Guard:
         *,
         settings: SecuritySettings,
         host: str,
+        owner: Owner,
         registry: PhoneRegistry,
         audit: AuditLog,
         clock: Callable[[], float] = time.monotonic,
@@ -79,6 +81,7 @@ class Guard:
         self._settings = settings
         self._tokens = settings.asks_for_tokens(host)
         self._local = settings.auth == "auto" and not self._tokens
+        self._owner = owner
         self._registry = registry
         self._audit = audit
         self._buckets = TokenBuckets(settings.requests_per_second, settings.burst, MAX_BUCKETS, clock)
@@ -94,10 +97,11 @@ class Guard:
         visitor = Visitor(request.client.host if request.client else "")
         try:
             self._check_sizes(request)
-            visitor = await self._identify(request)
+            access = access_of(request.scope["path"])
+            visitor = await self._identify(request, access)
             self._check_rate(visitor)
             self._check_origin(request)
-            self._check_access(request, visitor)
+            self._check_access(request, visitor, access)
             self._enter(visitor)
         except RefusedError as refusal:
             await self._refuse(request, visitor, refusal, send)
@@ -124,9 +128,17 @@ class Guard:
                 431, f"headers of at most {self._settings.max_header_bytes} bytes expected, found {head}"
             )
 
-    async def _identify(self, request: Request) -> Visitor:
+    def _asks(self, access: Access) -> bool:
+        """Whether whoever comes to such a path must show who they are; loopback asks administrators alone."""
+        return access != "open" and (self._tokens or (self._local and access == "admin"))
+
+    async def _identify(self, request: Request, access: Access) -> Visitor:
         address = request.client.host if request.client else ""
-        token = offered_token(request.headers) if self._tokens else None
+        if not self._tokens and not self._asks(access):
+            return Visitor(address)
+        if self._owner.asks(request):
+            return Visitor(address, self._owner.principal)
+        token = offered_token(request.headers)
         if token is None:
             return Visitor(address)
         found = await run_in_threadpool(self._registry.authenticate, token)
@@ -147,14 +159,15 @@ class Guard:
                 403, f"{found}; a server that is reached from elsewhere must ask for tokens: --auth tokens"
             )
 
-    def _check_access(self, request: Request, visitor: Visitor) -> None:
-        access = access_of(request.scope["path"])
-        if access == "open" or not self._tokens:
+    def _check_access(self, request: Request, visitor: Visitor, access: Access) -> None:
+        if not self._asks(access):
             return
         if visitor.principal is None:
-            raise _unauthorized(visitor.rejected, wants_html="text/html" in request.headers.get("Accept", ""))
+            raise _unauthorized(visitor.rejected, access, "text/html" in request.headers.get("Accept", ""))
         if access == "admin" and visitor.principal.role != "admin":
             raise RefusedError(403, f"an administrator's token expected, found that of phone {visitor.principal.name}")
+        if self._local:
+            return  # here tokens name administrators alone; phones say what they are called
         named = request.headers.getlist(PHONE_HEADER)
         if any(name != visitor.principal.name for name in named):
             raise RefusedError(
@@ -187,15 +200,17 @@ def _too_many(detail: str, wait: float) -> RefusedError:
     return RefusedError(429, detail, {"Retry-After": str(max(1, math.ceil(wait)))})
 
 
-def _unauthorized(rejected: Rejected | None, wants_html: bool) -> RefusedError:
+def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -> RefusedError:
     found = REASONS[rejected.reason] if rejected else "none came"
     challenge = 'Bearer realm="phonograd"'
     if rejected is not None:
         challenge += f', error="invalid_token", error_description="{found}"'
     if wants_html:  # a browser then asks for it; the user's name does not matter
         challenge = f'Basic realm="phonograd", {challenge}'
-    return RefusedError(
-        401,
-        f"a token expected in Authorization: Bearer, {found}; the operator makes one: phonograd phones add",
-        {"WWW-Authenticate": challenge},
-    )
+    detail = f"a token expected in Authorization: Bearer, {found}; the operator makes one: phonograd phones add"
+    if access == "admin":
+        detail = (
+            f"an administrator's token expected in Authorization: Bearer, {found}; open the link that the server "
+            "printed at its start, or make a token: phonograd phones add NAME --role admin --state DIR"
+        )
+    return RefusedError(401, detail, {"WWW-Authenticate": challenge})

@@ -6,12 +6,13 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from server_agg.refusals import RequestError
 from server_agg.security.audit import AuditLog
 from server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
+from server_agg.security.owner import LINK_KEY, LINK_PATH, Owner
 from server_agg.security.registry import PhoneRegistry, Principal
 
 MAX_BODY_BYTES = 4096
@@ -19,14 +20,16 @@ MAX_ENTRIES = 1000
 SECRET = {"Cache-Control": "no-store"}
 
 
-def admin_routes(registry: PhoneRegistry, audit: AuditLog) -> list[Route]:
-    """GET and POST /v1/phones, POST /v1/phones/{name}/tokens, DELETE /v1/phones/{name}, GET /v1/audit.
+def admin_routes(registry: PhoneRegistry, audit: AuditLog, owner: Owner) -> list[Route]:
+    """GET and POST /v1/phones, POST /v1/phones/{name}/tokens, DELETE /v1/phones/{name}, GET /v1/audit; /admin.
 
-    The guard lets administrators in only. On a server that asks for no tokens nobody could be told from them, and
-    whoever came by could make a token for later: there these routes refuse, and `phonograd phones --state` does it.
+    The guard lets administrators in only, but for /admin, which is the link that the server printed. A server that asks
+    nobody can't tell them from others, and whoever came by could make a token for later: there these routes refuse, and
+    `phonograd phones --state` does it.
     """
-    api = _Api(registry, audit)
+    api = _Api(registry, audit, owner)
     return [
+        Route(LINK_PATH, api.admit, methods=["GET"]),
         Route("/v1/phones", api.list, methods=["GET"]),
         Route("/v1/phones", api.add, methods=["POST"]),
         Route("/v1/phones/{name}", api.revoke, methods=["DELETE"]),
@@ -36,9 +39,22 @@ def admin_routes(registry: PhoneRegistry, audit: AuditLog) -> list[Route]:
 
 
 class _Api:
-    def __init__(self, registry: PhoneRegistry, audit: AuditLog):
+    def __init__(self, registry: PhoneRegistry, audit: AuditLog, owner: Owner):
         self._registry = registry
         self._audit = audit
+        self._owner = owner
+
+    async def admit(self, request: Request) -> Response:
+        """Exchange the admin link's key for a cookie, and go on to the dashboard."""
+        if not self._owner.has_key(request.query_params.get(LINK_KEY, "")):
+            refusal = "403: not the admin link's key"
+            await run_in_threadpool(self._audit.refused, request.state.actor, request.method, LINK_PATH, refusal)
+            raise RequestError(
+                403, "the admin link of this run expected, found another; open the one that the server printed last"
+            )
+        response = RedirectResponse("/", 303, {**SECRET, "Referrer-Policy": "no-referrer"})
+        self._owner.give_cookie(request, response)
+        return response
 
     async def list(self, request: Request) -> Response:
         _administrator(request)

@@ -17,7 +17,8 @@ HEAD_CAP_BYTES = 65536
 class SecuritySettings:
     """Who may talk to the server, how often, and over what.
 
-    auth: tokens asks everyone for a token, none asks nobody, auto asks for tokens unless listening on loopback.
+    auth: tokens asks everyone for a token, none asks nobody; auto asks everyone too, but on loopback only for what
+        administrators do.
     requests_per_second, burst: of each phone, and of each address that shows no valid token.
     concurrent_per_phone: requests a phone may have open at once.
     max_header_bytes, max_target_bytes: of a request's headers and of its URL without the host.
@@ -54,13 +55,18 @@ class SecuritySettings:
                 raise ValueError(message)
 
     def asks_for_tokens(self, host: str) -> bool:
-        """Whether a server that listens on `host` asks for tokens."""
+        """Whether a server that listens on `host` asks phones for tokens; administrators, unless auth is none."""
         return self.auth == "tokens" or (self.auth == "auto" and not is_loopback(host))
 
     def warnings(self, host: str) -> tuple[str, ...]:
         """What someone who makes a server listen on `host` should know, a line each."""
         if is_loopback(host):
-            return ()
+            if self.auth != "none":
+                return ()
+            return (
+                "--auth none lets every user and program of this machine, and whoever a proxy or a tunnel lets in, "
+                "read reports and roll rounds back; leave it out: phones on loopback need no token",
+            )
         found = []
         if self.tls_cert is None:
             found.append(

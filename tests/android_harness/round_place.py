@@ -19,6 +19,8 @@ from android_harness.report.result import Pushed, PushedFile
 from android_harness.rounds.settings import TEXT_ON_PHONE
 from device_runtime.errors import PhonogradError, StoppedError
 from device_runtime.files import sha256_of_file
+from device_runtime.owner_file import as_owner
+from device_runtime.server_client import Connection
 from tests.support.phone_command import Place
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS
@@ -162,6 +164,7 @@ class Serving:
         self._process = subprocess.Popen(self._line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._process.stdout is not None
         assert json.loads(self._process.stdout.readline())["url"] == self.url
+        self.owner = as_owner(Connection(self.url))
 
     def kill(self) -> None:
         if self._process is not None:

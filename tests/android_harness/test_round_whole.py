@@ -85,7 +85,7 @@ def bench(place: Place, tmp_path: Path) -> Iterator[Bench]:
     for seed, name in enumerate(("p1.txt", "p2.txt", "127.0.0.1_5555.txt")):
         (texts / name).write_bytes(text_of(seed, 200))
     with serving(place, tmp_path / "state", "--clients-per-round", 3) as server:
-        yield Bench(place, tmp_path, desk(tmp_path, *SERIALS), server)
+        yield Bench(place, tmp_path, desk(tmp_path, *SERIALS), server, token=server.owner.token)
 
 
 def by_serial(report: RoundReport) -> dict[str, Any]:

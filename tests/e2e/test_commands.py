@@ -105,7 +105,7 @@ def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:
     lines = [json.loads(one) for one in logged.splitlines() if one.startswith("{")]
     (request,) = [one for one in lines if one["event"] == "request"]
     assert (request["method"], request["route"], request["status"]) == ("GET", "/v1/round", 200)
-    assert [one for one in logged.splitlines() if not one.startswith(("{", "listening on "))] == []
+    assert [one for one in logged.splitlines() if not one.startswith(("{", "listening on ", "dashboard, "))] == []
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, tmp_path: Path
     assert (new.sha256, new.changed) == (last.model_sha256, True)
     old = client.download_model(server.url, path, sha256=model.sha256)
     assert old.sha256 == sha256_of_file(path) == model.sha256
-    assert client.report(server.url) == read_report(server.state)
+    assert client.report(server.owner) == read_report(server.state)
 
 
 def test_a_known_model_is_not_fetched(server: RunningServer, workshop: Workshop, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ from server_agg.rules import RoundRules
 from server_agg.settings import ServerSettings
 settings = ServerSettings(port=0, rules=RoundRules(2))
 keeper = RoundKeeper(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
-serve(keeper, settings, lambda url: print(url, flush=True))
+serve(keeper, settings, lambda server: print(server.url, flush=True))
 keeper.close()
 print("stopped", flush=True)
 """

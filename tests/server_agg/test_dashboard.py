@@ -176,7 +176,8 @@ def test_the_open_round_as_it_stands(server: RunningServer, workshop: Workshop) 
 def test_more_uploads_than_are_shown(server: RunningServer) -> None:
     for number in range(25):
         server.keeper.announce(Announcement(f"phone{number}", 4096, f"{number:064x}"))
-    text = httpx.get(f"{server.url}/dashboard/live", trust_env=False, verify=False).text
+    with client_of(server.url) as http:
+        text = http.get("/dashboard/live").text
     assert text.count("<li>") == 20
     assert "<strong>25</strong> uploads under way" in text
     assert "and 5 more" in text
@@ -201,8 +202,9 @@ def test_what_strangers_write_is_text(server: RunningServer) -> None:
             )
         )  # fmt: skip
     found = 0
-    for path in PAGES:
-        text = httpx.get(server.url + path, trust_env=False, verify=False).text
+    with client_of(server.url) as http:
+        texts = [http.get(path).text for path in PAGES]
+    for text in texts:
         read(text)
         assert "<script>alert" not in text
         assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in text
@@ -212,8 +214,8 @@ def test_what_strangers_write_is_text(server: RunningServer) -> None:
 
 def test_charts_of_metrics_escape_their_names(workshop: Workshop, tmp_path: Path) -> None:
     write_history(workshop, tmp_path / "state", 2, metrics=(EVIL,), codecs={EVIL: 1000})
-    with run_server(workshop, tmp_path / "state") as server:
-        text = httpx.get(server.url, trust_env=False, verify=False).text
+    with run_server(workshop, tmp_path / "state") as server, client_of(server.url) as http:
+        text = http.get("/").text
     read(text)
     assert "<script>alert" not in text
     assert text.count("&lt;script&gt;") >= 6  # tile, caption, tips, legend, codec table

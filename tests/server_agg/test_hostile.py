@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from device_runtime.codecs import CODECS
+from device_runtime.owner_file import as_owner
+from device_runtime.server_client import Connection
 from device_runtime.tensor_file import HEADER_CAP_BYTES
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.roles import access_of
@@ -85,6 +87,8 @@ def victim(workshop: Workshop) -> Iterator[Victim]:
         child = int(process.stdout.readline())
         try:
             wait_for(http)
+            owner = as_owner(Connection(f"http://127.0.0.1:{port}"))
+            http.headers["Authorization"] = f"Bearer {owner.token}"
             yield Victim(http, state, child, workshop, sound_updates(lambda codec: workshop.update(1, codec=codec)))
         finally:
             os.kill(child, signal.SIGKILL)

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from server_agg.http.app import create_app
 from server_agg.http.openapi import openapi_document
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.security.owner import Owner
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.settings import SecuritySettings
 from tests.server_agg.test_app import headers_of
@@ -25,7 +26,7 @@ from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_se
 
 @pytest.mark.parametrize("tokens", [False, True])
 def test_the_document_is_valid(tokens: bool) -> None:
-    document = openapi_document(tokens)
+    document = openapi_document(("phone", "admin") if tokens else ())
     validate(document)
     assert document["openapi"].startswith("3.1")
     names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
@@ -39,28 +40,28 @@ def test_it_lists_exactly_the_routes(workshop: Workshop, tmp_path: Path) -> None
     settings = settings_with()
     keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
     try:
-        app = create_app(keeper, settings)
+        app = create_app(keeper, settings, Owner())
     finally:
         keeper.close()
     served: dict[str, set[str]] = defaultdict(set)
     for route in app.routes:
         assert isinstance(route, Route)
         served[route.path.replace(":int", "")] |= {method.lower() for method in route.methods or ()}
-    listed = {path: set(item) for path, item in openapi_document(False)["paths"].items()}
+    listed = {path: set(item) for path, item in openapi_document(())["paths"].items()}
     assert listed == served
 
 
 def test_every_operation_says_who_may_and_how_it_refuses() -> None:
-    for path, item in openapi_document(True)["paths"].items():
+    for path, item in openapi_document(("phone", "admin"))["paths"].items():
         for method, operation in item.items():
             open_ = operation["security"] == []
-            assert open_ == (path in ("/healthz", "/openapi.json", "/static/{name}"))
+            assert open_ == (path in ("/healthz", "/openapi.json", "/static/{name}", "/admin"))
             assert ("401" in operation["responses"]) != open_
             for status, answer in operation["responses"].items():
                 if int(status) >= 400 and method != "head":
                     assert set(answer["content"]) == {"application/problem+json"}
                 assert method != "head" or "content" not in answer
-    for item in openapi_document(False)["paths"].values():
+    for item in openapi_document(())["paths"].values():
         assert all(operation["security"] == [] for operation in item.values())
 
 

@@ -34,8 +34,8 @@ def relay(server: RunningServer) -> Iterator[tuple[Relay, str]]:
 
 
 @pytest.fixture
-def http(relay: tuple[Relay, str]) -> Iterator[httpx.Client]:
-    with client_of(relay[1]) as client:
+def http(server: RunningServer, relay: tuple[Relay, str]) -> Iterator[httpx.Client]:
+    with client_of(relay[1], {"Authorization": f"Bearer {server.owner.token}"}) as client:
         yield client
 
 

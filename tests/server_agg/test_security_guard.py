@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
+from device_runtime.server_protocol import PHONE_NAME
 from server_agg.http.app import create_app
 from server_agg.http.uploads import phone_of
 from server_agg.rounds.keeper import RoundKeeper
@@ -26,6 +27,7 @@ from server_agg.security import roles
 from server_agg.security.audit import AuditEntry, AuditLog
 from server_agg.security.guard import Guard
 from server_agg.security.limits import OpenRequests, TokenBuckets, address_key
+from server_agg.security.owner import Owner
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.roles import ACCESS, access_of
 from server_agg.security.settings import SecuritySettings
@@ -45,9 +47,11 @@ class Gate:
         self.audit = AuditLog(ledger)
         self.now = 0.0
         self.let_in: asyncio.Event | None = None
+        self.owner = Owner()
         self.guard = Guard(
-            self._behind, settings=security, host=host, registry=self.registry, audit=self.audit, clock=lambda: self.now
-        )
+            self._behind, settings=security, host=host, owner=self.owner, registry=self.registry, audit=self.audit,
+            clock=lambda: self.now,
+        )  # fmt: skip
 
     async def _behind(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
@@ -130,7 +134,7 @@ def test_every_route_has_a_role(workshop: Workshop, tmp_path: Path) -> None:
     settings = ServerSettings()
     keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
     try:
-        app = create_app(keeper, settings)
+        app = create_app(keeper, settings, Owner())
     finally:
         keeper.close()
     assert isinstance(app, Starlette)
@@ -300,12 +304,46 @@ def test_an_ipv6_client_is_its_network() -> None:
     assert address_key("x" * 1000) == "x" * 64
 
 
-def test_loopback_asks_for_nothing_by_itself(make_gate: MakeGate) -> None:
+def test_loopback_asks_phones_for_nothing(make_gate: MakeGate) -> None:
     gate = make_gate(SecuritySettings(burst=2), host="127.0.0.1")
-    token = gate.token("phone1")
-    for headers in ({}, token, bearer("nonsense")):
-        answer = gate.ask("GET", "/v1/report", headers | {"Phonograd-Phone": "phone9"}, address="127.0.0.1")
+    named = {"Phonograd-Phone": "phone9"}
+    for headers in (
+        {},
+        gate.token("phone1"),
+        gate.token("boss", "admin"),
+        bearer(gate.owner.token),
+        bearer("nonsense"),
+    ):
+        answer = gate.ask("GET", "/v1/round", headers | named, address="127.0.0.1")
         assert answer.json() == {"principal": None, "phone": "phone9"}
+
+
+ADMINISTRATORS = sorted(path.replace("{number:int}", "7") for path, access in ACCESS.items() if access == "admin")
+
+
+@pytest.mark.parametrize("path", ADMINISTRATORS)
+def test_loopback_asks_administrators_who_they_are(path: str, make_gate: MakeGate) -> None:
+    """Whatever forwards bytes from elsewhere looks like this machine: an address makes nobody the owner."""
+    gate = make_gate(SecuritySettings(), host="127.0.0.1")
+    for method in ("GET", "POST", "DELETE", "BREW"):
+        for headers in ({}, bearer("nonsense"), {"Cookie": "phonograd_admin_0="}, {"Cookie": "phonograd_admin_80=x"}):
+            check_refused(
+                gate.ask(method, path, headers, address="127.0.0.1"), 401, "an administrator's token expected"
+            )
+    check_refused(gate.ask("GET", path, gate.token("phone1"), address="127.0.0.1"), 403, "an administrator's token")
+    for headers in (gate.token("boss", "admin"), bearer(gate.owner.token)):
+        principal = gate.ask("GET", path, headers, address="127.0.0.1").json()["principal"]
+        assert principal["role"] == "admin"
+
+
+def test_the_owner_has_a_name_that_no_phone_can_have(make_gate: MakeGate) -> None:
+    gate = make_gate()
+    name = gate.ask("GET", "/v1/report", bearer(gate.owner.token)).json()["principal"]["name"]
+    assert name.startswith("operator:")
+    assert not PHONE_NAME.match(name)
+    check_refused(
+        gate.ask("POST", "/v1/updates", bearer(gate.owner.token) | {"Phonograd-Phone": "phone1"}), 403, "whose token"
+    )
 
 
 def test_loopback_is_left_to_this_machine(make_gate: MakeGate) -> None:
@@ -314,9 +352,13 @@ def test_loopback_is_left_to_this_machine(make_gate: MakeGate) -> None:
         assert gate.ask("GET", "/v1/round", address="127.0.0.1", host=host).status_code == 200
     rebound = gate.ask("GET", "/v1/round", address="127.0.0.1", host="rebound.example:8080")
     check_refused(rebound, 403, "Host: localhost or an address expected, found 'rebound.example:8080'; a server that")
-    for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host"):
+    for name in (
+        "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server",
+        "Forwarded", "X-Real-IP", "Via", "CF-Connecting-IP", "True-Client-IP",
+    ):  # fmt: skip
         answer = gate.ask("GET", "/v1/round", {name: "203.0.113.7"}, address="127.0.0.1")
-        check_refused(answer, 403, f"{name}: a request of this machine expected, found one that a proxy forwards")
+        expected = f"{name.lower()}: a request of this machine expected, found one that a proxy forwards"
+        check_refused(answer, 403, expected)
     open_to_all = make_gate(SecuritySettings(auth="none"), host="127.0.0.1")
     assert open_to_all.ask("GET", "/v1/round", {"X-Forwarded-For": "203.0.113.7"}, host="x.example").status_code == 200
 
@@ -407,6 +449,8 @@ def test_defaults_are_safe() -> None:
     assert [safe.asks_for_tokens(host) for host in ("127.0.0.1", "::1", "localhost")] == [False] * 3
     assert [safe.asks_for_tokens(host) for host in ("0.0.0.0", "::", "192.0.2.1", "phones.example", "")] == [True] * 5
     assert safe.warnings("127.0.0.1") == ()
+    (local,) = SecuritySettings(auth="none").warnings("127.0.0.1")
+    assert "roll rounds back" in local
     assert [line.split(":")[0] for line in safe.warnings("0.0.0.0")] == [
         "0.0.0.0 is not this machine alone, and there is no TLS"
     ]

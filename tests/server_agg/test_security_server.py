@@ -192,17 +192,20 @@ def test_no_body_breaks_it(administrator: httpx.Client, body: bytes, path: str) 
     assert administrator.post(path, content=body).status_code in (201, 400, 409)
 
 
-def test_nobody_makes_tokens_where_none_are_asked_for(server: RunningServer) -> None:
-    for method, path in (
-        ("GET", "/v1/phones"),
-        ("POST", "/v1/phones"),
-        ("DELETE", "/v1/phones/x"),
-        ("GET", "/v1/audit"),
-    ):
-        with pytest.raises(
-            ServerRefusedError, match=r"403 Forbidden\): this server asks for no tokens; use .* --state"
+def test_nobody_makes_tokens_where_none_are_asked_for(workshop: Workshop, tmp_path: Path) -> None:
+    with run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="none")) as server:
+        assert server.admin_url == server.url
+        assert client.report(server.url)["rounds"]
+        for method, path in (
+            ("GET", "/v1/phones"),
+            ("POST", "/v1/phones"),
+            ("DELETE", "/v1/phones/x"),
+            ("GET", "/v1/audit"),
         ):
-            client.ask(server.url, method, path)
+            with pytest.raises(
+                ServerRefusedError, match=r"403 Forbidden\): this server asks for no tokens; use .* --state"
+            ):
+                client.ask(server.url, method, path)
 
 
 def test_refused_uploads_are_not_read(guarded: Guarded) -> None:

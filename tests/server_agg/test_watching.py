@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from device_runtime.errors import ServerRefusedError, StorageError
+from device_runtime.owner_file import operator_name
 from device_runtime.server_client import report_quality
 from server_agg.http.observing import BUCKETS
 from server_agg.log_format import JsonFormatter, configure, event
@@ -30,7 +31,8 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def scrape(url: str) -> tuple[Samples, dict[str, str]]:
     """All samples by name and labels, and the kind of each metric, read by Prometheus's own parser."""
-    answer = httpx.get(f"{url}/metrics", trust_env=False, verify=False)
+    with client_of(url) as http:
+        answer = http.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     families = list(text_string_to_metric_families(answer.text))
@@ -122,7 +124,7 @@ def test_what_was_counted_last_is_written_down_at_the_end(
 
 def test_epsilon_and_quality(server: RunningServer, http: httpx.Client) -> None:
     sha256 = server.keeper.current.base_sha256
-    report_quality(server.url, sha256, 'perplexity "g\\', 109.1)
+    report_quality(server.owner, sha256, 'perplexity "g\\', 109.1)
     with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
         ledger.execute("UPDATE rounds SET epsilon = 4.634")
     samples, _ = scrape(server.url)
@@ -199,7 +201,7 @@ def test_quality_is_taken_replaced_and_shown(server: RunningServer, http: httpx.
     assert http.get("/v1/models").json()["models"][0]["quality"] == {"perplexity general": 109.0}
     with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger:
         noted = ledger.execute("SELECT actor, action, subject, outcome, detail FROM audit").fetchall()
-    who = ("address:127.0.0.1", "quality", sha256, "done")
+    who = (operator_name(), "quality", sha256, "done")
     assert noted == [(*who, "perplexity general: 200.5"), (*who, "perplexity general: 109")]
 
 
@@ -246,11 +248,11 @@ def test_figures_of_unknown_models_and_too_large_ones(server: RunningServer, htt
     large = http.post(f"/v1/models/{server.keeper.current.base_sha256}/quality", content=b" " * 4097)
     check_problem(large, 413, "at most 4096")
     with pytest.raises(ServerRefusedError, match="404"):
-        report_quality(server.url, "0" * 64, "x", 1.0)
+        report_quality(server.owner, "0" * 64, "x", 1.0)
 
 
 def test_a_long_or_foreign_metric_is_made_to_fit(server: RunningServer, http: httpx.Client) -> None:
-    report_quality(server.url, server.keeper.current.base_sha256, "perplexity größe\n" + "x" * 99, 2.0)
+    report_quality(server.owner, server.keeper.current.base_sha256, "perplexity größe\n" + "x" * 99, 2.0)
     (name,) = http.get("/v1/models").json()["models"][0]["quality"]
     assert name.startswith("perplexity gr??e?xxx")
     assert len(name) == 64

@@ -18,6 +18,7 @@ from device_runtime.manifest import (
     open_artifacts,
 )
 from device_runtime.model_config import LanguageModelConfig
+from device_runtime.server_client import Connection
 from device_runtime.tensor_file import Array, TensorFile
 from device_runtime.update_file import UpdateInfo, write_update
 from server_agg.rounds.keeper import RoundKeeper
@@ -98,8 +99,17 @@ def settings_with(**changes: object) -> ServerSettings:
     )
 
 
+# Admin tokens of the servers that run in this process, by URL.
+_OWNERS: dict[str, str] = {}
+
+
 def client_of(url: str, headers: Mapping[str, str] | None = None) -> httpx.Client:
-    """A client for a server on loopback over plain HTTP: does not load the system's CA certificates, waits long."""
+    """A client for a server on loopback over plain HTTP: does not load the system's CA certificates, waits long.
+
+    To a server of this process that lets phones in without tokens it speaks as its owner, unless there are `headers`.
+    """
+    if headers is None and url in _OWNERS:
+        headers = {"Authorization": f"Bearer {_OWNERS[url]}"}
     return httpx.Client(base_url=url, headers=headers, trust_env=False, verify=False, timeout=PATIENCE_SECONDS)
 
 
@@ -112,6 +122,8 @@ class RunningServer:
     state: Path
     workshop: Workshop
     requests: Collection[object]  # that are not over: their bytes are not counted yet
+    owner: Connection  # an administrator's
+    admin_url: str
 
     @property
     def port(self) -> int:
@@ -127,8 +139,12 @@ def run_server(workshop: Workshop, state: Path, **changes: object) -> Iterator[R
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            yield RunningServer(server.url, keeper, state, workshop, server.requests)
+            owner = Connection(server.url, server.admin_token)
+            if settings.security.auth == "auto":
+                _OWNERS[server.url] = str(server.admin_token)
+            yield RunningServer(server.url, keeper, state, workshop, server.requests, owner, server.admin_url)
         finally:
+            _OWNERS.pop(server.url, None)
             server.stop()
             thread.join(timeout=PATIENCE_SECONDS)
             assert not thread.is_alive()

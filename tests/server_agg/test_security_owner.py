@@ -1,0 +1,198 @@
+"""Whoever started the server: its link, its cookie, its file, and that nobody else is taken for it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from device_runtime import server_client as client
+from device_runtime.errors import ServerRefusedError, UsageError
+from device_runtime.owner_file import as_owner, operator_name, owner_file, owner_file_written
+from device_runtime.server_client import Connection
+from server_agg.security.audit import AuditLog
+from server_agg.security.settings import SecuritySettings
+from tests.server_agg.relay import relay_to
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.support.waiting import PATIENCE_SECONDS
+
+STRANGER: dict[str, str] = {}
+TOKEN = "pgd_" + "0" * 16 + "_" + "1" * 64
+
+
+def cookie_of(answer: httpx.Response) -> str:
+    return answer.headers["set-cookie"].split(";")[0]
+
+
+def test_the_admin_link_makes_a_browser_an_administrators(server: RunningServer) -> None:
+    with client_of(server.url, STRANGER) as browser:
+        assert browser.get("/").status_code == 401
+        answer = browser.get(server.admin_url)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        attributes = {part.strip().lower() for part in answer.headers["set-cookie"].split(";")[1:]}
+        assert attributes == {"httponly", "path=/", "samesite=strict"}
+        assert answer.headers["cache-control"] == "no-store"
+        assert browser.get("/").status_code == 200  # the client keeps cookies, as a browser does
+        rolled_back = browser.post("/v1/rollback?round=0")
+        assert rolled_back.status_code == 200
+        foreign = browser.post("/v1/rollback?round=0", headers={"Origin": "http://127.0.0.1:1"})
+        assert foreign.status_code == 403  # SameSite takes all ports of a host for one site
+    done = [entry for entry in AuditLog(server.keeper.ledger).entries() if entry.outcome == "done"]
+    assert [(entry.actor, entry.action) for entry in done] == [(operator_name(), "rollback")]
+
+
+def test_a_cookie_is_no_token_and_a_token_no_cookie(server: RunningServer) -> None:
+    """A browser sends cookies to whatever listens on another port of the machine: the token must not be among them."""
+    with client_of(server.url, STRANGER) as http:
+        name, _, value = cookie_of(http.get(server.admin_url)).partition("=")
+        http.cookies.clear()
+        assert name == f"phonograd_admin_{server.port}"
+        assert str(server.owner.token) not in value
+        assert http.get("/v1/report", headers={"Authorization": f"Bearer {value}"}).status_code == 401
+        assert http.get("/v1/report", headers={"Cookie": f"{name}={server.owner.token}"}).status_code == 401
+        assert http.get(f"/admin?key={value}").status_code == 403
+        assert http.get("/v1/report", headers={"Cookie": f"{name}={value}"}).status_code == 200
+
+
+def test_another_runs_link_and_cookie_are_refused(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with run_server(workshop, state) as first, client_of(first.url, STRANGER) as http:
+        cookie = cookie_of(http.get(first.admin_url)).partition("=")[2]
+    with run_server(workshop, state) as second, client_of(second.url, STRANGER) as http:
+        link = first.admin_url.replace(first.url, second.url)
+        for key in (link, f"{second.url}/admin", f"{second.url}/admin?key=", f"{second.url}/admin?key=%ff%00"):
+            answer = http.get(key)
+            assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+            assert "open the one that the server printed last" in answer.json()["detail"]
+        assert http.get("/", headers={"Cookie": f"phonograd_admin_{second.port}={cookie}"}).status_code == 401
+        with pytest.raises(ServerRefusedError, match="401"):
+            client.report(Connection(second.url, first.owner.token))
+        refused = [entry.subject for entry in AuditLog(second.keeper.ledger).entries() if entry.action == "GET"]
+        assert refused.count("/admin") == 4
+        assert not any(str(first.owner.token) in str(entry) for entry in AuditLog(second.keeper.ledger).entries())
+
+
+def test_over_tls_the_cookie_stays_there() -> None:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from server_agg.security.owner import Owner
+
+    scope = {"type": "http", "scheme": "https", "path": "/", "headers": [], "server": ("127.0.0.1", 8443)}
+    answer = Response()
+    Owner().give_cookie(Request(scope), answer)
+    assert "; Secure" in answer.headers["set-cookie"]
+
+
+def test_a_stranger_behind_a_bare_forwarder_is_not_the_owner(server: RunningServer, workshop: Workshop) -> None:
+    with relay_to(server.port) as (_, url), client_of(url, STRANGER) as http:
+        for method, path in (
+            ("POST", "/v1/rollback?round=0"),
+            ("GET", "/v1/report"),
+            ("GET", "/"),
+            ("GET", "/metrics"),
+        ):
+            assert http.request(method, path).status_code == 401
+        assert http.get("/v1/round", headers={"Phonograd-Phone": "phone1"}).json()["participate"] is True
+        assert http.get(f"/v1/models/{workshop.base_sha256}").status_code == 200
+        assert client.upload_update(url, workshop.update(1), "phone1").accepted == 1
+
+
+def test_the_owners_token_is_an_administrators_where_phones_need_tokens_too(workshop: Workshop, tmp_path: Path) -> None:
+    with run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server:
+        issued = client.ask(server.owner, "POST", "/v1/phones", {"name": "phone1"}, 201)
+        assert client.current_round(Connection(server.url, issued["token"])).round == 1
+        assert client.current_round(server.owner).round == 1
+        assert AuditLog(server.keeper.ledger).entries()[0].actor == operator_name()
+
+
+@pytest.fixture
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.mark.usefixtures("state_home")
+def test_the_file_is_its_owners_alone_and_goes_with_the_server() -> None:
+    path = owner_file(8080)
+    with owner_file_written("http://127.0.0.1:8080", TOKEN):
+        assert (path.name, path.stat().st_mode & 0o777) == ("8080.json", 0o600)
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert as_owner(Connection("http://127.0.0.1:8080")).token == TOKEN
+    assert list(path.parent.iterdir()) == []
+    with owner_file_written("http://127.0.0.1:8080", TOKEN):
+        path.write_text("a later server's")
+    assert path.read_text() == "a later server's"
+
+
+@pytest.mark.usefixtures("state_home")
+def test_the_token_goes_to_the_server_that_wrote_it_and_to_no_other() -> None:
+    with owner_file_written("http://127.0.0.1:8080", TOKEN):
+        for elsewhere in (
+            "http://127.0.0.1:8081", "http://127.0.0.2:8080", "http://[::1]:8080", "https://127.0.0.1:8080",
+            "http://192.0.2.1:8080", "http://phones.example:8080", "http://127.0.0.1", "ftp://127.0.0.1:8080",
+            "http://[", "",
+        ):  # fmt: skip
+            assert as_owner(Connection(elsewhere)) == Connection(elsewhere)
+        # Another user may listen on the other loopback, which `localhost` is as well.
+        assert as_owner(Connection("http://localhost:8080")) == Connection("http://127.0.0.1:8080", TOKEN)
+        given = Connection("http://127.0.0.1:8080", TOKEN.replace("1", "2"))
+        assert as_owner(given) == given
+    with owner_file_written("https://127.0.0.1:8080", TOKEN):
+        secure = Connection("https://localhost:8080", ca_cert=Path("ca.pem"))
+        assert as_owner(secure) == Connection("https://localhost:8080", TOKEN, Path("ca.pem"))
+    with owner_file_written("http://127.0.0.1", TOKEN):
+        assert as_owner(Connection("http://127.0.0.1:80")).token == TOKEN
+
+
+@pytest.mark.usefixtures("state_home")
+def test_a_file_that_others_can_read_or_that_is_damaged() -> None:
+    here, path = Connection("http://127.0.0.1:8080"), owner_file(8080)
+    with owner_file_written(here.url, TOKEN):
+        path.chmod(0o640)
+        with pytest.raises(UsageError, match=r"8080.json: mode 600 expected, found 640: others could read"):
+            as_owner(here)
+        path.chmod(0o600)
+        for damaged in (b"", b"{}", b"[]", b'{"url": 1, "token": 2}', b'{"url": "http://[", "token": ""}', b"\xff"):
+            path.write_bytes(damaged)
+            assert as_owner(here) == here
+
+
+SERVE = """
+import json, os, signal, sys
+from pathlib import Path
+import uvicorn
+from device_runtime.manifest import open_artifacts
+from server_agg.rounds.keeper import RoundKeeper
+from server_agg.server import serve
+from server_agg.settings import ServerSettings
+settings = ServerSettings(port=0)
+keeper = RoundKeeper(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
+stop = lambda: os.kill(os.getpid(), int(sys.argv[4]))
+if sys.argv[3] == "before uvicorn listens to signals":
+    serving = uvicorn.Server.serve
+    def stopped_first(*arguments, **named):
+        stop()
+        return serving(*arguments, **named)
+    uvicorn.Server.serve = stopped_first
+def ready(server):
+    print(server.url, flush=True)
+    if sys.argv[3] == "just after the URL":
+        stop()
+serve(keeper, settings, ready)
+keeper.close()
+print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["just after the URL", "before uvicorn listens to signals"])
+def test_a_signal_right_after_the_url_stops_the_server_in_order(
+    moment: str, number: signal.Signals, workshop: Workshop, tmp_path: Path, state_home: Path
+) -> None:
+    command = [sys.executable, "-c", SERVE, workshop.artifacts.folder, tmp_path / "state", moment, int(number)]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert (done.returncode, done.stderr, done.stdout.splitlines()[1:]) == (0, "", ["stopped"])
+    assert list((state_home / "phonograd" / "servers").iterdir()) == []
