@@ -1,4 +1,6 @@
-"""A server that dies at a chosen step: `python -m tests.server_agg.dying_server ARTIFACTS STATE PORT PHONES`.
+"""A server that dies at a chosen step: `python -m tests.server_agg.dying_server ARTIFACTS STATE PORT SETTINGS`.
+
+SETTINGS: what differs from the defaults, as `settings_with` takes it, a JSON object.
 
 Every line on stdin is one life, a number: of the step, counted from the start, at which the process kills itself with
 SIGKILL; 0: it lives until somebody else does. On stdout come the life's process id and, once it is dead, `dead`; where
@@ -10,6 +12,7 @@ the middle of what is written of an upload.
 """
 
 import itertools
+import json
 import os
 import select
 import signal
@@ -68,9 +71,9 @@ def dies_at(number: int) -> None:
     Receiving._store = store_in_halves  # type: ignore[method-assign]
 
 
-def live(artifacts: Artifacts, state: Path, port: int, phones: int, number: int) -> None:
+def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], number: int) -> None:
     dies_at(number)
-    settings = settings_with(port=port, clients_per_round=phones)
+    settings = settings_with(port=port, **changes)
     keeper = RoundKeeper(artifacts, state, settings)
     serve(keeper, settings)
 
@@ -82,11 +85,11 @@ def say(line: str) -> None:
 
 def main() -> None:
     artifacts = open_artifacts(Path(sys.argv[1]))
-    state, port, phones = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    state, port, changes = Path(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            live(artifacts, state, port, phones, int(line))
+            live(artifacts, state, port, changes, int(line))
             os._exit(0)
         say(str(child))
         end_of(child)

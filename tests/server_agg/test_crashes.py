@@ -1,9 +1,11 @@
 """kill -9, over and over, while phones upload: nothing acknowledged is lost, nothing counts twice, the same models.
 
-PHONOGRAD_CRASHES: how many times (8); PHONOGRAD_CRASH_SEED: another choice of moments and of ways to send (0).
+PHONOGRAD_CRASHES: how many times (20); PHONOGRAD_CRASH_SEED: another choice of moments and of ways to send (0). Each
+run of three rounds has the next of the strategies below, so a thousand crashes meet them all several times.
 """
 
 import contextlib
+import json
 import logging
 import os
 import random
@@ -35,9 +37,18 @@ from tests.support.waiting import until
 
 log = logging.getLogger(__name__)
 
-CRASHES = int(os.environ.get("PHONOGRAD_CRASHES", "8"))
+CRASHES = int(os.environ.get("PHONOGRAD_CRASHES", "20"))
 SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", "0"))
 ROUNDS, PHONES = 3, 3
+STRATEGIES: tuple[dict[str, object], ...] = (
+    {"strategy": "fedavg"},
+    {"strategy": "fedatt", "server_optimizer": "momentum"},
+    {"strategy": "median"},
+    {"strategy": "fedsgd", "server_optimizer": "adam"},
+    {"strategy": "trimmed-mean", "trim_share": 0.4},
+    {"strategy": "multi-krum", "krum_byzantine": 0, "krum_selected": 2},
+    {"strategy": "norm-bound", "norm_bound": 0.5},
+)
 # An update takes some fifteen steps, a round's end some twenty: a life gets from none to a few of them done.
 LONGEST_LIFE_STEPS = 40
 FORBEARANCE = Patience(attempts=1000, first_wait_seconds=0.01, longest_wait_seconds=0.02)
@@ -46,9 +57,9 @@ FORBEARANCE = Patience(attempts=1000, first_wait_seconds=0.01, longest_wait_seco
 Updates = list[list[Path]]
 
 
-def calm_run(workshop: Workshop, state: Path) -> tuple[Updates, list[str]]:
+def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tuple[Updates, list[str]]:
     """The updates of all rounds, and the models that they make where nothing goes wrong."""
-    settings = settings_with(clients_per_round=PHONES)
+    settings = settings_with(**changes)
     keeper = RoundKeeper(workshop.artifacts, state, settings)
     updates: Updates = []
     models = []
@@ -169,13 +180,15 @@ WAYS = (with_our_client, in_pieces, in_one_request)
 
 
 @contextlib.contextmanager
-def reaped_server(workshop: Workshop, state: Path, chance: random.Random, kills: int) -> Iterator[tuple[Reaper, int]]:
+def reaped_server(
+    workshop: Workshop, state: Path, changes: dict[str, object], chance: random.Random, kills: int
+) -> Iterator[tuple[Reaper, int]]:
     command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state)]
     with (
         reserved_port() as port,
         (state.parent / f"{state.name}.log").open("w") as log,
         subprocess.Popen(
-            [*command, str(port), str(PHONES)],
+            [*command, str(port), json.dumps(changes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -229,14 +242,15 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
     make_workshop: Callable[..., Workshop], tmp_path: Path
 ) -> None:
     workshop = make_workshop()
-    updates, models = calm_run(workshop, tmp_path / "calm")
     chance = random.Random(SEED)
     killed = runs = 0
     log.warning("PHONOGRAD_CRASH_SEED=%d", SEED)  # pytest shows it when the test fails
     while killed < CRASHES:
+        changes = STRATEGIES[runs % len(STRATEGIES)] | {"clients_per_round": PHONES}
+        updates, models = calm_run(workshop, tmp_path / f"calm{runs}", changes)
         state = tmp_path / f"run{runs}"
         with (
-            reaped_server(workshop, state, chance, CRASHES - killed) as (reaper, port),
+            reaped_server(workshop, state, changes, chance, CRASHES - killed) as (reaper, port),
             relay_to(port) as (wire, url),
         ):
             for number, sent in enumerate(updates, 1):
@@ -248,7 +262,7 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             killed += reaper.done
         runs += 1
         check_ledger(state, updates)
-        keeper = RoundKeeper(workshop.artifacts, state, settings_with(clients_per_round=PHONES))
+        keeper = RoundKeeper(workshop.artifacts, state, settings_with(**changes))
         try:
             assert (keeper.current.round, keeper.current.accepted) == (ROUNDS + 1, 0)
             found = [keeper.folder.model(model).is_file() for model in models]

@@ -74,7 +74,7 @@ def victim(workshop: Workshop) -> Iterator[Victim]:
         reserved_port() as port,
         (workshop.folder / "log").open("w") as log,
         subprocess.Popen(
-            [*command, str(port), "1000000"],
+            [*command, str(port), '{"clients_per_round": 1000000}'],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=Path(__file__).parents[2],
             env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         ) as process,
