@@ -28,6 +28,10 @@ class PhoneSilentError(PhoneLostError):
     """A phone did not answer in time; it may still be attached."""
 
 
+class KeeperEndedError(PhoneLostError):
+    """What holds a phone for a session ended there before the session did, and with it whatever ran."""
+
+
 class PhoneBusyError(PhonogradError):
     """Another harness is at work on the phone."""
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ class PhoneProcess:
             self._stdin.close()
 
     def wait(self, timeout: float) -> int:
-        """Its status, after its end; lines that nobody took stay for `line`.
+        """Its status, after its end, or 128 and the signal that ended it; lines that nobody took stay for `line`.
 
         Raises PhoneLostError if it broke off, PhoneSilentError if it does not end within `timeout` seconds.
         """
@@ -98,6 +99,8 @@ class PhoneProcess:
         if self._status is None and reader.is_alive():
             raise self._silent(timeout)
         self._readers[1].join(DRAIN_SECONDS)
+        if self._status is None:
+            self._status = self._signalled()
         if self._status is None:
             raise lost(self.serial, self._doing, self._err, self._state())
         return self._status
@@ -129,6 +132,13 @@ class PhoneProcess:
                 if line:
                     self._lines.put(line)
         self._lines.put(None)
+
+    def _signalled(self) -> int | None:
+        """128 and the signal that ended its shell on the phone: no connection that breaks off gives adb such a code."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(DRAIN_SECONDS)
+            return code if 128 < code < 128 + signal.NSIG else None
+        return None
 
     def _read_errors(self, pipe: IO[bytes]) -> None:
         with pipe:

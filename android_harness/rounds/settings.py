@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from android_harness.session.programs import CORES
-from android_harness.session.settings import WORK_FOLDER
+from android_harness.session.settings import WORK_FOLDER, SessionSettings
 from device_runtime.backends.base import Precision
 from device_runtime.codecs import DEFAULT_CODEC, PLAIN
 from device_runtime.errors import UsageError
@@ -62,7 +62,7 @@ class RoundSettings:
     on the phone at text_on_phone, which is left alone. updates: folder for what phones trained until the server has it.
     min_phones: fewer that get their update accepted are a failure of the round. patience_seconds: how long an upload
     that gets no byte further is tried again. wait_seconds: how long to wait for the round to close; 0: not at all.
-    silence_seconds: how long a phone's program may print nothing before the phone counts as lost.
+    silence_seconds: how long this machine and a phone wait for a word of the other before they count it as lost.
     """
 
     updates: Path
@@ -72,7 +72,7 @@ class RoundSettings:
     min_phones: int = 1
     patience_seconds: float = 120.0
     wait_seconds: float = 60.0
-    silence_seconds: float = 300.0
+    silence_seconds: float = SessionSettings.silence
 
     def __post_init__(self) -> None:
         checks = (

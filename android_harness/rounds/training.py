@@ -32,7 +32,6 @@ class Session(Protocol):
         arguments: Sequence[str],
         on_event: Callable[[float, dict[str, Any]], None],
         stop: threading.Event,
-        silence_seconds: float = ...,
     ) -> float: ...
 
     def pull(self, name: str, local: Path, sha256: str) -> None: ...  # noqa: D102
@@ -118,7 +117,7 @@ def _train(session: Session, job: Job, stop: threading.Event, progress: StagePro
             reports.append(event)
 
     try:
-        session.run(job.arguments(session), on_event, stop, job.settings.silence_seconds)
+        session.run(job.arguments(session), on_event, stop)
     except PhoneRunError as error:
         if error.exit_code != TextError.exit_code or job.text is not None:
             raise

@@ -10,7 +10,13 @@ from importlib.resources import files
 
 from android_harness.adb.client import Adb
 from android_harness.adb.process import PhoneProcess
-from android_harness.errors import PhoneBusyError, PhoneLostError, PhoneStorageError
+from android_harness.errors import (
+    KeeperEndedError,
+    PhoneBusyError,
+    PhoneLostError,
+    PhoneSilentError,
+    PhoneStorageError,
+)
 from android_harness.session.settings import PROGRAM, SessionSettings
 
 # Taking a lock over may mean ending what an aborted run left: some seconds.
@@ -39,10 +45,11 @@ class Keeper:
             program=PROGRAM,
             nonce=nonce,
             owner=_owner(),
-            patience=settings.patience,
+            silence=settings.silence,
         )
         self._process: PhoneProcess = adb.start(serial, script)
         self._ended = threading.Event()
+        self._why_ended: str | None = None
         try:
             self.found_leftovers, self.boot = self._started()
         except BaseException:
@@ -51,14 +58,30 @@ class Keeper:
         self._heart = threading.Thread(target=self._beat, name=f"heartbeat of {serial}", daemon=True)
         self._heart.start()
 
+    def check(self, doing: str, seconds: float = 0.0) -> None:
+        """Look for at most `seconds` whether it has ended, while `doing` was done.
+
+        Raises KeeperEndedError if it has, PhoneLostError if its connection broke off.
+        """
+        if self._why_ended is None:
+            try:
+                self._why_ended = self._last_words(self._process.line(seconds))
+            except PhoneSilentError:
+                return
+        raise KeeperEndedError(
+            f"phone {self._serial}: its keeper, which holds its lock, ended while {doing}: {self._why_ended}; run again"
+        )
+
     def end(self, keep: bool) -> None:
         """Let go of the phone, its settings as they were, and the files that were pushed only with `keep`.
 
-        Raises PhoneLostError if the phone is gone: its keeper does all this by itself then, but keeps the files.
+        Raises KeeperEndedError if it has ended before, PhoneLostError if the phone is gone: its keeper does all this by
+        itself then, but keeps the files.
         """
         self._ended.set()
         self._heart.join()
         try:
+            self.check("nothing ran")
             self._process.send(KEEP if keep else TIDY)
             while self._process.line(self._settings.ending) is not None:
                 pass
@@ -91,8 +114,18 @@ class Keeper:
         said = self._process.err.strip() or "no word of why"
         raise PhoneLostError(f"phone {self._serial}: its shell ended before work began ({said}); try again")
 
+    def _last_words(self, line: str | None) -> str:
+        """Why it ended, by the line it printed then, or None if it printed none. Raises PhoneLostError."""
+        if line == "ending silence":
+            return f"it heard nothing from this machine for {self._settings.silence:g} s (--silence)"
+        if line is not None:
+            return f"it said {line!r}"
+        status = self._process.wait(self._settings.ending)
+        return f"it was killed there (status {status}), by Android for its memory or by somebody"
+
     def _beat(self) -> None:
-        while not self._ended.wait(self._settings.heartbeat):
+        seconds = min(self._settings.heartbeat, self._settings.silence / 4)
+        while not self._ended.wait(seconds):
             self._process.send("beat")
 
 

@@ -3,7 +3,7 @@
 import time
 
 from android_harness.adb.client import Adb
-from android_harness.errors import AdbError, PhoneLostError, PhoneSilentError
+from android_harness.errors import AdbError, KeeperEndedError, PhoneLostError, PhoneSilentError
 from device_runtime.errors import PhonogradError
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
@@ -40,7 +40,7 @@ def _still_there(
         return loss
     if now != boot:
         return PhoneLostError(f"phone {serial}: rebooted while {doing}; what it did is lost: run again")
-    if isinstance(loss, PhoneSilentError):
+    if isinstance(loss, PhoneSilentError | KeeperEndedError):
         return loss
     return PhoneLostError(
         f"phone {serial}: the connection broke off while {doing}, and is there again (a loose cable, or adb's server "

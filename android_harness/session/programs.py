@@ -1,19 +1,20 @@
 """phonograd-phone at work on a phone: started, listened to, and ended when asked."""
 
+import contextlib
 import json
 import re
 import shlex
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from android_harness.adb.client import Adb
 from android_harness.adb.process import PhoneProcess
-from android_harness.errors import PhoneLostError, PhoneRunError, PhoneSilentError
+from android_harness.errors import KeeperEndedError, PhoneLostError, PhoneRunError, PhoneSilentError
 from android_harness.session.settings import PROGRAM, TRANSIENT
-from device_runtime.errors import StoppedError
+from device_runtime.errors import PhonogradError, StoppedError
 
 Event = dict[str, Any]
 
@@ -25,6 +26,8 @@ SHARED_CODES = frozenset({3, 4, 5, 6, 10, 11, 12, 17})
 SIGNALLED = 128  # a shell's exit code of a process that a signal ended, plus the signal's number
 # How long a stop or a silence may go unnoticed.
 LISTEN_SECONDS = 0.25
+# The status without a keeper's folder; and what a keeper that ends a program says before that may come a little later.
+NOT_BEGUN, LAST_WORDS_SECONDS = 1, 2.0
 
 
 class Program:
@@ -43,17 +46,27 @@ class Program:
         )
         self._process: PhoneProcess = adb.start(serial, script)
 
-    def events(self, stop: threading.Event, silence_seconds: float) -> Iterator[Event]:
+    def events(
+        self, stop: threading.Event, silence_seconds: float, check_keeper: Callable[[float], None]
+    ) -> Iterator[Event]:
         """What it reports, until it ends well.
 
-        Raises PhoneRunError if it ends otherwise, PhoneLostError if the phone goes away or says nothing for
-        `silence_seconds`, StoppedError once `stop` is set and it has ended.
+        check_keeper: looks for so many seconds whether the phone's keeper has ended, and raises KeeperEndedError; the
+        program is ended then, as nothing on the phone would end it later. Raises PhoneRunError if it ends otherwise,
+        PhoneLostError if the phone goes away or says nothing for `silence_seconds`, StoppedError once `stop` is set and
+        it has ended.
         """
         heard = time.monotonic()
         while True:
             if stop.is_set():
                 self._end()
                 raise StoppedError(f"phone {self._serial}: {PROGRAM} {self._command}: stopped", signal.SIGINT)
+            try:
+                check_keeper(0.0)
+            except KeeperEndedError:
+                with contextlib.suppress(PhonogradError):
+                    self._end()
+                raise
             try:
                 line = self._process.line(LISTEN_SECONDS)
             except PhoneSilentError as error:
@@ -71,7 +84,10 @@ class Program:
                 self._pid = int(event["pid"])
             elif event is not None:
                 yield event
-        self._check(self._process.wait(LISTEN_SECONDS))
+        status = self._process.wait(LISTEN_SECONDS)
+        if status in (NOT_BEGUN, SIGNALLED + signal.SIGTERM):
+            check_keeper(LAST_WORDS_SECONDS)
+        self._check(status)
 
     def close(self) -> None:
         """Leave no process behind on this machine."""
@@ -96,8 +112,7 @@ class Program:
             )
         if status == SIGNALLED + signal.SIGTERM:
             raise PhoneRunError(
-                f"{what}: was ended on the phone (signal 15): it heard nothing from this machine for too long, or "
-                "somebody ended it there; run again",
+                f"{what}: was ended on the phone (signal 15) by somebody; run again",
                 PhoneLostError.exit_code,
             )
         if status in (126, 127):

@@ -13,16 +13,15 @@ from android_harness.session.keeper import phone_script
 
 # A question to the battery's service costs tens of milliseconds of some core: not at every sample.
 SERVICES_EVERY_SECONDS = 5.0
-ONE_SAMPLE_SECONDS = 20.0
 LISTEN_SECONDS = 0.25
 # dumpsys may be at work.
 ENDING_SECONDS = 5.0
 
 
-def sample_now(adb: Adb, serial: str, at_s: float) -> Sample:
-    """One sample. Raises PhoneLostError."""
+def sample_now(adb: Adb, serial: str, at_s: float, timeout: float) -> Sample:
+    """One sample, waited for no longer than `timeout` seconds. Raises PhoneLostError."""
     script = phone_script("sampler.sh", interval=0, every=1, rounds=1, alive="/")
-    done = adb.shell(serial, script, timeout=ONE_SAMPLE_SECONDS)
+    done = adb.shell(serial, script, timeout=timeout)
     return parse_sample(at_s, done.out.splitlines())
 
 

@@ -1,6 +1,7 @@
 """A phone while it is ours."""
 
 import contextlib
+import functools
 import secrets
 import shlex
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from android_harness.adb.client import Adb
-from android_harness.errors import AdbError, PhoneLostError, PhoneRunError
+from android_harness.errors import AdbError, KeeperEndedError, PhoneLostError, PhoneRunError
 from android_harness.report.result import Pushed, Sample
 from android_harness.session import syncing
 from android_harness.session.keeper import Keeper
@@ -18,9 +19,9 @@ from android_harness.session.losses import explained
 from android_harness.session.programs import Event, Program
 from android_harness.session.sampling import sample_now, watching
 from android_harness.session.settings import TRANSIENT, SessionSettings
+from device_runtime.errors import PhonogradError
 from device_runtime.files import sha256_of_file
 
-DEFAULT_SILENCE_SECONDS = 120.0
 # What Android answers where it has no such mode.
 REFUSALS = ("fail", "unknown", "unsupported", "error", "exception", "not found", "usage")
 
@@ -52,16 +53,19 @@ class PhoneSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._keeper is not None
+        keeper, self._keeper = self._keeper, None
         if isinstance(error, PhoneLostError | AdbError):
-            self._keeper.abandon()
+            keeper.abandon()
+            if isinstance(error, KeeperEndedError):
+                self._clean_up()
             return
         try:
-            self._keeper.end(self.keep)
-        except (PhoneLostError, AdbError):
+            keeper.end(self.keep)
+        except (PhoneLostError, AdbError) as loss:
+            if isinstance(loss, KeeperEndedError):
+                self._clean_up()
             if error is None:
                 raise
-        finally:
-            self._keeper = None
 
     @property
     def found_leftovers(self) -> bool:
@@ -92,25 +96,27 @@ class PhoneSession:
         arguments: Sequence[str],
         on_event: Callable[[float, Event], None],
         stop: threading.Event,
-        silence_seconds: float = DEFAULT_SILENCE_SECONDS,
     ) -> float:
         """Run phonograd-phone in the work folder; `on_event` is called with `at_s` and each event.
 
-        Returns wall seconds. Raises PhoneRunError, StoppedError once `stop` is set.
+        Returns wall seconds. Raises KeeperEndedError if the phone's keeper ends first, PhoneRunError, StoppedError once
+        `stop` is set.
         """
-        began = time.monotonic()
+        assert self._keeper is not None
+        began, doing = time.monotonic(), f"phonograd-phone {arguments[0]} ran"
+        check_keeper = functools.partial(self._keeper.check, doing)
         with (
-            self._losses(f"phonograd-phone {arguments[0]} ran"),
+            self._losses(doing),
             contextlib.closing(Program(self.adb, self.serial, self.folder, arguments)) as program,
         ):
-            for event in program.events(stop, silence_seconds):
+            for event in program.events(stop, self.settings.silence, check_keeper):
                 on_event(self.at_s, event)
         return time.monotonic() - began
 
     def sample(self) -> Sample:
         """Clocks and temperatures of this moment."""
         with self._losses("its temperature was read"):
-            return sample_now(self.adb, self.serial, self.at_s)
+            return sample_now(self.adb, self.serial, self.at_s, self.settings.silence)
 
     def watch(self, on_sample: Callable[[Sample], None], interval: float) -> contextlib.AbstractContextManager[None]:
         """Sample every `interval` seconds while the context lasts; `on_sample` is called from a thread of its own.
@@ -141,9 +147,16 @@ class PhoneSession:
                 "is bad, or the file changed meanwhile: run again"
             )
 
+    def _clean_up(self) -> None:
+        """A keeper that was killed undid nothing: another one does, unless it is still at that, or nobody can."""
+        with contextlib.suppress(PhonogradError):
+            Keeper(self.adb, self.serial, self.settings, secrets.token_hex(8)).end(self.keep)
+
     @contextlib.contextmanager
     def _losses(self, doing: str) -> Iterator[None]:
         try:
+            if self._keeper:
+                self._keeper.check(doing)
             yield
         except (PhoneLostError, AdbError) as loss:
             boot = self._keeper.boot if self._keeper else None

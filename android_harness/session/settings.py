@@ -13,14 +13,16 @@ TRANSIENT = "run"
 class SessionSettings:
     """Seconds, but for the names.
 
-    `heartbeat` is how often the phone hears from us and `patience` how long it waits before it cleans up by itself;
-    `reappear` is how long a lost phone is waited for, only to say what happened to it; `ending` is how long it may take
-    to end a session. `keep` leaves what was pushed on the phone, for the next session.
+    `silence` is how long either side waits for the other: a phone whose program prints nothing for so long counts as
+    lost, and a phone that hears nothing for so long cleans up by itself. `heartbeat` is how often it hears from us, or
+    every quarter of `silence` if that is less. `reappear` is how long a lost phone is waited for, only to say what
+    happened to it; `ending` is how long it may take to end a session. `keep` leaves what was pushed on the phone, for
+    the next session.
     """
 
     folder: str = WORK_FOLDER
     keep: bool = False
     heartbeat: float = 2.0
-    patience: int = 20
+    silence: float = 300.0
     reappear: float = 10.0
-    ending: float = 20.0
+    ending: float = 30.0

@@ -48,7 +48,7 @@ def run_phone_bench(
         text = phone_text(settings.text, artifacts, scratch)
         files = {PROGRAM: binary, **phone_artifacts(artifacts, scratch), **text.files}
         job = Job(files, text.options, settings)
-        session_settings = SessionSettings(keep=settings.keep)
+        session_settings = SessionSettings(keep=settings.keep, silence=settings.silence_seconds)
         ended = threading.Event()
         work = [
             PhoneWork(open_session(adb, phone.serial, session_settings), phone.facts, job, on_progress, ended)

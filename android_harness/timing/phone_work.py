@@ -111,7 +111,6 @@ class PhoneWork:
                 self._arguments(codec_costs=settings.codecs and timed == settings.epochs),
                 events.hear,
                 self._stop,
-                settings.silence_seconds,
             )
         trained = events.trained
         self._codecs = trained.codecs or self._codecs

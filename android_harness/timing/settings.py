@@ -7,6 +7,7 @@ from pathlib import Path
 
 from android_harness.phones.readiness import Readiness
 from android_harness.session.programs import CORES
+from android_harness.session.settings import SessionSettings
 from device_runtime.backends.base import PRECISIONS, Precision
 from device_runtime.errors import UsageError
 from device_runtime.manifest import TrainingConfig
@@ -55,7 +56,7 @@ class PhoneBenchSettings:
     sample_seconds: from one sample of frequencies and temperatures to the next.
     codecs: encode the trained weights with every codec after the last epoch, and time it.
     keep: leave files on the phone, so that the next run finds them. fixed_performance: ask Android for steady clocks.
-    silence_seconds: how long the phone's program may print nothing before the phone counts as lost.
+    silence_seconds: how long this machine and a phone wait for a word of the other before they count it as lost.
 
     Raises UsageError for what can't be.
     """
@@ -72,7 +73,7 @@ class PhoneBenchSettings:
     codecs: bool = True
     keep: bool = False
     fixed_performance: bool = True
-    silence_seconds: float = 300.0
+    silence_seconds: float = SessionSettings.silence
     text: TextSettings = field(default_factory=TextSettings)
 
     def __post_init__(self) -> None:

@@ -89,7 +89,7 @@ DEFAULTS = PhoneBenchSettings()
     type=float,
     default=DEFAULTS.silence_seconds,
     show_default=True,
-    help="Seconds without a word after which a phone counts as lost.",
+    help="Seconds without a word after which a phone counts as lost, and after which it ends its work by itself.",
 )
 @click.option("--keep", is_flag=True, help="Leave files on the phones (texts never): the next run pushes less.")
 @click.option("--out", type=PATH, help="Write the result here, as --json prints it.")

@@ -90,7 +90,7 @@ class RoundShortError(PhonogradError):
     default=RoundSettings.silence_seconds,
     show_default=True,
     metavar="SECONDS",
-    help="A phone whose program prints nothing for so long counts as lost.",
+    help="A phone that says nothing for so long counts as lost; one that hears nothing for so long ends its work.",
 )
 @click.option("--keep", is_flag=True, help="Leave program and model: the next round pushes the new model alone.")
 @output_options
@@ -162,7 +162,7 @@ def round_(
                 [*ready, *not_ready],
                 _choices(names),
                 settings,
-                lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep)),
+                lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep, silence=silence)),
                 show_phone,
                 stop_signals,
             )

@@ -79,6 +79,7 @@ class FakePhone:
     left: int = 0  # how often a session ended
     offers_fixed_performance: bool = True
     cores: Sequence[int] = BIG  # what the phone's program says it runs on, a thread on each
+    silence: float | None = None  # of its session's settings
 
 
 class FakeSession:
@@ -123,7 +124,6 @@ class FakeSession:
         arguments: Sequence[str],
         on_event: Callable[[float, dict[str, Any]], None],
         stop: threading.Event,
-        silence_seconds: float = 1.0,
     ) -> float:
         phone, began = self.phone, self.at_s
         phone.ran.append(list(arguments))

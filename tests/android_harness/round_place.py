@@ -102,7 +102,6 @@ class FolderSession:
         arguments: Sequence[str],
         on_event: Callable[[float, dict[str, Any]], None],
         stop: threading.Event,
-        silence_seconds: float = 1.0,
     ) -> float:
         here = str(self._phone.folder / "user.txt")
         line = [str(self._phone.folder / "phonograd-phone"), *arguments]

@@ -53,7 +53,7 @@ def test_a_step_at_full_size(adb_server: AdbServer, phone: StandInPhone, tmp_pat
         assert there[f"{FOLDER}/{WEIGHTS}"] == artifacts.weights_sha256
         options = ("--tokens", "run/tokens", "--update", session.transient("update"), "--threads", 2)
         line = [*map(str, ("train", FOLDER, *options))]
-        session.run(line, hear, threading.Event(), PATIENCE_SECONDS)
+        session.run(line, hear, threading.Event())
         (report,) = reports
         assert report["steps"] == 1
         session.pull(session.transient("update"), tmp_path / "update", report["update"]["sha256"])

@@ -164,9 +164,10 @@ def test_the_server_goes_away(adb_server: AdbServer, phone: StandInPhone, place:
     give_texts([phone], 1_000)
     with (
         serving(place, tmp_path / "state") as server,
-        started(tmp_path, place, server.url, "--patience", 1) as process,
+        started(tmp_path, place, server.url, "--patience", 1, "--silence", 77) as process,
     ):
         until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
+        assert any("silence=77.0" in line for line in phone.processes())  # the phone is as patient as this machine
         server.kill()
         code, report, err = ended(process)
         assert (code, report["closed"], report["phones"][0]["drop_out"]["stage"]) == (9, None, "upload"), err

@@ -8,8 +8,15 @@ import pytest
 
 from android_harness.adb.client import Adb
 from android_harness.adb.finding import find_adb
-from android_harness.errors import PhoneBusyError, PhoneLostError, PhoneRunError, PhoneStorageError
+from android_harness.errors import (
+    KeeperEndedError,
+    PhoneBusyError,
+    PhoneLostError,
+    PhoneRunError,
+    PhoneStorageError,
+)
 from android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
+from android_harness.session.keeper import Keeper
 from device_runtime.errors import StoppedError
 from device_runtime.files import sha256_of_file
 from tests.phone.stand_in import A53, A76, AdbServer, StandInPhone
@@ -17,13 +24,15 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 
-FAST = SessionSettings(heartbeat=0.5, patience=5, reappear=2.0)
-KEPT = SessionSettings(heartbeat=0.5, patience=5, reappear=2.0, keep=True)
+SILENT = SessionSettings(silence=4.0, reappear=2.0)
+FAST = SessionSettings(heartbeat=0.5, silence=60, reappear=2.0)
+KEPT = SessionSettings(heartbeat=0.5, silence=60, reappear=2.0, keep=True)
 # For a phone that comes back: as soon as it is there, nobody waits any longer.
-BACK = SessionSettings(heartbeat=0.5, patience=5, reappear=PATIENCE_SECONDS)
+BACK = SessionSettings(heartbeat=0.5, silence=60, reappear=PATIENCE_SECONDS)
 # A program that reports a step five times a second, and would end by itself at last.
 SLOW = """echo '{"event":"start"}'
 for step in $(seq 200); do sleep 0.2; echo '{"event":"step"}'; done"""
+SHORT = SLOW.replace("200", "20")
 # One that says nothing. What it starts is gone soon: a session ends programs, not what they leave behind.
 MUTE = "for step in $(seq 200); do sleep 0.2; done"
 
@@ -164,7 +173,7 @@ def test_a_program_and_its_ends(adb: Adb, watched: StandInPhone, program: Callab
 
     def run(session: PhoneSession, text: str) -> float:
         session.sync(program(text))
-        return session.run(["train", "it's", "a b"], lambda at, event: events.append(event["event"]), stop, 20)
+        return session.run(["train", "it's", "a b"], lambda at, event: events.append(event["event"]), stop)
 
     with PhoneSession(adb, watched.serial, FAST) as session:
         seconds = run(session, 'echo noise; echo "{\\"event\\":\\"$1 $2 $3\\"}"')
@@ -183,12 +192,21 @@ def test_a_program_and_its_ends(adb: Adb, watched: StandInPhone, program: Callab
         with pytest.raises(PhoneRunError, match="ended on the phone .signal 15.") as ended:
             run(session, "kill -15 $$")
         assert ended.value.exit_code == 21
-        with pytest.raises(PhoneLostError, match="said nothing for 1 s while phonograd-phone train ran"):
-            session.sync(program(MUTE))
-            session.run(["train"], lambda at, event: None, stop, 1)
         threading.Timer(1, stop.set).start()
         with pytest.raises(StoppedError, match="stopped"):
             run(session, SLOW)
+
+
+@pytest.mark.both_adbs
+def test_a_program_that_says_nothing(
+    adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]
+) -> None:
+    with (
+        pytest.raises(PhoneLostError, match="said nothing for 4 s while phonograd-phone train ran"),
+        PhoneSession(adb, watched.serial, SILENT) as session,
+    ):
+        session.sync(program(MUTE))
+        session.run(["train"], lambda at, event: None, threading.Event())
 
 
 @pytest.mark.both_adbs
@@ -201,7 +219,7 @@ def test_a_pulled_cable(adb: Adb, phone: StandInPhone, program: Callable[[str], 
         PhoneSession(adb, phone.serial, FAST) as session,
     ):
         session.sync(program(SLOW))
-        session.run(["train"], unplug, threading.Event(), 20)
+        session.run(["train"], unplug, threading.Event())
     until(lambda: nothing_is_left(phone))
 
 
@@ -219,7 +237,7 @@ def test_a_connection_that_breaks_off(
         PhoneSession(adb, phone.serial, BACK) as session,
     ):
         session.sync(program(SLOW))
-        session.run(["train"], reconnect, threading.Event(), 20)
+        session.run(["train"], reconnect, threading.Event())
     until(lambda: nothing_is_left(phone))
 
 
@@ -235,7 +253,7 @@ def test_a_reboot(
         PhoneSession(adb, phone.serial, BACK) as session,
     ):
         session.sync(program(SLOW))
-        session.run(["train"], reboot, threading.Event(), 20)
+        session.run(["train"], reboot, threading.Event())
     assert (phone.root / WORK_FOLDER.lstrip("/") / "lock").exists()  # nobody was left to remove it
     with PhoneSession(adb, phone.serial, FAST) as session:
         assert session.found_leftovers
@@ -251,22 +269,74 @@ def old_or_new(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterato
 
 
 def test_a_host_that_is_heard_no_more(
-    adb: Adb, old_or_new: StandInPhone, program: Callable[[str], dict[str, Path]]
+    adb: Adb,
+    old_or_new: StandInPhone,
+    program: Callable[[str], dict[str, Path]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    phone = old_or_new
-    silent = SessionSettings(heartbeat=1000, patience=2)
-    events: list[object] = []
-    with PhoneSession(adb, phone.serial, silent) as session:
+    mute = threading.Event()
+
+    def beat(keeper: Keeper) -> None:
+        while not mute.wait(0.2):
+            keeper._process.send("beat")
+
+    def hear(at: float, event: object) -> None:
+        events.append(event)
+        mute.set()
+
+    monkeypatch.setattr(Keeper, "_beat", beat)
+    phone, events = old_or_new, list[object]()
+    why = "its keeper, .* ended while phonograd-phone train ran: it heard nothing from this machine for 4 s"
+    with pytest.raises(KeeperEndedError, match=why), PhoneSession(adb, phone.serial, SILENT) as session:
         session.sync(program(SLOW))
-        with pytest.raises(PhoneRunError, match="heard nothing from this machine for too long"):
-            session.run(["train"], lambda at, event: events.append(event), threading.Event(), 20)
+        with pytest.raises(KeeperEndedError, match=why) as ended:
+            session.run(["train"], hear, threading.Event())
+        assert ended.value.exit_code == 21
         until(lambda: nothing_is_left(phone))
         assert events
         events.clear()
-        with pytest.raises(PhoneRunError, match="exit code 1"):  # nobody would end it: it is not begun
-            session.run(["train"], lambda at, event: events.append(event), threading.Event(), 1)
-        assert events == []
-    assert phone.processes() == []
+        session.run(["train"], hear, threading.Event())  # not begun: nobody would end it
+    assert events == []
+    until(lambda: nothing_is_left(phone))
+
+
+def test_a_stall_shorter_than_the_silence_costs_nothing(
+    adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]
+) -> None:
+    events: list[object] = []
+    speaking = threading.Timer(2.0, watched.speak)
+
+    def stall(at: float, event: object) -> None:
+        events.append(event)
+        if len(events) == 2:
+            watched.go_silent()
+            speaking.start()
+
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        session.sync(program(SHORT))
+        session.run(["train"], stall, threading.Event())
+    speaking.join()
+    assert len(events) == 21
+
+
+def test_a_keeper_that_is_killed_is_named_and_cleaned_up_after(
+    adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]
+) -> None:
+    def kill_keeper(at: float, event: object) -> None:
+        watched.kill("keep_watch")
+
+    with (
+        pytest.raises(
+            KeeperEndedError, match=r"ended while phonograd-phone train ran: it was killed there .status 137."
+        ),
+        PhoneSession(adb, watched.serial, FAST) as session,
+    ):
+        session.sync(program(SLOW))
+        assert session.fixed_performance()
+        session.run(["train"], kill_keeper, threading.Event())
+    assert nothing_is_left(watched)  # at once: the program was ended, the lock taken over, the settings undone
+    assert not watched.fixed_performance
+    assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()
 
 
 def test_storage_that_is_full(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from android_harness.errors import PhoneBusyError
 from android_harness.report.result import CodecCost, PhoneBenchReport, PhoneResult
+from android_harness.session import SessionSettings
 from android_harness.timing.bench import run_phone_bench
 from android_harness.timing.phone_work import Job, PhoneProgress, PhoneWork, uncapped
 from android_harness.timing.settings import PhoneBenchSettings, TextSettings
@@ -46,7 +47,8 @@ def bench(
     binary = artifacts.folder / "phonograd-phone"
     binary.write_bytes(b"an arm64 program")
 
-    def open_session(_adb: object, serial: str, session_settings: Any) -> Any:
+    def open_session(_adb: object, serial: str, session_settings: SessionSettings) -> Any:
+        by_serial[serial].silence = session_settings.silence
         return FakeSession(by_serial[serial], session_settings.keep)
 
     return run_phone_bench(
@@ -90,6 +92,12 @@ def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
     assert phone.ran == [line, [*line, "--codec-costs"]]
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, threads=3, pin=False, codecs=False))
     assert phone.ran[2] == [*line[:4], "--cores", "big", "--precision", "fp32", "--threads", "3"]
+
+
+def test_the_phone_waits_for_this_machine_as_long_as_this_machine_for_it(artifacts: Artifacts) -> None:
+    phone = FakePhone()
+    bench(artifacts, [phone], PhoneBenchSettings(epochs=1, silence_seconds=77.0))
+    assert phone.silence == 77.0
 
 
 def test_a_phone_that_is_lost_keeps_its_epochs_and_leaves_the_others_alone(artifacts: Artifacts) -> None:

@@ -1,6 +1,6 @@
 # Runs on the phone for as long as a session lasts: holds the lock, hears a heartbeat on stdin, and undoes everything when
 # the session ends, the cable is pulled (end of stdin) or the host falls silent. Before it: folder, program, nonce, owner,
-# patience. mksh, toybox; nothing newer than Android 8.
+# silence. mksh, toybox; nothing newer than Android 8.
 
 umask 077 # what is here tells of somebody's text
 lock=$folder/lock
@@ -103,10 +103,16 @@ keep_watch() {
   undo
   mkdir -p "$folder/run" || { rm -f "$lock"; echo "refused"; return; }
   echo "ready $leftovers $boot"
-  goodbye=lost
-  while read -r -t "$patience" word; do
-    [ "$word" = beat ] || { goodbye=$word; break; }
+  goodbye=
+  while [ -z "$goodbye" ]; do
+    read -r -t "$silence" word
+    case $? in
+      0) [ "$word" = beat ] || goodbye=$word ;;
+      1) goodbye=lost ;;
+      *) goodbye=silence ;; # mksh: more than 128 is a timeout
+    esac
   done
+  echo "ending $goodbye"
   undo
   rm -f "$lock"
   [ "$goodbye" = tidy ] && tidy

@@ -122,6 +122,9 @@ class Device:
     async def processes(self) -> list[str]:
         return self._children.running()
 
+    async def kill(self, part: str) -> None:
+        self._children.kill(part)
+
     async def counters(self) -> dict[str, int]:
         return dataclasses.asdict(self._link.counters)
 

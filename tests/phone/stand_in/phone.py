@@ -101,6 +101,10 @@ class StandInPhone:
         found: list[str] = self._order("processes")
         return found
 
+    def kill(self, part: str) -> None:
+        """Kill every process whose command line has `part`, as Android does where memory is short."""
+        self._order("kill", part=part)
+
     @property
     def counters(self) -> Counters:
         """Bytes of files pushed and pulled, and shells opened, since it was made."""
