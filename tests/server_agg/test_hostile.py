@@ -1,8 +1,13 @@
-"""Bodies, headers and URLs of people who mean harm: refused in words, the round and the server's memory as before."""
+"""Bodies, headers and URLs of people who mean harm: refused in words, the round and the server's memory as before.
 
+PHONOGRAD_HOSTILE: how many requests each test at random makes, in place of its own number.
+"""
+
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,9 +25,11 @@ from device_runtime.codecs import CODECS
 from device_runtime.owner_file import as_owner
 from device_runtime.server_client import Connection
 from device_runtime.tensor_file import HEADER_CAP_BYTES
+from server_agg.report import BYTES
 from server_agg.security.registry import PhoneRegistry
 from server_agg.security.roles import access_of
 from server_agg.security.settings import SecuritySettings
+from tests.server_agg.faults import adds_up
 from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec, sound_updates
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone
@@ -30,6 +37,7 @@ from tests.server_agg.workshop import Workshop, client_of, run_server, small_wor
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS, until
 
+HOSTILE = int(os.environ.get("PHONOGRAD_HOSTILE", "0"))
 MIB = 1 << 20
 # What the server's memory may grow by while it reads a thousand bad updates: allocators keep some.
 FLAT_BYTES = 48 * MIB
@@ -89,7 +97,9 @@ def victim(workshop: Workshop) -> Iterator[Victim]:
             wait_for(http)
             owner = as_owner(Connection(f"http://127.0.0.1:{port}"))
             http.headers["Authorization"] = f"Bearer {owner.token}"
-            yield Victim(http, state, child, workshop, sound_updates(lambda codec: workshop.update(1, codec=codec)))
+            victim = Victim(http, state, child, workshop, sound_updates(lambda codec: workshop.update(1, codec=codec)))
+            yield victim
+            check_sound(victim)
         finally:
             os.kill(child, signal.SIGKILL)
             process.kill()
@@ -103,6 +113,18 @@ def wait_for(http: httpx.Client) -> None:
             return False
 
     until(answers, "the server")
+
+
+def check_sound(victim: Victim) -> None:
+    """After all that was done to it: a sound update counts, once, and every byte is in its place."""
+    accepted = victim.accepted()
+    assert victim.post(victim.sound["rows-f32"]).status_code == 201
+    assert victim.accepted() == accepted + 1
+    with contextlib.closing(sqlite3.connect(victim.state / "ledger.sqlite")) as ledger:
+        assert ledger.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    for entry in victim.http.get("/v1/report").json()["rounds"]:
+        assert adds_up(entry), entry
+        assert min(entry[name] for name in BYTES) >= 0, entry
 
 
 def in_words(response: httpx.Response) -> bool:
@@ -194,7 +216,7 @@ def test_what_is_odd_and_sound_is_taken(victim: Victim) -> None:
     assert 0 < taken < len(answers)
 
 
-@settings(max_examples=60)
+@settings(max_examples=HOSTILE or 60)
 @given(st.data())
 def test_bytes_changed_at_random(victim: Victim, data: st.DataObject) -> None:
     body = bytearray(victim.sound[data.draw(st.sampled_from(list(CODECS)))])
@@ -253,17 +275,17 @@ IDENTIFIER = st.one_of(
 PATH = st.one_of(
     st.sampled_from(
         ["/v1/round", "/v1/model", "/v1/models", "/v1/updates", "/v1/uploads", "/v1/report", "/v1/report.csv",
-         "/v1/rollback", "/v1/phones", "/v1/audit", "/healthz", "/metrics", "/openapi.json", "/"]
+         "/v1/rollback", "/v1/discard", "/v1/phones", "/v1/audit", "/healthz", "/metrics", "/openapi.json", "/"]
     ),
     st.builds(str.__add__, st.sampled_from(
-        ["/v1/uploads/", "/v1/models/", "/v1/phones/", "/v1/report/rounds/", "/v1/rollback?round=", "/v1/audit?limit=",
-         "/v1/audit?before=", "/rounds/", "/"]
+        ["/v1/uploads/", "/v1/models/", "/v1/phones/", "/v1/report/rounds/", "/v1/rollback?round=",
+         "/v1/discard?round=", "/v1/audit?limit=", "/v1/audit?before=", "/rounds/", "/"]
     ), IDENTIFIER),
 )  # fmt: skip
 METHOD = st.sampled_from(["GET", "HEAD", "POST", "PATCH", "DELETE", "PUT", "OPTIONS"])
 
 
-@settings(max_examples=150)
+@settings(max_examples=HOSTILE or 150)
 @given(method=METHOD, path=PATH, headers=HEADERS, body=st.binary(max_size=20), speaks_tus=st.booleans())
 def test_headers_and_urls_at_random(
     victim: Victim, method: str, path: str, headers: dict[str, bytes], body: bytes, speaks_tus: bool
@@ -285,7 +307,7 @@ def guarded(workshop: Workshop) -> Iterator[tuple[httpx.Client, str]]:
             yield http, token
 
 
-@settings(max_examples=60)
+@settings(max_examples=HOSTILE or 60)
 @given(method=METHOD, path=PATH, headers=HEADERS, body=st.binary(max_size=20), admin=st.booleans())
 def test_headers_and_urls_at_random_where_tokens_are_asked_for(
     guarded: tuple[httpx.Client, str], method: str, path: str, headers: dict[str, bytes], body: bytes, admin: bool
