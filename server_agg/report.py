@@ -14,8 +14,9 @@ from sqlalchemy.orm import Session
 
 from server_agg.rules import RoundRules
 from server_agg.storage import queries
+from server_agg.storage.claiming import LEDGER
 from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import LEDGER, MODELS
+from server_agg.storage.state_folder import MODELS
 from server_agg.storage.tables import TRAFFIC_COUNTERS, Quality, Round, Traffic, Update
 from server_agg.strategies import StrategySettings
 

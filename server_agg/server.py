@@ -34,21 +34,36 @@ class ServerAddressError(PhonogradError):
     exit_code = 13
 
 
+class Listener:
+    """The address that a server will answer at, taken before its state is touched.
+
+    Raises ServerAddressError, TlsError.
+    """
+
+    def __init__(self, settings: ServerSettings):
+        self.tls = tls_files(settings.security)
+        self.socket = _listen(settings.host, settings.port)
+
+    def close(self) -> None:
+        """Let go of the address."""
+        self.socket.close()
+
+
 class AggregationServer:
-    """A server that listens from here on and serves while `run` runs. Raises ServerAddressError, TlsError.
+    """A server that listens from here on, at `listener` if there is one, and serves while `run` runs.
 
     url: where it listens; local_url: the same as this machine reaches it. admin_url: what makes a browser an
     administrator's while the server runs, a secret; `url` where nobody is asked. admin_token: the same for programs,
-    None where nobody is asked.
+    None where nobody is asked. Raises ServerAddressError, TlsError.
     """
 
-    def __init__(self, keeper: RoundKeeper, settings: ServerSettings):
+    def __init__(self, keeper: RoundKeeper, settings: ServerSettings, listener: Listener | None = None):
         self._keeper = keeper
-        tls = tls_files(settings.security)
+        listener = listener or Listener(settings)
         _warn(keeper, settings)
-        self._socket = _listen(settings.host, settings.port)
+        self._socket = listener.socket
         owner, asks = Owner(), settings.security.auth != "none"
-        scheme, address = "https" if tls else "http", self._socket.getsockname()
+        scheme, address = "https" if listener.tls else "http", self._socket.getsockname()
         self.url = _url(scheme, settings.host, address[1])
         self.local_url = _url(scheme, HERE.get(address[0], address[0]), address[1])
         self.admin_url = (
@@ -64,7 +79,7 @@ class AggregationServer:
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=STOP_SECONDS,
-            **tls,
+            **listener.tls,
         )
         self._server = uvicorn.Server(config)
 
@@ -120,10 +135,13 @@ class AggregationServer:
 
 
 def serve(
-    keeper: RoundKeeper, settings: ServerSettings, on_ready: Callable[[AggregationServer], None] | None = None
+    keeper: RoundKeeper,
+    settings: ServerSettings,
+    on_ready: Callable[[AggregationServer], None] | None = None,
+    listener: Listener | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. `on_ready` gets the server once connections are taken. Raises as it does."""
-    server = AggregationServer(keeper, settings)
+    server = AggregationServer(keeper, settings, listener)
     # Signals first: whoever was told that the server is ready may stop it at once.
     with server.stopped_by_signals(), server.known_to_its_owner():
         if on_ready is not None:

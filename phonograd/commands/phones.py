@@ -128,21 +128,32 @@ def audit(console: Console, state: Path | None, connection: Connection | None, l
 @contextlib.contextmanager
 def _ledger(state: Path | None, console: Console | None = None) -> Iterator["Ledger"]:
     """The ledger of a state folder. With `console`, both are made where there is none, and that is said."""
-    from device_runtime.files import storage_errors
+    from server_agg.storage.claiming import LEDGER, claim
     from server_agg.storage.ledger import Ledger
-    from server_agg.storage.state_folder import LEDGER
 
     assert state is not None
-    path = state / LEDGER
-    if console is not None and not path.exists():
-        with storage_errors(state):
-            state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        console.say(f"{state}: a new state folder")
-    ledger = Ledger(path, create=console is not None)
-    try:
+    with contextlib.ExitStack() as stack:
+        if console is not None and (state / LEDGER).exists():
+            claim(state)
+        elif console is not None:
+            stack.enter_context(_new_state_folder(state))
+            console.say(f"{state}: a new state folder")
+        ledger = Ledger(state / LEDGER, create=console is not None)
+        stack.callback(ledger.close)
         yield ledger
+
+
+@contextlib.contextmanager
+def _new_state_folder(state: Path) -> Iterator[None]:
+    """Hold a new state folder while the block runs; nothing is left of it if the block fails."""
+    from server_agg.storage.state_folder import StateFolder
+
+    folder, done = StateFolder(state), False
+    try:
+        yield
+        done = True
     finally:
-        ledger.close()
+        folder.close(keep=done)
 
 
 def _show_token(console: Console, issued: dict[str, Any]) -> None:

@@ -31,18 +31,19 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     With --json, the first line on stdout is {"url": ..., "admin_url": ...} once the server answers; the second is the
     link to the dashboard, a secret as long as the server runs. Log lines go to stderr.
     """
+    import contextlib
     import json
     import logging
 
     from device_runtime.manifest import open_artifacts
     from server_agg.rounds.keeper import RoundKeeper
-    from server_agg.server import AggregationServer
+    from server_agg.server import AggregationServer, Listener
     from server_agg.server import serve as run_server
 
     settings = settings_from(options)
     level = logging.WARNING if console.quiet else logging.INFO
     configure(sys.stderr, level, log_format)
-    keeper = RoundKeeper(open_artifacts(artifacts), state, settings)
+    opened_artifacts = open_artifacts(artifacts)
 
     def ready(server: AggregationServer) -> None:
         opened = keeper.current
@@ -54,10 +55,11 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
         console.say(f"listening on {server.url}: round {opened.round}, model {model}; Ctrl-C stops")
         console.say(f"dashboard, for you alone: {server.admin_url}")
 
-    try:
-        run_server(keeper, settings, ready)
-    finally:
-        keeper.close()
+    with (
+        contextlib.closing(Listener(settings)) as listener,
+        contextlib.closing(RoundKeeper(opened_artifacts, state, settings)) as keeper,
+    ):
+        run_server(keeper, settings, ready, listener)
 
 
 @click.command()

@@ -83,8 +83,8 @@ class RoundKeeper:
     """Keeps the rounds of one state folder; thread-safe, one update is settled at a time.
 
     The first time, the model of `artifacts` is copied in and round 1 opens; later, the state goes on where it was.
-    Raises ArtifactsError for a state that began with other artifacts, StorageError when the disk or the ledger
-    refuses, WeightsError for a model that is damaged or not float32.
+    A start that fails leaves no new folder behind. Raises ArtifactsError for a state that began with other artifacts,
+    StorageError when the disk or the ledger refuses, WeightsError for a model that is damaged or not float32.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RoundKeeper:
         try:
             self.ledger = Ledger(self.folder.ledger) if clock is None else Ledger(self.folder.ledger, clock=clock)
         except BaseException:
-            self.folder.close()
+            self.folder.close(keep=False)
             raise
         try:
             self.uploads = UploadBook(self.ledger, self.folder, settings.expire_seconds)
@@ -109,17 +109,20 @@ class RoundKeeper:
             if self._current.accepted:
                 _ = self._hand().aggregation  # a stored update that is damaged is found now
         except BaseException:
-            self.close()
+            self._close(keep=False)
             raise
 
     def close(self) -> None:
         """Wait for the update in hand, then let go of all files."""
+        self._close(keep=True)
+
+    def _close(self, keep: bool) -> None:
         with self._lock:
             if self._in_hand is not None:
                 self._in_hand.close()
                 self._in_hand = None
             self.ledger.close()
-            self.folder.close()
+            self.folder.close(keep)
 
     @property
     def current(self) -> OpenRound:

@@ -7,8 +7,9 @@ from pathlib import Path
 from device_runtime.errors import StorageError
 from server_agg.rounds import failing, opening
 from server_agg.security.audit import AuditLog
+from server_agg.storage.claiming import LEDGER
 from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import LEDGER, StateFolder
+from server_agg.storage.state_folder import StateFolder
 
 
 def roll_back(state: Path, number: int, actor: str) -> dict[str, int | str]:

@@ -1,5 +1,6 @@
 """The state folder: where what the server must not lose lies.
 
+phonograd-state                   marks it as the server's own (claiming.py)
 ledger.sqlite                     rounds, models, updates, bytes
 models/<sha256>.safetensors       models sent out
 optimizers/<sha256>.safetensors   the server optimiser's state after the newest rounds
@@ -12,6 +13,7 @@ lock                              held by the one server that uses the folder
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Collection, Iterator
@@ -20,17 +22,24 @@ from pathlib import Path
 
 from device_runtime.errors import StorageError
 from device_runtime.files import atomic_file, storage_errors, sync_folder
+from server_agg.storage.claiming import LEDGER, LOCK, SUBFOLDERS, claim
 
 COPY_CHUNK_BYTES = 1 << 20
-LEDGER = "ledger.sqlite"
 MODELS = "models"
+# What this server names files by; nothing else is deleted.
+BY_HASH = re.compile(r"[0-9a-f]{64}\.safetensors\Z")
+BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.[0-9a-f]{8}\.partial)?\Z")
 
 
 class StateFolder:
-    """Opens the folder for one server, making it if need be. Raises StorageError if another server holds it."""
+    """Opens the folder for one server, making it if need be.
+
+    Raises StorageError if another server holds it, and for one that is no state folder (`claim`).
+    """
 
     def __init__(self, root: Path):
         self.root = root
+        self._claim = claim(root)
         self.ledger = root / LEDGER
         self.models = root / MODELS
         self.optimizers = root / "optimizers"
@@ -38,10 +47,9 @@ class StateFolder:
         self.uploads = root / "incoming"
         self._drafts = root / "drafts"
         with storage_errors(root):
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # updates tell of what phones' owners wrote
-            for folder in (self.models, self.optimizers, self.updates, self.uploads, self._drafts):
-                folder.mkdir(exist_ok=True)
-            self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            for name in SUBFOLDERS:
+                (root / name).mkdir(exist_ok=True)
+            self._lock = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -49,10 +57,12 @@ class StateFolder:
             raise StorageError(
                 f"{root}: another server uses this state folder; stop it or choose another --state"
             ) from error
-        _remove_all_but(self._drafts, ())
+        _remove_all_but(self._drafts, (), BY_ID)
 
-    def close(self) -> None:
-        """Let go of the folder."""
+    def close(self, keep: bool = True) -> None:
+        """Let go of the folder. Unless `keep`, a new one leaves nothing behind: the start that made it has failed."""
+        if not keep:
+            self._claim.take_back()
         os.close(self._lock)
 
     def model(self, sha256: str) -> Path:
@@ -118,19 +128,19 @@ class StateFolder:
 
     def keep_updates(self, hashes: Collection[str]) -> None:
         """Delete all stored updates but these."""
-        _remove_all_but(self.updates, {self.update(sha256).name for sha256 in hashes})
+        _remove_all_but(self.updates, {self.update(sha256).name for sha256 in hashes}, BY_HASH)
 
     def keep_models(self, hashes: Collection[str]) -> None:
         """Delete all models but these."""
-        _remove_all_but(self.models, {self.model(sha256).name for sha256 in hashes})
+        _remove_all_but(self.models, {self.model(sha256).name for sha256 in hashes}, BY_HASH)
 
     def keep_optimizers(self, hashes: Collection[str]) -> None:
         """Delete all server optimisers' states but these."""
-        _remove_all_but(self.optimizers, {self.optimizer(sha256).name for sha256 in hashes})
+        _remove_all_but(self.optimizers, {self.optimizer(sha256).name for sha256 in hashes}, BY_HASH)
 
     def keep_uploads(self, identifiers: Collection[str]) -> None:
         """Delete the bytes of all uploads but these."""
-        _remove_all_but(self.uploads, identifiers)
+        _remove_all_but(self.uploads, identifiers, BY_ID)
 
 
 def _sync_file(path: Path) -> None:
@@ -141,8 +151,8 @@ def _sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def _remove_all_but(folder: Path, names: Collection[str]) -> None:
+def _remove_all_but(folder: Path, names: Collection[str], ours: re.Pattern[str]) -> None:
     with storage_errors(folder):
         for path in folder.iterdir():
-            if path.name not in names:
+            if path.name not in names and ours.match(path.name):
                 path.unlink(missing_ok=True)

@@ -26,8 +26,8 @@ from device_runtime.tensor_file import load_tensors
 from device_runtime.update_file import UpdateFile
 from phonograd.commands.round import RoundShortError, check
 from server_agg.security.registry import PhoneRegistry
+from server_agg.storage.claiming import LEDGER
 from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import LEDGER
 from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
 from tests.support.artifacts import exported
 from tests.support.phone_command import MODEL, TRAINING, Place, make_place, text_of

@@ -103,7 +103,8 @@ def test_a_migrated_ledger_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
 
 def test_a_state_folder_of_0_1_0_goes_on_in_its_round(workshop: Workshop, tmp_path: Path) -> None:
     state, sha256 = tmp_path / "state", workshop.base_sha256
-    (state / "models").mkdir(parents=True, mode=0o700)
+    state.mkdir(mode=0o700)
+    (state / "models").mkdir()
     shutil.copy(workshop.base_path, state / "models" / f"{sha256}.safetensors")
     write_version_2(state / "ledger.sqlite")
     with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:

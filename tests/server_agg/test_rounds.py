@@ -108,8 +108,10 @@ def test_a_restart_in_mid_round_changes_nothing(workshop: Workshop, tmp_path: Pa
     with opened(workshop, tmp_path / "before") as keeper:
         for seed in (1, 2):
             send(keeper, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
-        (keeper.folder.uploads / "half").write_bytes(b"an upload the crash cut off")
-        (keeper.folder.updates / "stray").write_bytes(b"stored, but its ledger row was never written")
+        (keeper.folder.uploads / ("ab" * 16)).write_bytes(b"an upload the crash cut off")
+        (keeper.folder.updates / f"{'ab' * 32}.safetensors").write_bytes(
+            b"stored, but its ledger row was never written"
+        )
         # What a power cut would leave: the folder as it is now, under a keeper that was never closed.
         shutil.copytree(tmp_path / "before", tmp_path / "after")
     with opened(workshop, tmp_path / "after") as keeper:
@@ -320,7 +322,8 @@ def test_says_which_stored_update_is_damaged(workshop: Workshop, tmp_path: Path)
 
 def test_refuses_a_damaged_ledger(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    state.mkdir()
+    with opened(workshop, state):
+        pass
     (state / "ledger.sqlite").write_bytes(b"this is not SQLite" * 100)
     with pytest.raises(StorageError, match=r"ledger.sqlite: the ledger refused: file is not a database"):
         RoundKeeper(workshop.artifacts, state, THREE)

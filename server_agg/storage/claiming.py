@@ -1,0 +1,92 @@
+"""Which folder may be a state folder. A server deletes files in its state folder, so it must be the server's own."""
+
+import contextlib
+import shlex
+import shutil
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from device_runtime.errors import StorageError
+from device_runtime.files import storage_errors
+
+LEDGER = "ledger.sqlite"
+MARK = "phonograd-state"
+MARK_TEXT = "phonograd serve keeps its state in this folder and deletes files in it. Keep nothing else here.\n"
+LOCK = "lock"
+SUBFOLDERS = ("models", "optimizers", "updates", "incoming", "drafts")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A folder that is a state folder. new: it has become one just now; made: the folders made for it, outer first."""
+
+    root: Path
+    new: bool
+    made: tuple[Path, ...] = ()
+
+    def take_back(self) -> None:
+        """Leave nothing behind of a new state folder; another one stays as it is."""
+        if not self.new:
+            return
+        for name in (LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", LOCK, MARK):
+            (self.root / name).unlink(missing_ok=True)
+        for name in SUBFOLDERS:
+            shutil.rmtree(self.root / name, ignore_errors=True)
+        for folder in reversed(self.made):
+            with contextlib.suppress(OSError):  # somebody else put something there
+                folder.rmdir()
+
+
+def claim(root: Path) -> Claim:
+    """Make `root` a state folder, marked as one: create it or take an empty one. One that is marked stays as it is, one
+    of 0.1.0 is known by its ledger and marked.
+
+    Raises StorageError, with nothing changed, for a folder that holds something else, that others can read, or whose
+    parts are symbolic links.
+    """
+    with storage_errors(root):
+        made = _create(root)
+        names = {path.name for path in root.iterdir()}
+        marked = MARK in names
+        if names and not marked and not _is_ledger(root / LEDGER):
+            found = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
+            raise StorageError(
+                f"{root}: a state folder, an empty folder or none expected, found one with {found}; "
+                "choose another --state"
+            )
+        for name in (*SUBFOLDERS, MARK):
+            if (root / name).is_symlink():
+                raise StorageError(
+                    f"{root / name}: a symbolic link, where the server would delete files that are not its own; "
+                    "move the whole state folder instead"
+                )
+        mode = root.stat().st_mode & 0o777
+        if mode & 0o077:
+            raise StorageError(
+                f"{root}: others can read it (mode {mode:03o}), and updates tell of what phones' owners wrote; "
+                f"run: chmod 700 {shlex.quote(str(root))}"
+            )
+        if not marked:
+            (root / MARK).write_text(MARK_TEXT, "utf-8")
+    return Claim(root, not names, made)
+
+
+def _create(root: Path) -> tuple[Path, ...]:
+    """Make a folder of its owner's alone, and those above it that are missing: all that were made, outer first."""
+    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return tuple(reversed(missing))
+
+
+def _is_ledger(path: Path) -> bool:
+    """Whether a file is a ledger of this server, of whatever version; it is only read."""
+    if not path.is_file():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as ledger:
+            tables = {name for (name,) in ledger.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error:
+        return False
+    return {"models", "rounds", "updates", "traffic"} <= tables

@@ -1,0 +1,177 @@
+"""The state folder is the server's own: what else lies somewhere is not touched, and a failed start leaves nothing."""
+
+import contextlib
+import socket
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from device_runtime.errors import StorageError, WeightsError
+from server_agg.rounds.keeper import RoundKeeper
+from server_agg.storage.claiming import MARK, claim
+from server_agg.storage.state_folder import StateFolder
+from tests.server_agg.test_migrations import write_version_2
+from tests.server_agg.test_rounds import files, opened, send
+from tests.server_agg.workshop import Workshop, settings_with
+from tests.support.command_line import Run, phono
+
+__all__ = ["phono"]
+
+SUBFOLDERS = ("updates", "incoming", "drafts", "optimizers", "models")
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """Somebody's folder, with folders named as a server's and a file in each."""
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    for name in SUBFOLDERS:
+        (folder / name).mkdir()
+        (folder / name / f"{'ab' * 32}.safetensors").write_text("mine")
+    return folder
+
+
+def below(folder: Path) -> dict[str, str | None]:
+    return {
+        str(path.relative_to(folder)): path.read_text("latin-1") if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def test_a_folder_of_other_things_is_refused_untouched(mine: Path, workshop: Workshop) -> None:
+    before = below(mine)
+    with pytest.raises(
+        StorageError, match="an empty folder or none expected, found one with drafts, incoming, models, …"
+    ):
+        RoundKeeper(workshop.artifacts, mine, settings_with())
+    assert below(mine) == before
+
+
+def test_so_is_one_with_another_program_s_ledger(mine: Path) -> None:
+    with contextlib.closing(sqlite3.connect(mine / "ledger.sqlite")) as ledger:
+        ledger.execute("CREATE TABLE accounts (id INTEGER)")
+    before = below(mine)
+    with pytest.raises(StorageError, match="a state folder, an empty folder or none expected"):
+        claim(mine)
+    assert below(mine) == before
+
+
+@pytest.mark.parametrize("name", SUBFOLDERS)
+def test_nothing_is_deleted_through_a_symbolic_link(name: str, mine: Path, workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state):
+        pass
+    moved = tmp_path / "moved"
+    (state / name).rename(moved)
+    (state / name).symlink_to(mine / name)
+    with pytest.raises(StorageError, match=f"state/{name}: a symbolic link, where the server would delete"):
+        RoundKeeper(workshop.artifacts, state, settings_with())
+    assert files(mine / name) == {f"{'ab' * 32}.safetensors"}
+
+
+def test_an_empty_folder_is_taken_and_marked(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    for _ in range(2):  # the second time it is known by its mark, whatever else has come into it
+        with opened(workshop, state) as keeper:
+            assert keeper.current.round == 1
+        assert "deletes files in it" in (state / MARK).read_text()
+        (state / "notes.txt").write_text("mine")
+    assert (state / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_of_0_1_0_is_known_by_its_ledger(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    write_version_2(state / "ledger.sqlite")
+    (state / "updates").mkdir()
+    assert not claim(state).new
+    assert (state / MARK).is_file()
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
+def test_a_folder_that_others_can_read_is_refused(mode: int, workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "a state"
+    with opened(workshop, state):
+        pass
+    state.chmod(mode)
+    with pytest.raises(StorageError, match=rf"others can read it \(mode {mode:o}\).*; run: chmod 700 '/.*/a state'$"):
+        RoundKeeper(workshop.artifacts, state, settings_with())
+    state.chmod(0o700)
+    RoundKeeper(workshop.artifacts, state, settings_with()).close()
+
+
+def test_files_that_the_server_did_not_name_are_not_deleted(workshop: Workshop, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state):
+        pass
+    for name in SUBFOLDERS:
+        (state / name / "notes.txt").write_text("mine")
+    with opened(workshop, state, settings_with(clients_per_round=1, models_kept=1)) as keeper:
+        send(keeper, workshop.update(1), "a")
+    for name in SUBFOLDERS:
+        assert (state / name / "notes.txt").read_text() == "mine"
+
+
+# A start that fails
+
+
+def damaged(*_: object) -> None:
+    raise WeightsError("weights: truncated")
+
+
+def test_a_failed_start_leaves_nothing_behind(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir(mode=0o700)
+    monkeypatch.setattr("server_agg.rounds.in_hand.TensorFile", damaged)  # when folder, ledger and model are there
+    for state in (tmp_path / "above" / "state", empty):
+        with pytest.raises(WeightsError, match="truncated"):
+            RoundKeeper(workshop.artifacts, state, settings_with())
+    assert not (tmp_path / "above").exists()
+    assert list(empty.iterdir()) == []
+
+
+def test_a_failed_start_on_an_older_state_takes_nothing_away(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    with opened(workshop, state) as keeper:
+        send(keeper, workshop.update(1), "a")
+    with monkeypatch.context() as patch, pytest.raises(WeightsError, match="truncated"):
+        patch.setattr("server_agg.rounds.in_hand.TensorFile", damaged)
+        RoundKeeper(workshop.artifacts, state, settings_with())
+    with opened(workshop, state) as keeper:
+        assert keeper.current.accepted == 1
+
+
+def test_a_start_where_another_one_begins_takes_nothing_away(tmp_path: Path) -> None:
+    with contextlib.closing(StateFolder(tmp_path / "state")):
+        with pytest.raises(StorageError, match="another server uses this state folder"):
+            StateFolder(tmp_path / "state")
+        assert (tmp_path / "state" / MARK).is_file()
+
+
+def test_a_port_in_use_leaves_nothing_behind(phono: Run, workshop: Workshop, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = phono(
+            "serve", "--artifacts", workshop.artifacts.folder, "--state", tmp_path / "state", "--port", port
+        )
+    assert (outcome.code, "cannot listen there" in outcome.err) == (13, True)
+    assert not (tmp_path / "state").exists()
+
+
+def test_enrolling_asks_for_a_state_folder_as_well(phono: Run, mine: Path, tmp_path: Path) -> None:
+    before = below(mine)
+    refused = phono("phones", "add", "alice", "--state", mine)
+    assert (refused.code, "an empty folder or none expected" in refused.err) == (11, True)
+    assert below(mine) == before
+    assert phono("phones", "add", "no name", "--state", tmp_path / "state").code != 0
+    assert not (tmp_path / "state").exists()
+    assert phono("phones", "add", "alice", "--state", tmp_path / "state").code == 0
+    (tmp_path / "state").chmod(0o755)
+    refused = phono("phones", "add", "bob", "--state", tmp_path / "state")
+    assert (refused.code, "run: chmod 700" in refused.err) == (11, True)
