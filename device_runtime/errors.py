@@ -62,7 +62,7 @@ class ServerUnreachableError(PhonogradError):
 
 
 class UnsupportedError(PhonogradError):
-    """What was asked for is not to be had here: the CPU lacks it, or an optional dependency is not installed."""
+    """This machine lacks what was asked for: a CPU feature, or an optional dependency."""
 
     exit_code = 10
 

@@ -142,7 +142,7 @@ class RoundKeeper:
     def announce(self, announced: Announcement) -> UploadRecord:
         """Make room for an update that `announced.phone` is about to send.
 
-        A resumable one that this phone has announced before is gone on with, or, if it counts already, found complete;
+        A resumable one that this phone has announced before is resumed, or, if it counts already, found complete;
         announcing another gives the earlier up. Raises what `settle` would (NotSelectedError, RoundFullError,
         DuplicatePhoneError, LateUpdateError, StaleUpdateError), as far as the announcement shows it, and StorageError.
         """

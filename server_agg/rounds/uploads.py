@@ -143,7 +143,7 @@ class UploadBook:
         row.state, row.reason, row.status, row.settled_at = state, reason, status, self._ledger.clock()
 
     def expire(self) -> list[UploadRecord]:
-        """Give up uploads that nobody has gone on with for too long; those given up."""
+        """Give up uploads that nobody has resumed for too long; those given up."""
         now = self._ledger.clock()
         old = [upload for upload in self.unfinished() if upload.expires_at < now and not upload.complete]
         for upload in old:

@@ -151,7 +151,7 @@ def with_our_client(url: str, update: Path, phone: str) -> None:
 
 
 def in_pieces(url: str, update: Path, phone: str) -> None:
-    """Over tus, a thousand bytes a request, gone on with wherever it broke off."""
+    """Over tus, a thousand bytes a request, resumed wherever it broke off."""
 
     def send_once() -> None:
         with client_of(url) as http:

@@ -12,7 +12,7 @@
 
 namespace phonograd {
 
-// What must be the same for a state to be gone on with: (name, value), each a metadata entry of the file.
+// What must be the same for a state to be resumed: (name, value), each a metadata entry of the file.
 using Job = std::vector<std::pair<std::string, std::string>>;
 
 // How far an epoch is.
