@@ -37,12 +37,13 @@ class Patience:
 class UploadReceipt:
     """The server's answer to an update.
 
-    `bytes`: of the update; `accepted`: updates the round has by now; `model_sha256`: its result, once it closed.
+    `bytes`: of the update; `accepted`: updates the round has by now, None of a private round; `model_sha256`: its
+    result, once it closed.
     """
 
     round: int
     phone: str
-    accepted: int
+    accepted: int | None
     clients_per_round: int
     round_closed: bool
     model_sha256: str | None
@@ -176,7 +177,7 @@ def _receipt(server: Server, document: dict[str, Any]) -> UploadReceipt:
         return UploadReceipt(
             round=int(receipt["round"]),
             phone=str(receipt["phone"]),
-            accepted=int(receipt["accepted"]),
+            accepted=None if receipt["accepted"] is None else int(receipt["accepted"]),
             clients_per_round=int(receipt["clients_per_round"]),
             round_closed=bool(receipt["round_closed"]),
             model_sha256=receipt["model_sha256"],

@@ -29,13 +29,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CurrentRound:
-    """The open round: its number, its base model (hex SHA-256, size in bytes) and how full it is."""
+    """The open round: its number, its base model (hex SHA-256, size in bytes) and how full it is.
+
+    accepted: None where the server does not tell phones, in a private round.
+    """
 
     round: int
     base_sha256: str
     model_bytes: int
     clients_per_round: int
-    accepted: int
+    accepted: int | None
     codecs: tuple[str, ...]
 
 
@@ -73,7 +76,7 @@ def current_round(server: Server) -> CurrentRound:
             base_sha256=str(document["base_sha256"]),
             model_bytes=int(document["model_bytes"]),
             clients_per_round=int(document["clients_per_round"]),
-            accepted=int(document["accepted"]),
+            accepted=None if document["accepted"] is None else int(document["accepted"]),
             codecs=tuple(map(str, document["codecs"])),
         )
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import signal
 import socket
 import threading
@@ -13,6 +14,7 @@ from device_runtime.errors import PhonogradError, StorageError
 from device_runtime.owner_file import owner_file_written
 from server_agg.http.app import create_app
 from server_agg.http.wire import CountingProtocol
+from server_agg.rounds.drawing import cost_of_a_day
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.security.owner import Owner
 from server_agg.security.registry import PhoneRegistry
@@ -62,7 +64,7 @@ class AggregationServer:
         listener = listener or Listener(settings)
         _warn(keeper, settings)
         self._socket = listener.socket
-        owner, asks = Owner(), settings.security.auth != "none"
+        owner, asks = Owner(), keeper.security.auth != "none"
         scheme, address = "https" if listener.tls else "http", self._socket.getsockname()
         self.url = _url(scheme, settings.host, address[1])
         self.local_url = _url(scheme, HERE.get(address[0], address[0]), address[1])
@@ -161,9 +163,11 @@ def _tick(keeper: RoundKeeper, stopped: threading.Event) -> None:
 
 
 def _warn(keeper: RoundKeeper, settings: ServerSettings) -> None:
-    for line in settings.security.warnings(settings.host):
+    for line in keeper.security.warnings(settings.host):
         log.warning(line)
-    if settings.security.asks_for_tokens(settings.host) and not PhoneRegistry(keeper.ledger).phones():
+    if settings.strategy.private:
+        log.warning(cost_of_a_day(settings.strategy, settings.rules.deadline_seconds or math.inf))
+    if keeper.security.asks_for_tokens(settings.host) and not PhoneRegistry(keeper.ledger).phones():
         log.warning("nobody is enrolled yet; enrol phones with: phonograd phones add NAME --state DIR")
 
 

@@ -68,6 +68,15 @@ class ServerSettings:
                 f"deadline_seconds is None, expected a deadline for {name}: it draws its phones, "
                 "and some will not come",
             ),
+            (
+                not self.strategy.private or self.rules.max_clients is None,
+                f"max_clients is {self.rules.max_clients}, expected none for {name}: every phone it draws has a place, "
+                "or epsilon would not hold",
+            ),
+            (
+                not self.strategy.private or self.security.auth != "none",
+                f"auth is 'none', expected tokens for {name}: anyone could speak for a phone that was drawn",
+            ),
         )
 
     def upload_limit(self, model_bytes: int) -> int:

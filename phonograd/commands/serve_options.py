@@ -42,7 +42,7 @@ RULES = {
     "late": "What becomes of updates of a round that is over.",
 }
 SECURITY = {
-    "auth": "Who must show a token; auto: everyone, unless the server listens on loopback.",
+    "auth": "Who must show a token; auto: everyone, unless the server listens on loopback and no strategy is private.",
     "tls_cert": "PEM certificate: serve https.",
     "tls_key": "Its PEM key, if it is in a file of its own.",
     "requests_per_second": "Of each phone; --burst of them at once.",
@@ -72,6 +72,7 @@ STRATEGY = {
     "min_share": "dp, clipped: W_min / W.",
     "noise_multiplier": "dp: z.",
     "sampling": "dp: q, each phone's probability to be drawn.",
+    "population": "dp: phones to be enrolled before a round is drawn.",
     "token_cap": "dp: tokens of a phone of weight 1.  [default: all weigh 1]",
     "mean_weight": "dp: W / N.",
     "delta": "dp: delta of the guarantee.",

@@ -45,7 +45,7 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings, owner: Owner) -> S
     routes = [
         Route("/healthz", Health(keeper).answer),
         Route("/metrics", Metrics(keeper, observer).answer),
-        Route("/openapi.json", OpenApi(settings).answer),
+        Route("/openapi.json", OpenApi(keeper.security, settings.host).answer),
         Route("/v1/round", api.round),
         Route("/v1/model", api.current_model),
         Route("/v1/models", api.models),
@@ -67,9 +67,7 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings, owner: Owner) -> S
             observer.observe(scope, wire, cost)
 
     counted = Middleware(WireCounter, on_request=over)
-    guard = Middleware(
-        Guard, settings=settings.security, host=settings.host, owner=owner, registry=registry, audit=audit
-    )
+    guard = Middleware(Guard, settings=keeper.security, host=settings.host, owner=owner, registry=registry, audit=audit)
     return Starlette(routes=routes, middleware=[counted, guard], exception_handlers=dict(HANDLERS))
 
 
@@ -88,10 +86,16 @@ class _Api:
             self._keeper.ledger.count(number, wire.phone, kind, cost.without(wire.booked) if cost.requests else cost)
 
     async def round(self, request: Request) -> Response:
-        """The open round; for a phone that names itself, whether it has a place in it."""
+        """The open round; for a phone that names itself, whether it has a place in it.
+
+        How many took part in a private one is for administrators alone.
+        """
         phone = self._note(request, "round")
         current = self._keeper.current
         document = {**dataclasses.asdict(current), "model_url": f"/v1/models/{current.base_sha256}"}
+        principal = request.scope["state"].get("principal")
+        if current.private and (principal is None or principal.role != "admin"):
+            document["accepted"] = None
         if not phone:
             return JSONResponse(document)
         refused = await run_in_threadpool(self._keeper.participation, phone)

@@ -12,7 +12,7 @@ from server_agg.http.openapi_parts import Part, problems
 from server_agg.http.openapi_paths import PATHS
 from server_agg.http.openapi_schemas import SCHEMAS
 from server_agg.security.roles import ACCESS, Access
-from server_agg.settings import ServerSettings
+from server_agg.security.settings import SecuritySettings
 from server_agg.version import VERSION
 
 # What the guard answers anyone with, wherever they ask.
@@ -60,11 +60,11 @@ def openapi_document(asked: Collection[Access]) -> dict[str, Any]:
 class OpenApi:
     """The route's handler."""
 
-    def __init__(self, settings: ServerSettings):
+    def __init__(self, security: SecuritySettings, host: str):
         asked: set[Access] = set()
-        if settings.security.auth != "none":
+        if security.auth != "none":
             asked.add("admin")
-        if settings.security.asks_for_tokens(settings.host):
+        if security.asks_for_tokens(host):
             asked.add("phone")
         self._document = openapi_document(asked)
 

@@ -73,6 +73,10 @@ def _open_round(more: Mapping[str, Any]) -> Schema:
 OPEN_ROUND = _open_round({})
 ROUND_FOR_PHONE = _open_round(
     {
+        "accepted": {
+            "type": ["integer", "null"],
+            "description": "Accepted updates; null in a private round, but for administrators.",
+        },
         "model_url": {"type": "string", "description": "Where the base model is."},
         "participate": {"type": "boolean", "description": "Whether the phone that asks has a place."},
         "reason": {**MAYBE_TEXT, "description": "Why it has none."},

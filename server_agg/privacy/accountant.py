@@ -42,6 +42,11 @@ def spent(rounds: Iterable[PrivateRounds], delta: float) -> Spent:
     return Spent(_epsilon("pld", kinds, delta), _epsilon("rdp", kinds, delta), delta, count)
 
 
+def bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
+    """epsilon by Renyi divergences alone: no less than `spent` says, and quick however many rounds there are."""
+    return _epsilon("rdp", _gathered(rounds), delta)
+
+
 def would_exceed(
     rounds: Sequence[PrivateRounds], next_round: PrivateRounds, delta: float, budget: float | None
 ) -> bool:

@@ -40,7 +40,7 @@ def check_phone(session: Session, standing: Standing, phone: str) -> None:
     taking_part = {
         update.phone for update in queries.unfinished_updates(session) if update.round == standing.number
     } | {update.phone for update in queries.accepted_updates(session, standing.number)}
-    most = standing.rules.max_clients
+    most = None if standing.samples else standing.rules.max_clients  # every phone that was drawn has a place
     if most is not None and phone not in taking_part and len(taking_part) >= most:
         raise RoundFullError(
             f"round {standing.number}: {most} phones take part, the most that may; ask again in the next round",

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,12 +34,14 @@ class RoundToClose:
 def close_round(
     due: RoundToClose, folder: StateFolder, ledger: Ledger, base: TensorFile, settings: ServerSettings
 ) -> None:
-    """Write the model and end the round; a round without updates leaves the model as it was.
+    """Write the model and end the round; without updates it leaves the model as it was, unless the strategy is private.
+
+    A private round publishes noise even if nobody came: whether anybody did does not show.
 
     The model is the same to the bit whenever it is written again: a crash in between costs nothing. Raises
     StorageError, or whatever keeps the model from being made; then the round is open as before.
     """
-    model = _new_model(due, folder, ledger, base) if due.updates else None
+    model = _new_model(due, folder, ledger, base) if due.updates or due.strategy.private else None
     result = due.round.base_sha256 if model is None else model.sha256
     with end_round(due.round, due.ending, ledger) as (session, row):
         if model is not None and session.get(Model, model.sha256) is None:
@@ -51,16 +54,19 @@ def close_round(
 
 @contextlib.contextmanager
 def end_round(round_: Round, ending: Ending, ledger: Ledger) -> Iterator[tuple[Session, Round]]:
-    """The transaction that ends a round, with its row: the privacy it spent is written down, its noise key deleted."""
+    """The transaction that ends a round, with its row: the privacy it spent is written down."""
     with ledger.reading() as session:  # composing takes a moment, in which nobody else should wait to write
         spent = drawing.spent_with(session, round_)
     with ledger.writing() as session:
         row = session.get_one(Round, round_.number)
         row.closed_at, row.ending = ledger.clock(), ending
         if spent is not None:
-            row.epsilon, row.epsilon_rdp = spent.epsilon, spent.epsilon_rdp
-        row.noise_key = None  # from here on nobody can tell the noise from the model
+            row.epsilon, row.epsilon_rdp = _finite(spent.epsilon), _finite(spent.epsilon_rdp)
         yield session, row
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _new_model(due: RoundToClose, folder: StateFolder, ledger: Ledger, base: TensorFile) -> Model:

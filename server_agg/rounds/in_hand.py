@@ -40,7 +40,7 @@ class RoundInHand:
         Raises StorageError for a stored update that is damaged.
         """
         if self._aggregation is None:
-            context = RoundContext(self.row.number, self.row.noise_key or b"", self.row.population)
+            context = RoundContext(self.row.number, self._folder.noise_keys.of(self.row.number), self.row.population)
             aggregation = self.strategy.begin(self.base, self.row.base_sha256, context)
             for stored in self.stored():
                 stored.add_to(aggregation)

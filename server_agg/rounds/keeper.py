@@ -8,7 +8,7 @@ model is the same to the bit.
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -40,11 +40,14 @@ from server_agg.rounds.uploads import (
     without_path,
 )
 from server_agg.rules import RoundRules
+from server_agg.security.settings import SecuritySettings
 from server_agg.settings import ServerSettings
 from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Round, Update, UpdateState
+from server_agg.strategies import StrategySettings
+from server_agg.strategies.settings import PRIVATE_STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -65,14 +68,22 @@ class OpenRound:
     halted: str | None = None
     codecs: tuple[str, ...] = tuple(CODECS)
 
+    @property
+    def private(self) -> bool:
+        """Whether its phones are drawn; how many of them came is then the operator's to know alone."""
+        return self.strategy in PRIVATE_STRATEGIES
+
 
 @dataclass(frozen=True)
 class Receipt:
-    """The answer to an accepted update. `model_sha256`: the round's result, once the round is closed."""
+    """The answer to an accepted update. `model_sha256`: the round's result, once the round is closed.
+
+    accepted: updates that the round has by now; None of a private round, whose phones are not to know.
+    """
 
     round: int
     phone: str
-    accepted: int
+    accepted: int | None
     clients_per_round: int
     round_closed: bool
     model_sha256: str | None
@@ -123,6 +134,16 @@ class RoundKeeper:
                 self._in_hand = None
             self.ledger.close()
             self.folder.close(keep)
+
+    @property
+    def security(self) -> SecuritySettings:
+        """The settings' own, and with tokens for everyone where phones are drawn: else anyone could speak for them.
+
+        That is a private strategy's, and a private round's that goes on under the settings it began with.
+        """
+        if self.settings.strategy.private or self._current.private:
+            return replace(self.settings.security, auth="tokens")
+        return self.settings.security
 
     @property
     def current(self) -> OpenRound:
@@ -221,6 +242,8 @@ class RoundKeeper:
         self._publish()  # first: to let go of the old round's sums and files takes a moment
         if ended is not None:
             ended.close()
+        self.folder.noise_keys.forget_all_but(round_.number)  # nobody can tell a closed round's noise from its model
+        self.folder.noise_keys.of(round_.number)  # there from the beginning, in a copy of the folder too
         self.folder.keep_updates(stored)
         origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
         opening.prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
@@ -371,10 +394,11 @@ class RoundKeeper:
 
     def _receipt(self, session: Session, row: Update) -> Receipt:
         round_ = session.get_one(Round, row.round)
+        private = StrategySettings.from_json(round_.strategy).private
         return Receipt(
             round=round_.number,
             phone=row.phone,
-            accepted=queries.count_updates(session, round_.number, "accepted", "kept"),
+            accepted=None if private else queries.count_updates(session, round_.number, "accepted", "kept"),
             clients_per_round=RoundRules.from_json(round_.rules).clients_per_round,
             round_closed=round_.closed_at is not None,
             model_sha256=round_.result_sha256,
@@ -428,12 +452,15 @@ class RoundKeeper:
         self._stand_at_open_round()
 
     def _draw_again(self) -> None:
-        """Draw the phones of a private round that found none enrolled when it opened."""
+        """Draw the phones of a private round that found too few enrolled when it opened."""
         hand = self._hand()
         if not hand.how.private or hand.row.population:
             return
+        with self.ledger.reading() as session:
+            if len(drawing.enrolled(session)) < hand.how.population:
+                return
         with self.ledger.writing() as session:
-            drawing.draw(session, session.get_one(Round, hand.row.number))
+            drawing.draw(session, session.get_one(Round, hand.row.number), self.ledger.clock())
         self._stand_at_open_round()
 
 

@@ -1,7 +1,6 @@
 """Opening: a state folder, from artifacts or as it was left; the next round; a round gone back to."""
 
 import logging
-import secrets
 from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
@@ -10,14 +9,15 @@ from device_runtime.errors import ArtifactsError, StorageError, WeightsError
 from device_runtime.manifest import WEIGHTS, Artifacts
 from device_runtime.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from server_agg.privacy.accountant import require_accounting
-from server_agg.privacy.noise import KEY_BYTES
 from server_agg.refusals import UnknownRoundError
 from server_agg.rounds import drawing
+from server_agg.rules import RoundRules
 from server_agg.settings import ServerSettings
 from server_agg.storage import queries
 from server_agg.storage.ledger import Ledger
 from server_agg.storage.state_folder import StateFolder
 from server_agg.storage.tables import Model, Round
+from server_agg.strategies import StrategySettings
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +58,11 @@ def _add_round(session: Session, now: float, number: int, base_sha256: str, rule
         rules=rules,
         strategy=strategy,
         population=0,
-        noise_key=secrets.token_bytes(KEY_BYTES),
         opened_at=now,
     )
     session.add(round_)
     session.flush()
-    drawing.draw(session, round_)
+    drawing.draw(session, round_, now)
     return round_
 
 
@@ -88,7 +87,7 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
         for round_ in rounds:
             if round_.number > number and round_.rolled_back_at is None:
                 round_.rolled_back_at = now
-        open_.closed_at, open_.ending, open_.noise_key = now, "rollback", None
+        open_.closed_at, open_.ending = now, "rollback"
         session.flush()
         if settings is None:
             _add_round(session, now, open_.number + 1, sha256, open_.rules, open_.strategy)
@@ -145,14 +144,15 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
 
 def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
     """Give the open round today's settings, unless it accepted updates under its own."""
-    wanted = (settings.rules.to_json(), settings.strategy.to_json())
     with ledger.writing() as session:
         round_ = expect_open_round(ledger, session)
-        if wanted == (round_.rules, round_.strategy):
+        same = StrategySettings.from_json(round_.strategy) == settings.strategy
+        if same and RoundRules.from_json(round_.rules) == settings.rules:
             return
         if queries.count_updates(session, round_.number, "accepted") == 0:
-            round_.rules, round_.strategy = wanted
-            drawing.draw(session, round_)
+            round_.rules, round_.strategy = settings.rules.to_json(), settings.strategy.to_json()
+            if not same:  # else a draw at one probability would be accounted at another
+                drawing.draw_anew(session, round_, ledger.clock())
             return
     log.warning(
         "round %d has updates already and keeps its settings until it closes: %s %s",

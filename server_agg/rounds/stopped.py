@@ -23,6 +23,7 @@ def roll_back(state: Path, number: int, actor: str) -> dict[str, int | str]:
         AuditLog(ledger).done(actor, "rollback", f"to round {number}")
         with ledger.reading() as session:
             opened = opening.expect_open_round(ledger, session)
+        folder.noise_keys.forget_all_but(opened.number)
         return {"round": opened.number, "base_sha256": opened.base_sha256}
 
 

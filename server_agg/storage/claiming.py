@@ -15,7 +15,7 @@ LEDGER = "ledger.sqlite"
 MARK = "phonograd-state"
 MARK_TEXT = "phonograd serve keeps its state in this folder and deletes files in it. Keep nothing else here.\n"
 LOCK = "lock"
-SUBFOLDERS = ("models", "optimizers", "updates", "incoming", "drafts")
+SUBFOLDERS = ("models", "optimizers", "updates", "incoming", "noise", "drafts")
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,19 @@ class Ledger:
             if migrations.version_of(connection) == 0 and create:
                 Base.metadata.create_all(connection)
                 migrations.set_version(connection, migrations.VERSION)
-            else:
-                migrations.migrate(connection, self.path)
+                return
+            migrations.migrate(connection, self.path)
+        self._forget_what_was_deleted()
+
+    def _forget_what_was_deleted(self) -> None:
+        """Write the ledger anew without what a migration dropped: earlier versions kept keys in it."""
+        connection = self._engine.raw_connection()
+        try:
+            assert isinstance(connection.driver_connection, sqlite3.Connection)
+            for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                connection.driver_connection.execute(statement).close()
+        finally:
+            connection.close()
 
 
 def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:

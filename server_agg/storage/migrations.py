@@ -12,6 +12,9 @@ from device_runtime.errors import StorageError
 
 FIRST_VERSION = 2  # what 0.1.0 wrote
 
+OPEN_AND_EMPTY = (
+    "closed_at IS NULL AND NOT EXISTS (SELECT 1 FROM updates WHERE updates.round = number AND state = 'accepted')"
+)
 # Each step's SQL statements take a ledger to the next version. A step that was released is never changed.
 STEPS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE rounds ADD COLUMN reason VARCHAR",),  # 3: why a round failed
@@ -25,6 +28,12 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "UPDATE rounds SET epsilon = NULL WHERE epsilon > 1e300",
         "UPDATE rounds SET epsilon_rdp = NULL WHERE epsilon_rdp > 1e300",
     ),
+    (  # 5: the open round may have drawn its phones at another probability than it has now: it is drawn again
+        f"DELETE FROM selected WHERE round IN (SELECT number FROM rounds WHERE {OPEN_AND_EMPTY})",
+        f"UPDATE rounds SET population = 0 WHERE {OPEN_AND_EMPTY}",
+    ),
+    # 6: keys lie in files, where deleting deletes; the open round draws another, as none of its noise is published
+    ("ALTER TABLE rounds DROP COLUMN noise_key",),
 )
 
 VERSION = FIRST_VERSION + len(STEPS)

@@ -6,6 +6,7 @@ models/<sha256>.safetensors       models sent out
 optimizers/<sha256>.safetensors   the server optimiser's state after the newest rounds
 updates/<sha256>.safetensors      accepted updates of the open round
 incoming/<id>                     uploads under way
+noise/<round>                     the key of the open round's noise
 drafts/                           files in the making; emptied at start
 lock                              held by the one server that uses the folder
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from device_runtime.errors import StorageError
 from device_runtime.files import atomic_file, storage_errors, sync_folder
 from server_agg.storage.claiming import LEDGER, LOCK, SUBFOLDERS, claim
+from server_agg.storage.noise_keys import NoiseKeys
 
 COPY_CHUNK_BYTES = 1 << 20
 MODELS = "models"
@@ -46,6 +48,7 @@ class StateFolder:
         self.updates = root / "updates"
         self.uploads = root / "incoming"
         self._drafts = root / "drafts"
+        self.noise_keys = NoiseKeys(root / "noise")
         with storage_errors(root):
             for name in SUBFOLDERS:
                 (root / name).mkdir(exist_ok=True)

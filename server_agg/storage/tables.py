@@ -50,7 +50,6 @@ class Round(Base):
     rules: Mapped[str]  # RoundRules as JSON
     strategy: Mapped[str]  # StrategySettings as JSON
     population: Mapped[int] = mapped_column(default=0)  # phones that could have been sampled
-    noise_key: Mapped[bytes | None]  # of differential privacy; deleted when the round ends
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
     epsilon: Mapped[float | None]  # privacy spent up to its end, where the strategy counts it

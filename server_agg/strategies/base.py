@@ -28,8 +28,8 @@ ANY_NUMBER = 1 << 62
 class RoundContext:
     """What a round is besides its base model.
 
-    number: the round's. noise_key: 32 bytes from a cryptographic source, drawn when the round opens and deleted when it
-    is closed: a round closed again after a crash gets the same noise, and afterwards nobody can subtract it.
+    number: the round's. noise_key: 32 bytes from a cryptographic source, drawn for the round and deleted once it is
+    closed: a round closed again after a crash gets the same noise, and afterwards nobody can subtract it.
     population: enrolled phones, N; for the private strategies.
     """
 
@@ -69,7 +69,8 @@ class Aggregation(Protocol):
     def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
         """The averaged delta: fresh float64 tiles in the base's file order and `tile_ranges`.
 
-        `members` are the updates that were added, in any order. Exactly 0.0 where nothing moved; all 0.0 for no member.
+        `members` are the updates that were added, in any order. Exactly 0.0 where nothing moved; all 0.0 for no member,
+        but for the noise of a private strategy, which does not tell whether anybody took part.
         """
         ...
 

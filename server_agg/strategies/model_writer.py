@@ -32,10 +32,11 @@ def write_model(
 
     old_optimizer_state: the state written with `base`; None in the first round, and after a change of optimiser.
     metadata: the model's, and in the state beside its own. The same updates, settings and context give the same bytes.
-    Raises ValueError for a round without updates, which leaves the model as it was and is not to be closed with one;
-    WeightsError for a state that does not fit or a model that leaves float32; StorageError when the disk refuses.
+    Raises ValueError for a round without updates, unless its strategy is private: it leaves the model as it was.
+    Raises WeightsError for a state that does not fit or a model that leaves float32; StorageError when the disk
+    refuses.
     """
-    if not members:
+    if not members and not settings.private:
         raise ValueError("a round without updates leaves the model as it was; there is nothing to write")
     optimizer = optimizer_of(settings)
     moments = Moments(settings, base, optimizer.first, old_optimizer_state)

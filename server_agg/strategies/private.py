@@ -84,9 +84,8 @@ class PrivateMean:
         self._weight += weight
 
     def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
-        """(sum of w x clipped delta + noise) / divisor; the noise in whole steps, as the sum is."""
-        if not members:
-            return self._fold.deltas()
+        """(sum of w x clipped delta + noise) / divisor; the noise in whole steps, as the sum is. Of no members too."""
+        del members
         # Noise on the sum that is z x sensitivity once divided. For f_f this is z x S, whoever took part.
         divisor = self._mechanism.divisor(self._weight / WEIGHT_STEPS)
         spread = self._mechanism.noise_std * divisor * STEPS_PER_UNIT

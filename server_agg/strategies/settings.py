@@ -42,8 +42,9 @@ class StrategySettings:
     Paper M, for dp-fedavg and dp-fedsgd. clip_norm: S; per_layer: S_l = S/sqrt(m) for each of m tensors in place of S
     for all together; estimator: `fixed` (f_f, divides by qW) or `clipped` (f_c, by max(qW_min, sum of weights));
     min_share: W_min / W; noise_multiplier: z (0: no noise and no privacy); sampling: q, the probability with which each
-    phone is asked; token_cap: w-hat, the tokens of a phone of weight 1 (None: all weigh 1); mean_weight: W / N, a
-    public guess of the phones' mean weight; delta, epsilon_budget: what all rounds together may spend.
+    phone is asked; population: phones that must be enrolled before a round is drawn; token_cap: w-hat, the tokens of a
+    phone of weight 1 (None: all weigh 1); mean_weight: W / N, a public guess of the phones' mean weight; delta,
+    epsilon_budget: what all rounds together may spend.
 
     Raises ValueError for a setting out of range, naming it.
     """
@@ -74,6 +75,7 @@ class StrategySettings:
     min_share: float = 0.5
     noise_multiplier: float = 1.0
     sampling: float = 0.01
+    population: int = 1
     token_cap: int | None = None
     mean_weight: float = 1.0
     delta: float = 1e-9
@@ -142,6 +144,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "min_share": (_TINY, 1, "more than 0, at most 1"),
     "noise_multiplier": (0, _LARGE, "at least 0, at most 1e6"),
     "sampling": (1e-9, 1, "at least 1e-9, at most 1"),
+    "population": (1, _MANY, "at least 1"),
     "token_cap": (1, _MANY, "at least 1"),
     "mean_weight": (1e-6, 1, "at least 1e-6, at most 1"),
     "delta": (1e-30, _BELOW_1, "at least 1e-30 and below 1"),

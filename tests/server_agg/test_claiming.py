@@ -18,7 +18,7 @@ from tests.support.command_line import Run, phono
 
 __all__ = ["phono"]
 
-SUBFOLDERS = ("updates", "incoming", "drafts", "optimizers", "models")
+SUBFOLDERS = ("updates", "incoming", "noise", "drafts", "optimizers", "models")
 
 
 @pytest.fixture

@@ -121,6 +121,19 @@ def test_a_state_folder_of_0_1_0_goes_on_in_its_round(workshop: Workshop, tmp_pa
         assert (keeper.current.round, keeper.current.base_sha256) == (2, sha256)
 
 
+def test_no_key_is_left_in_a_ledger_of_0_1_0(tmp_path: Path) -> None:
+    path, key = tmp_path / "ledger.sqlite", bytes(range(100, 132))
+    write_version_2(path)
+    with contextlib.closing(sqlite3.connect(path)) as ledger:
+        ledger.execute("INSERT INTO models VALUES ('base', 0, NULL, NULL, 5000, 1.0)")
+        row = "INSERT INTO rounds VALUES (1, 'base', NULL, ?, ?, 0, ?, 1, NULL, NULL, NULL, NULL, NULL)"
+        ledger.execute(row, (RULES, STRATEGY, key))
+        ledger.commit()
+    assert key in path.read_bytes()
+    with contextlib.closing(Ledger(path)):
+        assert not [found.name for found in tmp_path.iterdir() if key in found.read_bytes()]
+
+
 def test_bytes_that_a_kill_kept_from_0_1_0_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     write_version_2(path)

@@ -3,27 +3,31 @@
 import contextlib
 import random
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pytest
 
 from device_runtime.errors import MissingExtraError
+from device_runtime.server_client import Connection, current_round, upload_update
 from device_runtime.tensor_file import load_tensors
 from server_agg.privacy import sampling
 from server_agg.privacy.accountant import PrivateRounds, spent
 from server_agg.refusals import LateUpdateError, NotSelectedError
 from server_agg.report import read_report
-from server_agg.rounds import opening
+from server_agg.report_table import report_rows
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.security.registry import PhoneRegistry
-from server_agg.storage import queries
-from server_agg.storage.tables import Round
+from server_agg.security.settings import SecuritySettings
+from server_agg.storage import noise_keys, queries
 from tests.server_agg.test_rounds import send
-from tests.server_agg.workshop import Workshop, settings_with
+from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
+from tests.support.waiting import PATIENCE_SECONDS
 
 PRIVATE: dict[str, object] = {
     "strategy": "dp-fedavg",
@@ -33,6 +37,7 @@ PRIVATE: dict[str, object] = {
     "delta": 1e-5,
     "deadline_seconds": 100.0,
 }
+ENDLESS = PRIVATE | {"deadline_seconds": 1e9}
 PHONES = tuple(f"phone{number}" for number in range(12))
 
 
@@ -69,7 +74,7 @@ def known_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same phones and noise in every run. A real draw of a single phone, 1 in 340, would close the round early."""
     chance = random.Random(1)
     monkeypatch.setattr(sampling, "secrets", SimpleNamespace(randbits=chance.getrandbits))
-    monkeypatch.setattr(opening, "secrets", SimpleNamespace(token_bytes=chance.randbytes))
+    monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=chance.randbytes))
 
 
 def update_of(workshop: Workshop, keeper: RoundKeeper, phone: str) -> Path:
@@ -81,7 +86,7 @@ def update_of(workshop: Workshop, keeper: RoundKeeper, phone: str) -> Path:
 def test_only_the_phones_that_were_drawn_take_part(workshop: Workshop, tmp_path: Path) -> None:
     clock = Clock()
     with private_keeper(workshop, tmp_path / "state", clock) as keeper:
-        assert "no phone is enrolled to be drawn" in str(keeper.participation("phone0"))
+        assert "nobody is drawn before 1 are enrolled" in str(keeper.participation("phone0"))
         enrol(keeper)
         chosen = drawn(keeper)
         assert 1 < len(chosen) < len(PHONES)
@@ -110,33 +115,32 @@ def test_a_deadline_ends_a_private_round_however_few_came(workshop: Workshop, tm
         clock.now += 2
         keeper.tick()
         assert keeper.current.round == 2
-        assert keeper.current.base_sha256 == workshop.base_sha256  # nobody came: the model is as it was
+        noise_alone = keeper.current.base_sha256
+        assert noise_alone != workshop.base_sha256  # nobody came, which does not show
         name = min(drawn(keeper))
         send(keeper, update_of(workshop, keeper, name), name)
         clock.now += 101
         keeper.tick()
         assert keeper.current.round == 3
-        assert keeper.current.base_sha256 != workshop.base_sha256
+        assert keeper.current.base_sha256 not in (noise_alone, workshop.base_sha256)
     first, second, _ = read_report(tmp_path / "state")["rounds"]
     assert 0 < first["epsilon"] < second["epsilon"]  # an empty round is published too
-    assert (first["model_sha256"], first["ending"]) == (workshop.base_sha256, "deadline")
+    assert (first["model_sha256"], first["accepted"], first["ending"]) == (noise_alone, 0, "deadline")
 
 
 @pytest.mark.usefixtures("known_draws")
-def test_the_noise_is_of_the_stated_size_and_its_key_is_gone(workshop: Workshop, tmp_path: Path) -> None:
+@pytest.mark.parametrize("anyone", [True, False])
+def test_the_noise_is_of_the_stated_size_and_its_key_is_gone(workshop: Workshop, tmp_path: Path, anyone: bool) -> None:
     clock = Clock()
     with private_keeper(workshop, tmp_path / "state", clock, noise_multiplier=4.0) as keeper:
         enrol(keeper)
-        with keeper.ledger.reading() as session:
-            assert len(session.get_one(Round, 1).noise_key or b"") == 32
         name = min(drawn(keeper))
         still = load_tensors(workshop.base_path)
         base = keeper.folder.model(keeper.current.base_sha256)
-        send(keeper, workshop.update(3, base=base, trained=still), name)
+        if anyone:
+            send(keeper, workshop.update(3, base=base, trained=still), name)
         clock.now += 101
         keeper.tick()
-        with keeper.ledger.reading() as session:
-            assert session.get_one(Round, 1).noise_key is None
         model = load_tensors(keeper.folder.model(keeper.current.base_sha256))
     noise = np.concatenate([(model[key] - still[key]).ravel() for key in still])
     expected = 4.0 * 0.1 / (0.5 * len(PHONES))  # z S / (q W)
@@ -201,24 +205,37 @@ def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) 
 
 
 def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
-    """However a round ends; and the key of the next is another, whatever a program's own generators are at."""
+    """In no file, however a round ends; and the next key is another, whatever a program's own generators are at."""
     clock, keys = Clock(), []
     with private_keeper(workshop, tmp_path / "state", clock) as keeper:
         for end in ("rollback", "deadline"):
             random.seed(1)
             np.random.seed(1)
+            keys.append(keeper.folder.noise_keys.of(keeper.current.round))
             if end == "rollback":
                 keeper.rollback(0)
             else:
                 enrol(keeper)
                 clock.now += 101
                 keeper.tick()
-            with keeper.ledger.reading() as session:
-                rounds = queries.all_rounds(session)
-            assert [round_.noise_key for round_ in rounds[:-1]] == [None] * (len(rounds) - 1)
-            keys.append(rounds[-1].noise_key)
-    assert [len(key or b"") for key in keys] == [32, 32]
+            kept = [path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()]
+            assert len(kept) > 3
+            assert not [key for key in keys for content in kept if key in content]
+    assert [len(key) for key in keys] == [32, 32]
     assert keys[0] != keys[1]
+
+
+def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Workshop, tmp_path: Path) -> None:
+    """Between the end of a round and the end of its key."""
+    state = tmp_path / "state"
+    with private_keeper(workshop, state, Clock()) as keeper:
+        key = keeper.folder.noise_keys.of(1)
+        keeper.folder.noise_keys.forget_all_but = lambda number: 1 / 0  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            keeper.rollback(0)
+    assert (state / "noise" / "1").read_bytes() == key
+    with private_keeper(workshop, state, Clock()):
+        assert not (state / "noise" / "1").exists()
 
 
 @pytest.mark.usefixtures("known_draws")
@@ -259,3 +276,142 @@ def test_a_private_server_does_not_start_without_an_accountant(
 def test_a_private_strategy_needs_a_deadline(workshop: Workshop) -> None:
     with pytest.raises(ValueError, match="deadline_seconds is None, expected a deadline for dp-fedavg"):
         settings_with(**PRIVATE | {"deadline_seconds": None})
+
+
+def test_a_round_is_accounted_at_the_probability_it_was_drawn_with(workshop: Workshop, tmp_path: Path) -> None:
+    """A restart with another --sampling draws again: phones of the first draw have no place any more."""
+    clock = Clock()
+    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0) as keeper:
+        enrol(keeper)
+        assert drawn(keeper) == set(PHONES)
+    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0) as keeper:
+        assert drawn(keeper) == set(PHONES)
+    with private_keeper(workshop, tmp_path / "state", clock, sampling=1e-9) as keeper:
+        assert drawn(keeper) == set()  # 1 in 80 million draws somebody
+        with pytest.raises(NotSelectedError):
+            send(keeper, update_of(workshop, keeper, "phone0"), "phone0")
+        clock.now += 101
+        keeper.tick()
+    (first, _) = read_report(tmp_path / "state")["rounds"]
+    assert first["epsilon"] == pytest.approx(spent([PrivateRounds(1e-9, 1.0)], 1e-5).epsilon)
+
+
+def test_a_round_with_updates_keeps_its_draw_and_its_probability(workshop: Workshop, tmp_path: Path) -> None:
+    clock = Clock()
+    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0) as keeper:
+        enrol(keeper)
+        send(keeper, update_of(workshop, keeper, "phone0"), "phone0")
+    with private_keeper(workshop, tmp_path / "state", clock, sampling=0.01) as keeper:
+        assert drawn(keeper) == set(PHONES)
+        clock.now += 101
+        keeper.tick()
+    (first, _) = read_report(tmp_path / "state")["rounds"]
+    assert first["epsilon"] == pytest.approx(spent([PrivateRounds(1.0, 1.0)], 1e-5).epsilon)
+
+
+@pytest.mark.parametrize(
+    "openly", [{"strategy": "fedavg", "deadline_seconds": None}, {"noise_multiplier": 0.0}], ids=str
+)
+def test_epsilon_is_infinite_for_phones_of_rounds_without_noise(
+    workshop: Workshop, tmp_path: Path, openly: dict[str, object]
+) -> None:
+    state, clock = tmp_path / "state", Clock()
+    with private_keeper(workshop, state, clock, **{"clients_per_round": 2, "sampling": 1.0} | openly) as keeper:
+        enrol(keeper)
+        for name in PHONES[:2]:
+            send(keeper, update_of(workshop, keeper, name), name)
+        clock.now += 101
+        keeper.tick()
+        assert keeper.current.round == 2
+    with private_keeper(workshop, state, clock) as keeper:
+        clock.now += 101
+        keeper.tick()
+        assert keeper.current.round == 3
+        token = PhoneRegistry(keeper.ledger).add("boss", "admin", "never", "test").token
+    admin = {"Authorization": f"Bearer {token}"}
+    with run_server(workshop, state, **ENDLESS) as server, client_of(server.url, admin) as http:
+        overview, metrics = http.get("/").text, http.get("/metrics").text
+        report = http.get("/v1/report").json()
+    found = [(entry["epsilon"], entry["epsilon_infinite_phones"]) for entry in report["rounds"]]
+    once = spent([PrivateRounds(0.5, 1.0)], 1e-5).epsilon
+    assert found[:2] == [(None, 2), (pytest.approx(once), 2)]
+    assert [row["epsilon"] for row in report_rows(report)][:2] == [
+        "infinite for 2 phones",
+        f"{once:.4g}, infinite for 2 phones",
+    ]
+    assert "infinite for 2 phones of rounds without noise" in overview
+    assert "phonograd_epsilon_infinite_phones 2.0" in metrics
+
+
+def test_nobody_is_drawn_before_enough_are_enrolled(workshop: Workshop, tmp_path: Path) -> None:
+    """Else the first phone of a fleet would be a round of its own; and the deadline runs from the draw on."""
+    clock = Clock()
+    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0, population=len(PHONES)) as keeper:
+        registry = PhoneRegistry(keeper.ledger)
+        for name in PHONES[:-1]:
+            registry.add(name, "phone", "90d", "test")
+            keeper.tick()
+        assert drawn(keeper) == set()
+        assert f"nobody is drawn before {len(PHONES)} are enrolled (--population)" in str(keeper.current.halted)
+        clock.now += 1000
+        keeper.tick()
+        assert keeper.current.round == 1
+        registry.add(PHONES[-1], "phone", "90d", "test")
+        keeper.tick()
+        assert (drawn(keeper), keeper.current.halted) == (set(PHONES), None)
+        assert (keeper.current.round, keeper.current.closes_at) == (1, clock.now + 100)
+
+
+@pytest.mark.usefixtures("known_draws")
+def test_phones_do_not_learn_how_many_came(workshop: Workshop, tmp_path: Path) -> None:
+    """The exact number is the operator's: docs/privacy.md."""
+    with run_server(workshop, tmp_path / "state", **ENDLESS) as server:
+        enrol(server.keeper)
+        name, registry = min(drawn(server.keeper)), PhoneRegistry(server.keeper.ledger)
+        phone = Connection(server.url, registry.rotate(name, "90d", "0s", "test").token)
+        boss = Connection(server.url, registry.add("boss", "admin", "90d", "test").token)
+        data = update_of(workshop, server.keeper, name)
+        assert upload_update(phone, data, None).accepted is None
+        assert [current_round(who).accepted for who in (phone, boss)] == [None, 1]
+
+
+@pytest.mark.parametrize("strategy", ["dp-fedavg", "fedavg"])
+def test_a_server_that_draws_its_phones_asks_for_tokens_on_loopback_too(
+    workshop: Workshop, tmp_path: Path, strategy: str
+) -> None:
+    """Under another strategy as well, while a private round is open: else anyone could speak for who was drawn."""
+    state = tmp_path / "state"
+    with private_keeper(workshop, state, Clock(time.time()), sampling=1.0, deadline_seconds=1e9) as keeper:
+        enrol(keeper)
+        send(keeper, update_of(workshop, keeper, "phone0"), "phone0")
+    with (
+        run_server(workshop, state, **ENDLESS | {"strategy": strategy}) as server,
+        httpx.Client(base_url=server.url, trust_env=False, verify=False, timeout=PATIENCE_SECONDS) as stranger,
+    ):
+        document = stranger.get("/openapi.json").json()
+        assert stranger.get("/v1/round", headers={"Phonograd-Phone": "phone1"}).status_code == 401
+        assert document["paths"]["/v1/round"]["get"]["security"] != []
+
+
+def test_starting_a_private_server_says_what_an_idle_day_costs(
+    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run_server(workshop, tmp_path / "state", **PRIVATE | {"deadline_seconds": 3600.0}):
+        pass
+    day = spent([PrivateRounds(0.5, 1.0, 24)], 1e-5)
+    assert f"a day without a single phone costs epsilon {day.epsilon_rdp:.3g} at most (delta 1e-05)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_clients": 10}, "max_clients is 10, expected none for dp-fedavg: every phone it draws has a place"),
+        (
+            {"security": SecuritySettings(auth="none")},
+            "auth is 'none', expected tokens for dp-fedavg: anyone could speak",
+        ),
+    ],
+)
+def test_what_would_make_epsilon_wrong_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings_with(**PRIVATE | changes)
