@@ -9,7 +9,7 @@ from typing import Literal
 
 from android_harness.errors import ReportError, SlowerError
 from android_harness.report.intervals import LEAST_EPOCHS, from_epochs, from_steps
-from android_harness.report.names import core_ranges, phone_name
+from android_harness.report.names import core_ranges, phone_name, power_in_words
 from android_harness.report.result import Epoch, PhoneBenchReport, PhoneResult
 from device_runtime.errors import UsageError
 
@@ -228,6 +228,8 @@ def _remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
         yield f"Android's build was {old.facts.fingerprint}, is {new.facts.fingerprint}"
     if old.fixed_performance != new.fixed_performance:
         yield f"fixed-performance mode was {_on(old.fixed_performance)}, is {_on(new.fixed_performance)}"
+    if old.power and new.power and old.power != new.power:
+        yield f"the phone had {power_in_words(old.power)}, and now {power_in_words(new.power)}"
     places = [dict.fromkeys(_placed(epoch) for epoch in phone.timed) for phone in (old, new)]
     if all(places) and places[0] != places[1]:
         yield f"it ran {', '.join(places[0])}, and now {', '.join(places[1])}"

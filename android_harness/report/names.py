@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from android_harness.phones.facts import PhoneFacts
+from android_harness.report.result import PowerState
 
 LONGEST = 20
 
@@ -29,6 +30,16 @@ def core_ranges(cores: Sequence[int]) -> str:
         else:
             ranges.append([core])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
+
+
+def power_in_words(power: PowerState) -> str:
+    """Such as `screen on, no doze, battery saver off`; what the phone does not say is left out."""
+    said = (
+        (power.screen_on, "screen on", "screen off"),
+        (power.dozing, "dozing", "no doze"),
+        (power.battery_saver, "battery saver on", "battery saver off"),
+    )
+    return ", ".join(yes if value else no for value, yes, no in said if value is not None)
 
 
 def short_names(phones: Sequence[PhoneFacts]) -> list[str]:

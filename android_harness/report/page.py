@@ -13,9 +13,9 @@ import markupsafe
 from android_harness.phones.facts import PhoneFacts
 from android_harness.report.compare import Comparison
 from android_harness.report.figures import drawing
-from android_harness.report.names import core_ranges, phone_name, printable
+from android_harness.report.names import core_ranges, phone_name, power_in_words, printable
 from android_harness.report.plots import Plot, codec_plot, epoch_plot, memory_plot, phase_plot
-from android_harness.report.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult
+from android_harness.report.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult, PowerState
 from android_harness.report.summary import is_papers, summarise
 from android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
 from android_harness.report.timeline import timeline_plot
@@ -156,6 +156,8 @@ def _facts(phone: PhoneResult) -> Iterator[tuple[str, str]]:
         ("Heat before", f"{_said(facts.temperature_c)} °C, thermal status {_said(facts.thermal_status)}"),
         ("Fixed-performance mode", "on" if phone.fixed_performance else "off, or Android has none"),
     )
+    if phone.power and phone.power_before:
+        yield "Power", f"{_states(phone.power)}; before: {_states(phone.power_before)}"
     if phone.pushed:
         yield "Pushed", f"{phone.pushed.nbytes / MB:,.2f} MB in {phone.pushed.seconds:,.2f} s"
 
@@ -167,6 +169,10 @@ def _clusters(facts: PhoneFacts) -> Iterator[str]:
 
 def _power(facts: PhoneFacts) -> str:
     return {None: "power unknown", True: "charging", False: "not charging"}[facts.battery.charging]
+
+
+def _states(power: PowerState) -> str:
+    return power_in_words(power) or "not said"
 
 
 def _said(value: float | str | None, unit: float = 1.0, name: str = "") -> str:

@@ -126,16 +126,31 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class PowerState:
+    """What Android may slow a phone down for, at one moment; None where the phone does not say.
+
+    screen_on: awake, neither asleep nor dreaming. dozing: deep or light doze, in which background work waits.
+    """
+
+    screen_on: bool | None
+    dozing: bool | None
+    battery_saver: bool | None
+
+
+@dataclass(frozen=True)
 class PhoneResult:
     """Everything of one phone. With a `failure`, what was measured before it stands.
 
-    `fixed_performance` is whether Android was asked to keep the clocks fixed, and did not refuse.
+    `fixed_performance` is whether Android was asked to keep the clocks fixed, and did not refuse. `power_before` is how
+    the phone was as the work began, `power` how it was once it had been asked to stay awake.
     """
 
     facts: PhoneFacts
     failure: Failure | None
     pushed: Pushed | None
     fixed_performance: bool
+    power_before: PowerState | None
+    power: PowerState | None
     epochs: tuple[Epoch, ...]
     samples: tuple[Sample, ...]
     codecs: tuple[CodecCost, ...]

@@ -68,6 +68,7 @@ def remarks(phone: PhoneResult) -> Iterator[str]:
     if phone.failure:
         yield f"failed: {phone.failure.message}"
     yield from _kept_from(phone)
+    yield from _slowed_by(phone)
     for number, epoch in enumerate(phone.timed, 1):
         if epoch.cooling == "limit":
             yield f"epoch {number}: began while it still cooled, after a wait of {epoch.cooled_seconds:.0f} s"
@@ -80,6 +81,19 @@ def _kept_from(phone: PhoneResult) -> Iterator[str]:
     known = {core.number for core in phone.facts.cores}
     if allowed and known - allowed:
         yield f"Android allowed the program only cores {core_ranges(sorted(allowed))} of {core_ranges(sorted(known))}"
+
+
+def _slowed_by(phone: PhoneResult) -> Iterator[str]:
+    """What Android may have slowed the phone down for, as it worked."""
+    power = phone.power
+    if power is None:
+        return
+    if power.screen_on is False:
+        yield "its screen was off: some phones run slower then"
+    if power.dozing:
+        yield "it dozed: Android holds background work back then"
+    if power.battery_saver:
+        yield "battery saver was on: most phones run slower then"
 
 
 def threads_in_words(phone: PhoneResult) -> str | None:

@@ -71,6 +71,8 @@ class PhoneTask:
             seed=self._seed,
             seconds=dict(part.seconds),
             pushed_bytes=part.pushed_bytes,
+            power_before=part.power_before,
+            power=part.power,
             training=part.training,
             update=part.update,
             receipt=self._receipt,

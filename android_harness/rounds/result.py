@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from android_harness.report.result import PowerState
 from device_runtime.server_client import UploadReceipt
 
 SCHEMA = "phonograd.round"
@@ -59,8 +60,9 @@ class PulledUpdate:
 class PhoneRound:
     """One phone's part in the round; None: it did not come to that.
 
-    `seconds` by stage: push, train, pull, upload. `pushed_bytes` went over the cable; `remark` is what went wrong
-    without costing the update.
+    `seconds` by stage: push, train, pull, upload. `pushed_bytes` went over the cable; `power_before` is how its screen,
+    doze and battery saver were, `power` how they were while it trained; `remark` is what went wrong without costing the
+    update.
     """
 
     serial: str
@@ -69,6 +71,8 @@ class PhoneRound:
     seed: int
     seconds: Mapping[str, float]
     pushed_bytes: int | None
+    power_before: PowerState | None
+    power: PowerState | None
     training: Training | None
     update: PulledUpdate | None
     receipt: UploadReceipt | None

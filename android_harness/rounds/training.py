@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from android_harness.errors import PhoneRunError
 from android_harness.phone_artifacts import FOLDER
-from android_harness.report.result import Pushed
+from android_harness.report.result import PowerState, Pushed
 from android_harness.rounds.result import PulledUpdate, Stage, Training
 from android_harness.rounds.settings import RoundSettings
 from device_runtime.errors import TextError
@@ -33,6 +33,8 @@ class Session(Protocol):
         on_event: Callable[[float, dict[str, Any]], None],
         stop: threading.Event,
     ) -> float: ...
+
+    def power_states(self, hold: bool) -> tuple[PowerState, PowerState]: ...  # noqa: D102
 
     def pull(self, name: str, local: Path, sha256: str) -> None: ...  # noqa: D102
 
@@ -75,6 +77,8 @@ class Part:
     stage: Stage = "ready"
     seconds: dict[str, float] = field(default_factory=dict)
     pushed_bytes: int | None = None
+    power_before: PowerState | None = None
+    power: PowerState | None = None
     training: Training | None = None
     update: PulledUpdate | None = None
 
@@ -99,6 +103,7 @@ def train_on_phone(
         pushed = session.sync(job.files(session), lambda done, total, name: progress("push", done, total, name))
         part.pushed_bytes = pushed.nbytes
     with part.timed("train"):
+        part.power_before, part.power = session.power_states(hold=True)
         part.training, update = _train(session, job, stop, progress)
     with part.timed("pull"):
         progress("pull", 0, update.nbytes, "")

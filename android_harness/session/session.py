@@ -12,13 +12,14 @@ from types import TracebackType
 
 from android_harness.adb.client import Adb
 from android_harness.errors import AdbError, KeeperEndedError, PhoneLostError, PhoneRunError
-from android_harness.report.result import Pushed, Sample
+from android_harness.report.result import PowerState, Pushed, Sample
 from android_harness.session import syncing
 from android_harness.session.keeper import Keeper
 from android_harness.session.losses import explained
 from android_harness.session.programs import Event, Program
 from android_harness.session.sampling import sample_now, watching
 from android_harness.session.settings import TRANSIENT, SessionSettings
+from android_harness.session.waking import read_power
 from device_runtime.errors import PhonogradError
 from device_runtime.files import sha256_of_file
 
@@ -126,12 +127,20 @@ class PhoneSession:
         alive = self.path(TRANSIENT)
         return watching(self.adb, self.serial, alive, interval, on_sample, lambda: self.at_s)
 
+    def power_states(self, hold: bool) -> tuple[PowerState, PowerState]:
+        """Screen, doze and battery saver as they are, and then; `hold` has the screen on and the others off in between.
+
+        As they were when the session ends, and only where Android allows it: the second state says what came of it.
+        """
+        with self._losses("its screen and battery saver were read"):
+            return read_power(self.adb, self.serial, self.folder, hold)
+
     def fixed_performance(self) -> bool:
         """Ask Android (11 and later) to keep clocks at a level it can sustain; undone when the session ends."""
         undo = shlex.quote(self.path("undo"))
         mode = "cmd power set-fixed-performance-mode-enabled"
         with self._losses("its performance mode was set"):
-            done = self.adb.shell(self.serial, f"umask 077; echo '{mode} false' >{undo} && {mode} true 2>&1")
+            done = self.adb.shell(self.serial, f"umask 077; echo '{mode} false' >>{undo} && {mode} true 2>&1")
         refused = any(word in done.out.lower() for word in REFUSALS)
         return done.status == 0 and not refused
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from android_harness.errors import NoPhoneError
 from android_harness.phone_artifacts import FOLDER
 from android_harness.phones.facts import PhoneFacts
-from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, Pushed, Sample
+from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, PowerState, Pushed, Sample
 from android_harness.session import PhoneSession
 from android_harness.session.programs import SIGNALLED
 from android_harness.timing.heat import Cooling, cool_down
@@ -57,6 +57,8 @@ class PhoneWork:
         self._on_progress, self._stop = on_progress, stop
         self._pushed: Pushed | None = None
         self._fixed_performance = False
+        self._power_before: PowerState | None = None
+        self._power: PowerState | None = None
         self._epochs: list[Epoch] = []
         self._samples: list[Sample] = []
         self._codecs: tuple[CodecCost, ...] = ()
@@ -82,6 +84,8 @@ class PhoneWork:
             failure=failure,
             pushed=self._pushed,
             fixed_performance=self._fixed_performance,
+            power_before=self._power_before,
+            power=self._power,
             epochs=tuple(self._epochs),
             samples=tuple(self._samples),
             codecs=self._codecs,
@@ -92,6 +96,7 @@ class PhoneWork:
         self._take(session.sample())
         self._baseline_c = self._samples[0].hottest_c
         self._pushed = session.sync(self._job.files, self._show_pushing)
+        self._power_before, self._power = session.power_states(settings.stay_awake)
         if settings.fixed_performance:
             self._fixed_performance = session.fixed_performance()
         self._take(session.sample())

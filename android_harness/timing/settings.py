@@ -56,6 +56,7 @@ class PhoneBenchSettings:
     sample_seconds: from one sample of frequencies and temperatures to the next.
     codecs: encode the trained weights with every codec after the last epoch, and time it.
     keep: leave files on the phone, so that the next run finds them. fixed_performance: ask Android for steady clocks.
+    stay_awake: hold off what Android may slow the phone down for: screen off, doze, battery saver.
     silence_seconds: how long this machine and a phone wait for a word of the other before they count it as lost.
 
     Raises UsageError for what can't be.
@@ -73,6 +74,7 @@ class PhoneBenchSettings:
     codecs: bool = True
     keep: bool = False
     fixed_performance: bool = True
+    stay_awake: bool = True
     silence_seconds: float = SessionSettings.silence
     text: TextSettings = field(default_factory=TextSettings)
 

@@ -71,6 +71,12 @@ DEFAULTS = PhoneBenchSettings()
     help="Ask Android to keep its clocks where it can sustain them.",
 )
 @click.option(
+    "--stay-awake/--no-stay-awake",
+    default=DEFAULTS.stay_awake,
+    show_default=True,
+    help="Keep the screen on, doze and battery saver off, and put them back afterwards.",
+)
+@click.option(
     "--min-battery",
     type=int,
     default=DEFAULTS.minimum_battery,
@@ -114,6 +120,7 @@ def phone_bench(  # click passes options by name
     seed: int,
     codecs: bool,
     fixed_performance: bool,
+    stay_awake: bool,
     min_battery: int,
     sample_every: float,
     silence: float,
@@ -143,6 +150,7 @@ def phone_bench(  # click passes options by name
         codecs=codecs,
         keep=keep,
         fixed_performance=fixed_performance,
+        stay_awake=stay_awake,
         silence_seconds=silence,
         text=TextSettings(user, rehearsal, user_share, seed),
     )

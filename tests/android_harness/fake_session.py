@@ -9,13 +9,14 @@ from typing import Any
 
 from android_harness.errors import PhoneLostError
 from android_harness.phones.facts import Battery, Cluster, Core, Phone, PhoneFacts
-from android_harness.report.result import Pushed, PushedFile, Sample
+from android_harness.report.result import PowerState, Pushed, PushedFile, Sample
 from device_runtime.errors import StoppedError
 from device_runtime.files import sha256_of_file
 
 BIG, LITTLE = (4, 5, 6, 7), (0, 1, 2, 3)
 BIG_KHZ, LITTLE_KHZ = 2_314_000, 1_800_000
 STEP_SECONDS = 2.0
+ASLEEP, AWAKE = PowerState(False, True, True), PowerState(True, False, False)
 STEPS = 6
 
 
@@ -109,6 +110,9 @@ class FakeSession:
             progress(len(pushed), len(files), name)
             pushed.append(PushedFile(name, path.stat().st_size, sha256_of_file(path), True))
         return Pushed(tuple(pushed), sum(file.nbytes for file in pushed), 1.0)
+
+    def power_states(self, hold: bool) -> tuple[PowerState, PowerState]:
+        return ASLEEP, AWAKE if hold else ASLEEP
 
     def fixed_performance(self) -> bool:
         return self.phone.offers_fixed_performance

@@ -15,6 +15,7 @@ from android_harness.report.result import (
     PhoneBenchReport,
     PhoneResult,
     Placement,
+    PowerState,
     Pushed,
     PushedFile,
     Sample,
@@ -66,6 +67,8 @@ def phone(serial: str = "R5CT10ABCDE", model: str = "SM-A546B", seed: int = 0, *
         "failure": None,
         "pushed": pushed(),
         "fixed_performance": True,
+        "power_before": PowerState(False, False, True),
+        "power": PowerState(True, False, False),
         "codecs": tuple(CodecCost(name, nbytes, 0.4 + nbytes / 4e8) for name, nbytes in CODEC_BYTES.items()),
         **_run(seed, **timing),
     }
@@ -76,6 +79,7 @@ def failed(serial: str = "0A1B2C3D", model: str | None = "Pixel 4a", **options: 
     """A phone that was lost before its first epoch."""
     failure = Failure(f"{serial}: went away while weights.safetensors was pushed; plug it in again and rerun", 21)
     nothing = {"failure": failure, "pushed": None, "epochs": 0, "codecs": (), "samples": (), "fixed_performance": False}
+    nothing |= {"power_before": None, "power": None}
     return phone(serial, model or "", **{**nothing, **options})
 
 

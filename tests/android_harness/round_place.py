@@ -15,7 +15,7 @@ from typing import Any
 
 from android_harness.errors import PhoneLostError, PhoneRunError
 from android_harness.phones.facts import Phone
-from android_harness.report.result import Pushed, PushedFile
+from android_harness.report.result import PowerState, Pushed, PushedFile
 from android_harness.rounds.settings import TEXT_ON_PHONE
 from device_runtime.errors import PhonogradError, StoppedError
 from device_runtime.files import sha256_of_file
@@ -77,6 +77,9 @@ class FolderSession:
             (self._phone.folder / name).unlink(missing_ok=True)
         if error is None:
             self._phone.at("leave")
+
+    def power_states(self, hold: bool) -> tuple[PowerState, PowerState]:
+        return PowerState(not hold, None, None), PowerState(hold, None, None)
 
     def transient(self, name: str) -> str:
         return f"run/{name}"

@@ -19,7 +19,7 @@ from android_harness.report.compare import (
     slower,
 )
 from android_harness.report.intervals import from_epochs, from_steps, student_t
-from android_harness.report.result import Failure, PhoneResult, Placement
+from android_harness.report.result import Failure, PhoneResult, Placement, PowerState
 from device_runtime.errors import UsageError
 from tests.android_harness.reports import PAPERS, facts, failed, many, phone, report
 
@@ -254,7 +254,7 @@ def test_a_newer_android_is_the_same_phone_and_said() -> None:
 
 
 def test_what_was_not_as_before_is_said() -> None:
-    new = phone(hot=True, fixed_performance=False)
+    new = phone(hot=True, fixed_performance=False, power=PowerState(True, None, True))
     new = dataclasses.replace(
         new,
         epochs=tuple(
@@ -267,6 +267,7 @@ def test_what_was_not_as_before_is_said() -> None:
         "failed in the new report: lost",
         "throttled in 1 of 3 epochs of the new report",
         "fixed-performance mode was on, is off",
+        "the phone had screen on, no doze, battery saver off, and now screen on, battery saver on",
         "it ran 4 threads on cores 4-7, and now 2 threads on cores 0-1",
         "kernels were neon, are bfdot",
     )

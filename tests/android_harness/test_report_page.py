@@ -164,6 +164,7 @@ def test_the_page_names_settings_hashes_facts_failures_and_throttling() -> None:
         "14 (API level 34, arm64-v8a)",
         "7.8 GB, 3.1 GB available",
         "81 %, 29.5 °C, charging",
+        "screen on, no doze, battery saver off; before: screen off, no doze, battery saver on",
         "epoch 3: cores 4-7 capped at 1,400 of 2,400 MHz",
         "failed: 0A1B2C3D: went away while weights.safetensors was pushed; plug it in again and rerun",
         "1 of 2 phones finished. An epoch took ",

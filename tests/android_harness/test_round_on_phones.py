@@ -190,8 +190,12 @@ def test_texts_from_this_machine(adb_server: AdbServer, phone: StandInPhone, pla
         assert f"{name_of(phone)}.txt expected" in err
         (texts / f"{name_of(phone)}.txt").write_bytes(text_of(1, 200))
         options = ("--texts", texts, "--rehearsal", place.general, "--user-share", 0.5, "--keep")
+        phone.fall_asleep()
         code, report, err = run_round(tmp_path, place, server.url, *options)
         assert (code, report["closed"]) == (0, True), err
+        assert report["phones"][0]["power_before"] == {"screen_on": False, "dozing": True, "battery_saver": True}
+        assert report["phones"][0]["power"] == {"screen_on": True, "dozing": False, "battery_saver": False}
+        assert (phone.rest["wakefulness"], phone.rest["low_power"]) == ("Asleep", "1")
         training = report["phones"][0]["training"]
         assert training["user_tokens"] / training["tokens"] == pytest.approx(0.5, abs=0.01)
     files = left(phone)

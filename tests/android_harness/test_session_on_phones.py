@@ -15,6 +15,7 @@ from android_harness.errors import (
     PhoneRunError,
     PhoneStorageError,
 )
+from android_harness.report.result import PowerState
 from android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
 from android_harness.session.keeper import Keeper
 from device_runtime.errors import StoppedError
@@ -356,6 +357,26 @@ def test_storage_that_is_full(adb: Adb, watched: StandInPhone, tmp_path: Path) -
     watched.empty_storage()
     with PhoneSession(adb, watched.serial, FAST) as session:
         assert session.sync({"large": tmp_path / "large"}).nbytes == 3_000_000
+
+
+def test_a_phone_is_kept_awake_and_sleeps_again_afterwards(adb: Adb, watched: StandInPhone) -> None:
+    watched.fall_asleep()
+    asleep = watched.rest
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        left_alone = session.power_states(hold=False)
+        assert watched.rest == asleep
+        before, now = session.power_states(hold=True)
+        assert session.fixed_performance()
+        assert watched.rest == {
+            "wakefulness": "Awake",
+            "doze": "0",
+            "low_power": "0",
+            "stay_on_while_plugged_in": "7",
+        }
+    assert left_alone == (PowerState(False, True, True),) * 2
+    assert (before, now) == (PowerState(False, True, True), PowerState(True, False, False))
+    assert watched.rest == asleep == {"wakefulness": "Asleep", "doze": "1", "low_power": "1"}
+    assert not watched.fixed_performance
 
 
 def test_samples_and_the_performance_mode(adb: Adb, watched: StandInPhone) -> None:

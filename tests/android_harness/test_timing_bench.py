@@ -17,6 +17,8 @@ from android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from device_runtime.errors import TextError
 from device_runtime.manifest import Artifacts
 from tests.android_harness.fake_session import (
+    ASLEEP,
+    AWAKE,
     BIG,
     BIG_KHZ,
     LITTLE_KHZ,
@@ -70,6 +72,7 @@ def test_a_bench_times_every_phone_and_says_with_what(artifacts: Artifacts) -> N
     assert [result.fixed_performance for result in report.phones] == [True, False]
     for result in report.phones:
         assert result.failure is None
+        assert (result.power_before, result.power) == (ASLEEP, AWAKE)
         assert [epoch.warm_up for epoch in result.epochs] == [True, False, False]
         assert [len(epoch.steps) for epoch in result.epochs] == [STEPS] * 3
         assert all(epoch.throttled == () for epoch in result.epochs)
@@ -92,6 +95,11 @@ def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
     assert phone.ran == [line, [*line, "--codec-costs"]]
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, threads=3, pin=False, codecs=False))
     assert phone.ran[2] == [*line[:4], "--cores", "big", "--precision", "fp32", "--threads", "3"]
+
+
+def test_a_phone_may_be_left_asleep(artifacts: Artifacts) -> None:
+    (result,) = bench(artifacts, [FakePhone()], PhoneBenchSettings(epochs=1, stay_awake=False)).phones
+    assert (result.power_before, result.power) == (ASLEEP, ASLEEP)
 
 
 def test_the_phone_waits_for_this_machine_as_long_as_this_machine_for_it(artifacts: Artifacts) -> None:

@@ -120,6 +120,22 @@ class StandInPhone:
         """Whether somebody asked for fixed performance mode since it booted."""
         return (self.root / STATE / "fixed_performance_mode").read_text("ascii").strip() == "true"
 
+    def fall_asleep(self) -> None:
+        """Its screen goes off, it dozes, and battery saver is on."""
+        for name, value in (("wakefulness", "Asleep"), ("doze", "IDLE"), ("settings", "global.low_power=1")):
+            _write(self.root / STATE / name, value)
+
+    @property
+    def rest(self) -> dict[str, str]:
+        """What keeps it from work, by Android's names; doze: whether it is allowed to."""
+        state = self.root / STATE
+        kept = (state / "settings").read_text("ascii").split()
+        names = (("wakefulness", "wakefulness"), ("doze_enabled", "doze"))
+        return {
+            **{name: (state / file).read_text("ascii").strip() for file, name in names},
+            **dict(line.removeprefix("global.").split("=") for line in kept),
+        }
+
     # The cable
 
     def unplug(self) -> None:

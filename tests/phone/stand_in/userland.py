@@ -129,6 +129,9 @@ def boot(base: Path, spec: PhoneSpec) -> None:
         ("phone/properties", "\n".join(f"{name}={value}" for name, value in sorted(properties(spec).items()))),
         ("phone/thermal_status", "0"),
         ("phone/fixed_performance_mode", "false"),
+        ("phone/wakefulness", "Awake"),
+        ("phone/doze", "ACTIVE"),
+        ("phone/doze_enabled", "1"),
     ):
         write(base / "metadata" / path, text)
 
