@@ -1,4 +1,6 @@
-"""What the server takes in: MB/s, memory while many phones upload at once, and seconds from last byte to new model."""
+"""What the server takes in: MB/s, memory while many phones upload at once, seconds from last byte to new model, and how
+long others wait for an answer while a crowd uploads.
+"""
 
 import http.client
 import itertools
@@ -18,9 +20,11 @@ from bench.measuring import in_fresh_process, peak_rss_bytes
 from bench.passes import Passes, measure_passes
 from bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
 from bench.uploads.bodies import Body, BodyMaker
+from bench.uploads.probing import probing
 from bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
 from bench.uploads.sending import HOST, Parcel, post_damaged, post_update, put_file, raw, send_at_once
 from device_runtime.manifest import WEIGHTS
+from device_runtime.model_config import LanguageModelConfig
 from device_runtime.server_client import upload_update
 from export.presets import preset_named
 
@@ -33,6 +37,9 @@ POLL_SECONDS = 0.01
 SERVED_SECONDS = 300.0
 # What the server is held to: memory of 2.2 models and 150 MB, half the bare handler's MB/s, three passes.
 MEMORY_MODELS, MEMORY_BYTES, LEAST_RATIO, MOST_PASSES = 2.2, 150_000_000, 0.5, 3.0
+MOST_HEALTH_SECONDS = 0.3
+# Its updates are of 0.65 MB: what takes long is their number.
+CROWD_MODEL = LanguageModelConfig("lstm", vocabulary=2200, embedding=32, hidden=32, layers=2)
 
 Say = Callable[[str], object]
 
@@ -41,13 +48,15 @@ Say = Callable[[str], object]
 class IngestBenchConfig:
     """at_once: uploads side by side where MB/s are measured, beside one alone; phones: those where memory is.
 
-    rounds: runs of each way to receive, and rounds closed for the last byte's seconds.
+    rounds: runs of each way to receive, and rounds closed for the last byte's seconds. crowds: phones that upload small
+    updates at once while /healthz is asked.
     """
 
     preset: str = "popov-2x650"
     rounds: int = 5
     at_once: int = 4
     phones: tuple[int, ...] = (10, 40)
+    crowds: tuple[int, ...] = (10, 50, 100, 200)
     pause: float = 1.0
 
 
@@ -98,6 +107,22 @@ class LastByte:
 
 
 @dataclass(frozen=True)
+class Crowd:
+    """A fresh server whose round is closed by `phones` uploads of CROWD_MODEL that begin at once.
+
+    seconds: from the first byte sent to the last answer. slowest_health_seconds, median_health_seconds: of `asked`
+    answers of /healthz meanwhile, each over a connection of its own, one after the other.
+    """
+
+    phones: int
+    update_bytes: int
+    seconds: float
+    asked: int
+    slowest_health_seconds: float
+    median_health_seconds: float
+
+
+@dataclass(frozen=True)
 class IngestBench:
     """The whole benchmark. pass_seconds, copy_seconds: see bench.passes.Passes, medians."""
 
@@ -112,6 +137,7 @@ class IngestBench:
     throughput: tuple[Throughput, ...]
     memory: tuple[Memory, ...]
     last_byte: tuple[LastByte, ...]
+    crowds: tuple[Crowd, ...]
     pass_seconds: float
     copy_seconds: float
 
@@ -123,6 +149,7 @@ def bench_ingest(config: IngestBenchConfig, say: Say = str) -> IngestBench:
         throughput = tuple(bench.throughput())
         last_byte, passes = bench.last_bytes()
         memory = tuple(bench.memory(phones) for phones in config.phones)
+        crowds = tuple(bench.crowds())
         return IngestBench(
             kind="ingest",
             schema_version=SCHEMA_VERSION,
@@ -135,6 +162,7 @@ def bench_ingest(config: IngestBenchConfig, say: Say = str) -> IngestBench:
             throughput=throughput,
             memory=memory,
             last_byte=last_byte,
+            crowds=crowds,
             pass_seconds=statistics.median(one.add_seconds for one in passes),
             copy_seconds=statistics.median(one.copy_seconds for one in passes),
         )
@@ -148,7 +176,7 @@ class _Ingest:
         self.artifacts, self.update = folder / "artifacts", folder / "update"
         self._check_space()
         say(f"making artifacts and an update of {config.preset}")
-        in_fresh_process(_make_material, self.artifacts, self.update, config.preset)
+        in_fresh_process(_make_material, self.artifacts, self.update, preset_named(config.preset).model)
         self.maker = BodyMaker(self.update)
         self.base_sha256 = self.maker.info.base_sha256
         self.model_bytes = (self.artifacts / WEIGHTS).stat().st_size
@@ -268,9 +296,32 @@ class _Ingest:
             mb_per_second=sum(body.nbytes for _, body in uploads) / 1e6 / (served - began),
         )
 
+    def crowds(self) -> Iterator[Crowd]:
+        """Small updates of many phones at once to a fresh server each time, and others who ask how it is."""
+        artifacts, update = self.folder / "crowd-artifacts", self.folder / "crowd-update"
+        in_fresh_process(_make_material, artifacts, update, CROWD_MODEL)
+        maker = BodyMaker(update)
+        for phones in self.config.crowds:
+            self.say(f"a crowd of {phones} phones uploads at once")
+            bodies = [maker.body(n, 1, maker.info.base_sha256) for n in range(phones)]
+            parcels = [post_update(body, f"phone-{n}") for n, body in enumerate(bodies)]
+            place = self.folder / f"crowd-{phones}"
+            place.mkdir()
+            with phonograd_serve(artifacts, place / "state", phones) as server, probing(server.port) as probed:
+                os.sync()
+                sent = send_at_once(server.port, parcels)
+            _remove(place)
+            yield Crowd(
+                phones=phones,
+                update_bytes=bodies[0].nbytes,
+                seconds=max(one.answered for one in sent) - min(one.began for one in sent),
+                asked=len(probed.seconds),
+                slowest_health_seconds=max(probed.seconds),
+                median_health_seconds=statistics.median(probed.seconds),
+            )
 
-def _make_material(artifacts: Path, update: Path, preset: str) -> None:
-    model = preset_named(preset).model
+
+def _make_material(artifacts: Path, update: Path, model: LanguageModelConfig) -> None:
     write_stand_in_artifacts(artifacts, model, random_weights(model, 0))
     write_stand_in_updates(artifacts / WEIGHTS, {"full-f32": update}, 0, TOKENS)
 
@@ -333,10 +384,22 @@ def ingest_tables(result: IngestBench) -> list[tuple[str, list[dict[str, object]
         }
         for one in result.last_byte
     ]
+    crowds: list[dict[str, object]] = [
+        {
+            "phones at once": one.phones,
+            "update MB": one.update_bytes / 1e6,
+            "seconds": one.seconds,
+            "slowest /healthz, s": one.slowest_health_seconds,
+            "at most": MOST_HEALTH_SECONDS,
+            "median, s": one.median_health_seconds,
+        }
+        for one in result.crowds
+    ]
     last_byte.append({"sent": "one pass: c = a + b over the weights, c in new memory", "seconds": result.pass_seconds})
     last_byte.append({"sent": "the model's file copied and synced", "seconds": result.copy_seconds})
     return [
         (f"Uploads of {result.update_bytes / 1e6:.1f} MB", throughput),
         ("Memory of the server", memory),
         ("From a round's last byte to its model", last_byte),
+        ("While a crowd uploads", crowds),
     ]

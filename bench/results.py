@@ -265,8 +265,15 @@ def _ingest(document: Mapping[str, Any]) -> list[str]:
         ]
         for one in document["last_byte"]
     ]  # fmt: skip
+    crowds = [
+        [
+            f"{one['phones']}", f"{one['update_bytes'] / MB:.2f}", f"{one['seconds']:.2f}",
+            f"{one['slowest_health_seconds']:.3f}", f"{one['median_health_seconds']:.3f}",
+        ]
+        for one in document.get("crowds", ())  # results of before it was measured have none
+    ]  # fmt: skip
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-    return [
+    lines = [
         f"## Uploads: {document['preset']}, {document['update_bytes'] / MB:.1f} MB each",
         "",
         machine(document),
@@ -293,6 +300,17 @@ def _ingest(document: Mapping[str, Any]) -> list[str]:
         "",
         *table({"sent": "l", "seconds": "r", "passes": "r", "copies": "r"}, last_byte),
     ]  # fmt: skip
+    if crowds:
+        lines += [
+            "",
+            "Small updates of so many phones at once, from the first byte sent to the last answer, and what /healthz "
+            "took meanwhile at worst.",
+            "",
+            *table(
+                {"phones": "r", "MB each": "r", "seconds": "r", "slowest /healthz, s": "r", "median, s": "r"}, crowds
+            ),
+        ]
+    return lines
 
 
 def _upload(document: Mapping[str, Any]) -> list[str]:

@@ -291,21 +291,33 @@ def _aggregate_rows(result: "AggregateBench") -> Iterator[dict[str, object]]:
 @bench.command()
 @click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
 @click.option("--phones", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
+@click.option(
+    "--crowd", "crowds", type=click.IntRange(1), multiple=True, default=(10, 50, 100, 200), show_default=True,
+    help="Phones that send small updates at once while /healthz is asked.",
+)  # fmt: skip
 @click.option("--at-once", type=click.IntRange(2), default=4, show_default=True, help="Uploads side by side for MB/s.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each, taking turns.")
 @save_option
 @output_options
 def ingest(
-    console: Console, preset: str, phones: tuple[int, ...], at_once: int, rounds: int, save: Path | None
+    console: Console,
+    preset: str,
+    phones: tuple[int, ...],
+    crowds: tuple[int, ...],
+    at_once: int,
+    rounds: int,
+    save: Path | None,
 ) -> None:
     """A real server under load: MB/s beside a bare handler, memory while phones upload at once, seconds to a new model.
+
+    And how long /healthz takes at worst while a crowd of phones uploads.
 
     At full size it takes some minutes and 10 GB of disk, given back at the end.
     """
     from bench.ingest import IngestBenchConfig, bench_ingest, ingest_tables
     from bench.results import save_result
 
-    result = bench_ingest(IngestBenchConfig(preset, rounds, at_once, phones), console.say)
+    result = bench_ingest(IngestBenchConfig(preset, rounds, at_once, phones, crowds), console.say)
     document = dataclasses.asdict(result)
     if save is not None:
         save_result(save, document, repeated())

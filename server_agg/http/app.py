@@ -15,6 +15,7 @@ from device_runtime.server_protocol import PHONE_NAME
 from server_agg.dashboard.pages import Dashboard
 from server_agg.http.downloads import ModelFile, check_range, matches
 from server_agg.http.health import Health
+from server_agg.http.lanes import Lanes
 from server_agg.http.metrics import Metrics
 from server_agg.http.observing import RequestObserver
 from server_agg.http.openapi import OpenApi
@@ -39,8 +40,8 @@ from server_agg.storage.tables import TrafficKind
 
 def create_app(keeper: RoundKeeper, settings: ServerSettings, owner: Owner) -> Starlette:
     """The application over an open keeper, which stays the caller's to close. `owner`: an administrator too."""
-    registry, audit = PhoneRegistry(keeper.ledger), AuditLog(keeper.ledger)
-    api = _Api(keeper, settings, audit)
+    registry, audit, lanes = PhoneRegistry(keeper.ledger), AuditLog(keeper.ledger), Lanes()
+    api = _Api(keeper, settings, audit, lanes)
     observer = RequestObserver()
     routes = [
         Route("/healthz", Health(keeper).answer),
@@ -50,14 +51,14 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings, owner: Owner) -> S
         Route("/v1/model", api.current_model),
         Route("/v1/models", api.models),
         Route("/v1/models/{sha256}", api.model),
-        Route("/v1/models/{sha256}/quality", QualityRoute(keeper.ledger).report, methods=["POST"]),
+        Route("/v1/models/{sha256}/quality", QualityRoute(keeper.ledger, lanes).report, methods=["POST"]),
         Route("/v1/report", api.report),
         Route("/v1/report.csv", api.report_as_csv),
         Route("/v1/report/rounds/{number:int}", api.phones),
         Route("/v1/rollback", api.rollback, methods=["POST"]),
         Route("/v1/discard", api.discard, methods=["POST"]),
-        *UploadRoutes(keeper, settings).routes(),
-        *admin_routes(registry, audit, owner),
+        *UploadRoutes(keeper, settings, lanes).routes(),
+        *admin_routes(registry, audit, owner, lanes),
         *Dashboard(keeper).routes(),
     ]
 
@@ -67,15 +68,18 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings, owner: Owner) -> S
             observer.observe(scope, wire, cost)
 
     counted = Middleware(WireCounter, on_request=over)
-    guard = Middleware(Guard, settings=keeper.security, host=settings.host, owner=owner, registry=registry, audit=audit)
+    guard = Middleware(
+        Guard, settings=keeper.security, host=settings.host, owner=owner, registry=registry, audit=audit, lanes=lanes
+    )
     return Starlette(routes=routes, middleware=[counted, guard], exception_handlers=dict(HANDLERS))
 
 
 class _Api:
-    def __init__(self, keeper: RoundKeeper, settings: ServerSettings, audit: AuditLog):
+    def __init__(self, keeper: RoundKeeper, settings: ServerSettings, audit: AuditLog, lanes: Lanes):
         self._keeper = keeper
         self._settings = settings
         self._audit = audit
+        self._lanes = lanes
 
     def count(self, wire: RequestWire, cost: WireBytes) -> None:
         # Refused before anybody knew what it was for: no token, too often, a malformed header.
@@ -119,11 +123,11 @@ class _Api:
 
     async def report(self, request: Request) -> Response:
         del request
-        return JSONResponse(await run_in_threadpool(self._report))
+        return JSONResponse(await self._report())
 
     async def report_as_csv(self, request: Request) -> Response:
         del request
-        document = await run_in_threadpool(self._report)
+        document = await self._report()
         return PlainTextResponse(report_csv(document), media_type="text/csv")
 
     async def phones(self, request: Request) -> Response:
@@ -131,29 +135,29 @@ class _Api:
         number = int(request.path_params["number"])
         if number > self._keeper.current.round:
             raise RequestError(404, f"round {number} is not here; round {self._keeper.current.round} is the open one")
-        await run_in_threadpool(self._keeper.ledger.flush)
+        await self._lanes.writing.run(self._keeper.ledger.flush)
         phones = await run_in_threadpool(phones_of, self._keeper.ledger, number)
         return JSONResponse({"round": number, "phones": phones})
 
     async def rollback(self, request: Request) -> Response:
         """Go back to the model of ?round=N."""
         number = whole_number(request, "round")
-        opened = await run_in_threadpool(self._keeper.rollback, number)
-        await run_in_threadpool(self._audit.done, request.state.actor, "rollback", f"to round {number}")
+        opened = await self._lanes.settling.run(self._keeper.rollback, number)
+        await self._lanes.writing.run(self._audit.done, request.state.actor, "rollback", f"to round {number}")
         return JSONResponse(dataclasses.asdict(opened))
 
     async def discard(self, request: Request) -> Response:
         """Delete the updates that are kept of ?round=N, which failed."""
         number = whole_number(request, "round")
-        discarded = await run_in_threadpool(self._keeper.discard, number)
-        await run_in_threadpool(
+        discarded = await self._lanes.settling.run(self._keeper.discard, number)
+        await self._lanes.writing.run(
             self._audit.done, request.state.actor, "discard", f"round {number}", f"{discarded} updates"
         )
         return JSONResponse({"round": number, "discarded": discarded})
 
-    def _report(self) -> dict[str, object]:
-        self._keeper.ledger.flush()
-        return report_of(self._keeper.ledger)
+    async def _report(self) -> dict[str, object]:
+        await self._lanes.writing.run(self._keeper.ledger.flush)
+        return await run_in_threadpool(report_of, self._keeper.ledger)
 
     def _note(self, request: Request, kind: TrafficKind) -> str:
         """Tell the wire counter what this is; the phone's name, '' if it has none."""

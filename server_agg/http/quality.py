@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy.dialects.sqlite import insert
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from device_runtime.server_protocol import METRIC
+from server_agg.http.lanes import Lanes
 from server_agg.refusals import RequestError
 from server_agg.security.audit import note
 from server_agg.storage.ledger import Ledger
@@ -23,14 +23,15 @@ EXPECTED = 'a JSON object such as {"metric": "perplexity general", "value": 109.
 class QualityRoute:
     """The handler of POST /v1/models/{sha256}/quality over a ledger."""
 
-    def __init__(self, ledger: Ledger):
+    def __init__(self, ledger: Ledger, lanes: Lanes):
         self._ledger = ledger
+        self._lanes = lanes
 
     async def report(self, request: Request) -> Response:
         """Take one figure; another of the same metric replaces it."""
         metric, value = _figure(await _document(request))
         sha256 = request.path_params["sha256"]
-        document = await run_in_threadpool(self._write, sha256, metric, value, request.state.actor)
+        document = await self._lanes.writing.run(self._write, sha256, metric, value, request.state.actor)
         return JSONResponse(document)
 
     def _write(self, sha256: str, metric: str, value: float, actor: str) -> dict[str, object]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from device_runtime.files import WRITEBACK_BYTES, begin_writeback, storage_errors
+from server_agg.http.lanes import Lane
 from server_agg.refusals import RequestError, UploadBrokenError
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
@@ -28,15 +28,17 @@ class Digest(Protocol):
 class Receiving:
     """One request's body on its way to the end of a file; `nbytes` says at any time how much of it has arrived.
 
-    `digests` take every byte. `interrupt` makes `into` give up: another request goes on with the upload.
+    `digests` take every byte, in threads of `lane`. `interrupt` makes `into` give up: another request goes on with the
+    upload.
     """
 
-    def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float):
+    def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float, lane: Lane):
         self.nbytes = 0
         self._begun = 0  # bytes of the file on their way to the disk
         self._request = request
         self._digests = digests
         self._idle_seconds = idle_seconds
+        self._lane = lane
         self._interrupted = asyncio.Event()
         self._coming = True  # else what has come is being written, which cannot be given up
 
@@ -50,8 +52,8 @@ class Receiving:
         What arrived is in the file, whatever is raised: RequestError (408 if nothing comes for the idle time, 409 when
         interrupted, 413 for more bytes than expected), UploadBrokenError (the phone went away), StorageError.
         """
-        with storage_errors(path), path.open("r+b" if path.exists() else "xb", buffering=0) as file:
-            self._begun = file.seek(offset)
+        with storage_errors(path), await self._lane.run(_opened, path, offset) as file:
+            self._begun = offset
             await self._watched(asyncio.ensure_future(self._receive(file, limit)), limit)
 
     async def _watched(self, receiving: "asyncio.Future[None]", limit: int) -> None:
@@ -86,14 +88,14 @@ class Receiving:
                 if len(gathered) >= WRITE_BYTES or time.monotonic() >= written_at + WRITE_SECONDS:
                     written_at = time.monotonic()
                     await asyncio.shield(storing)  # a thread that writes can't be cancelled
-                    storing = asyncio.ensure_future(run_in_threadpool(self._store, file, gathered))
+                    storing = asyncio.ensure_future(self._lane.run(self._store, file, gathered))
                     gathered = bytearray()
         except ClientDisconnect as error:
             raise UploadBrokenError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
         finally:
             self._coming = False
             await storing
-            await run_in_threadpool(self._store, file, gathered)
+            await self._lane.run(self._store, file, gathered)
 
     def _store(self, file: BinaryIO, data: bytearray) -> None:
         view = memoryview(data)
@@ -109,6 +111,13 @@ class Receiving:
         if self._interrupted.is_set():
             return RequestError(409, "another request goes on with this upload; ask for its offset")
         return RequestError(408, f"nothing came for {self._idle_seconds:g} s, {self.nbytes} of {limit} bytes in")
+
+
+def _opened(path: Path, offset: int) -> BinaryIO:
+    """A file to go on with at `offset`; made if there is none, which the disk may take its time for."""
+    file = path.open("r+b" if path.exists() else "xb", buffering=0)
+    file.seek(offset)
+    return file
 
 
 def _nothing() -> "asyncio.Future[None]":

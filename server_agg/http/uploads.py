@@ -23,6 +23,7 @@ from device_runtime.errors import PhonogradError, StorageError, UpdateError
 from device_runtime.files import hashed_file
 from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE, TUS_VERSION
 from server_agg.http import tus
+from server_agg.http.lanes import Lanes
 from server_agg.http.problems import problem_of
 from server_agg.http.receiving import Receiving
 from server_agg.http.wire import wire_of
@@ -58,9 +59,10 @@ class _Live:
 class UploadRoutes:
     """The routes that take updates in, over an open keeper."""
 
-    def __init__(self, keeper: RoundKeeper, settings: ServerSettings):
+    def __init__(self, keeper: RoundKeeper, settings: ServerSettings, lanes: Lanes):
         self._keeper = keeper
         self._settings = settings
+        self._lanes = lanes
         self._live: dict[str, _Live] = {}
 
     def routes(self) -> list[Route]:
@@ -87,9 +89,9 @@ class UploadRoutes:
             resumable=False,
         )
         _note(request, announced.phone, self._keeper.current.round)
-        upload = await run_in_threadpool(self._keeper.announce, announced)
+        upload = await self._lanes.writing.run(self._keeper.announce, announced)
         live = _Live(hashlib.sha256())
-        receiving = Receiving(request, [live.digest], self._settings.idle_seconds)
+        receiving = Receiving(request, [live.digest], self._settings.idle_seconds, self._lanes.storing)
         path = self._keeper.folder.upload(upload.id)
         try:
             await receiving.into(path, 0, announced.length)
@@ -100,10 +102,10 @@ class UploadRoutes:
                     f"Content-Digest: SHA-256 {str(announced.sha256)[:12]}… expected, the {receiving.nbytes} bytes "
                     f"received have {found[:12]}…; they changed on their way, send again",
                 )
-            receipt = await run_in_threadpool(self._keeper.settle, upload.id, found, receiving.nbytes)
+            receipt = await self._lanes.settling.run(self._keeper.settle, upload.id, found, receiving.nbytes)
         except PhonogradError as error:
             booked = isinstance(error, UpdateError)  # the keeper wrote those down
-            if booked or await run_in_threadpool(self._broken, upload, receiving.nbytes, error):
+            if booked or await self._lanes.writing.run(self._broken, upload, receiving.nbytes, error):
                 wire_of(request.scope).booked = receiving.nbytes
             problem = problem_of(error)
             log.warning(
@@ -116,7 +118,7 @@ class UploadRoutes:
             return problem
         except asyncio.CancelledError:  # the server stops
             stopped = UploadBrokenError("the server stopped while it came")
-            if await run_in_threadpool(self._broken, upload, receiving.nbytes, stopped):
+            if await self._lanes.writing.run(self._broken, upload, receiving.nbytes, stopped):
                 wire_of(request.scope).booked = receiving.nbytes
             raise
         wire_of(request.scope).round, wire_of(request.scope).booked = receipt.round, receiving.nbytes
@@ -132,7 +134,7 @@ class UploadRoutes:
         tus.check_version(request.headers)
         announced = tus.announcement(request.headers, phone_of(request), self._limit())
         _note(request, _checked(announced.phone), self._keeper.current.round)
-        upload = await run_in_threadpool(self._keeper.announce, announced)
+        upload = await self._lanes.writing.run(self._keeper.announce, announced)
         location = {"Location": f"/v1/uploads/{upload.id}"}
         # Of an upload that has begun already, the body is what is here: it is left unread.
         if upload.offset == 0 and tus.has_body_type(request.headers):
@@ -186,7 +188,9 @@ class UploadRoutes:
             _gone_if_ended(upload)
             if upload.state != "receiving":
                 raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
-            await run_in_threadpool(self._keeper.uploads.give_up, upload.id, "terminated", "the phone gave it up", 410)
+            await self._lanes.writing.run(
+                self._keeper.uploads.give_up, upload.id, "terminated", "the phone gave it up", 410
+            )
         return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
 
     async def overridden(self, request: Request) -> Response:
@@ -251,10 +255,10 @@ class UploadRoutes:
             return  # settled by the request before this one
         path = self._keeper.folder.upload(upload.id)
         if live.digest is None:
-            live.digest = await run_in_threadpool(_digest_of, path)
+            live.digest = await self._lanes.storing.run(_digest_of, path)
         before, part = live.digest.copy(), None if checksum is None else hashlib.new(checksum.algorithm)
         digests = [live.digest] if part is None else [live.digest, part]
-        live.receiving = Receiving(request, digests, self._settings.idle_seconds)
+        live.receiving = Receiving(request, digests, self._settings.idle_seconds, self._lanes.storing)
         if live.overtaken():  # while there was nothing yet to interrupt
             live.receiving.interrupt()
         # Without the whole's hash nothing else would find out whether these bytes are right.
@@ -283,7 +287,7 @@ class UploadRoutes:
         finally:
             receiving, live.receiving = live.receiving, None
             if not counted:
-                await run_in_threadpool(self._keeper.uploads.received, upload.id, receiving.nbytes)
+                await self._lanes.writing.run(self._keeper.uploads.received, upload.id, receiving.nbytes)
             wire_of(request.scope).booked = receiving.nbytes
 
     async def _settle(self, upload: UploadRecord, live: _Live, path: Path, nbytes: int) -> None:
@@ -295,10 +299,10 @@ class UploadRoutes:
                 f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
                 f"{found[:12]}…; they changed on their way, send them again from offset 0",
             )
-        await run_in_threadpool(self._keeper.settle, upload.id, found, nbytes)
+        await self._lanes.settling.run(self._keeper.settle, upload.id, found, nbytes)
 
     async def _take_back(self, path: Path, live: _Live, digest: Any, offset: int) -> None:
-        await run_in_threadpool(truncate, path, offset)
+        await self._lanes.storing.run(truncate, path, offset)
         live.digest = digest
 
     async def _upload(self, request: Request) -> UploadRecord:

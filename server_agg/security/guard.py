@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from device_runtime.errors import StorageError
 from device_runtime.server_protocol import PHONE_HEADER, is_loopback
+from server_agg.http.lanes import Lanes
 from server_agg.http.problems import Problem, problem_of
 from server_agg.security.audit import AuditLog
 from server_agg.security.browsers import cross_site, not_local
@@ -75,6 +75,7 @@ class Guard:
         owner: Owner,
         registry: PhoneRegistry,
         audit: AuditLog,
+        lanes: Lanes,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._app = app
@@ -84,6 +85,7 @@ class Guard:
         self._owner = owner
         self._registry = registry
         self._audit = audit
+        self._lanes = lanes
         self._buckets = TokenBuckets(settings.requests_per_second, settings.burst, MAX_BUCKETS, clock)
         self._open = OpenRequests(settings.concurrent_per_phone)
 
@@ -141,7 +143,7 @@ class Guard:
         token = offered_token(request.headers)
         if token is None:
             return Visitor(address)
-        found = await run_in_threadpool(self._registry.authenticate, token)
+        found = await self._lanes.authenticating.run(self._registry.authenticate, token)
         return Visitor(address, found) if isinstance(found, Principal) else Visitor(address, rejected=found)
 
     def _check_rate(self, visitor: Visitor) -> None:
@@ -191,7 +193,7 @@ class Guard:
         detail = f"{refusal.status}: {refusal.detail}"
         if visitor.rejected is not None and visitor.rejected.phone is not None:
             detail += f" (phone {visitor.rejected.phone})"
-        await run_in_threadpool(self._audit.refused, visitor.actor, request.method, request.scope["path"], detail)
+        await self._lanes.writing.run(self._audit.refused, visitor.actor, request.method, request.scope["path"], detail)
         problem = Problem(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)
         await problem(request.scope, request.receive, send)
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from server_agg.http.lanes import Lanes
 from server_agg.refusals import RequestError
 from server_agg.security.audit import AuditLog
 from server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
@@ -20,14 +21,14 @@ MAX_ENTRIES = 1000
 SECRET = {"Cache-Control": "no-store"}
 
 
-def admin_routes(registry: PhoneRegistry, audit: AuditLog, owner: Owner) -> list[Route]:
+def admin_routes(registry: PhoneRegistry, audit: AuditLog, owner: Owner, lanes: Lanes) -> list[Route]:
     """GET and POST /v1/phones, POST /v1/phones/{name}/tokens, DELETE /v1/phones/{name}, GET /v1/audit; /admin.
 
     The guard lets administrators in only, but for /admin, which is the link that the server printed. A server that asks
     nobody can't tell them from others, and whoever came by could make a token for later: there these routes refuse, and
     `phonograd phones --state` does it.
     """
-    api = _Api(registry, audit, owner)
+    api = _Api(registry, audit, owner, lanes)
     return [
         Route(LINK_PATH, api.admit, methods=["GET"]),
         Route("/v1/phones", api.list, methods=["GET"]),
@@ -39,16 +40,17 @@ def admin_routes(registry: PhoneRegistry, audit: AuditLog, owner: Owner) -> list
 
 
 class _Api:
-    def __init__(self, registry: PhoneRegistry, audit: AuditLog, owner: Owner):
+    def __init__(self, registry: PhoneRegistry, audit: AuditLog, owner: Owner, lanes: Lanes):
         self._registry = registry
         self._audit = audit
         self._owner = owner
+        self._lanes = lanes
 
     async def admit(self, request: Request) -> Response:
         """Exchange the admin link's key for a cookie, and go on to the dashboard."""
         if not self._owner.has_key(request.query_params.get(LINK_KEY, "")):
             refusal = "403: not the admin link's key"
-            await run_in_threadpool(self._audit.refused, request.state.actor, request.method, LINK_PATH, refusal)
+            await self._lanes.writing.run(self._audit.refused, request.state.actor, request.method, LINK_PATH, refusal)
             raise RequestError(
                 403, "the admin link of this run expected, found another; open the one that the server printed last"
             )
@@ -64,19 +66,19 @@ class _Api:
     async def add(self, request: Request) -> Response:
         actor = _administrator(request)
         given = await _texts(request, {"name": None, "role": "phone", "expires": DEFAULT_LIFETIME})
-        issued = await run_in_threadpool(self._registry.add, **given, actor=actor)
+        issued = await self._lanes.writing.run(self._registry.add, **given, actor=actor)
         return JSONResponse(dataclasses.asdict(issued), 201, SECRET)
 
     async def rotate(self, request: Request) -> Response:
         actor = _administrator(request)
         given = await _texts(request, {"expires": DEFAULT_LIFETIME, "overlap": DEFAULT_OVERLAP})
-        issued = await run_in_threadpool(self._registry.rotate, request.path_params["name"], **given, actor=actor)
+        issued = await self._lanes.writing.run(self._registry.rotate, request.path_params["name"], **given, actor=actor)
         return JSONResponse(dataclasses.asdict(issued), 201, SECRET)
 
     async def revoke(self, request: Request) -> Response:
         actor = _administrator(request)
         name = request.path_params["name"]
-        tokens = await run_in_threadpool(self._registry.revoke, name, actor)
+        tokens = await self._lanes.writing.run(self._registry.revoke, name, actor)
         return JSONResponse({"name": name, "tokens_revoked": tokens})
 
     async def entries(self, request: Request) -> Response:

@@ -183,7 +183,9 @@ def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wi
 
 def _connect(path: Path) -> Engine:
     engine = create_engine(
-        URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}
+        URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
+        max_overflow=-1,  # as many as there are threads that read: one that waited for another's would be stuck with it
     )
 
     @event.listens_for(engine, "connect")

@@ -18,6 +18,7 @@ from bench.passes import measure_passes
 from bench.results import render
 from bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
 from bench.uploads.bodies import Body, BodyMaker
+from bench.uploads.probing import probing
 from bench.uploads.receivers import bare_handler, phonograd_serve, plain_copy
 from bench.uploads.sending import post_damaged, post_update, put_file, raw, send_at_once
 from device_runtime.manifest import WEIGHTS
@@ -28,7 +29,7 @@ from phonograd.cli import phonograd
 from phonograd.console import run
 from tests.support.ports import reserved_port
 
-SHORT = IngestBenchConfig("tiny", rounds=2, at_once=2, phones=(2, 3), pause=0.05)
+SHORT = IngestBenchConfig("tiny", rounds=2, at_once=2, phones=(2, 3), crowds=(3,), pause=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +72,17 @@ def test_all_that_is_promised_is_measured(result: IngestBench, place: Path) -> N
         assert 0 < one.idle_rss_bytes <= one.peak_rss_bytes
         assert 0 < one.closing_seconds < one.seconds
     assert [(one.pause, len(one.each)) for one in result.last_byte] == [(0.0, 2), (0.05, 2)]
+    (crowd,) = result.crowds
+    assert (crowd.phones, round(crowd.update_bytes / 1e6, 2)) == (3, 0.64)
+    assert crowd.asked >= 1
+    assert 0 < crowd.median_health_seconds <= crowd.slowest_health_seconds
     assert min(result.pass_seconds, result.copy_seconds) > 0
     assert result.update_bytes > result.model_bytes  # by its metadata
     assert list(place.iterdir()) == []
     page = render({"ingest.json": {**json.loads(json.dumps(dataclasses.asdict(result))), "command": "c"}})
     assert "## Uploads: tiny, 0.0 MB each" in page
     assert "| bare handler | 1 |" in page
+    assert "slowest /healthz, s" in page
 
 
 def test_a_body_is_the_update_in_another_phone_s_name(material: Path, maker: BodyMaker, tmp_path: Path) -> None:
@@ -119,8 +125,8 @@ def test_a_server_takes_an_update_and_refuses_a_damaged_one(material: Path, make
         stale = maker.body(3, 1, "b" * 64)
         with pytest.raises(BenchError, match="status 201 expected for an upload, found 409: .*Another round or base"):
             send_at_once(server.port, [post_update(stale, "three")])
-        with pytest.raises(BenchError, match="status None expected for an upload, found 404"):
-            send_at_once(server.port, [dataclasses.replace(put_file(body, "nowhere"), expected=None)])
+        with pytest.raises(BenchError, match="status None expected for an upload, found 405"):
+            send_at_once(server.port, [dataclasses.replace(put_file(body, "healthz"), expected=None)])
 
 
 def test_who_refuses_and_is_gone_before_the_end_is_heard_all_the_same(
@@ -145,6 +151,19 @@ def test_who_refuses_and_is_gone_before_the_end_is_heard_all_the_same(
         with pytest.raises(BenchError, match="status None expected for an upload, found 404: nobody here"):
             send_at_once(listener.getsockname()[1], [dataclasses.replace(raw(body), pause=1.0)])
         thread.join()
+
+
+def test_a_probe_tells_seconds_and_an_answer_that_is_not_healthy(material: Path, tmp_path: Path) -> None:
+    with phonograd_serve(material / "artifacts", tmp_path / "state", 10) as server:
+        with probing(server.port) as probed:
+            assert probed.seconds == []
+        assert min(probed.seconds) > 0
+    with (
+        bare_handler(tmp_path / "bare", sync=False) as bare,
+        pytest.raises(BenchError, match="/healthz was asked while phones uploaded, 200 expected, found another"),
+        probing(bare.port),
+    ):
+        pass
 
 
 def test_what_cannot_start_or_answer_is_named(maker: BodyMaker, tmp_path: Path) -> None:
@@ -176,7 +195,8 @@ def test_the_command(
 ) -> None:
     asked: list[IngestBenchConfig] = []
     monkeypatch.setattr("bench.ingest.bench_ingest", lambda config, say: asked.append(config) or result)
-    line = ["bench", "ingest", "--preset", "tiny", "--phones", "2", "--phones", "3", "--at-once", "2", "--rounds", "2"]
+    line = ["bench", "ingest", "--preset", "tiny", "--phones", "2", "--phones", "3", "--crowd", "3"]
+    line += ["--at-once", "2", "--rounds", "2"]
     assert run(phonograd, [*line, "--save", str(tmp_path / "r.json"), "--quiet"]) == 0
     assert asked == [dataclasses.replace(SHORT, pause=1.0)]
     out, _ = capsys.readouterr()

@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from device_runtime.server_protocol import PHONE_NAME
 from server_agg.http.app import create_app
+from server_agg.http.lanes import Lanes
 from server_agg.http.uploads import phone_of
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.security import roles
@@ -50,7 +51,7 @@ class Gate:
         self.owner = Owner()
         self.guard = Guard(
             self._behind, settings=security, host=host, owner=self.owner, registry=self.registry, audit=self.audit,
-            clock=lambda: self.now,
+            lanes=Lanes(), clock=lambda: self.now,
         )  # fmt: skip
 
     async def _behind(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,0 +1,42 @@
+"""Threads kept apart by what they wait for, so that a hundred updates to settle hold up no answer that needs none.
+
+What only reads runs in the threads that starlette and its file responses share, and must find one free at any time.
+"""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+# More would only take turns: the disk and the interpreter's lock are the same for all.
+STORING_THREADS = 4
+AUTHENTICATING_THREADS = 4
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Lane:
+    """At most `threads` of its calls run at once; the others wait in the order they came, and hold no thread."""
+
+    def __init__(self, threads: int):
+        self._limiter = CapacityLimiter(threads)
+
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it in a thread of this lane."""
+        return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._limiter)
+
+
+class Lanes:
+    """The lanes of one application.
+
+    settling: the keeper, which decides on one update at a time. writing: other transactions of the ledger, which has
+    one writer. storing: bytes to the disk and their hashes. authenticating: tokens, whose use is noted now and then.
+    """
+
+    def __init__(self) -> None:
+        self.settling = Lane(1)
+        self.writing = Lane(1)
+        self.storing = Lane(STORING_THREADS)
+        self.authenticating = Lane(AUTHENTICATING_THREADS)

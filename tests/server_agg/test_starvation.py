@@ -1,0 +1,129 @@
+"""Many phones at once, and one thing that is held up: whoever needs nothing of it is answered all the same."""
+
+import contextlib
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from server_agg.http import receiving
+from server_agg.storage.ledger import Ledger
+from tests.server_agg.faults import answer_on
+from tests.server_agg.test_app import headers_of
+from tests.server_agg.workshop import RunningServer, Workshop, client_of
+from tests.support.waiting import until
+
+# More than all threads that requests share: anyio has 40.
+CROWD = 50
+
+StartServer = Callable[..., contextlib.AbstractContextManager[RunningServer]]
+
+
+@contextlib.contextmanager
+def crowd(server: RunningServer, workshop: Workshop) -> Iterator[list[socket.socket]]:
+    """As many phones as CROWD, each on a connection over which it has sent its whole update."""
+    with contextlib.ExitStack() as stack:
+        connections = []
+        data = workshop.update(1).read_bytes()
+        for number in range(CROWD):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            fields = {"Host": "127.0.0.1", "Content-Length": str(len(data)), **headers_of(data, f"phone{number}")}
+            head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+            connection.sendall(f"POST /v1/updates HTTP/1.1\r\n{head}\r\n".encode() + data)
+            connections.append(connection)
+        yield connections
+
+
+def until_all_are_asking(server: RunningServer) -> None:
+    until(lambda: len(server.requests) >= CROWD, "all requests")
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What holds until it is set, at the end of the test at the latest."""
+    release = threading.Event()
+    yield release
+    release.set()
+
+
+def still_answers(http: httpx.Client) -> None:
+    assert http.get("/healthz").status_code == 200
+    assert http.get("/v1/round", headers={"Phonograd-Phone": "another"}).json()["participate"] is True
+    assert http.get("/v1/model").status_code == 200
+
+
+def test_settling_holds_up_nobody_else(
+    start_server: StartServer, workshop: Workshop, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start_server(clients_per_round=CROWD) as server, client_of(server.url) as http:
+        settle, at_once = server.keeper.settle, [0, 0]
+
+        def settle_later(*arguments: Any) -> Any:
+            at_once[0] += 1
+            at_once[1] = max(at_once)
+            held.wait()
+            try:
+                return settle(*arguments)
+            finally:
+                at_once[0] -= 1
+
+        monkeypatch.setattr(server.keeper, "settle", settle_later)
+        with crowd(server, workshop) as phones:
+            # Announced, received and stored, all of them: what is left is to settle them.
+            until(lambda: sum(upload.complete for upload in server.keeper.uploads.unfinished()) == CROWD, "all updates")
+            until(lambda: at_once[0], "the first to be settled")
+            still_answers(http)
+            held.set()
+            assert {answer_on(phone)[:12] for phone in phones} == {b"HTTP/1.1 201"}
+        assert at_once == [0, 1]
+        assert server.keeper.current.round == 2
+
+
+def test_a_ledger_that_another_process_writes_holds_up_no_reader(start_server: StartServer, workshop: Workshop) -> None:
+    with (
+        start_server(clients_per_round=CROWD) as server,
+        client_of(server.url) as http,
+        contextlib.closing(sqlite3.connect(server.state / "ledger.sqlite", isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with crowd(server, workshop) as phones:
+            until_all_are_asking(server)
+            still_answers(http)
+            other.execute("ROLLBACK")
+            assert {answer_on(phone)[:12] for phone in phones} == {b"HTTP/1.1 201"}
+
+
+def test_a_disk_that_takes_its_time_holds_up_no_reader(
+    start_server: StartServer, workshop: Workshop, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, coming = receiving._opened, threading.Semaphore(0)
+
+    def open_later(*arguments: Any) -> Any:
+        coming.release()
+        held.wait()
+        return opened(*arguments)
+
+    monkeypatch.setattr(receiving, "_opened", open_later)
+    with (
+        start_server(clients_per_round=CROWD) as server,
+        client_of(server.url) as http,
+        crowd(server, workshop) as phones,
+    ):
+        until_all_are_asking(server)
+        coming.acquire()
+        still_answers(http)
+        held.set()
+        assert {answer_on(phone)[:12] for phone in phones} == {b"HTTP/1.1 201"}
+
+
+def test_the_ledger_has_a_connection_for_every_reader(tmp_path: Path) -> None:
+    with contextlib.closing(Ledger(tmp_path / "ledger.sqlite")) as ledger, contextlib.ExitStack() as stack:
+        for _ in range(CROWD):
+            session = stack.enter_context(ledger.reading())
+            assert session.scalar(text("SELECT 1")) == 1
