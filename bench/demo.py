@@ -168,7 +168,7 @@ def _train_phones(
         def phone(number: int) -> Future[dict[str, Any]]:
             name, codec = f"phone-{number + 1:02}", CODECS[number % len(CODECS)]  # codecs take turns
             update = folder / f"{name}.update"
-            epoch = _train(config, corpus, artifacts, number, update, codec)
+            epoch = _train(config, corpus, artifacts, number, name, update, codec)
             stage(
                 f"{name}: {epoch['steps']} steps in {epoch['seconds']:.1f} s, {epoch['update']['nbytes'] / MIB:.1f} MiB"
             )
@@ -180,12 +180,12 @@ def _train_phones(
 
 
 def _train(
-    config: DemoConfig, corpus: Corpus, artifacts: Path, number: int, update: Path, codec: str
+    config: DemoConfig, corpus: Corpus, artifacts: Path, number: int, name: str, update: Path, codec: str
 ) -> dict[str, Any]:
     """One epoch over a user's text and as much rehearsal."""
     epoch: dict[str, Any] = command(
         "train", artifacts, "--user", corpus.users[number], "--rehearsal", corpus.general_train, "--user-share", "0.5",
-        "--seed", str(number), "--threads", str(config.threads_per_phone), "--update", update, "--codec", codec,
+        "--phone", name, "--threads", str(config.threads_per_phone), "--update", update, "--codec", codec,
     )  # fmt: skip
     return epoch
 

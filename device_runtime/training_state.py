@@ -15,11 +15,22 @@ import numpy as np
 
 from device_runtime.backends.base import Backend
 from device_runtime.backends.native import NativeBackend
-from device_runtime.errors import UsageError
+from device_runtime.errors import UsageError, WeightsError
+from device_runtime.tensor_file import TensorFile
 from device_runtime.vocabulary import Ids
 
 # Steps from one save to the next by default; the phone command's, where training/state.h says why.
 SAVE_EVERY = 5
+STATE_FILE = "state.safetensors"
+
+
+def saved_seed(folder: Path) -> int | None:
+    """The seed of the state that a folder holds, with which a run that was given none goes on; None without a state."""
+    try:
+        with TensorFile(folder / STATE_FILE) as state:
+            return int(state.metadata["seed"])
+    except (WeightsError, KeyError, ValueError):
+        return None  # no state, or a damaged one, which is refused where it is read
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
-"""What a phone is called at the server, which text is its own, and the seed it trains with."""
+"""What a phone is called at the server, and which text is its own."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from device_runtime.server_protocol import PHONE_NAME, PHONE_NAME_RULE
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]")
 NAME_LENGTH = 64
-SEED_BYTES = 7  # a number of at most 17 digits: update files hold 18
 
 
 def phone_name(serial: str) -> str:
@@ -38,14 +36,6 @@ def phone_names(serials: Sequence[str], chosen: Mapping[str, str]) -> dict[str, 
                 f"phones {other} and {serial}: both would be called {name}; choose with --name SERIAL=NAME"
             )
     return names
-
-
-def seed_of(round_number: int, name: str) -> int:
-    """A phone's seed in a round: the first 7 bytes of the SHA-256 of "ROUND NAME", big endian.
-
-    Codecs that round at random average out over a round only if their phones' seeds differ (FORMAT.md, Updates).
-    """
-    return int.from_bytes(hashlib.sha256(f"{round_number} {name}".encode()).digest()[:SEED_BYTES], "big")
 
 
 def text_of(folder: Path, serial: str, name: str) -> Path:

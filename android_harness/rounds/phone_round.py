@@ -10,13 +10,14 @@ from pathlib import Path
 from android_harness.errors import NoPhoneError
 from android_harness.phones.discovery import why_not
 from android_harness.phones.facts import Phone
-from android_harness.rounds.naming import seed_of, text_of
+from android_harness.rounds.naming import text_of
 from android_harness.rounds.result import DropOut, End, PhoneRound, Stage
 from android_harness.rounds.sending import send_update
 from android_harness.rounds.settings import RoundSettings
 from android_harness.rounds.training import Job, Part, Session, train_on_phone
 from device_runtime.errors import PhonogradError, ServerRefusedError
 from device_runtime.files import storage_errors
+from device_runtime.seeds import seed_of
 from device_runtime.server_client import Connection, CurrentRound, UploadReceipt, participation
 
 # Called from a phone's thread with its serial, what it does, how much is done and in all (bytes, or steps), and a note.
@@ -46,7 +47,7 @@ class PhoneTask:
         self._receipt: UploadReceipt | None = None
         self._drop_out: DropOut | None = None
         self._remark: str | None = None
-        self._seed = seed_of(job.opened.round, name)
+        self._seed = seed_of(job.opened.base_sha256, job.opened.round, name)
 
     def run(self) -> None:
         """Take part; whatever goes wrong is in the outcome, and no other phone's concern."""
@@ -98,7 +99,7 @@ class PhoneTask:
 
     def _train(self, text: Path | None, place: Path) -> None:
         part, job = self._part, self._job
-        task = Job(job.files, job.opened.round, self._seed, text, job.settings)
+        task = Job(job.files, job.opened.round, self.name, text, job.settings)
         part.stage = "push"
         try:
             with job.open_session(self.phone.serial) as session:

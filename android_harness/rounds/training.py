@@ -43,14 +43,14 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """What one phone is to train for `round`: on `text`, or (None) on the text that it has.
+    """What the phone of that name is to train for `round`: on `text`, or (None) on the text that it has.
 
     common: the files that all phones get, by their name on the phone: program, artifacts with the round's model.
     """
 
     common: Mapping[str, Path]
     round: int
-    seed: int
+    name: str
     text: Path | None
     settings: RoundSettings
 
@@ -64,7 +64,7 @@ class Job:
         """The command line after the program's name."""
         text = self.settings.text_on_phone if self.text is None else session.transient(TEXT)
         line = ["train", FOLDER, "--user", text, "--update", session.transient(UPDATE)]
-        line += ["--round", str(self.round), "--seed", str(self.seed)]
+        line += ["--round", str(self.round), "--phone", self.name]
         if self.settings.training.rehearsal is not None:
             line += ["--rehearsal", REHEARSAL]
         return line + self.settings.training.options()

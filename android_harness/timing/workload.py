@@ -59,11 +59,11 @@ def phone_text(settings: TextSettings, artifacts: Artifacts, scratch: Path) -> P
         raise TextError(
             f"{settings.user}: {len(text.stream)} tokens, expected at least one window of {window}; give more text"
         )
-    files, options = {USER: settings.user}, ["--user", USER]
+    files, options = {USER: settings.user}, ["--user", USER, "--seed", str(settings.seed)]
     description = f"{settings.user.name}: {text.user_tokens:,} tokens of the user's"
     if settings.rehearsal:
         files[REHEARSAL] = settings.rehearsal
-        options += ["--rehearsal", REHEARSAL, "--user-share", repr(settings.share), "--seed", str(settings.seed)]
+        options += ["--rehearsal", REHEARSAL, "--user-share", repr(settings.share)]
         description += f" and {text.general_tokens:,} of {settings.rehearsal.name}, seed {settings.seed}"
     return PhoneText(files, tuple(options), len(text.stream), description)
 
@@ -73,7 +73,7 @@ def _synthetic(seed: int, manifest: Manifest, scratch: Path) -> PhoneText:
     path = scratch / "tokens.bin"
     write_bytes(path, zipf_stream(manifest.model.vocabulary, tokens, seed).astype("<i4").tobytes())
     description = f"synthetic: {WINDOWS} windows, {tokens:,} tokens drawn by Zipf's law (1/rank), seed {seed}"
-    return PhoneText({TOKENS: path}, ("--tokens", TOKENS), tokens, description)
+    return PhoneText({TOKENS: path}, ("--tokens", TOKENS, "--seed", str(seed)), tokens, description)
 
 
 def workload_of(artifacts: Artifacts, text: PhoneText) -> Workload:

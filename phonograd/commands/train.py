@@ -14,8 +14,8 @@ from device_runtime.codecs import CODECS, DEFAULT_CODEC
 from device_runtime.errors import TrainingError, UsageError, WeightsError
 from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
 from device_runtime.server_client import Connection
-from device_runtime.training_state import SAVE_EVERY
-from device_runtime.update_file import MAX_COUNT
+from device_runtime.training_state import SAVE_EVERY, saved_seed
+from phonograd.commands.seeding import chosen_seed, seed_options
 from phonograd.commands.update import round_option
 from phonograd.connecting import connection_options
 from phonograd.console import Console, output_options
@@ -59,13 +59,7 @@ weights_option = click.option(
     help="Of the products (native): bf16 where the CPU has it, bf16-emulated anywhere, slowly.",
 )
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, MAX_COUNT),
-    default=BackendOptions.seed,
-    show_default=True,
-    help="Of the rehearsal draw and of codecs that round at random: its own for each phone.",
-)
+@seed_options
 @click.option("--out", type=PATH, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
 @click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True, help="Of --update.")
@@ -90,7 +84,8 @@ def train(  # click passes options by name
     pin_threads: bool,
     precision: Precision,
     lr: float | None,
-    seed: int,
+    phone: str | None,
+    seed: int | None,
     out: Path | None,
     update_path: Path | None,
     codec: str,
@@ -101,11 +96,12 @@ def train(  # click passes options by name
 ) -> None:
     """Train one epoch on a user's text, as a phone does.
 
+    The seed of all that is random follows from model, round and --phone; without a name it is random, and reported.
     With --rehearsal, general messages are mixed in at random until the user's share of the tokens is λ (paper P).
     With --state, a run that was killed goes on where it was, to the same bits; SIGTERM and SIGINT end it after the
     step that is running, saved, with exit code 143 and 130.
     """
-    from device_runtime.files import require_place
+    from device_runtime.files import require_place, sha256_of_file
     from device_runtime.rehearsal import mix
     from device_runtime.text import read_messages
     from device_runtime.trainer import train_epoch
@@ -117,11 +113,14 @@ def train(  # click passes options by name
         raise click.UsageError("--user-share needs --rehearsal, the general text to mix in")
     if state is None and (restart or save_every is not None):
         raise click.UsageError("--save-every and --restart need --state, the folder they are about")
-    outputs = Outputs(weights, out, update_path, codec, round_number, seed)
     for path in filter(None, (out, update_path)):
         require_place(path)
     share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
     folder = open_artifacts(artifacts)
+    saved = None if state is None or restart else saved_seed(state)
+    base_sha256 = (lambda: sha256_of_file(weights)) if weights else (lambda: folder.weights_sha256)
+    seed = chosen_seed(seed, phone, base_sha256, round_number, saved)
+    outputs = Outputs(weights, out, update_path, codec, round_number, seed)
     vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
     text = mix(read_messages(user), read_messages(rehearsal) if rehearsal else [], share, vocabulary, seed)
     engine = _start(console, backend, folder, weights, BackendOptions(threads, seed, pin_threads, precision))
@@ -147,6 +146,7 @@ def train(  # click passes options by name
             "backend": backend,
             "threads": threads,
             "precision": precision,
+            "seed": seed,
             **dataclasses.asdict(report),
             "seconds_per_step_median": statistics.median(report.step_seconds),
             "loss_first": report.losses[0],

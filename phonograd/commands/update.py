@@ -7,6 +7,7 @@ import click
 
 from device_runtime.codecs import CODECS, DEFAULT_CODEC
 from device_runtime.update_file import MAX_COUNT
+from phonograd.commands.seeding import chosen_seed, seed_options
 from phonograd.console import Console, output_options
 
 PATH = click.Path(path_type=Path)
@@ -34,11 +35,19 @@ def update() -> None:
 @click.option("--tokens", type=click.IntRange(1, MAX_COUNT), required=True, help="Tokens the weights were trained on.")
 @click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True)
 @round_option
-@click.option("--seed", type=click.IntRange(0, MAX_COUNT), default=0, show_default=True)
+@seed_options
 @click.option("--out", type=PATH, required=True, help="Where the update goes.")
 @output_options
 def encode(
-    console: Console, weights: Path, base: Path, tokens: int, codec: str, round_number: int, seed: int, out: Path
+    console: Console,
+    weights: Path,
+    base: Path,
+    tokens: int,
+    codec: str,
+    round_number: int,
+    phone: str | None,
+    seed: int | None,
+    out: Path,
 ) -> None:
     """Encode trained WEIGHTS against their base model."""
     from device_runtime.files import sha256_of_file
@@ -46,9 +55,11 @@ def encode(
     from device_runtime.update_file import UpdateInfo, write_update
 
     with TensorFile(base) as base_file:
-        info = UpdateInfo(sha256_of_file(base), round_number, tokens, codec, seed)
+        base_sha256 = sha256_of_file(base)
+        seed = chosen_seed(seed, phone, lambda: base_sha256, round_number)
+        info = UpdateInfo(base_sha256, round_number, tokens, codec, seed)
         written = write_update(out, base_file, load_tensors(weights), info)
-    document = {"update": str(out), "codec": codec, **dataclasses.asdict(written)}
+    document = {"update": str(out), "codec": codec, "seed": seed, **dataclasses.asdict(written)}
     console.result(document, ("Update", [document]))
 
 

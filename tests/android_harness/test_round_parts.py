@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from android_harness.errors import PhoneRunError
 from android_harness.rounds import sending
 from android_harness.rounds.closing import Ending, await_end
-from android_harness.rounds.naming import phone_name, phone_names, seed_of, text_of
+from android_harness.rounds.naming import phone_name, phone_names, text_of
 from android_harness.rounds.sending import send_update
 from android_harness.rounds.settings import PhoneTraining, RoundSettings
 from android_harness.rounds.tokens import connection_of, read_tokens
@@ -19,7 +19,6 @@ from android_harness.rounds.training import _parsed
 from device_runtime.errors import ServerRefusedError, ServerUnreachableError, StoppedError, TextError, UsageError
 from device_runtime.server_client import Connection, UploadReceipt
 from device_runtime.server_protocol import PHONE_NAME
-from device_runtime.update_file import MAX_COUNT
 from phonograd.commands.round import _choices
 
 TOKEN = f"pgd_{'0' * 16}_{'1' * 64}"
@@ -50,15 +49,6 @@ def test_choices_on_the_command_line() -> None:
     for wrong in (("left",), ("=left",), ("a=x", "a=y")):
         with pytest.raises(Exception, match="SERIAL=NAME expected, once for a phone"):
             _choices(wrong)
-
-
-def test_seeds_are_each_phones_and_rounds_own() -> None:
-    seeds = {seed_of(number, f"phone{index}") for number in range(1, 30) for index in range(30)}
-    assert len(seeds) == 29 * 30
-    assert seed_of(12, "3") != seed_of(1, "23")
-    assert all(0 <= seed <= MAX_COUNT for seed in seeds)
-    # As docs/phone-round.md has it: another implementation finds the same.
-    assert seed_of(1, "p1") == 59526448351275470
 
 
 def test_the_text_of_a_phone(tmp_path: Path) -> None:

@@ -90,11 +90,11 @@ def test_a_bench_times_every_phone_and_says_with_what(artifacts: Artifacts) -> N
 def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
     phone = FakePhone()
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=1, cores="little", precision="bf16"))
-    line = ["train", "artifacts", "--tokens", "tokens.bin", "--cores", "little"]
+    line = ["train", "artifacts", "--tokens", "tokens.bin", "--seed", "0", "--cores", "little"]
     line += ["--precision", "bf16", "--pin"]
     assert phone.ran == [line, [*line, "--codec-costs"]]
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, threads=3, pin=False, codecs=False))
-    assert phone.ran[2] == [*line[:4], "--cores", "big", "--precision", "fp32", "--threads", "3"]
+    assert phone.ran[2] == [*line[:6], "--cores", "big", "--precision", "fp32", "--threads", "3"]
 
 
 def test_a_phone_may_be_left_asleep(artifacts: Artifacts) -> None:

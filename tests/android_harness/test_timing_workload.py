@@ -43,7 +43,7 @@ def test_the_synthetic_text_is_the_same_for_a_seed_and_another_for_another(tmp_p
     def data(seed: int, name: str) -> bytes:
         (tmp_path / name).mkdir()
         text = phone_text(TextSettings(seed=seed), artifacts, tmp_path / name)
-        assert text.options == ("--tokens", "tokens.bin")
+        assert text.options == ("--tokens", "tokens.bin", "--seed", str(seed))
         assert text.tokens == WINDOWS * 12
         assert text.description == f"synthetic: 20 windows, 240 tokens drawn by Zipf's law (1/rank), seed {seed}"
         return text.files["tokens.bin"].read_bytes()
@@ -59,12 +59,12 @@ def test_a_users_text_is_sent_as_it_is_and_never_stays(tmp_path: Path) -> None:
     general.write_text("w05 w06\n" * 100)
     text = phone_text(TextSettings(user), artifacts, tmp_path)
     assert text.files == {"run/user.txt": user}
-    assert text.options == ("--user", "run/user.txt")
+    assert text.options == ("--user", "run/user.txt", "--seed", "0")
     assert (text.tokens, text.description) == (30, "u.txt: 30 tokens of the user's")
     text = phone_text(TextSettings(user, general, 0.25, seed=7), artifacts, tmp_path)
     assert text.files == {"run/user.txt": user, "run/rehearsal.txt": general}
-    shared = ("--user-share", "0.25", "--seed", "7")
-    assert text.options == ("--user", "run/user.txt", "--rehearsal", "run/rehearsal.txt", *shared)
+    mixed = ("--rehearsal", "run/rehearsal.txt", "--user-share", "0.25")
+    assert text.options == ("--user", "run/user.txt", "--seed", "7", *mixed)
     assert (text.tokens, text.description) == (120, "u.txt: 30 tokens of the user's and 90 of g.txt, seed 7")
 
 

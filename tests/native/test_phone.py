@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +18,14 @@ from device_runtime.backends import load_backend
 from device_runtime.codecs import CODECS
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import VOCABULARY, WEIGHTS
+from device_runtime.seeds import seed_of
 from device_runtime.text import read_messages
 from device_runtime.update_file import UpdateFile
 from device_runtime.vocabulary import Vocabulary
 from phonograd import __version__
 from phonograd.cli import phonograd
 from phonograd.console import run
-from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outputs, text_of, written
+from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outputs, text_of, until_step, written
 
 Python = Callable[..., Any]
 
@@ -71,11 +73,57 @@ def test_codec_costs_are_the_bytes_of_the_files_that_would_be_written(place: Pla
     assert "codecs" not in place.train("--seed", 5).only("report")
 
 
+def test_a_phones_seed_follows_from_base_round_and_name(place: Place, python: Python, tmp_path: Path) -> None:
+    mixed = ("--user", place.user, "--rehearsal", place.general, "--codec", "rot-q1")
+    base = place.artifacts.weights_sha256
+    for number, options in enumerate((("--phone", "p1"), ("--phone", "p1", "--round", 12), ("--phone", "2.p_1-A"))):
+        line = ("train", place.artifacts.folder, *mixed, *options, "--update", tmp_path / f"ours-{number}")
+        done = place.run(*line)
+        expected = seed_of(base, 12 if "--round" in options else 1, options[1])
+        assert done.only("start")["seed"] == done.only("report")["seed"] == expected
+        with UpdateFile(tmp_path / f"ours-{number}") as update:
+            assert update.info.seed == expected
+        line = ("train", place.artifacts.folder, *mixed, *options, "--update", tmp_path / "python")
+        assert python(*line)["seed"] == expected
+        assert (tmp_path / "python").read_bytes() == (tmp_path / f"ours-{number}").read_bytes()
+    assert place.train("--out", tmp_path / "later").code == 0
+    seed = place.train("--weights", tmp_path / "later", "--phone", "p1").only("report")["seed"]
+    assert seed == seed_of(sha256_of_file(tmp_path / "later"), 1, "p1") != seed_of(base, 1, "p1")
+
+
+def test_without_a_name_the_seed_is_random_and_reported(place: Place, python: Python, tmp_path: Path) -> None:
+    """Four draws of 56 bits: equal ones come once in 10^16 runs."""
+    seeds = set()
+    for number in range(2):
+        line = ("train", place.artifacts.folder, "--user", place.user, "--codec", "top-rows")
+        seeds.add(place.run(*line, "--update", tmp_path / "ours").only("report")["seed"])
+        seeds.add(python(*line, "--update", tmp_path / "python")["seed"])
+        for name in ("ours", "python"):
+            with UpdateFile(tmp_path / name) as update:
+                assert update.info.seed in seeds
+        assert len(seeds) == 2 * number + 2
+
+
+def test_a_run_without_a_name_goes_on_with_the_seed_of_its_state(place: Place, python: Python, tmp_path: Path) -> None:
+    line = ("train", place.artifacts.folder, "--user", place.user, "--rehearsal", place.general)
+    kept = ("--state", tmp_path / "state", "--save-every", 2)
+    stopped = until_step(place.line(*line, *kept), 9, signal.SIGTERM)
+    seed = stopped.only("start")["seed"]
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    resumed = place.run(*line, *kept, "--out", tmp_path / "ours")
+    assert (resumed.only("start")["seed"], resumed.only("start")["resumed_at"]) == (seed, 9)
+    report = python(*line, "--state", tmp_path / "copy", "--out", tmp_path / "python")
+    assert (report["seed"], report["resumed_at"]) == (seed, 9)
+    assert place.run(*line, "--seed", seed, "--out", tmp_path / "whole").code == 0
+    whole = (tmp_path / "whole").read_bytes()
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "python").read_bytes() == whole
+
+
 def test_the_result_does_not_depend_on_threads(place: Place, tmp_path: Path) -> None:
     found = set()
     short = tmp_path / "short"
     short.write_bytes(text_of(3, 120))
-    line = ("train", place.artifacts.folder, "--user", short, *outputs(tmp_path))
+    line = ("train", place.artifacts.folder, "--user", short, "--seed", 0, *outputs(tmp_path))
     for threads in (1, 2, 3, 4, 8):
         report = place.run(*line, "--threads", threads).only("report")
         assert report["threads"] == min(threads, len(os.sched_getaffinity(0)))
@@ -119,7 +167,7 @@ def test_a_token_file_is_the_stream_itself(place: Place, tmp_path: Path) -> None
     vocabulary = Vocabulary.load(place.artifacts.path(VOCABULARY))
     vocabulary.encode(read_messages(place.user)).astype("<i4").tofile(tmp_path / "tokens")
     assert place.train("--out", tmp_path / "text").code == 0
-    line = ("train", place.artifacts.folder, "--tokens", tmp_path / "tokens", "--out", tmp_path / "ids")
+    line = ("train", place.artifacts.folder, "--tokens", tmp_path / "tokens", "--seed", 0, "--out", tmp_path / "ids")
     report = place.run(*line).only("report")
     assert (report["user_tokens"], report["general_tokens"], report["user_share"]) == (report["tokens"], 0, 1.0)
     assert (tmp_path / "text").read_bytes() == (tmp_path / "ids").read_bytes()
@@ -217,6 +265,9 @@ def test_help_and_version(place: Place) -> None:
         (("train", "A", "--user", "a", "--save-every", "5"), "--save-every has no meaning without --state"),
         (("train", "A", "--user", "a", "--seed", "-1"), "--seed -1: expected a whole number from 0 to"),
         (("train", "A", "--user", "a", "--seed", "1x"), "--seed 1x: expected a whole number"),
+        (("train", "A", "--user", "a", "--seed", "1", "--phone", "p"), "--seed and --phone exclude each other"),
+        (("train", "A", "--user", "a", "--phone", "p 1"), "--phone: 1 to 64 of A-Z a-z 0-9 . _ - expected as a name"),
+        (("train", "A", "--user", "a", "--phone", "p" * 65), "--phone: 1 to 64 of"),
         (("train", "A", "--user", "a", "--codec", "zip"), "--codec zip: expected one of full-f32, rows-f32, "),
         (("train", "A", "--user", "a", "--round", "0"), "--round 0: expected a whole number from 1"),
         (("eval", "A"), "--text is needed"),

@@ -49,7 +49,7 @@ def stopped(place: Place, tmp_path: Path) -> Path:
 
 def python(place: Place, *options: object) -> int:
     """Train the same epoch by `phonograd train`, in this process."""
-    line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "native", *options]
+    line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "native", "--seed", 0, *options]
     return run(phonograd, [*map(str, line)])
 
 

@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 def reference(place: Place, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The update of an epoch that nobody disturbed."""
     update = tmp_path_factory.mktemp("reference") / "update"
-    assert place.train("--update", update, "--threads", 1).code == 0
+    assert place.train("--round", 3, "--phone", "phone-17", "--update", update, "--threads", 1).code == 0
     return update.read_bytes()
 
 

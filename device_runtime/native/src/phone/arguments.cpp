@@ -151,8 +151,12 @@ std::string Arguments::choice(const std::string& name, const std::string& absent
   return value;
 }
 
-void Arguments::exactly_one(const std::string& first, const std::string& second) const {
+void Arguments::exclude(const std::string& first, const std::string& second) const {
   if (has(first) && has(second)) fail(first + " and " + second + " exclude each other; give one");
+}
+
+void Arguments::exactly_one(const std::string& first, const std::string& second) const {
+  exclude(first, second);
   if (!has(first) && !has(second)) fail(first + " or " + second + " is needed");
 }
 

@@ -46,6 +46,8 @@ class Arguments {
   // A number above `above` and at most `most`.
   double real(const std::string& name, double absent, double above, double most) const;
   std::string choice(const std::string& name, const std::string& absent, const std::vector<std::string>& choices) const;
+  // Not both may be given.
+  void exclude(const std::string& first, const std::string& second) const;
   // One of the two must be given, and not both.
   void exactly_one(const std::string& first, const std::string& second) const;
   void required(const std::string& name) const;

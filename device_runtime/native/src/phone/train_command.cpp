@@ -11,6 +11,7 @@
 #include "phone/stop.h"
 #include "phone/training_input.h"
 #include "phone/training_outputs.h"
+#include "phone/training_seed.h"
 #include "training/trainer.h"
 #include "update/update_file.h"
 
@@ -28,7 +29,8 @@ Syntax syntax() {
       {"--rehearsal", "FILE", "General text to draw rehearsal messages from."},
       {"--user-share", "L", "The user's share of the tokens, with --rehearsal. [default: 0.5]"},
       {"--lr", "X", "Learning rate. [default: the artifacts']"},
-      {"--seed", "N", "Of the rehearsal draw and the dropout masks. [default: 0]"},
+      {"--phone", "NAME", "The phone's name at the server: the seed is derived from model, round and name."},
+      {"--seed", "N", "Instead of --phone: of the rehearsal draw, dropout and random codecs. [default: random]"},
       {"--out", "FILE", "Write the trained weights here."},
       {"--update", "FILE", "Write the update for the server here."},
       {"--codec", "NAME", "Of --update: " + listed(codec_names()) + ". [default: rows-f32]"},
@@ -48,6 +50,7 @@ void check_combination(const Arguments& arguments) {
   arguments.needs("--user-share", "--rehearsal");
   arguments.needs("--save-every", "--state");
   arguments.needs("--restart", "--state");
+  check_seed_options(arguments);
 }
 
 // The base replaced by the outputs of a run that is then killed would be another model's: the run could not be resumed.
@@ -72,6 +75,7 @@ void describe_job(const Running& running, const TrainingText& text, double learn
   const Manifest& manifest = running.engine->manifest();
   line.text("backend", "native");
   running.describe(line);
+  line.whole("seed", static_cast<int64_t>(running.options.seed));
   line.whole("steps", steps).whole("tokens", static_cast<int64_t>(text.stream.size()));
   line.whole("user_tokens", text.user_tokens).whole("general_tokens", text.general_tokens);
   line.real("user_share", text.user_share()).real("learning_rate", learning_rate);
@@ -123,7 +127,6 @@ int interrupted(const EpochReport& epoch, bool saved) {
 int run(const Arguments& arguments) {
   const auto began = std::chrono::steady_clock::now();
   check_combination(arguments);
-  const int64_t seed = arguments.whole("--seed", 0, 0, kMaxCount);
   const int64_t save_every = arguments.whole("--save-every", kSaveEvery, 1, INT64_MAX);
   const TrainingOutputs outputs = training_outputs(arguments);
   note_stop_signals();
@@ -131,10 +134,11 @@ int run(const Arguments& arguments) {
   if (arguments.has("--state")) folder.emplace(arguments.text("--state"));
 
   const Manifest manifest = read_manifest(arguments.positional());
+  const uint64_t seed = training_seed(arguments, manifest, outputs.round, folder ? &*folder : nullptr);
   const double learning_rate = arguments.real("--lr", manifest.learning_rate, 0, kMaxRate);
-  const TrainingText text = training_text(arguments, manifest, static_cast<uint64_t>(seed));
+  const TrainingText text = training_text(arguments, manifest, seed);
   require_window(manifest, static_cast<int64_t>(text.stream.size()));
-  const Running running = start_engine(arguments, static_cast<uint64_t>(seed));
+  const Running running = start_engine(arguments, seed);
   Engine& engine = *running.engine;
   // Opened before training: the file that stands at the path may be another one afterwards.
   const TensorFile base(engine.weights_path());
@@ -159,13 +163,11 @@ int run(const Arguments& arguments) {
   report.reals("step_seconds", progress.step_seconds).real("seconds", epoch.seconds);
   report.real("seconds_per_step_median", median(progress.step_seconds));
   report.real("loss_first", progress.losses.front()).real("loss_last", progress.losses.back());
-  write_outputs(outputs, engine, base, identity, static_cast<int64_t>(text.stream.size()), static_cast<uint64_t>(seed),
-                report);
+  write_outputs(outputs, engine, base, identity, static_cast<int64_t>(text.stream.size()), seed, report);
   report.whole("peak_rss_bytes", peak_rss_bytes());
   // After the peak was read: encoding with every codec is no part of a phone's round.
   if (outputs.codec_costs) {
-    report.list("codecs", codec_costs(engine, base, identity, static_cast<int64_t>(text.stream.size()),
-                                      static_cast<uint64_t>(seed)));
+    report.list("codecs", codec_costs(engine, base, identity, static_cast<int64_t>(text.stream.size()), seed));
   }
   report.print();
   // Last: a kill before this is a resume that ends in the same files.

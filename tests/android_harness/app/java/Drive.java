@@ -18,7 +18,8 @@ public final class Drive implements TrainingListener {
 
     public static void main(String[] words) throws Exception {
         TrainingCommand command = new TrainingCommand(
-                new File(words[2]), new File(words[3]), new File(words[4]), new File(words[5]), new File(words[6]));
+                new File(words[2]), new File(words[3]), new File(words[4]), new File(words[5]), new File(words[6]))
+                .inRound(3, "phone-17");
         String[] more = Arrays.copyOfRange(words, 7, words.length);
         if (more.length > 0) command = command.with(more[0], Arrays.copyOfRange(more, 1, more.length));
         Drive drive = new Drive(words[0]);

@@ -38,7 +38,7 @@ public final class JobDrive extends TrainingJob {
     @Override
     protected TrainingCommand command() {
         TrainingCommand command = super.command();
-        return command == null ? null : command.with("--save-every", "1").with("--threads", "1");
+        return command == null ? null : command.inRound(3, "phone-17").with("--save-every", "1").with("--threads", "1");
     }
 
     @Override

@@ -42,6 +42,16 @@ public final class TrainingCommand {
         return new TrainingCommand(longer);
     }
 
+    /**
+     * This command for a phone's part in a round: what is random in it follows from the model, the round and the name.
+     *
+     * @param round the round's number, as {@code GET /v1/round} says it
+     * @param phone the phone's name at the server
+     */
+    public TrainingCommand inRound(long round, String phone) {
+        return with("--round", Long.toString(round), "--phone", phone);
+    }
+
     /** The binary and its arguments, unmodifiable. */
     public List<String> arguments() {
         return arguments;

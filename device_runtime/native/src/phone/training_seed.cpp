@@ -1,0 +1,74 @@
+#include "phone/training_seed.h"
+
+#include <algorithm>
+#include <optional>
+#include <random>
+
+#include "base/error.h"
+#include "formats/sha256.h"
+#include "formats/tensor_file.h"
+#include "update/update_file.h"
+
+namespace phonograd::phone {
+namespace {
+
+constexpr int kSeedBytes = 7;  // at most 17 digits: update files hold 18
+constexpr size_t kNameLength = 64;
+
+void require_phone_name(const std::string& name) {
+  const std::string others = "._-";
+  const auto allowed = [&](char byte) {
+    return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') ||
+           others.find(byte) != std::string::npos;
+  };
+  if (!name.empty() && name.size() <= kNameLength && std::all_of(name.begin(), name.end(), allowed)) return;
+  throw Error(Status::usage, "train: --phone: 1 to 64 of A-Z a-z 0-9 . _ - expected as a name");
+}
+
+// None where there is no state, or one that is damaged, which is refused where it is read.
+std::optional<uint64_t> saved_seed(const StateFolder& folder) {
+  if (!folder.holds_state()) return std::nullopt;
+  try {
+    const TensorFile state(folder.file(), Status::state);
+    const auto entry = state.metadata().find("seed");
+    if (entry == state.metadata().end()) return std::nullopt;
+    return std::stoull(entry->second);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+uint64_t random_seed() {
+  std::random_device source;
+  uint64_t seed = 0;
+  for (int i = 0; i < kSeedBytes; ++i) seed = seed << 8 | (source() & 0xFF);
+  return seed;
+}
+
+}  // namespace
+
+uint64_t seed_of(const std::string& base_sha256, uint64_t round, const std::string& phone) {
+  const std::string rule = base_sha256 + " " + std::to_string(round) + " " + phone;
+  return std::stoull(sha256_hex(rule.data(), rule.size()).substr(0, 2 * kSeedBytes), nullptr, 16);
+}
+
+void check_seed_options(const Arguments& arguments) {
+  arguments.exclude("--seed", "--phone");
+  arguments.whole("--seed", 0, 0, kMaxCount);
+  if (arguments.has("--phone")) require_phone_name(arguments.text("--phone"));
+}
+
+uint64_t training_seed(const Arguments& arguments, const Manifest& manifest, uint64_t round,
+                       const StateFolder* folder) {
+  if (arguments.has("--seed")) return static_cast<uint64_t>(arguments.whole("--seed", 0, 0, kMaxCount));
+  if (arguments.has("--phone")) {
+    const std::string weights = arguments.text("--weights");
+    return seed_of(weights.empty() ? manifest.weights_sha256 : sha256_of_file(weights, Status::weights), round,
+                   arguments.text("--phone"));
+  }
+  const std::optional<uint64_t> saved =
+      folder == nullptr || arguments.has("--restart") ? std::nullopt : saved_seed(*folder);
+  return saved ? *saved : random_seed();
+}
+
+}  // namespace phonograd::phone

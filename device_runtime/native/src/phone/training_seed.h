@@ -1,0 +1,23 @@
+// Where the seed of `train` comes from. FORMAT.md, "Seeds"; the same as device_runtime/seeds.py and `phonograd train`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "formats/manifest.h"
+#include "phone/arguments.h"
+#include "training/state.h"
+
+namespace phonograd::phone {
+
+// The seed of a phone's part in a round. `base_sha256` is the hex identity of the model that training starts from.
+uint64_t seed_of(const std::string& base_sha256, uint64_t round, const std::string& phone);
+
+// Throws Error(usage) for --seed and --phone together, and for values that can't be.
+void check_seed_options(const Arguments& arguments);
+
+// --seed, else the seed of --phone in the round, else that of the state in `folder` (nullptr: none), which a run that
+// was given neither goes on with, else a random one. Throws Error(weights) where those of --weights can't be read.
+uint64_t training_seed(const Arguments& arguments, const Manifest& manifest, uint64_t round, const StateFolder* folder);
+
+}  // namespace phonograd::phone

@@ -1,0 +1,48 @@
+"""`--phone` and `--seed`: where a command's seed comes from. FORMAT.md, "Seeds"."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from device_runtime.server_protocol import PHONE_NAME, PHONE_NAME_RULE
+from device_runtime.update_file import MAX_COUNT
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def seed_options(command: Command) -> Command:
+    """`--phone` and `--seed`, given as `phone` (str or None) and `seed` (int or None)."""
+    phone = click.option(
+        "--phone",
+        callback=_phone_name,
+        help="The phone's name at the server: the seed is derived from model, round and name.",
+    )
+    seed = click.option(
+        "--seed",
+        type=click.IntRange(0, MAX_COUNT),
+        help="Instead of --phone: of the rehearsal draw, dropout, and codecs that round at random.  [default: random]",
+    )
+    return phone(seed(command))
+
+
+def chosen_seed(
+    seed: int | None, phone: str | None, base_sha256: Callable[[], str], round_number: int, saved: int | None = None
+) -> int:
+    """The seed that was given, else that of the phone's name, else `saved`, a training state's, else a random one."""
+    from device_runtime.seeds import random_seed, seed_of
+
+    if seed is not None and phone is not None:
+        raise click.UsageError("--seed and --phone exclude each other; give one")
+    if seed is not None:
+        return seed
+    if phone is not None:
+        return seed_of(base_sha256(), round_number, phone)
+    return random_seed() if saved is None else saved
+
+
+def _phone_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    del context, parameter
+    if value is not None and not PHONE_NAME.match(value):
+        raise click.BadParameter(f"{PHONE_NAME_RULE} expected as a name, found {value[:80]!r}")
+    return value
