@@ -9,7 +9,14 @@ from typing import Any
 
 from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError
 from device_runtime.files import sha256_of_file
-from device_runtime.server_connection import Server, document_of, expected_fields, refusal, talking_to
+from device_runtime.server_connection import (
+    Patience,
+    Server,
+    document_of,
+    expected_fields,
+    refusal,
+    talking_to,
+)
 from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE, TUS_BODY_TYPE, TUS_VERSION
 from device_runtime.update_file import UpdateFile, UpdateInfo
 
@@ -18,19 +25,6 @@ TUS = {"Tus-Resumable": TUS_VERSION}
 
 # Called with bytes sent so far and bytes in all.
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to go on when the connection breaks.
-
-    attempts: requests in a row that bring no byte further; first_wait_seconds: before the second of them, twice as
-    long before each that follows, up to longest_wait_seconds.
-    """
-
-    attempts: int = 6
-    first_wait_seconds: float = 1.0
-    longest_wait_seconds: float = 30.0
 
 
 @dataclass(frozen=True)

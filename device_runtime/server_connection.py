@@ -17,6 +17,19 @@ TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0)
 
 
 @dataclass(frozen=True)
+class Patience:
+    """How long to go on when the connection breaks.
+
+    attempts: requests in a row that bring no byte further; first_wait_seconds: before the second of them, twice as
+    long before each that follows, up to longest_wait_seconds.
+    """
+
+    attempts: int = 6
+    first_wait_seconds: float = 1.0
+    longest_wait_seconds: float = 30.0
+
+
+@dataclass(frozen=True)
 class Connection:
     """How to reach a server and who is asking.
 

@@ -18,7 +18,7 @@ class ServerSettings:
     idle_seconds: how long an upload may send nothing before the connection is given up.
     expire_seconds: how long an unfinished upload is kept for the phone to go on with.
     retry_seconds: what a phone is told to wait that has no place in the round.
-    models_kept: models kept on disk, the newest; None: all. The ledger remembers all of them.
+    models_kept: models kept on disk beside the exported one, the newest; None: all. The ledger remembers all of them.
     security: tokens, limits and TLS, see security/settings.py.
 
     Raises ValueError for a setting out of range.
@@ -32,7 +32,7 @@ class ServerSettings:
     idle_seconds: float = 60.0
     expire_seconds: float = 24 * 3600.0
     retry_seconds: float = 60.0
-    models_kept: int | None = None
+    models_kept: int | None = 5
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:

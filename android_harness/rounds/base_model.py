@@ -23,11 +23,14 @@ class BaseModel:
     downloaded_bytes: int
 
 
-def fetch_base(server: Server, artifacts: Artifacts, opened: CurrentRound, cache: Path) -> BaseModel:
+def fetch_base(
+    server: Server, artifacts: Artifacts, opened: CurrentRound, cache: Path, phone: str | None = None
+) -> BaseModel:
     """The base model of the open round: the artifacts' own weights, one fetched before, or fetched now.
 
-    `cache` is a folder of models named by their hash, of which the MODELS_KEPT used last stay. Raises WeightsError if
-    it does not fit the artifacts or came damaged, StorageError, ServerRefusedError, ServerUnreachableError.
+    `cache` is a folder of models named by their hash, of which the MODELS_KEPT used last stay; a download that broke
+    off goes on. `phone` is who fetches it, for the server's ledger. Raises WeightsError if it does not fit the
+    artifacts or came damaged, StorageError, ServerRefusedError, ServerUnreachableError.
     """
     sha256, downloaded = opened.base_sha256, 0
     if sha256 == artifacts.weights_sha256:
@@ -38,7 +41,7 @@ def fetch_base(server: Server, artifacts: Artifacts, opened: CurrentRound, cache
             cache.mkdir(parents=True, exist_ok=True)
             known = path.is_file() and sha256_of_file(path) == sha256
         if not known:
-            downloaded = download_model(server, path, sha256=sha256).nbytes
+            downloaded = download_model(server, path, sha256=sha256, phone=phone).received
         with storage_errors(path):
             os.utime(path)
             _prune(cache)

@@ -71,7 +71,9 @@ def run_round(
     if settings.training.codec not in opened.codecs:
         expected = ", ".join(opened.codecs)
         raise UsageError(f"codec {settings.training.codec}: one that {asker} takes expected: {expected}")
-    base = fetch_base(asker, artifacts, opened, cache)
+    # A token says whose it is.
+    fetcher = None if aggregation.connection.token else next((named[serial] for serial in speakers), None)
+    base = fetch_base(asker, artifacts, opened, cache, fetcher)
     with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch, stopping() as stop_signal:
         files = {PROGRAM: program, **phone_artifacts(artifacts, Path(scratch), base.path)}
         stop = threading.Event()

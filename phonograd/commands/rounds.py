@@ -73,10 +73,16 @@ def rounds(
 @connection_options(required=False, owner=True)
 @state_option
 @click.option("--fetch", metavar="SHA256", help="Fetch this model, by its hash or the beginning of it (--server).")
-@click.option("--out", type=PATH, help="Where --fetch puts it.")
+@click.option("--out", type=PATH, help="Where --fetch puts it; a download that broke off resumes.")
+@click.option("--phone", help="Who fetches it, for the server's ledger.  [default: the token's]")
 @output_options
 def models(
-    console: Console, connection: Connection | None, state: Path | None, fetch: str | None, out: Path | None
+    console: Console,
+    connection: Connection | None,
+    state: Path | None,
+    fetch: str | None,
+    out: Path | None,
+    phone: str | None,
 ) -> None:
     """List models and their lineage; fetch any of them back."""
     from device_runtime.server_client import ask, download_model
@@ -91,8 +97,13 @@ def models(
     found = [model["sha256"] for model in listed if model["sha256"].startswith(fetch)]
     if len(found) != 1:
         raise click.UsageError(f"--fetch {fetch}: the beginning of one model's hash expected, {len(found)} fit")
-    fetched = download_model(connection, out, sha256=found[0])
-    document = {"model": str(out), "sha256": fetched.sha256, "bytes": fetched.nbytes}
+    fetched = download_model(connection, out, sha256=found[0], phone=phone)
+    document = {
+        "model": str(out),
+        "sha256": fetched.sha256,
+        "bytes": fetched.nbytes,
+        "received_bytes": fetched.received,
+    }
     console.result(document, ("Fetched", [document]))
 
 

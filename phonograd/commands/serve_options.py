@@ -25,6 +25,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "attention_norm": NORMS,
     "estimator": ESTIMATORS,
 }
+OR_ALL = ("models_kept",)
 SERVER = {
     "host": "Where to listen; off loopback, phones must show tokens.",
     "port": "0: a free one.",
@@ -32,7 +33,7 @@ SERVER = {
     "idle_seconds": "A silent connection is given up after this.",
     "expire_seconds": "An unfinished upload is kept this long.",
     "retry_seconds": "What a phone without a place is told to wait.",
-    "models_kept": "Models kept on disk, the newest.  [default: all]",
+    "models_kept": "Models kept on disk beside the exported one, the newest; or all.",
 }
 RULES = {
     "clients_per_round": "Accepted updates that close a round.",
@@ -110,6 +111,11 @@ def settings_from(options: Mapping[str, Any]) -> ServerSettings:
         raise click.UsageError(str(error)) from error
 
 
+def number_or_all(text: str) -> int | None:
+    """A whole number, or None for `all`. Raises ValueError for anything else."""
+    return None if text == "all" else int(text)
+
+
 def _taken(kind: type[Settings], names: Mapping[str, str], options: Mapping[str, Any]) -> Settings:
     return kind(**{name: options[name] for name in names})
 
@@ -123,4 +129,6 @@ def _option(field: dataclasses.Field[Any], text: str) -> Decorator:
     if kinds == [bool]:
         return click.option(flag, is_flag=True, default=field.default, help=text)
     kind: Any = click.Path(path_type=Path) if kinds == [Path] else kinds[0]
+    if field.name in OR_ALL:
+        kind = number_or_all
     return click.option(flag, type=kind, default=field.default, show_default=field.default is not None, help=text)

@@ -96,9 +96,12 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
 
 
 def prune_models(folder: StateFolder, models: Sequence[Model], needed: Collection[str], kept: int | None) -> None:
-    """Delete the files of all models but the newest `kept` (None: of none) and those `needed`, with their states."""
+    """Delete the files of all models but the first, the newest `kept` (None: all) and those `needed`.
+
+    The server optimiser's states go with their models.
+    """
     if kept is not None:
-        folder.keep_models({model.sha256 for model in models[-kept:]} | set(needed))
+        folder.keep_models({model.sha256 for model in (models[0], *models[-kept:])} | set(needed))
     states = {str(model.optimizer_sha256) for model in models if folder.model(model.sha256).is_file()}
     folder.keep_optimizers(states)
 

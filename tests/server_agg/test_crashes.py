@@ -23,8 +23,8 @@ import httpx
 
 from device_runtime.errors import ServerUnreachableError
 from device_runtime.files import sha256_of_file
-from device_runtime.resumable_upload import Patience
 from device_runtime.server_client import download_model, upload_update
+from device_runtime.server_connection import Patience
 from server_agg.report import BYTES, phones_of, report_of
 from server_agg.rounds.keeper import RoundKeeper
 from tests.server_agg.relay import Relay, relay_to
@@ -143,7 +143,7 @@ def again_until_answered(send_once: Callable[[], object]) -> None:
 
 
 def fetch(url: str, path: Path, phone: str) -> None:
-    again_until_answered(lambda: download_model(url, path, phone=phone))
+    again_until_answered(lambda: download_model(url, path, phone=phone, patience=Patience(attempts=1)))
 
 
 def with_our_client(url: str, update: Path, phone: str) -> None:

@@ -376,20 +376,33 @@ def test_new_settings_apply_to_an_empty_round_only(
     assert "round 1 has updates already and keeps its settings until it closes" in caplog.text
 
 
-def test_keeps_the_newest_models_only(workshop: Workshop, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with opened(workshop, state, settings_with(clients_per_round=1, models_kept=2)) as keeper:
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"models_kept": 2}, [0, 5, 6]),
+        ({}, [0, 2, 3, 4, 5, 6]),
+        ({"models_kept": None}, [0, 1, 2, 3, 4, 5, 6]),
+    ],
+    ids=["two", "by default", "all"],
+)
+def test_keeps_the_first_and_the_newest_models(
+    changes: dict[str, object], expected: list[int], workshop: Workshop, tmp_path: Path
+) -> None:
+    state, settings = tmp_path / "state", settings_with(clients_per_round=1, server_optimizer="momentum", **changes)
+    with opened(workshop, state, settings) as keeper:
         made = [workshop.base_sha256]
-        for number in (1, 2, 3):
+        for number in range(1, 7):
             base = keeper.folder.model(keeper.current.base_sha256)
             made.append(str(send(keeper, workshop.update(number, round=number, base=base), "a").model_sha256))
-        assert files(state / "models") == {f"{sha256}.safetensors" for sha256 in made[-2:]}
+        assert files(state / "models") == {f"{made[number]}.safetensors" for number in expected}
+        assert len(files(state / "optimizers")) == len(expected) - 1  # the exported one has none
         models = lineage_of(keeper.ledger, state)
         assert [model["sha256"] for model in models] == made
         assert [model["parent_sha256"] for model in models] == [None, *made[:-1]]
-        assert [model["kept"] for model in models] == [False, False, True, True]
-    with opened(workshop, state, settings_with(clients_per_round=1, models_kept=2)) as keeper:
-        assert keeper.current.round == 4
+        assert [number for number, model in enumerate(models) if model["kept"]] == expected
+        assert keeper.rollback(0).base_sha256 == workshop.base_sha256
+    with opened(workshop, state, settings) as keeper:
+        assert keeper.current.round == 8
 
 
 def test_the_model_says_where_it_comes_from(workshop: Workshop, tmp_path: Path) -> None:
