@@ -258,19 +258,22 @@ def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
 
 
 def _round_rows(report: "RoundReport") -> Rows:
+    from server_agg.sizes import size
+
     states = {True: "closed", False: "open: it waits for more phones", None: "not asked, or no answer"}
     figures: dict[str, Any] = {
         "round is": states[report.closed],
         "model before": report.model_before[:12],
         "model after": report.model_after[:12] if report.model_after else None,
         "updates accepted": f"{len(report.uploaded)} of these phones, {report.clients_per_round} close a round",
-        "uploaded MiB": report.update_bytes / MIB,
-        "MiB a phone": report.update_bytes / MIB / len(report.uploaded) if report.uploaded else None,
-        "paper P's MiB a phone": report.paper_mib_per_phone,
+        "uploaded": size(report.update_bytes),
+        "a phone": size(report.update_bytes / len(report.uploaded)) if report.uploaded else None,
+        "the whole model": size(report.model_bytes),
+        "a phone in paper P": size(report.paper_mib_per_phone * MIB),
     }
     if report.ledger is not None:
-        figures["whole round, by the server: MiB up"] = report.ledger.round["up_body_bytes"] / MIB
-        figures["of it useful"] = report.ledger.round["useful_bytes"] / MIB
+        figures["whole round, by the server"] = size(report.ledger.round["up_body_bytes"])
+        figures["of it useful"] = size(report.ledger.round["useful_bytes"])
     else:
         figures["server's own report"] = report.ledger_missing
     return [{"figure": figure, "value": value} for figure, value in figures.items()]

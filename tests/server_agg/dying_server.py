@@ -19,15 +19,18 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
 from device_runtime.manifest import Artifacts, open_artifacts
 from server_agg.http.receiving import Receiving
+from server_agg.privacy.accountant import PrivateRounds, spent
 from server_agg.rounds import closing
 from server_agg.rounds.keeper import RoundKeeper
 from server_agg.server import serve
+from server_agg.storage import noise_keys
 from tests.server_agg.workshop import settings_with
 
 STEPS = (
@@ -72,10 +75,16 @@ def dies_at(number: int) -> None:
 
 
 def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], number: int) -> None:
+    same_noise()
     dies_at(number)
     settings = settings_with(port=port, **changes)
     keeper = RoundKeeper(artifacts, state, settings)
     serve(keeper, settings)
+
+
+def same_noise() -> None:
+    """Draw the same key for every round of every run, so that private rounds make the same models as well."""
+    noise_keys.secrets = SimpleNamespace(token_bytes=bytes)  # type: ignore[assignment]
 
 
 def say(line: str) -> None:
@@ -86,6 +95,9 @@ def say(line: str) -> None:
 def main() -> None:
     artifacts = open_artifacts(Path(sys.argv[1]))
     state, port, changes = Path(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
+    strategy = settings_with(**changes).strategy
+    for rounds in range(1, 4) if strategy.private else ():  # what takes longer than a life: it is remembered
+        spent([PrivateRounds(strategy.sampling, strategy.noise_multiplier, rounds)], strategy.delta)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

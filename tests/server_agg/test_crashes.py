@@ -18,18 +18,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
+import pytest
 
 from device_runtime.errors import ServerUnreachableError
 from device_runtime.files import sha256_of_file
-from device_runtime.server_client import download_model, upload_update
+from device_runtime.server_client import Connection, download_model, upload_update
 from device_runtime.server_connection import Patience
 from server_agg.report import BYTES, phones_of, report_of
 from server_agg.rounds.keeper import RoundKeeper
+from server_agg.security.registry import PhoneRegistry
+from server_agg.storage import noise_keys
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import headers_of
-from tests.server_agg.test_rounds import send
+from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone
 from tests.server_agg.workshop import Workshop, client_of, settings_with
 from tests.support.ports import reserved_port
@@ -39,9 +43,11 @@ log = logging.getLogger(__name__)
 
 CRASHES = int(os.environ.get("PHONOGRAD_CRASHES", "20"))
 SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", "0"))
+KILLS_A_RUN = 10
 ROUNDS, PHONES = 3, 3
 STRATEGIES: tuple[dict[str, object], ...] = (
     {"strategy": "fedavg"},
+    {"strategy": "dp-fedavg", "sampling": 1.0, "population": PHONES, "deadline_seconds": 1e6, "noise_multiplier": 8.0},
     {"strategy": "fedatt", "server_optimizer": "momentum"},
     {"strategy": "median"},
     {"strategy": "fedsgd", "server_optimizer": "adam"},
@@ -59,8 +65,8 @@ Updates = list[list[Path]]
 
 def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tuple[Updates, list[str]]:
     """The updates of all rounds, and the models that they make where nothing goes wrong."""
-    settings = settings_with(**changes)
-    keeper = RoundKeeper(workshop.artifacts, state, settings)
+    enrol(workshop, state, changes)
+    keeper = RoundKeeper(workshop.artifacts, state, settings_with(**changes))
     updates: Updates = []
     models = []
     try:
@@ -79,6 +85,17 @@ def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tup
     finally:
         keeper.close()
     return updates, models
+
+
+def enrol(workshop: Workshop, state: Path, changes: dict[str, object]) -> dict[str, str | None]:
+    """Each phone's token, where the strategy asks for some; then the first round is drawn when the server starts."""
+    if not settings_with(**changes).strategy.private:
+        return dict.fromkeys(names())
+    with opened(workshop, state, settings_with(**changes)) as keeper:
+        registry = PhoneRegistry(keeper.ledger)
+        tokens: dict[str, str | None] = {name: registry.add(name, "phone", "never", "test").token for name in names()}
+        keeper.tick()
+        return tokens
 
 
 @dataclass
@@ -142,19 +159,23 @@ def again_until_answered(send_once: Callable[[], object]) -> None:
     until(answered, "an answer of the server")
 
 
-def fetch(url: str, path: Path, phone: str) -> None:
-    again_until_answered(lambda: download_model(url, path, phone=phone, patience=Patience(attempts=1)))
+def bearer(server: Connection) -> dict[str, str]:
+    return {} if server.token is None else {"Authorization": f"Bearer {server.token}"}
 
 
-def with_our_client(url: str, update: Path, phone: str) -> None:
-    again_until_answered(lambda: upload_update(url, update, phone, patience=FORBEARANCE))
+def fetch(server: Connection, path: Path, phone: str) -> None:
+    again_until_answered(lambda: download_model(server, path, phone=phone, patience=Patience(attempts=1)))
 
 
-def in_pieces(url: str, update: Path, phone: str) -> None:
+def with_our_client(server: Connection, update: Path, phone: str) -> None:
+    again_until_answered(lambda: upload_update(server, update, phone, patience=FORBEARANCE))
+
+
+def in_pieces(server: Connection, update: Path, phone: str) -> None:
     """Over tus, a thousand bytes a request, resumed wherever it broke off."""
 
     def send_once() -> None:
-        with client_of(url) as http:
+        with client_of(server.url, bearer(server)) as http:
             tus = TusPhone(http, phone, update.read_bytes())
             answer = tus.send(1000)
             assert answer.is_success, answer.text
@@ -165,11 +186,11 @@ def in_pieces(url: str, update: Path, phone: str) -> None:
     again_until_answered(send_once)
 
 
-def in_one_request(url: str, update: Path, phone: str) -> None:
+def in_one_request(server: Connection, update: Path, phone: str) -> None:
     data = update.read_bytes()
 
     def send_once() -> None:
-        with client_of(url) as http:
+        with client_of(server.url, bearer(server)) as http:
             answer = http.post("/v1/updates", content=data, headers=headers_of(data, phone))
         assert answer.status_code == 201, answer.text
 
@@ -239,8 +260,9 @@ def check_bytes(keeper: RoundKeeper, updates: Updates, wire: Relay) -> None:
 
 
 def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
-    make_workshop: Callable[..., Workshop], tmp_path: Path
+    make_workshop: Callable[..., Workshop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=bytes))  # as in dying_server
     workshop = make_workshop()
     chance = random.Random(SEED)
     killed = runs = 0
@@ -249,15 +271,17 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
         changes = STRATEGIES[runs % len(STRATEGIES)] | {"clients_per_round": PHONES}
         updates, models = calm_run(workshop, tmp_path / f"calm{runs}", changes)
         state = tmp_path / f"run{runs}"
+        tokens = enrol(workshop, state, changes)
         with (
-            reaped_server(workshop, state, changes, chance, CRASHES - killed) as (reaper, port),
+            reaped_server(workshop, state, changes, chance, min(CRASHES - killed, KILLS_A_RUN)) as (reaper, port),
             relay_to(port) as (wire, url),
         ):
+            asking = [Connection(url, tokens[name]) for name in names()]
             for number, sent in enumerate(updates, 1):
                 with ThreadPoolExecutor(PHONES) as phones:
                     ways = chance.sample(WAYS, PHONES)
-                    list(phones.map(lambda name: fetch(url, tmp_path / name, name), names()))
-                    list(phones.map(lambda way, path, name: way(url, path, name), ways, sent, names()))
+                    list(phones.map(fetch, asking, [tmp_path / name for name in names()], names()))
+                    list(phones.map(lambda way, *sending: way(*sending), ways, asking, sent, names()))
                 log.info("run %d: round %d acknowledged after %d kills", runs, number, reaper.done)
             killed += reaper.done
         runs += 1
@@ -272,6 +296,7 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             assert [sha256 for (sha256,) in closed] == models
             for folder in ("incoming", "updates", "drafts"):
                 assert list((state / folder).iterdir()) == []
+            assert [path.name for path in (state / "noise").iterdir()] == [str(ROUNDS + 1)]
             check_bytes(keeper, updates, wire)
             kept = {path.name: sha256_of_file(path) for path in keeper.folder.models.iterdir()}
             assert kept == {f"{sha256}.safetensors": sha256 for sha256 in (workshop.base_sha256, *models)}
@@ -301,7 +326,7 @@ dying_server.main()
 def test_the_reaper_stops_while_a_life_is_being_born(tmp_path: Path) -> None:
     """Nothing was heard yet of the child, which would live for an hour and keep the pipe open."""
     with subprocess.Popen(
-        [sys.executable, "-c", LATE, "artifacts", "state", "0", "0", str(tmp_path / "go")],
+        [sys.executable, "-c", LATE, "artifacts", "state", "0", "{}", str(tmp_path / "go")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

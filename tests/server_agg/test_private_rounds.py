@@ -352,14 +352,16 @@ def test_nobody_is_drawn_before_enough_are_enrolled(workshop: Workshop, tmp_path
             registry.add(name, "phone", "90d", "test")
             keeper.tick()
         assert drawn(keeper) == set()
+        keeper.rollback(0)  # opens another round
+        assert (keeper.current.round, drawn(keeper)) == (2, set())
         assert f"nobody is drawn before {len(PHONES)} are enrolled (--population)" in str(keeper.current.halted)
         clock.now += 1000
         keeper.tick()
-        assert keeper.current.round == 1
+        assert keeper.current.round == 2
         registry.add(PHONES[-1], "phone", "90d", "test")
         keeper.tick()
         assert (drawn(keeper), keeper.current.halted) == (set(PHONES), None)
-        assert (keeper.current.round, keeper.current.closes_at) == (1, clock.now + 100)
+        assert (keeper.current.round, keeper.current.closes_at) == (2, clock.now + 100)
 
 
 @pytest.mark.usefixtures("known_draws")
