@@ -19,13 +19,20 @@ class Outputs:
 
     out: Path | None
     html: Path | None
+    trace: Path | None
     old: PhoneBenchReport | None
     fail_over: float | None
     comparison: Comparison | None = None
 
     @classmethod
     def checked(
-        cls, out: Path | None, html: Path | None, old: Path | None, fail_over: str | None, settings: PhoneBenchSettings
+        cls,
+        out: Path | None,
+        html: Path | None,
+        trace: Path | None,
+        old: Path | None,
+        fail_over: str | None,
+        settings: PhoneBenchSettings,
     ) -> "Outputs":
         """From the command's options.
 
@@ -35,7 +42,7 @@ class Outputs:
         if fail_over is not None and old is None:
             raise UsageError("--fail-over needs --compare, the earlier result")
         allowed = None if fail_over is None else parse_fail_over(fail_over)
-        for place in filter(None, (out, html)):
+        for place in filter(None, (out, html, trace)):
             require_place(place)
         if html is not None and importlib.util.find_spec("matplotlib") is None:
             raise MissingExtraError("--html needs matplotlib for its plots: pip install 'phonograd[plots]'")
@@ -43,12 +50,13 @@ class Outputs:
         if earlier is not None and allowed is not None:
             require_epochs(earlier, settings.epochs)
             require_alike(earlier, settings_in_words(settings))
-        return cls(out, html, earlier, allowed)
+        return cls(out, html, trace, earlier, allowed)
 
     def write(self, console: Console, report: PhoneBenchReport) -> None:
-        """The document, then tables or JSON on stdout, then the page. Raises StorageError."""
+        """The document, then tables or JSON on stdout, then the page and the trace. Raises StorageError."""
         from android_harness.report.page import write_page
         from android_harness.report.table import comparison_tables, tables
+        from android_harness.report.trace import write_trace
 
         if self.old is not None:
             self.comparison = compare(self.old, report)
@@ -56,6 +64,8 @@ class Outputs:
             write_report(self.out, report, self.comparison)
         compared = comparison_tables(self.comparison, self.fail_over) if self.comparison else ()
         console.result(to_document(report, self.comparison), *tables(report), *compared)
+        if self.trace is not None:
+            write_trace(self.trace, report)
         if self.html is not None:
             write_page(self.html, report, self.comparison, self.fail_over)
 

@@ -35,6 +35,19 @@ class Battery:
 
 
 @dataclass(frozen=True)
+class Power:
+    """What the battery gives at one moment, in µA, µV and µAh, as the kernel has it; None where the phone does not say.
+
+    The current's sign, and on some phones its unit, are the maker's choice. `plugged_in`: whether power comes in.
+    """
+
+    current_ua: int | None
+    voltage_uv: int | None
+    charge_uah: int | None
+    plugged_in: bool | None
+
+
+@dataclass(frozen=True)
 class PhoneFacts:
     """One phone; None where it does not say.
 

@@ -1,13 +1,16 @@
 """A phone's battery and heat, as dumpsys and /sys tell them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from android_harness.phones.facts import Battery
+from android_harness.phones.facts import Battery, Power
 
 # What is outside is a sensor that is off (-274, 0 of another unit, 0x7fffffff) and no temperature.
 COLDEST_C, HOTTEST_C = -40.0, 150.0
 _SETTING = re.compile(r"\s*([A-Za-z ]{1,40}):\s*(true|false|-?[0-9]{1,9})\s*")
+_NUMBER = re.compile("-?[0-9]{1,12}")
+# The battery's status in /sys, and whether it says that power comes in.
+_STATES: Mapping[str, bool] = {"Charging": True, "Full": True, "Not charging": True, "Discharging": False}
 _STATUS = re.compile(r"^\s*Thermal Status:\s*([0-6])\s*$", re.MULTILINE)
 _HAL = re.compile(r"Temperature\{mValue=(-?[0-9]{1,5}(?:\.[0-9]{1,9})?), mType=(-?[0-9]{1,4}), mName=([^,}\n]{1,60}),")
 _ZONE = re.compile(r"(\S{1,60}) (-?[0-9]{1,9})\s*")
@@ -18,18 +21,46 @@ _CPU = re.compile(r"cpu|soc|tsens|big|little|mid|apc|gold|silver|cluster", re.IG
 
 def parse_battery(text: str) -> Battery:
     """Of `dumpsys battery`: the first value of each name, as vendors append sections of their own."""
+    values = _settings(text)
+    level, scale, tenths = (_whole(values.get(name)) for name in ("level", "scale", "temperature"))
+    return Battery(
+        None if level is None or level < 0 else min(100 * level // max(scale or 100, 1), 100),
+        None if tenths is None else plausible(tenths / 10),
+        _powered(values),
+    )
+
+
+def parse_power(files: Sequence[str], text: str) -> Power:
+    """Of current_now, voltage_now, charge_counter and status in /sys, "-" for what is not there, and `dumpsys battery`.
+
+    /sys first; dumpsys has no current, and the voltage in mV.
+    """
+    current, voltage, charge = ([int(word) if _NUMBER.fullmatch(word) else None for word in files] + [None] * 3)[:3]
+    values = _settings(text)
+    millivolts = _whole(values.get("voltage"))
+    if voltage is None and millivolts is not None:
+        voltage = 1000 * millivolts
+    told = [powered for powered in (_powered(values), _STATES.get(" ".join(files[3:]))) if powered is not None]
+    return Power(
+        current,
+        voltage if voltage else None,
+        charge if charge is not None else _whole(values.get("Charge counter")),
+        any(told) if told else None,
+    )
+
+
+def _settings(text: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for line in text.splitlines():
         match = _SETTING.fullmatch(line)
         if match is not None:
             values.setdefault(match[1].strip(), match[2])
+    return values
+
+
+def _powered(values: Mapping[str, str]) -> bool | None:
     powered = [value == "true" for name, value in values.items() if name.endswith(" powered")]
-    level, scale, tenths = (_whole(values.get(name)) for name in ("level", "scale", "temperature"))
-    return Battery(
-        None if level is None or level < 0 else min(100 * level // max(scale or 100, 1), 100),
-        None if tenths is None else plausible(tenths / 10),
-        any(powered) if powered else None,
-    )
+    return any(powered) if powered else None
 
 
 def parse_thermal_status(text: str) -> int | None:

@@ -14,9 +14,18 @@ from android_harness.phones.facts import PhoneFacts
 from android_harness.report.compare import Comparison
 from android_harness.report.figures import drawing
 from android_harness.report.names import core_ranges, phone_name, power_in_words, printable
-from android_harness.report.plots import Plot, codec_plot, epoch_plot, memory_plot, phase_plot
+from android_harness.report.plots import (
+    Plot,
+    codec_plot,
+    comparison_plot,
+    epoch_plot,
+    memory_plot,
+    phase_plot,
+    step_plot,
+)
 from android_harness.report.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult, PowerState
 from android_harness.report.summary import is_papers, summarise
+from android_harness.report.sweep import sweep_plot
 from android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
 from android_harness.report.timeline import timeline_plot
 from device_runtime.files import write_bytes
@@ -33,7 +42,7 @@ class PhoneSection:
     name: str
     state: str
     remarks: tuple[str, ...]
-    plot: Plot | None
+    plots: tuple[Plot, ...]
     epochs: Sequence[Row]
     files: Sequence[Row]
     facts: Mapping[str, str]
@@ -49,12 +58,14 @@ def write_page(
 def page(report: PhoneBenchReport, comparison: Comparison | None = None, fail_over: float | None = None) -> str:
     """The page's HTML, the same for the same report. Raises MissingExtraError without matplotlib."""
     with drawing():
-        overall = [draw(report) for draw in (epoch_plot, memory_plot, phase_plot, codec_plot)]
+        overall = [draw(report) for draw in (epoch_plot, step_plot, memory_plot, phase_plot, codec_plot)]
+        compared = comparison_plot(comparison, fail_over) if comparison else None
         sections = [_section(phone, f"phone-{number}") for number, phone in enumerate(report.phones, 1)]
     return _template().render(
         lead=list(_lead(report)),
         tables=[table for table in tables(report) if table[0] != "Remarks"],
         comparison=_compared(comparison, fail_over),
+        compared=compared,
         plots=[plot for plot in overall if plot],
         phones=sections,
         run=dict(_run(report)),
@@ -97,7 +108,7 @@ def _section(phone: PhoneResult, key: str) -> PhoneSection:
         name=phone_name(phone.facts),
         state="failed" if phone.failure else "throttled" if throttled else "finished",
         remarks=tuple(remarks(phone)),
-        plot=timeline_plot(phone, f"{key}-timeline"),
+        plots=tuple(filter(None, (timeline_plot(phone, f"{key}-timeline"), sweep_plot(phone, f"{key}-sweep")))),
         epochs=[_epoch_row(number, epoch) for number, epoch in _numbered(phone.epochs)],
         files=[
             {"file": file.name, "bytes": file.nbytes, "pushed": file.pushed, "SHA-256": file.sha256} for file in files
@@ -131,6 +142,7 @@ def _epoch_row(name: str, epoch: Epoch) -> Row:
         "cores": core_ranges(epoch.placement.cores),
         "pinned": epoch.placement.pinned,
         "allowed": core_ranges(epoch.placement.allowed_cores),
+        "J": round(epoch.energy.joules, 1) if epoch.energy else None,
         "throttled": bool(epoch.throttled),
     }
 

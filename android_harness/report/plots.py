@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from android_harness.report.compare import Comparison, TimeRatio
 from android_harness.report.figures import GRID, INK, REFERENCE, SERIES, SOFT, new_figure, svg_of
 from android_harness.report.names import printable, short_names
 from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
-from android_harness.report.summary import is_papers, summarise
+from android_harness.report.summary import distribution, is_papers, summarise
 from android_harness.report.table import MB
 
 _ROW_INCHES, _FRAME_INCHES = 0.27, 0.95
@@ -60,6 +61,65 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
     description = f"Median seconds by phone: {', '.join(medians)}{paper}."
     note = "Bars are medians, points epochs; a triangle is one that throttled."
     return Plot(title, description, svg_of(figure, "epochs", title, description), note)
+
+
+def step_plot(report: PhoneBenchReport) -> Plot | None:
+    """How the steps of the timed epochs lie: box, whiskers, and each step outside of them, by phone."""
+    phones, names = _timed(report)
+    steps = [[step.seconds for epoch in phone.timed for step in epoch.steps] for phone in phones]
+    told = [(name, lie) for name, lie in zip(names, map(distribution, steps), strict=True) if lie]
+    if len(told) < len(names) or not told:
+        return None
+    figure, axes = _rows(names)
+    for row, (seconds, (_, lie)) in enumerate(zip(steps, told, strict=True)):
+        axes.barh(row, lie.p75 - lie.p25, _BAR, left=lie.p25, color=SERIES[0], alpha=0.35, linewidth=0)
+        axes.plot([lie.p5, lie.p95], [row, row], color=SERIES[0], linewidth=1.2)
+        axes.plot([lie.p50] * 2, [row - _BAR / 2, row + _BAR / 2], color=INK, linewidth=1.6)
+        outside = [value for value in seconds if not lie.p5 <= value <= lie.p95]
+        axes.plot(outside, [row] * len(outside), "o", color=SERIES[0], markersize=3, markeredgewidth=0)
+    axes.set_xlim(0, max(lie.largest for _, lie in told) * 1.06)
+    axes.set_xlabel("seconds a step")
+    title = "Distribution of steps"
+    parts = (f"{name} {lie.p5:.3g} to {lie.p95:.3g} s, median {lie.p50:.3g} s" for name, lie in told)
+    description = f"Steps from the 5th to the 95th percentile, by phone: {'; '.join(parts)}."
+    note = "Boxes are the middle half and the median, lines 5 to 95 %, points the others. An epoch's first is slow."
+    return Plot(title, description, svg_of(figure, "steps", title, description), note)
+
+
+def comparison_plot(comparison: Comparison, fail_over: float | None = None) -> Plot | None:
+    """Each phone's ratio of median epochs, new over old, and its interval; as lines 1, and what --fail-over allows."""
+    pairs = [(phone, phone.time) for phone in comparison.phones if phone.time]
+    if not pairs:
+        return None
+    figure, axes = _rows([phone.name.replace(" (", "\n(") for phone, _ in pairs], extra_inches=0.16 * len(pairs))
+    axes.axvline(1.0, color=SOFT, linewidth=1.2)
+    allowed = None if fail_over is None or comparison.differences else 1 + fail_over
+    if allowed is not None:
+        axes.axvline(allowed, color=REFERENCE, linestyle="--", linewidth=1.2)
+    ends = [1.0, allowed or 1.0]
+    for row, (phone, time) in enumerate(pairs):
+        low, high = (time.ratio if end is None else end for end in (time.low, time.high))
+        surely = allowed is not None and phone.surely_slower(allowed - 1)
+        colour, marker = (REFERENCE, "^") if surely else (SERIES[0], "o")
+        axes.plot(
+            [low, high], [row, row], color=colour, linewidth=1.6, linestyle="-" if time.basis == "epochs" else ":"
+        )
+        axes.plot(time.ratio, row, marker, color=colour, markersize=6, markeredgewidth=0)
+        ends += [low, high]
+    margin = 0.06 * (max(ends) - min(ends)) + 0.01
+    axes.set_xlim(min(ends) - margin, max(ends) + margin)
+    axes.set_xlabel("times as long as in the old report")
+    title = "Epochs beside the old report"
+    parts = [f"{phone.name} {_interval(time)}" for phone, time in pairs]
+    description = f"Median epoch, new over old, by phone: {'; '.join(parts)}."
+    note = "Points are ratios of medians, lines their 95 % intervals, dotted where they are from steps only."
+    if allowed is not None:
+        note += f" The dashed line is what --fail-over allows, {allowed:g}; a triangle is surely beyond it."
+    return Plot(title, description, svg_of(figure, "compared", title, description), note)
+
+
+def _interval(time: TimeRatio) -> str:
+    return f"{time.ratio:.3f}" + ("" if time.low is None else f" ({time.low:.3f} to {time.high:.3f})")
 
 
 def memory_plot(report: PhoneBenchReport) -> Plot | None:

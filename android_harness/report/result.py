@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from android_harness.phones.facts import PhoneFacts
+from android_harness.phones.facts import PhoneFacts, Power
 from android_harness.phones.power import cpu_temperature
 
 SCHEMA = "phonograd.phone-bench"
@@ -64,12 +64,25 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class Energy:
+    """What the whole phone drew from its battery during an epoch's steps: joules, mean watts, and what tells.
+
+    `basis`: samples of the battery's current, or two readings or more of its charge counter.
+    """
+
+    joules: float
+    watts: float
+    basis: Literal["current", "charge counter"]
+
+
+@dataclass(frozen=True)
 class Epoch:
     """One process on the phone that trained one epoch.
 
     `seconds` are those of its steps, `load_seconds` from its start to the first step, `wall_seconds` all of it as the
     host saw it. `cooled_seconds` were waited before it, until the phone was cool (as when the run began), settled (no
-    longer cooling), or the limit was reached. `throttled` has what speaks for throttling, one line each.
+    longer cooling), or the limit was reached. `energy` is None where the phone does not say, or
+    power came in. `throttled` has what speaks for throttling, one line each.
     """
 
     warm_up: bool
@@ -86,6 +99,7 @@ class Epoch:
     peak_rss_bytes: int
     kernels: str
     placement: Placement
+    energy: Energy | None
     throttled: tuple[str, ...]
 
 
@@ -100,6 +114,7 @@ class Sample:
     battery_percent: int | None
     battery_temperature_c: float | None
     thermal_status: int | None
+    power: Power
 
     @property
     def hottest_c(self) -> float | None:
@@ -115,6 +130,15 @@ class CodecCost:
     codec: str
     nbytes: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One epoch of a sweep: the --cores and --threads it was asked for."""
+
+    cores: str
+    threads: int
+    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -143,6 +167,7 @@ class PhoneResult:
 
     `fixed_performance` is whether Android was asked to keep the clocks fixed, and did not refuse. `power_before` is how
     the phone was as the work began, `power` how it was once it had been asked to stay awake.
+    `sweep` has the epochs of --sweep, which count in no other figure.
     """
 
     facts: PhoneFacts
@@ -154,6 +179,7 @@ class PhoneResult:
     epochs: tuple[Epoch, ...]
     samples: tuple[Sample, ...]
     codecs: tuple[CodecCost, ...]
+    sweep: tuple[SweepRun, ...]
 
     @property
     def used_cores(self) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """What a phone's epochs come to: the figures that tables, pages and scripts show, computed in one place."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -26,9 +26,25 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Distribution:
+    """How `count` values lie: the smallest, percentiles (interpolated linearly), the largest."""
+
+    smallest: float
+    p5: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+    p99: float
+    largest: float
+    count: int
+
+
+@dataclass(frozen=True)
 class PhoneSummary:
     """One phone's figures over its timed epochs; None where there is none, or no sample had it.
 
+    `threads` and `cores` (by number) are the last timed epoch's, `joules` those of an epoch in which no power came in.
     `phases` are medians of the seconds a step spends in each, `pushed_bytes` what went over the cable. `paper_ratio` is
     the median epoch over paper P's 140 s, None for another workload than the paper's. Losses are those of the first
     timed epoch.
@@ -40,6 +56,10 @@ class PhoneSummary:
     throttled: bool
     epoch_seconds: Spread | None
     step_seconds: Spread | None
+    step_distribution: Distribution | None
+    threads: int | None
+    cores: tuple[int, ...]
+    joules: Spread | None
     load_seconds: float | None
     tokens_per_s: float | None
     paper_ratio: float | None
@@ -74,6 +94,10 @@ def summarise(phone: PhoneResult, workload: Workload) -> PhoneSummary:
         throttled=any(epoch.throttled for epoch in timed),
         epoch_seconds=epochs,
         step_seconds=spread(step.seconds for step in steps),
+        step_distribution=distribution([step.seconds for step in steps]),
+        threads=timed[-1].placement.threads if timed else None,
+        cores=timed[-1].placement.cores if timed else (),
+        joules=spread(epoch.energy.joules for epoch in timed if epoch.energy),
         load_seconds=_median(epoch.load_seconds for epoch in timed),
         tokens_per_s=_median(epoch.tokens / epoch.seconds for epoch in timed),
         paper_ratio=epochs.median / PAPER_EPOCH_SECONDS if epochs and is_papers(workload) else None,
@@ -93,6 +117,14 @@ def spread(values: Iterable[float]) -> Spread | None:
         return None
     p10, middle, p90 = (float(value) for value in np.percentile(numbers, (10, 50, 90)))
     return Spread(middle, p10, p90, numbers.size)
+
+
+def distribution(values: Sequence[float]) -> Distribution | None:
+    """How some values lie; None without any."""
+    if not values:
+        return None
+    p = [float(value) for value in np.percentile(values, (0, 5, 25, 50, 75, 95, 99, 100))]
+    return Distribution(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], len(values))
 
 
 def _median(values: Iterable[float]) -> float | None:

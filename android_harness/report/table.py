@@ -6,7 +6,7 @@ from statistics import median
 
 from android_harness.report.compare import Comparison, PhoneComparison
 from android_harness.report.names import LONGEST, core_ranges, printable
-from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
+from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult, Placement
 from android_harness.report.summary import PhoneSummary, is_papers, summarise
 
 Row = Mapping[str, object]
@@ -42,6 +42,9 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
         ),
         ("Memory and bytes", [_bytes_row(phone, summary) for phone, summary in summaries]),
     ]
+    found += [("Steps, in seconds", rows) for rows in [[*_step_rows(summaries)]] if rows]
+    found += [("Energy of an epoch, from the battery", rows) for rows in [[*_energy_rows(summaries)]] if rows]
+    found += [("Sweep (an epoch each)", rows) for rows in [[*_sweep_rows(report.phones)]] if rows]
     found += [("Update by codec", rows) for rows in [list(_codec_rows(report.phones))] if rows]
     found += [("Remarks", rows) for rows in [_remark_rows(report.phones)] if rows]
     return tuple(found)
@@ -98,11 +101,13 @@ def _slowed_by(phone: PhoneResult) -> Iterator[str]:
 
 def threads_in_words(phone: PhoneResult) -> str | None:
     """Such as `4 on 4-7`: how many threads ran, and on which cores; None before the first epoch."""
-    found = dict.fromkeys(
-        f"{placement.threads} on {core_ranges(placement.cores)}"
-        for placement in (epoch.placement for epoch in phone.timed or phone.epochs)
-    )
+    found = dict.fromkeys(placed(epoch.placement) for epoch in phone.timed or phone.epochs)
     return "\n".join(found) or None
+
+
+def placed(placement: Placement) -> str:
+    """Such as `4 on 4-7`: threads, and the numbers of their cores."""
+    return f"{placement.threads} on {core_ranges(placement.cores)}"
 
 
 def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:
@@ -118,6 +123,59 @@ def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:
         "smallest MB": _mb(sizes[least]) if least else None,
         "by codec": printable(least, LONGEST) if least else None,
     }
+
+
+def _step_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterator[Row]:
+    """How each phone's steps lie."""
+    for phone, summary in summaries:
+        steps = summary.step_distribution
+        if steps:
+            yield {
+                "phone": _name(phone),
+                "steps": steps.count,
+                "smallest": _rounded(steps.smallest),
+                "5 %": _rounded(steps.p5),
+                "25 %": _rounded(steps.p25),
+                "median": _rounded(steps.p50),
+                "75 %": _rounded(steps.p75),
+                "95 %": _rounded(steps.p95),
+                "99 %": _rounded(steps.p99),
+                "largest": _rounded(steps.largest),
+            }
+
+
+def _energy_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterator[Row]:
+    """What an epoch took from the battery, of the phones that tell."""
+    for phone, summary in summaries:
+        told = [epoch.energy for epoch in phone.timed if epoch.energy]
+        if summary.joules and told:
+            yield {
+                "phone": _name(phone),
+                "J": _rounded(summary.joules.median, 1),
+                "from J": _rounded(min(energy.joules for energy in told), 1),
+                "to J": _rounded(max(energy.joules for energy in told), 1),
+                "mean W": _rounded(median(energy.watts for energy in told)),
+                "epochs": len(told),
+                "by": ", ".join(dict.fromkeys(energy.basis for energy in told)),
+            }
+
+
+def _sweep_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
+    """A row for each epoch of a sweep, and how many times as fast it is as the slowest."""
+    for phone in phones:
+        slowest = max((run.epoch.seconds for run in phone.sweep), default=0.0)
+        for run in phone.sweep:
+            epoch = run.epoch
+            yield {
+                "phone": _name(phone),
+                "cores": run.cores,
+                "threads": run.threads,
+                "ran": placed(epoch.placement),
+                "epoch s": _rounded(epoch.seconds),
+                "x faster": _rounded(slowest / epoch.seconds, 2),
+                "J": _rounded(epoch.energy.joules, 1) if epoch.energy else None,
+                "throttled": "yes" if epoch.throttled else "no",
+            }
 
 
 def _codec_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:

@@ -43,17 +43,22 @@ def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
 
 
 def _draw_steps(axes: Any, phone: PhoneResult) -> None:
-    kinds = (("warm-up", SOFT, "o"), ("timed", SERIES[0], "o"), ("throttled", REFERENCE, "^"))
+    kinds = (
+        ("warm-up", SOFT, "o"),
+        ("timed", SERIES[0], "o"),
+        ("throttled", REFERENCE, "^"),
+        ("sweep", SERIES[3], "o"),
+    )
+    everything = [(_kind(epoch.warm_up, bool(epoch.throttled)), epoch) for epoch in phone.epochs]
+    everything += [("sweep", run.epoch) for run in phone.sweep]
     for kind, colour, marker in kinds:
-        epochs = [
-            epoch for epoch in phone.epochs if _kind(epoch.warm_up, bool(epoch.throttled)) == kind and epoch.steps
-        ]
+        epochs = [epoch for name, epoch in everything if name == kind and epoch.steps]
         for number, epoch in enumerate(epochs):
             at, seconds = [step.at_s for step in epoch.steps], [step.seconds for step in epoch.steps]
             label = kind if number == 0 else None
             axes.plot(at, seconds, marker + "-", color=colour, markersize=2.5, linewidth=0.8, label=label)
     axes.set_ylabel("seconds a step")
-    axes.set_ylim(0, 1.08 * max(step.seconds for epoch in phone.epochs for step in epoch.steps))
+    axes.set_ylim(0, 1.08 * max(step.seconds for _, epoch in everything for step in epoch.steps))
     _legend(axes)
 
 

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from android_harness.adb.client import Adb
 from android_harness.adb.process import PhoneProcess
 from android_harness.errors import PhoneLostError, PhoneSilentError
-from android_harness.phones.power import parse_battery, parse_hal_temperatures, parse_thermal_status, parse_zones
+from android_harness.phones.power import (
+    parse_battery,
+    parse_hal_temperatures,
+    parse_power,
+    parse_thermal_status,
+    parse_zones,
+)
 from android_harness.report.result import Sample
 from android_harness.session.keeper import phone_script
 
@@ -79,6 +85,7 @@ def parse_sample(at_s: float, lines: Sequence[str]) -> Sample:
     frequencies: dict[int, int] = {}
     caps: dict[int, int] = {}
     zones: list[str] = []
+    power: list[str] = []
     services: dict[str, list[str]] = {"battery": [], "thermalservice": []}
     section: list[str] | None = None
     for line in lines:
@@ -95,10 +102,22 @@ def parse_sample(at_s: float, lines: Sequence[str]) -> Sample:
                     frequencies[int(number)] = int(now)
                 if cap.isdecimal():
                     caps[int(number)] = int(cap)
+            case ["power", *words]:
+                power = " ".join(words).split()
             case ["zone", *words]:
                 zones.append(" ".join(words))
-    battery = parse_battery("\n".join(services["battery"]))
+    said = "\n".join(services["battery"])
+    battery = parse_battery(said)
     thermal = "\n".join(services["thermalservice"])
     temperatures = {**parse_zones("\n".join(zones)), **parse_hal_temperatures(thermal)}
     status = parse_thermal_status(thermal)
-    return Sample(at_s, frequencies, caps, temperatures, battery.percent, battery.temperature_c, status)
+    return Sample(
+        at_s=at_s,
+        frequencies_khz=frequencies,
+        caps_khz=caps,
+        temperatures_c=temperatures,
+        battery_percent=battery.percent,
+        battery_temperature_c=battery.temperature_c,
+        thermal_status=status,
+        power=parse_power(power, said),
+    )

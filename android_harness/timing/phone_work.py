@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.errors import NoPhoneError
+from android_harness.errors import NoPhoneError, PhoneRunError
 from android_harness.phone_artifacts import FOLDER
 from android_harness.phones.facts import PhoneFacts
-from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, PowerState, Pushed, Sample
+from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, PowerState, Pushed, Sample, SweepRun
 from android_harness.session import PhoneSession
-from android_harness.session.programs import SIGNALLED
+from android_harness.session.programs import SIGNALLED, Event
+from android_harness.timing.energy import energy_of
 from android_harness.timing.heat import Cooling, cool_down
 from android_harness.timing.phone_epoch import EpochEvents
 from android_harness.timing.settings import PhoneBenchSettings
+from android_harness.timing.sweep import sweep_points
 from android_harness.timing.throttling import LIGHT, throttling
 from device_runtime.errors import PhonogradError, StoppedError
 
@@ -62,6 +64,7 @@ class PhoneWork:
         self._epochs: list[Epoch] = []
         self._samples: list[Sample] = []
         self._codecs: tuple[CodecCost, ...] = ()
+        self._sweep: list[SweepRun] = []
         self._baseline_c: float | None = None
         self._uncapped_khz: Mapping[int, int] = {}
 
@@ -89,6 +92,7 @@ class PhoneWork:
             epochs=tuple(self._epochs),
             samples=tuple(self._samples),
             codecs=self._codecs,
+            sweep=tuple(self._sweep),
         )
 
     def _work(self, session: PhoneSession) -> None:
@@ -102,43 +106,59 @@ class PhoneWork:
         self._take(session.sample())
         self._uncapped_khz = uncapped(self._facts, self._samples[-1])
         for number in range(settings.warm_up + settings.epochs):
-            self._one_epoch(session, number)
+            timed = number - settings.warm_up + 1
+            stage = (
+                f"epoch {timed} of {settings.epochs}" if timed > 0 else f"warm-up {number + 1} of {settings.warm_up}"
+            )
+            line = self._arguments(settings.cores, settings.threads)
+            if settings.codecs and timed == settings.epochs:
+                line.append("--codec-costs")
+            self._epochs.append(self._one_epoch(session, stage, line, warm_up=timed <= 0))
+        if settings.sweep:
+            self._sweep_over(session)
 
-    def _one_epoch(self, session: PhoneSession, number: int) -> None:
+    def _sweep_over(self, session: PhoneSession) -> None:
+        """An epoch for each number of threads and choice of cores that the phone's program names."""
+        told: list[Event] = []
         settings = self._job.settings
-        timed = number - settings.warm_up + 1
-        stage = f"epoch {timed} of {settings.epochs}" if timed > 0 else f"warm-up {number + 1} of {settings.warm_up}"
+        session.run(["info"], lambda _, event: told.append(event), self._stop)
+        choices = next((event["choices"] for event in told if "choices" in event), None)
+        if choices is None:
+            raise PhoneRunError(f"phone {self._facts.serial}: phonograd-phone info printed no choices of cores")
+        points = list(sweep_points(choices, settings.pin))
+        for number, (cores, threads) in enumerate(points, 1):
+            stage = f"sweep {number} of {len(points)}"
+            epoch = self._one_epoch(session, stage, self._arguments(cores, threads), warm_up=False)
+            self._sweep.append(SweepRun(cores, threads, epoch))
+
+    def _one_epoch(self, session: PhoneSession, stage: str, line: list[str], warm_up: bool) -> Epoch:
+        settings = self._job.settings
         cooling = self._cool(session, stage)
         self._check_battery()
         events = EpochEvents(self._facts.serial, lambda done, total: self._show(stage, done, total))
         with session.watch(self._take, settings.sample_seconds):
-            wall_seconds = session.run(
-                self._arguments(codec_costs=settings.codecs and timed == settings.epochs),
-                events.hear,
-                self._stop,
-            )
+            wall_seconds = session.run(line, events.hear, self._stop)
         trained = events.trained
         self._codecs = trained.codecs or self._codecs
         ran = trained.placement
         found = throttling(trained.steps, self._samples, ran.cores, ran.threads, self._uncapped_khz)
-        self._epochs.append(
-            Epoch(
-                warm_up=timed <= 0,
-                started_at_s=trained.started_at_s,
-                cooled_seconds=cooling.seconds,
-                cooling=cooling.outcome,
-                load_seconds=trained.load_seconds,
-                seconds=trained.seconds,
-                wall_seconds=wall_seconds,
-                tokens=trained.tokens,
-                steps=trained.steps,
-                loss_first=trained.loss_first,
-                loss_last=trained.loss_last,
-                peak_rss_bytes=trained.peak_rss_bytes,
-                kernels=trained.kernels,
-                placement=ran,
-                throttled=found,
-            )
+        return Epoch(
+            warm_up=warm_up,
+            started_at_s=trained.started_at_s,
+            cooled_seconds=cooling.seconds,
+            cooling=cooling.outcome,
+            load_seconds=trained.load_seconds,
+            seconds=trained.seconds,
+            wall_seconds=wall_seconds,
+            tokens=trained.tokens,
+            steps=trained.steps,
+            loss_first=trained.loss_first,
+            loss_last=trained.loss_last,
+            peak_rss_bytes=trained.peak_rss_bytes,
+            kernels=trained.kernels,
+            placement=ran,
+            energy=energy_of(trained.steps, self._samples, trained.seconds),
+            throttled=found,
         )
 
     def _cool(self, session: PhoneSession, stage: str) -> Cooling:
@@ -157,16 +177,15 @@ class PhoneWork:
         if percent is not None and percent < least:
             raise NoPhoneError(f"battery at {percent} %, expected at least {least} %; charge it, or allow less")
 
-    def _arguments(self, codec_costs: bool) -> list[str]:
+    def _arguments(self, cores: str, threads: int | None) -> list[str]:
         settings = self._job.settings
         return [
             "train",
             FOLDER,
             *self._job.text_options,
-            *("--cores", settings.cores, "--precision", settings.precision),
-            *([] if settings.threads is None else ["--threads", str(settings.threads)]),
+            *("--cores", cores, "--precision", settings.precision),
+            *([] if threads is None else ["--threads", str(threads)]),
             *(["--pin"] if settings.pin else []),
-            *(["--codec-costs"] if codec_costs else []),
         ]
 
     def _take(self, sample: Sample) -> None:

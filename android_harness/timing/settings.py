@@ -54,7 +54,8 @@ class PhoneBenchSettings:
     cooldown_seconds: the longest wait for the temperature to settle before an epoch, 0 for none.
     minimum_battery: percent below which a phone takes no part, or no longer.
     sample_seconds: from one sample of frequencies and temperatures to the next.
-    codecs: encode the trained weights with every codec after the last epoch, and time it.
+    codecs: encode the trained weights with every codec after the last epoch, and time it. sweep: after that, an epoch
+    for each number of threads and choice of cores.
     keep: leave files on the phone, so that the next run finds them. fixed_performance: ask Android for steady clocks.
     stay_awake: hold off what Android may slow the phone down for: screen off, doze, battery saver.
     silence_seconds: how long this machine and a phone wait for a word of the other before they count it as lost.
@@ -72,6 +73,7 @@ class PhoneBenchSettings:
     minimum_battery: int = Readiness.battery_percent
     sample_seconds: float = 1.0
     codecs: bool = True
+    sweep: bool = False
     keep: bool = False
     fixed_performance: bool = True
     stay_awake: bool = True

@@ -65,6 +65,12 @@ DEFAULTS = PhoneBenchSettings()
     "--codecs/--no-codecs", default=DEFAULTS.codecs, show_default=True, help="Measure an update in each codec."
 )
 @click.option(
+    "--sweep",
+    is_flag=True,
+    default=DEFAULTS.sweep,
+    help="Then an epoch for each number of threads and choice of cores.",
+)
+@click.option(
     "--fixed-performance/--no-fixed-performance",
     default=DEFAULTS.fixed_performance,
     show_default=True,
@@ -100,6 +106,7 @@ DEFAULTS = PhoneBenchSettings()
 @click.option("--keep", is_flag=True, help="Leave files on the phones (texts never): the next run pushes less.")
 @click.option("--out", type=PATH, help="Write the result here, as --json prints it.")
 @click.option("--html", type=PATH, help="Write a page with plots here.")
+@click.option("--trace", type=PATH, help="Write a trace for ui.perfetto.dev here.")
 @click.option("--compare", type=PATH, help="Set this earlier result beside it.")
 @click.option("--fail-over", metavar="SHARE", help="With --compare: exit code 24 if slower by more, such as 10%.")
 @output_options
@@ -119,6 +126,7 @@ def phone_bench(  # click passes options by name
     user_share: float | None,
     seed: int,
     codecs: bool,
+    sweep: bool,
     fixed_performance: bool,
     stay_awake: bool,
     min_battery: int,
@@ -127,6 +135,7 @@ def phone_bench(  # click passes options by name
     keep: bool,
     out: Path | None,
     html: Path | None,
+    trace: Path | None,
     compare: Path | None,
     fail_over: str | None,
 ) -> None:
@@ -148,13 +157,14 @@ def phone_bench(  # click passes options by name
         minimum_battery=min_battery,
         sample_seconds=sample_every,
         codecs=codecs,
+        sweep=sweep,
         keep=keep,
         fixed_performance=fixed_performance,
         stay_awake=stay_awake,
         silence_seconds=silence,
         text=TextSettings(user, rehearsal, user_share, seed),
     )
-    outputs = Outputs.checked(out, html, compare, fail_over, settings)
+    outputs = Outputs.checked(out, html, trace, compare, fail_over, settings)
     report, signal_number = _measured(console, artifacts, serials, settings)
     outputs.write(console, report)
     failures = [phone.failure for phone in report.phones if phone.failure]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from android_harness.errors import PhoneLostError
-from android_harness.phones.facts import Battery, Cluster, Core, Phone, PhoneFacts
+from android_harness.phones.facts import Battery, Cluster, Core, Phone, PhoneFacts, Power
 from android_harness.report.result import PowerState, Pushed, PushedFile, Sample
 from device_runtime.errors import StoppedError
 from device_runtime.files import sha256_of_file
@@ -60,6 +60,7 @@ def sample_at(at_s: float, celsius: float | None = 30.0, **changes: Any) -> Samp
         "battery_percent": 80,
         "battery_temperature_c": 25.0,
         "thermal_status": 0,
+        "power": Power(None, None, None, True),
     }
     return Sample(**(values | changes))
 
@@ -130,6 +131,9 @@ class FakeSession:
         stop: threading.Event,
     ) -> float:
         phone, began = self.phone, self.at_s
+        if arguments[0] == "info":
+            on_event(began, {"event": "info", "choices": {"all": (*BIG, *LITTLE), "big": BIG, "little": LITTLE}})
+            return 0.0
         phone.ran.append(list(arguments))
         assert self.on_sample is not None
         self.at_s += 1.0

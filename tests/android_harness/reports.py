@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts
+from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
 from android_harness.report.result import (
     CodecCost,
+    Energy,
     Epoch,
     Failure,
     PhoneBenchReport,
@@ -20,6 +21,7 @@ from android_harness.report.result import (
     PushedFile,
     Sample,
     Step,
+    SweepRun,
     Workload,
 )
 
@@ -70,9 +72,23 @@ def phone(serial: str = "R5CT10ABCDE", model: str = "SM-A546B", seed: int = 0, *
         "power_before": PowerState(False, False, True),
         "power": PowerState(True, False, False),
         "codecs": tuple(CodecCost(name, nbytes, 0.4 + nbytes / 4e8) for name, nbytes in CODEC_BYTES.items()),
+        "sweep": (),
         **_run(seed, **timing),
     }
     return PhoneResult(**{**fields, **options})
+
+
+def swept(**options: Any) -> PhoneResult:
+    """A phone that ran a sweep: more threads are faster, little cores slower."""
+    one = phone(**options)
+    runs = []
+    for cores, threads, factor in (("big", 1, 3.1), ("big", 4, 1.0), ("little", 4, 2.2), ("all", 8, 1.3)):
+        epoch = one.epochs[-1]
+        numbers = {"big": (4, 5, 6, 7), "little": (0, 1, 2, 3), "all": (4, 5, 6, 7, 0, 1, 2, 3)}[cores][:threads]
+        place = Placement(threads, True, numbers, tuple(range(8)))
+        seconds = epoch.seconds * factor
+        runs.append(SweepRun(cores, threads, dataclasses.replace(epoch, seconds=seconds, placement=place)))
+    return dataclasses.replace(one, sweep=tuple(runs))
 
 
 def failed(serial: str = "0A1B2C3D", model: str | None = "Pixel 4a", **options: Any) -> PhoneResult:
@@ -172,6 +188,7 @@ def _epoch(
         peak_rss_bytes=242_000_000 + 4096 * int(random.integers(0, 100)),
         kernels="neon",
         placement=Placement(4, True, (4, 5, 6, 7), tuple(range(8))),
+        energy=Energy(3.1 * seconds, 3.1, "current"),
         throttled=("cores 4-7 capped at 1,400 of 2,400 MHz", "thermal status 2 (moderate)") if throttled else (),
     )
 
@@ -187,6 +204,7 @@ def _sample(at: float, epoch: int, slowed: float, random: np.random.Generator) -
         battery_percent=81 - epoch,
         battery_temperature_c=29.0 + epoch,
         thermal_status=2 if slowed > 1 else 0,
+        power=Power(-750_000, 4_133_000, 3_600_000 - int(300 * at), False),
     )
 
 

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from android_harness.phones.asking import PROPERTIES, facts_of
 from android_harness.phones.cores import clusters_of, cores_line, parse_cores
 from android_harness.phones.cpu_parts import part_name
-from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts
+from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
 from android_harness.phones.memory import parse_df, parse_meminfo
 from android_harness.phones.power import (
     cpu_temperature,
     parse_battery,
     parse_hal_temperatures,
+    parse_power,
     parse_thermal_status,
     parse_zones,
 )
@@ -208,3 +209,22 @@ def test_what_a_rule_allows_at_its_edge_and_what_is_not_told() -> None:
     edge = dataclasses.replace(READY, battery=Battery(20, None, None), thermal_status=1, sdk=26, free_bytes=5)
     assert Readiness(free_bytes=5).trouble(edge) is None
     assert Readiness(free_bytes=5).trouble(EMPTY) is None
+
+
+DISCHARGING = "AC powered: false\n  USB powered: false\n  Charge counter: 3672000\n  voltage: 4243\n  status: 3\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "said", "power"),
+    [
+        ("-512000 4100000 3000000 Discharging", DISCHARGING, Power(-512_000, 4_100_000, 3_000_000, False)),
+        ("- - - -", DISCHARGING, Power(None, 4_243_000, 3_672_000, False)),
+        ("512 4100000 - Charging", "", Power(512, 4_100_000, None, True)),
+        ("- - - Not charging", "", Power(None, None, None, True)),
+        ("- - - Discharging", "USB powered: true", Power(None, None, None, True)),
+        ("x 1e9 99999999999999 Unknown", "voltage: 0", Power(None, None, None, None)),
+        ("", "garbage", Power(None, None, None, None)),
+    ],
+)
+def test_a_batterys_power_is_read_from_files_and_the_service(files: str, said: str, power: Power) -> None:
+    assert parse_power(files.split(), said) == power

@@ -25,12 +25,13 @@ def old(tmp_path: Path) -> Path:
 
 
 def test_all_outputs_carry_the_comparison(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = Outputs.checked(tmp_path / "new.json", tmp_path / "new.html", old, "10%", LIKE_OLD)
+    outputs = Outputs.checked(tmp_path / "new.json", tmp_path / "new.html", tmp_path / "trace", old, "10%", LIKE_OLD)
     outputs.write(Console(as_json=True, quiet=True), NEW)
     document = json.loads(capsys.readouterr().out)
     assert document == json.loads((tmp_path / "new.json").read_text("utf-8"))
     assert document["comparison"]["phones"][0]["time"]["basis"] == "epochs"
     assert read_report(tmp_path / "new.json") == NEW
+    assert json.loads((tmp_path / "trace").read_text("utf-8"))["traceEvents"]
     assert "SM-A546B (gone)" not in (tmp_path / "new.html").read_text("utf-8")  # two lines in a table
     assert "only in the old report" in (tmp_path / "new.html").read_text("utf-8")
     with pytest.raises(SlowerError):
@@ -38,13 +39,13 @@ def test_all_outputs_carry_the_comparison(old: Path, tmp_path: Path, capsys: pyt
 
 
 def test_tables_have_the_verdict(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = Outputs.checked(None, None, old, "0.1", LIKE_OLD)
+    outputs = Outputs.checked(None, None, None, old, "0.1", LIKE_OLD)
     outputs.write(Console(as_json=False, quiet=True), NEW)
     assert "slower" in capsys.readouterr().out
 
 
 def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = Outputs.checked(None, None, None, None, LIKE_OLD)
+    outputs = Outputs.checked(None, None, None, None, None, LIKE_OLD)
     outputs.write(Console(as_json=True, quiet=True), NEW)
     assert json.loads(capsys.readouterr().out)["comparison"] is None
     outputs.judge()
@@ -69,7 +70,15 @@ def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[s
 def test_what_cannot_be_is_refused_before_the_run(
     old: Path, options: dict[str, object], error: type[PhonogradError], said: str
 ) -> None:
-    settings = {"out": None, "html": None, "old": old, "fail_over": None, "settings": LIKE_OLD, **options}
+    settings = {
+        "out": None,
+        "html": None,
+        "trace": None,
+        "old": old,
+        "fail_over": None,
+        "settings": LIKE_OLD,
+        **options,
+    }
     with pytest.raises(error, match=said):
         Outputs.checked(**settings)  # type: ignore[arg-type]
 
@@ -78,4 +87,4 @@ def test_a_page_needs_its_extra_before_the_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"phonograd\[plots\]"):
-        Outputs.checked(None, tmp_path / "page.html", None, None, LIKE_OLD)
+        Outputs.checked(None, tmp_path / "page.html", None, None, None, LIKE_OLD)

@@ -16,7 +16,7 @@ from android_harness.report.compare import compare
 from android_harness.report.page import page, write_page
 from android_harness.report.result import Failure
 from device_runtime.errors import MissingExtraError, StorageError
-from tests.android_harness.reports import SMALL, failed, phone, quiet_facts, report
+from tests.android_harness.reports import SMALL, failed, phone, quiet_facts, report, swept
 from tests.android_harness.test_report_table import HOSTILE
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -117,10 +117,27 @@ def test_ids_are_unique_and_all_that_is_named_exists(name: str) -> None:
         assert set(named) <= ids.keys()
 
 
+def test_a_sweep_and_a_comparison_are_drawn() -> None:
+    new = report(swept(step_seconds=2.5, seed=1), phone("B", "Pixel 8"))
+    old = report(phone(), phone("B", "Pixel 8", seed=2))
+    found = Page(page(new, compare(old, new), 0.1))
+    drawn = [plot["aria-labelledby"].split()[0] for plot in found.named("svg")]
+    assert drawn[0] == "compared-title"
+    assert "phone-1-sweep-title" in drawn
+    assert "phone-2-sweep-title" not in drawn
+    assert "times as long as in the old report" in found.texts
+    assert re.search(
+        r"Median epoch, new over old, by phone: SM-A546B \(R5CT10ABCDE\) 1\.\d{3} \(1\.\d{3} to 1\.", found.text
+    )
+    assert "the fastest is 4 on big" in found.text
+    assert "threads" in found.texts
+
+
 def test_every_plot_is_there_and_says_what_it_shows() -> None:
     found = Page(made("two"))
     assert [plot["aria-labelledby"].split()[0] for plot in found.named("svg")] == [
         "epochs-title",
+        "steps-title",
         "memory-title",
         "phases-title",
         "codecs-title",
@@ -128,7 +145,7 @@ def test_every_plot_is_there_and_says_what_it_shows() -> None:
         "phone-2-timeline-title",
     ]
     assert all(plot["role"] == "img" for plot in found.named("svg"))
-    assert len(found.named("desc")) == 6
+    assert len(found.named("desc")) == 7
     assert "Median seconds by phone: SM-A546B 32.67 s, Pixel 8 32.67 s; the paper's phone took 140 s." in found.text
     for said in (
         PAPER_LABEL,

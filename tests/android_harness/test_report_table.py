@@ -12,7 +12,7 @@ from android_harness.report.names import phone_name, printable, short_names
 from android_harness.report.result import Failure, PhoneBenchReport, Placement
 from android_harness.report.table import OTHER_WORKLOAD, comparison_tables, remarks, tables
 from phonograd.console import Console
-from tests.android_harness.reports import PAPERS, SMALL, facts, failed, many, phone, quiet_facts, report
+from tests.android_harness.reports import PAPERS, SMALL, facts, failed, many, phone, quiet_facts, report, swept
 
 HOSTILE = "<script>alert(1)</script> [/bold] :smile: {{7*7}} $\\frac$ \x00\x1b[31m\n\u202eevil \ud800 " + "W" * 300
 
@@ -24,7 +24,7 @@ def printed(capsys: pytest.CaptureFixture[str], *found: Any) -> str:
 
 def test_a_row_has_the_figures() -> None:
     one = phone(epochs=3)
-    (_, (times,)), (_, (nbytes,)), (_, codecs) = tables(report(one))
+    (_, (times,)), (_, (nbytes,)), *_, (_, codecs) = tables(report(one))
     median = sorted(epoch.seconds for epoch in one.timed)[1]
     assert times == {
         "phone": "SM-A546B\nR5CT10ABCDE",
@@ -75,6 +75,23 @@ def test_threads_and_cores_are_those_that_ran() -> None:
     assert next(iter(found.values()))[0]["threads"] == "2 on 0-1"
     assert [row["remark"] for row in found["Remarks"]] == ["Android allowed the program only cores 0-1 of 0-7"]
     assert tables(report(failed()))[0][1][0]["threads"] is None
+
+
+def test_steps_energy_and_a_sweep_have_tables() -> None:
+    found = dict(tables(report(swept(), failed())))
+    (steps,) = found["Steps, in seconds"]
+    assert steps["steps"] == 60
+    lie = [steps[name] for name in ("smallest", "5 %", "25 %", "median", "75 %", "95 %", "99 %", "largest")]
+    assert lie == sorted(lie)  # type: ignore[type-var]
+    (energy,) = found["Energy of an epoch, from the battery"]
+    assert (energy["mean W"], energy["epochs"], energy["by"]) == (3.1, 3, "current")
+    assert [(row["ran"], row["x faster"]) for row in found["Sweep (an epoch each)"]] == [
+        ("1 on 4", 1.0),
+        ("4 on 4-7", 3.1),
+        ("4 on 0-3", 1.41),
+        ("8 on 0-7", 2.38),
+    ]
+    assert "Sweep (an epoch each)" not in dict(tables(report(phone())))
 
 
 def test_what_failed_and_what_throttled_is_remarked() -> None:

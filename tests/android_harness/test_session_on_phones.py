@@ -15,6 +15,7 @@ from android_harness.errors import (
     PhoneRunError,
     PhoneStorageError,
 )
+from android_harness.phones.facts import Power
 from android_harness.report.result import PowerState
 from android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
 from android_harness.session.keeper import Keeper
@@ -377,6 +378,19 @@ def test_a_phone_is_kept_awake_and_sleeps_again_afterwards(adb: Adb, watched: St
     assert (before, now) == (PowerState(False, True, True), PowerState(True, False, False))
     assert watched.rest == asleep == {"wakefulness": "Asleep", "doze": "1", "low_power": "1"}
     assert not watched.fixed_performance
+
+
+def test_samples_have_what_the_battery_gives(adb: Adb, watched: StandInPhone) -> None:
+    battery = watched.root / "sys/class/power_supply/battery"
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        watched.battery(80, charging=False)
+        # The stand-in's dumpsys says 4100 mV and 2000000 µAh, and its /sys has neither.
+        assert session.sample().power == Power(None, 4_100_000, 2_000_000, False)
+        for name, value in (("current_now", -512_345), ("voltage_now", 4_050_000), ("charge_counter", 3_000_000)):
+            (battery / name).write_text(f"{value}\n")
+        assert session.sample().power == Power(-512_345, 4_050_000, 3_000_000, False)
+        watched.battery(80, charging=True)
+        assert session.sample().power.plugged_in is True
 
 
 def test_samples_and_the_performance_mode(adb: Adb, watched: StandInPhone) -> None:

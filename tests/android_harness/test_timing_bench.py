@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from android_harness.errors import PhoneBusyError
-from android_harness.report.result import CodecCost, PhoneBenchReport, PhoneResult
+from android_harness.phones.facts import Power
+from android_harness.report.result import CodecCost, Energy, PhoneBenchReport, PhoneResult
 from android_harness.session import SessionSettings
 from android_harness.timing.bench import run_phone_bench
 from android_harness.timing.phone_work import Job, PhoneProgress, PhoneWork, uncapped
@@ -231,6 +232,33 @@ def test_throttling_is_looked_for_on_the_cores_that_the_program_named(artifacts:
     result, _ = worked(phone)
     assert [epoch.placement.cores for epoch in result.epochs] == [(1, 0)] * 3
     assert result.epochs[-1].throttled == ("cores 0-1 capped at 1,200 of 1,800 MHz",)
+
+
+def test_a_sweep_times_each_choice_after_the_epochs(artifacts: Artifacts) -> None:
+    phone = FakePhone()
+    result, seen = worked(phone, PhoneBenchSettings(epochs=1, warm_up=0, sweep=True))
+    assert result.failure is None
+    assert (len(result.epochs), len(result.codecs)) == (1, 1)
+    asked = [(run.cores, run.threads) for run in result.sweep]
+    assert asked == [("big", 1), ("big", 2), ("big", 4), ("little", 1), ("little", 2), ("little", 4), ("all", 8)]
+    lines = [f"--cores {cores} --precision fp32 --threads {threads} --pin" for cores, threads in asked]
+    assert [" ".join(line).partition("train artifacts ")[2] for line in phone.ran[1:]] == lines
+    assert "sweep 7 of 7" in {progress.stage for progress in seen}
+
+
+def test_a_phone_lost_in_a_sweep_keeps_what_came_before(artifacts: Artifacts) -> None:
+    result, _ = worked(FakePhone(lost_in_epoch=3), PhoneBenchSettings(epochs=1, warm_up=0, sweep=True))
+    assert result.failure is not None
+    assert (len(result.timed), len(result.sweep)) == (1, 1)
+
+
+def test_an_epochs_energy_is_what_the_battery_gave_during_it(artifacts: Artifacts) -> None:
+    """Loading, before the first step, is no part of it."""
+    told = {"power": Power(-500_000, 4_000_000, None, False)}
+    result, _ = worked(FakePhone(changes=lambda at_s: told if at_s > 13 else {}))
+    unknown, *known = (epoch.energy for epoch in result.epochs)
+    assert unknown is None
+    assert known == [Energy(pytest.approx(24.0), pytest.approx(2.0), "current")] * 2
 
 
 def test_a_battery_that_runs_low_in_mid_run_ends_it(artifacts: Artifacts) -> None:

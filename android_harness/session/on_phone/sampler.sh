@@ -19,6 +19,15 @@ while [ -e "$alive" ]; do
   for zone in $zones; do
     read -r kind <"$zone/type" && read -r value <"$zone/temp" && echo "zone $kind $value"
   done 2>/dev/null
+  battery=/sys/class/power_supply/battery
+  current= voltage= charge= status=
+  {
+    read -r current <$battery/current_now
+    read -r voltage <$battery/voltage_now
+    read -r charge <$battery/charge_counter
+    read -r status <$battery/status
+  } 2>/dev/null
+  echo "power ${current:--} ${voltage:--} ${charge:--} ${status:--}"
   if [ $((round % every)) = 0 ]; then
     echo "battery"
     dumpsys battery 2>/dev/null

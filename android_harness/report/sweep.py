@@ -1,0 +1,40 @@
+"""A phone's sweep as a picture: seconds an epoch by number of threads, a line for each choice of cores."""
+
+from android_harness.report.figures import GRID, REFERENCE, SERIES, new_figure, svg_of
+from android_harness.report.names import phone_name
+from android_harness.report.plots import Plot
+from android_harness.report.result import PhoneResult, SweepRun
+
+
+def sweep_plot(phone: PhoneResult, key: str) -> Plot | None:
+    """The plot, or None without a sweep; epochs that throttled are triangles."""
+    if not phone.sweep:
+        return None
+    lines: dict[str, list[SweepRun]] = {}
+    for run in phone.sweep:
+        lines.setdefault(run.cores, []).append(run)
+    figure = new_figure(2.4)
+    axes = figure.subplots()
+    for number, (cores, runs) in enumerate(lines.items()):
+        colour = SERIES[(number * 2) % len(SERIES)]
+        points = sorted((run.epoch.placement.threads, run.epoch.seconds) for run in runs)
+        axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=5, linewidth=1.2, label=cores)
+        hot = [run for run in runs if run.epoch.throttled]
+        axes.plot(
+            [run.epoch.placement.threads for run in hot], [run.epoch.seconds for run in hot], "^", color=REFERENCE
+        )
+    threads = sorted({run.epoch.placement.threads for run in phone.sweep})
+    axes.set_xticks(threads, list(map(str, threads)))
+    axes.set_ylim(0, 1.08 * max(run.epoch.seconds for run in phone.sweep))
+    axes.set_xlabel("threads")
+    axes.set_ylabel("seconds an epoch")
+    axes.grid(color=GRID)
+    axes.legend(title="cores")
+    best = min(phone.sweep, key=lambda run: run.epoch.seconds)
+    title = "Sweep of threads and cores"
+    description = (
+        f"Seconds an epoch by threads, a line for each choice of cores; the fastest is {best.threads} on {best.cores}, "
+        f"{best.epoch.seconds:.4g} s."
+    )
+    note = "One epoch each, after the timed ones; a triangle is one that throttled."
+    return Plot(title, description, svg_of(figure, key, f"{title} of {phone_name(phone.facts)}", description), note)
