@@ -1,5 +1,6 @@
 """`phonograd export` and `phonograd inspect`: the artifacts folder."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any, get_args
@@ -7,7 +8,11 @@ from typing import Any, get_args
 import click
 
 from device_runtime.backends.base import BackendOptions
+from device_runtime.errors import VocabularyError
 from device_runtime.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.tensor_file import Array
+from device_runtime.vocabulary import Vocabulary
 from export.presets import PRESETS
 from phonograd.console import Console, output_options
 from phonograd.native_engine import build_on_first_use
@@ -21,6 +26,11 @@ DEFAULTS = TrainingConfig()
 @click.option("--vocab", type=PATH, required=True, help="vocab.txt; its length replaces the preset's vocabulary size.")
 @click.option(
     "--weights", type=PATH, help="Trained weights: a torch state dict or our own, in safetensors, f32 or f16."
+)
+@click.option(
+    "--weights-vocab",
+    type=PATH,
+    help="The vocabulary that --weights was trained with, where --vocab is another: rows follow their words.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Random weights from this seed, instead of --weights.")
 @click.option(
@@ -55,6 +65,7 @@ def export(
     preset: str,
     vocab: Path,
     weights: Path | None,
+    weights_vocab: Path | None,
     seed: int | None,
     loss: Loss,
     user_share: float | None,
@@ -64,10 +75,10 @@ def export(
     **training: Any,
 ) -> None:
     """Write the artifacts folder that phones train from."""
-    from device_runtime.vocabulary import Vocabulary
     from export.artifacts import export_artifacts
     from export.inspection import describe
     from export.torch_layout import load_weights, seeded_weights
+    from export.vocabulary_import import load_vocabulary
 
     if (weights is None) == (seed is None):
         raise click.UsageError("give --weights FILE, or --seed N for random weights: one of the two")
@@ -75,9 +86,16 @@ def export(
         raise click.UsageError("--user-share belongs to --loss lwf; for rehearsal it is an option of phonograd train")
     share = DEFAULTS.user_share if user_share is None else user_share
     settings = TrainingConfig(loss=loss, user_share=share, clip_norm=clip_norm or None, **training)
-    words = Vocabulary.load(vocab)
+    if weights_vocab is not None and weights is None:
+        raise click.UsageError("--weights-vocab needs --weights, whose rows it names")
+    words = load_vocabulary(vocab)
     config = dataclasses.replace(PRESETS[preset].model, vocabulary=len(words))
-    tensors = load_weights(weights, config, words) if weights else seeded_weights(config, seed or 0)
+    if weights is None:
+        tensors = seeded_weights(config, seed or 0)
+    elif weights_vocab is None:
+        tensors = load_weights(weights, config, words)
+    else:
+        tensors = _weights_by_word(weights, weights_vocab, config, words)
     written = export_artifacts(
         out,
         config,
@@ -89,6 +107,22 @@ def export(
     )
     document = describe(written)
     console.result(document, *_summary(document))
+
+
+def _weights_by_word(
+    weights: Path, weights_vocab: Path, config: LanguageModelConfig, words: Vocabulary
+) -> dict[str, Array]:
+    """Canonical weights for `words` from those trained with another vocabulary file."""
+    from export.torch_layout import load_weights
+    from export.vocabulary_import import import_vocabulary, permuted, rows_of
+
+    source = import_vocabulary(weights_vocab)
+    rows = rows_of(words, source)
+    trained_with = None
+    with contextlib.suppress(VocabularyError):  # weights that name their vocabulary were trained with one of ours
+        trained_with = Vocabulary.load(weights_vocab)
+    tensors = load_weights(weights, dataclasses.replace(config, vocabulary=source.entries), trained_with)
+    return permuted(tensors, rows)
 
 
 @click.command()

@@ -52,8 +52,8 @@ def pretrain(
     """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does)."""
     from device_runtime.errors import MissingExtraError
     from device_runtime.files import require_place
-    from device_runtime.vocabulary import Vocabulary
     from export.corpus import load_corpus
+    from export.vocabulary_import import load_vocabulary
 
     try:
         from export.pretrain import PretrainProgress
@@ -65,7 +65,7 @@ def pretrain(
 
     require_place(out)
     config = PretrainConfig(clip_norm=clip_norm or None, **settings)
-    vocabulary = Vocabulary.load(vocab)
+    vocabulary = load_vocabulary(vocab)
     model = dataclasses.replace(PRESETS[preset].model, vocabulary=len(vocabulary))
     corpus = load_corpus(texts, vocabulary, valid)
     with console.progress("pre-training") as show:

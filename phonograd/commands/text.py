@@ -7,6 +7,7 @@ import click
 from phonograd.console import Console, output_options
 
 PATH = click.Path(path_type=Path)
+SHOWN_CHANGES = 20  # lines of a foreign vocabulary that a table shows
 
 
 @click.group()
@@ -51,3 +52,37 @@ def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, o
     counted.write(out)
     document = {"vocabulary": str(out), "words": size, "coverage": counted.coverage}
     console.result(document, ("Vocabulary", [document]))
+
+
+@vocab.command("import")
+@click.argument("source", type=PATH)
+@click.option("--out", type=PATH, required=True, help="Where vocab.txt goes.")
+@output_options
+def import_(console: Console, source: Path, out: Path) -> None:
+    """Put a vocabulary made elsewhere, one word a line, into the order and spelling that models here need.
+
+    <unk> and <eos> come first; words that differ in capitals only become one; what the tokenizer never yields is
+    dropped. Weights trained with SOURCE follow by: phonograd export --vocab OUT --weights FILE --weights-vocab SOURCE.
+    """
+    from device_runtime.files import write_bytes
+    from export.vocabulary_import import import_vocabulary
+
+    imported = import_vocabulary(source)
+    write_bytes(out, imported.vocabulary.to_bytes())
+    changes = [
+        {
+            "line": entry.line,
+            "word": entry.word.decode("utf-8", "replace"),
+            "became": None if entry.became is None else entry.became.decode("utf-8", "replace"),
+        }
+        for entry in (*imported.dropped, *imported.merged)
+    ]
+    document = {
+        "vocabulary": str(out),
+        "words": len(imported.vocabulary),
+        "dropped": len(imported.dropped),
+        "merged": len(imported.merged),
+    }
+    shown = [{**change, "became": change["became"] or "dropped"} for change in changes[:SHOWN_CHANGES]]
+    title = f"Dropped and merged, {len(shown)} of {len(changes)} (all of them: --json)"
+    console.result({**document, "changes": changes}, ("Vocabulary", [document]), *([(title, shown)] if shown else []))

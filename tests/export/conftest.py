@@ -3,6 +3,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.support.command_line import phono
+
+__all__ = ["phono"]
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:

@@ -1,0 +1,125 @@
+"""Vocabularies made elsewhere: in another order, with capitals, with words that the tokenizer never yields."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from device_runtime.errors import VocabularyError
+from device_runtime.tensor_file import Array
+from device_runtime.text import tokenize
+from device_runtime.vocabulary import EOS_WORD, UNK_WORD, Ids, Vocabulary
+
+ROWS_OF_WORDS = ("embedding.weight", "decoder.weight", "decoder.bias")  # tensors that have a row a word
+
+_SPECIAL = {b"</s>": EOS_WORD}  # other names that toolkits have for ours
+_RESERVED = re.compile(rb"<reserved-\d+>\Z")
+_CAPITAL = re.compile(rb"[A-Z]")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a foreign vocabulary, from 1, and its word; `became`: the word it is merged into, None if dropped."""
+
+    line: int
+    word: bytes
+    became: bytes | None
+
+
+@dataclass(frozen=True)
+class ImportedVocabulary:
+    """A foreign vocabulary by our rules: `<unk>`, `<eos>`, then its words in the order they first stand there.
+
+    rows: of each word, the line of the file, from 0, that it has its weights from: the one that spells it so, else the
+    first that becomes it. merged: the other lines that became a word; dropped: those that no text can yield. entries:
+    lines of the file, which are the rows of weights trained with it.
+    """
+
+    vocabulary: Vocabulary
+    rows: tuple[int, ...]
+    merged: tuple[Entry, ...]
+    dropped: tuple[Entry, ...]
+    entries: int
+
+
+def import_vocabulary(path: Path) -> ImportedVocabulary:
+    """Read a file of one word a line in any order, capitals folded and marks replaced as the tokenizer does it.
+
+    Raises VocabularyError if it can't be read, or has no `<unk>` or no `<eos>`.
+    """
+    try:
+        lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    except OSError as error:
+        raise VocabularyError(f"{path}: cannot be read: {error.strerror}; expected one word a line") from error
+    lines = [line.removesuffix(b"\r") for line in lines]
+    became = [_word(line) for line in lines]
+    rows: dict[bytes, int] = {}
+    for row, (line, word) in enumerate(zip(lines, became, strict=True)):
+        if word is not None and (word not in rows or (line == word != lines[rows[word]])):
+            rows[word] = row  # a key keeps its place when its value changes: that of the first that became it
+    for special in (UNK_WORD, EOS_WORD):
+        if special not in rows:
+            raise VocabularyError(
+                f"{path}: {special.decode()} expected among its {len(lines)} words, not found; rename the word that "
+                "stands for it"
+            )
+    order = sorted(rows, key=lambda word: (word != UNK_WORD, word != EOS_WORD))
+    others = [Entry(row + 1, line, word) for row, (line, word) in enumerate(zip(lines, became, strict=True))]
+    return ImportedVocabulary(
+        Vocabulary(tuple(order), str(path)),
+        tuple(rows[word] for word in order),
+        tuple(entry for entry in others if entry.became is not None and rows[entry.became] != entry.line - 1),
+        tuple(entry for entry in others if entry.became is None),
+        len(lines),
+    )
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """A vocabulary to train a model with. Raises VocabularyError; what `vocab import` mends, its message says so."""
+    remedy = f"make one that fits with: phonograd vocab import {path} --out NEW"
+    try:
+        vocabulary = Vocabulary.load(path)
+    except VocabularyError as error:
+        raise VocabularyError(f"{error}; {remedy}" if path.is_file() else str(error)) from error
+    cased = [number for number, word in enumerate(vocabulary.words) if _CAPITAL.search(word)]
+    if cased:
+        first = vocabulary.words[cased[0]][:40].decode("utf-8", "replace")
+        raise VocabularyError(
+            f"{path}: words in lower case expected, as the tokenizer yields them; found {len(cased)} with capitals, "
+            f"the first is {first!r} on line {cased[0] + 1}; {remedy}"
+        )
+    return vocabulary
+
+
+def rows_of(vocabulary: Vocabulary, source: ImportedVocabulary) -> Ids:
+    """Of each word of `vocabulary` the row, int64 [V], of weights that were trained with `source`'s file.
+
+    Raises VocabularyError for a word that `source` does not have.
+    """
+    rows = dict(zip(source.vocabulary.words, source.rows, strict=True))
+    missing = [word for word in vocabulary.words if word not in rows]
+    if missing:
+        raise VocabularyError(
+            f"{vocabulary.source}: words of {source.vocabulary.source} expected, which the weights have rows for; "
+            f"{len(missing)} are not there, the first is {missing[0][:40].decode('utf-8', 'replace')!r}; make it with: "
+            f"phonograd vocab import {source.vocabulary.source} --out {vocabulary.source}"
+        )
+    return np.array([rows[word] for word in vocabulary.words], np.int64)
+
+
+def permuted(tensors: Mapping[str, Array], rows: Ids) -> dict[str, Array]:
+    """Canonical weights with these rows of all tensors that have one a word."""
+    return {name: array[rows] if name in ROWS_OF_WORDS else array for name, array in tensors.items()}
+
+
+def _word(line: bytes) -> bytes | None:
+    """What the tokenizer makes of a word of another vocabulary; None if no text yields it as one token."""
+    if _RESERVED.match(line):
+        return line
+    lowered = line.lower()
+    if lowered == EOS_WORD or lowered in _SPECIAL:
+        return EOS_WORD
+    tokens = tokenize(line)
+    return tokens[0] if len(tokens) == 1 else None

@@ -1,0 +1,143 @@
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_runtime.errors import VocabularyError
+from device_runtime.files import sha256_of_file
+from device_runtime.model_config import LanguageModelConfig
+from device_runtime.tensor_file import Array, load_tensors, save_tensors
+from device_runtime.text import tokenize
+from device_runtime.vocabulary import Vocabulary
+from export.presets import PRESETS
+from export.torch_layout import VOCABULARY_SHA256, to_torch
+from export.vocabulary_import import ROWS_OF_WORDS, import_vocabulary, load_vocabulary, permuted, rows_of
+from tests.support.command_line import Run
+
+FOREIGN = b"the\nThe\n<pad>\n<EOS>\nCat\n<unk>\ncat\nnew york\nDON\xe2\x80\x99T\n\nthe\n<reserved-0>\n"
+WORDS = (b"<unk>", b"<eos>", b"the", b"cat", b"don't", b"<reserved-0>")
+ROWS = [5, 3, 0, 6, 8, 11]
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    path = tmp_path / "foreign.txt"
+    path.write_bytes(FOREIGN)
+    return path
+
+
+def test_words_are_put_in_order_and_what_became_of_the_others_is_said(foreign: Path) -> None:
+    imported = import_vocabulary(foreign)
+    assert imported.vocabulary.words == WORDS
+    assert list(imported.rows) == ROWS  # "cat" is spelt so on line 7, behind "Cat"; "don't" on no line
+    assert [(entry.line, entry.word) for entry in imported.dropped] == [(3, b"<pad>"), (8, b"new york"), (10, b"")]
+    merged = [(entry.line, entry.word, entry.became) for entry in imported.merged]
+    assert merged == [(2, b"The", b"the"), (5, b"Cat", b"cat"), (11, b"the", b"the")]
+    assert imported.entries == 12
+
+
+def test_every_imported_word_is_one_that_a_text_yields(foreign: Path) -> None:
+    words = import_vocabulary(foreign).vocabulary.words
+    yielded = [word for word in words if tokenize(word) == [word]]
+    assert set(words) - set(yielded) == {b"<eos>", b"<reserved-0>"}
+
+
+def test_a_vocabulary_of_ours_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(Vocabulary(WORDS).to_bytes())
+    imported = import_vocabulary(path)
+    assert (imported.vocabulary.words, imported.merged, imported.dropped) == (WORDS, (), ())
+    assert list(imported.rows) == list(range(len(WORDS)))
+
+
+@pytest.mark.parametrize(("content", "missing"), [(b"a\n<eos>\n", "<unk>"), (b"a\n<unk>\n", "<eos>"), (b"", "<unk>")])
+def test_a_file_without_the_special_words_is_refused(tmp_path: Path, content: bytes, missing: str) -> None:
+    path = tmp_path / "foreign.txt"
+    path.write_bytes(content)
+    with pytest.raises(VocabularyError, match=f"{missing} expected among its"):
+        import_vocabulary(path)
+    path.write_bytes(content + b"<unk>\n</s>\n")
+    assert import_vocabulary(path).vocabulary.words[:2] == (b"<unk>", b"<eos>")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"the\n<eos>\n<unk>\n", "lines 1 and 2 must be <unk> and <eos>, .*; make one .* phonograd vocab import"),
+        (b"<unk>\n<eos>\nthe\nThe\nCat\n", "found 2 with capitals, the first is 'The' on line 4; .* vocab import"),
+    ],
+)
+def test_what_import_mends_is_refused_by_export_with_its_name(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(VocabularyError, match=message):
+        load_vocabulary(path)
+    path.write_bytes(import_vocabulary(path).vocabulary.to_bytes())
+    assert load_vocabulary(path).words[:3] == (b"<unk>", b"<eos>", b"the")
+
+
+def test_rows_follow_their_words_and_words_without_rows_are_refused(foreign: Path) -> None:
+    source = import_vocabulary(foreign)
+    assert rows_of(source.vocabulary, source).tolist() == ROWS
+    assert rows_of(Vocabulary((b"<unk>", b"<eos>", b"cat")), source).tolist() == [5, 3, 6]
+    with pytest.raises(VocabularyError, match="1 are not there, the first is 'dog'; .* phonograd vocab import"):
+        rows_of(Vocabulary((b"<unk>", b"<eos>", b"dog", b"cat"), "v.txt"), source)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_all_tensors_that_have_a_row_a_word_are_permuted_and_no_other(tied: bool) -> None:
+    config = LanguageModelConfig("lstm", vocabulary=12, embedding=12, hidden=12, layers=1, tied=tied)
+    random = np.random.default_rng(1)
+    tensors: dict[str, Array] = {
+        spec.name: random.normal(size=spec.shape).astype("<f4") for spec in config.tensor_specs()
+    }
+    moved = permuted(tensors, np.array(ROWS))
+    of_words = [name for name in tensors if name in ROWS_OF_WORDS]
+    assert len(of_words) == (2 if tied else 3)
+    for name, array in tensors.items():
+        assert np.array_equal(moved[name], array[ROWS] if name in of_words else array)
+
+
+def test_a_model_trained_with_a_foreign_vocabulary_is_exported(phono: Run, foreign: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(PRESETS["tiny"].model, vocabulary=12)
+    ours, weights, artifacts = (tmp_path / name for name in ("vocab.txt", "torch.safetensors", "artifacts"))
+    random = np.random.default_rng(2)
+    trained = {spec.name: random.normal(size=spec.shape).astype("<f4") for spec in config.tensor_specs()}
+    save_tensors(weights, to_torch(trained, config))
+    told = phono("vocab", "import", foreign, "--out", ours, "--json").document
+    assert (told["words"], told["dropped"], told["merged"]) == (6, 3, 3)
+    assert {"line": 3, "word": "<pad>", "became": None} in told["changes"]
+    assert "new york" in phono("vocab", "import", foreign, "--out", ours).out
+    export = ("export", "--preset", "tiny", "--vocab", ours, "--weights", weights, "--out", artifacts)
+    refused = phono(*export)
+    assert (refused.code, artifacts.exists()) == (6, False)
+    assert phono(*export, "--weights-vocab", foreign).code == 0
+    exported = load_tensors(artifacts / "weights.safetensors")
+    for name, array in trained.items():
+        assert np.array_equal(exported[name], array[ROWS] if name in ROWS_OF_WORDS else array), name
+
+
+def test_weights_that_name_another_vocabulary_are_refused(
+    phono: Run, foreign: Path, tmp_path: Path, make_named: Callable[[Path, str], Path]
+) -> None:
+    ours = tmp_path / "vocab.txt"
+    ours.write_bytes(Vocabulary(WORDS).to_bytes())
+    line = ("export", "--preset", "tiny", "--vocab", ours, "--weights-vocab", ours, "--out", tmp_path / "artifacts")
+    other = make_named(tmp_path / "other", sha256_of_file(foreign))
+    outcome = phono(*line, "--weights", other)
+    assert (outcome.code, "trained with the vocabulary of SHA-256" in outcome.err) == (6, True)
+
+
+@pytest.fixture
+def make_named() -> Callable[[Path, str], Path]:
+    """Weights of the tiny model whose metadata name a vocabulary by its hash."""
+
+    def make(path: Path, vocabulary: str) -> Path:
+        config = dataclasses.replace(PRESETS["tiny"].model, vocabulary=len(WORDS))
+        zeros = {spec.name: np.zeros(spec.shape, "<f4") for spec in config.tensor_specs()}
+        save_tensors(path, zeros, {VOCABULARY_SHA256: vocabulary})
+        return path
+
+    return make
