@@ -56,11 +56,11 @@ def download_model(
     patience = patience or Patience()
     failures, wait = 0, patience.first_wait_seconds
     while True:
-        before = download.received
+        before = download.reached
         try:
             return download.attempt()
         except ServerUnreachableError:
-            if download.received > before:
+            if download.reached > before:  # bytes that came again bring nobody further
                 failures, wait = 0, patience.first_wait_seconds
             failures += 1
             if download.received == 0 or failures >= patience.attempts:
@@ -70,10 +70,13 @@ def download_model(
 
 
 class _Download:
-    """One model on its way to `path`; `received` bytes of it have come over the network so far."""
+    """One model on its way to `path`.
+
+    received: bytes that have come over the network so far; reached: how far into the model they went.
+    """
 
     def __init__(self, server: Server, path: Path, known_sha256: str | None, sha256: str | None, phone: str | None):
-        self.received = 0
+        self.received = self.reached = 0
         self._server = server
         self._path = path
         self._known = known_sha256
@@ -136,6 +139,8 @@ class _Download:
                         self.received += len(piece)
                         digest.update(piece)
                         file.write(piece)
+                        offset += len(piece)
+                        self.reached = max(self.reached, offset)
                     file.flush()
                     os.fsync(file.fileno())
             except StorageError:

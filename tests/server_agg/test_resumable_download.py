@@ -32,6 +32,7 @@ class Network:
     breaks_after: int = 2000
     asked: list[tuple[str | None, str | None]] = field(default_factory=list)  # Range and If-Range
     shifted: bool = False
+    without_ranges: bool = False
 
     @property
     def etag(self) -> str:
@@ -46,7 +47,8 @@ def network() -> Iterator[Network]:
         def do_GET(self) -> None:
             asked = self.headers.get("Range")
             net.asked.append((asked, self.headers.get("If-Range")))
-            start = int(asked[6:-1]) if asked and self.headers.get("If-Range") == net.etag else 0
+            ranged = asked and self.headers.get("If-Range") == net.etag and not net.without_ranges
+            start = int(asked[6:-1]) if asked and ranged else 0
             body = net.model[start:]
             if start and not body:
                 self.send_response(416)
@@ -114,6 +116,13 @@ def test_a_connection_that_brings_nothing_is_given_up(network: Network, out: Pat
     with pytest.raises(ServerUnreachableError):
         download_model(network.url, out, patience=QUICK)
     assert network.asked == [("bytes=3000-", network.etag)]
+
+
+def test_a_server_without_ranges_is_given_up(network: Network, out: Path) -> None:
+    network.without_ranges = True
+    with pytest.raises(ServerUnreachableError):
+        download_model(network.url, out, patience=QUICK)
+    assert len(network.asked) == QUICK.attempts
 
 
 def test_what_is_here_of_another_model_is_of_no_use(network: Network, out: Path) -> None:
