@@ -56,7 +56,7 @@ def test_every_page_on_every_screen(tab: Tab, workshop: Workshop, tmp_path: Path
         for number, share in enumerate((0.2, 0.55, 0.93)):
             upload = server.keeper.announce(Announcement(f"phone-{number}", 6000, f"{number:064x}"))
             server.keeper.folder.upload(upload.id).write_bytes(bytes(int(6000 * share)))
-        tab.open(server.admin_url)
+        tab.open(server.admin_url, f"{server.url}/")
         for name, path in PAGES.items():
             tab.open(server.url + path)
             for screen, (width, height) in SCREENS.items():
@@ -75,7 +75,7 @@ def test_the_open_round_moves(tab: Tab, workshop: Workshop, tmp_path: Path) -> N
         watching(workshop, tab, tmp_path / "state") as server,
         client_of(server.url) as http,
     ):
-        tab.open(server.admin_url)
+        tab.open(server.admin_url, f"{server.url}/")
         tab.value("window.untouched = true")  # gone if the page were loaded anew
         assert tab.value(ACCEPTED) == "0 of 2 updates accepted"
         upload = server.keeper.announce(Announcement("phone9", 4000, "0" * 64))
@@ -97,7 +97,7 @@ def test_the_open_round_moves(tab: Tab, workshop: Workshop, tmp_path: Path) -> N
 
 def test_a_server_that_is_gone_is_said_to_be(tab: Tab, workshop: Workshop, tmp_path: Path) -> None:
     with run_server(workshop, tmp_path / "state") as server:
-        tab.open(server.admin_url)
+        tab.open(server.admin_url, f"{server.url}/")
         assert tab.value("document.getElementById('lost').hidden")
     tab.until("!document.getElementById('lost').hidden")
 
@@ -108,16 +108,16 @@ def test_without_javascript_a_reload_shows_the_same(tab: Tab, workshop: Workshop
         client_of(server.url) as http,
     ):
         tab.ask("Emulation.setScriptExecutionDisabled", value=True)
-        tab.open(server.admin_url)
+        tab.open(server.admin_url, f"{server.url}/")
         assert tab.value("document.querySelector('noscript p').textContent").startswith("Without JavaScript")
         post(http, workshop.update(1), "phone1")
-        tab.open(server.admin_url)
+        tab.open(server.admin_url, f"{server.url}/")
         tab.until(f"{ACCEPTED} === '1 of 2 updates accepted'")
 
 
 def test_a_script_of_somebody_elses_is_not_run(tab: Tab, workshop: Workshop, tmp_path: Path) -> None:
     with watching(workshop, tab, tmp_path / "state") as server:
-        tab.open(server.admin_url)
+        tab.open(server.admin_url, f"{server.url}/")
         tab.value(EVIL)
         assert tab.value("window.evil") is None
         assert tab.value("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"

@@ -38,10 +38,10 @@ class Tab:
         assert "error" not in message, message
         return message["result"]
 
-    def open(self, url: str) -> None:
-        """Go to a page and wait until it is loaded."""
+    def open(self, url: str, leads_to: str = "") -> None:
+        """Go to a page and wait until it is loaded; `leads_to`: where it sends the browser on to."""
         self.ask("Page.navigate", url=url)
-        self.until(f"document.readyState === 'complete' && location.href.startsWith('{url}')")
+        self.until(f"document.readyState === 'complete' && location.href.startsWith('{leads_to or url}')")
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression comes to in the page."""
