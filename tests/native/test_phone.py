@@ -108,12 +108,12 @@ def test_a_run_without_a_name_goes_on_with_the_seed_of_its_state(place: Place, p
     line = ("train", place.artifacts.folder, "--user", place.user, "--rehearsal", place.general)
     kept = ("--state", tmp_path / "state", "--save-every", 2)
     stopped = until_step(place.line(*line, *kept), 9, signal.SIGTERM)
-    seed = stopped.only("start")["seed"]
+    seed, step = stopped.only("start")["seed"], stopped.only("interrupted")["step"]  # the step that the signal met
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
     resumed = place.run(*line, *kept, "--out", tmp_path / "ours")
-    assert (resumed.only("start")["seed"], resumed.only("start")["resumed_at"]) == (seed, 9)
+    assert (resumed.only("start")["seed"], resumed.only("start")["resumed_at"]) == (seed, step)
     report = python(*line, "--state", tmp_path / "copy", "--out", tmp_path / "python")
-    assert (report["seed"], report["resumed_at"]) == (seed, 9)
+    assert (report["seed"], report["resumed_at"]) == (seed, step)
     assert place.run(*line, "--seed", seed, "--out", tmp_path / "whole").code == 0
     whole = (tmp_path / "whole").read_bytes()
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "python").read_bytes() == whole
