@@ -171,6 +171,32 @@ def test_a_phone_that_slows_down_is_said_to_throttle(phone: StandInPhone, bench:
     assert f"core {core} capped at 1,000 of 2,842 MHz" in epoch["throttled"]
 
 
+def test_cores_and_energy_as_the_phone_tells_them(phone: StandInPhone, bench: Bench, longer: Path) -> None:
+    phone.battery(80, charging=False)
+    for name, value in (("current_now", -500_000), ("voltage_now", 4_000_000)):
+        (phone.root / "sys/class/power_supply/battery" / name).write_text(f"{value}\n")
+    done = bench(longer, *QUICK, "--sample-every", 0.2, "--json")
+    assert done.code == 0, done.err
+    (epoch,) = done.phones[0]["epochs"]
+    big = phone.cores()[-1]
+    assert epoch["placement"] == {"threads": 1, "pinned": True, "cores": [big], "allowed_cores": phone.cores()}
+    assert (epoch["energy"]["watts"], epoch["energy"]["basis"]) == (pytest.approx(2.0), "current")
+    assert epoch["energy"]["joules"] == pytest.approx(2.0 * epoch["seconds"])
+
+
+def test_a_sweep_runs_on_the_cores_that_the_phone_names(
+    phone: StandInPhone, bench: Bench, artifacts: Path, tmp_path: Path
+) -> None:
+    little, big = phone.cores()[0], phone.cores()[-1]
+    done = bench(artifacts, *QUICK, "--sweep", "--trace", tmp_path / "trace", "--json")
+    assert done.code == 0, done.err
+    (result,) = done.phones
+    ran = [(run["cores"], run["threads"], run["epoch"]["placement"]["cores"]) for run in result["sweep"]]
+    assert ran == [("big", 1, [big]), ("little", 1, [little]), ("all", 2, [big, little])]
+    names = {event["name"] for event in json.loads((tmp_path / "trace").read_text("utf-8"))["traceEvents"]}
+    assert {"epoch", "step 20", "sweep: 2 on all", f"core {big} MHz"} <= names
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_phones_work_and_keeps_what_was_measured(
     adb_server: AdbServer, phone: StandInPhone, longer: Path, number: signal.Signals
