@@ -56,7 +56,11 @@ def test_no_two_kinds_of_error_share_a_code() -> None:
     """But for special cases, the phone's storage, which is as this machine's, and what a server would refuse."""
     first: dict[int, type[PhonogradError]] = {}
     for kind in sorted(kinds() - {PhonogradError}, key=lambda kind: (len(kind.__mro__), kind.__qualname__)):
-        if "exit_code" not in vars(kind) or kind.__name__ in ("PhoneStorageError", "RegistryError", "UnknownRoundError"):
+        if "exit_code" not in vars(kind) or kind.__name__ in (
+            "PhoneStorageError",
+            "RegistryError",
+            "UnknownRoundError",
+        ):
             continue
         assert kind.exit_code not in first, (kind, first[kind.exit_code])
         first[kind.exit_code] = kind
