@@ -19,7 +19,7 @@ from android_harness.rounds.result import RoundReport
 from android_harness.rounds.settings import RoundSettings
 from android_harness.rounds.tokens import connection_of
 from android_harness.session import PROGRAM
-from device_runtime.errors import TextError, UsageError
+from device_runtime.errors import ServerRefusedError, TextError, UsageError
 from device_runtime.manifest import Artifacts
 from device_runtime.server_client import Connection, current_round
 
@@ -71,9 +71,15 @@ def run_round(
     if settings.training.codec not in opened.codecs:
         expected = ", ".join(opened.codecs)
         raise UsageError(f"codec {settings.training.codec}: one that {asker} takes expected: {expected}")
-    # A token says whose it is.
-    fetcher = None if aggregation.connection.token else next((named[serial] for serial in speakers), None)
-    base = fetch_base(asker, artifacts, opened, cache, fetcher)
+    # In the first phone's name, as its update will be sent, unless the token is another's.
+    first = next(iter(speakers), None)
+    try:
+        fetcher, name = (asker, None) if first is None else (speakers[first], named[first])
+        base = fetch_base(fetcher, artifacts, opened, cache, name)
+    except ServerRefusedError as error:
+        if error.status != 403:
+            raise
+        base = fetch_base(asker, artifacts, opened, cache)
     with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch, stopping() as stop_signal:
         files = {PROGRAM: program, **phone_artifacts(artifacts, Path(scratch), base.path)}
         stop = threading.Event()
