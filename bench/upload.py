@@ -139,7 +139,7 @@ def _trained(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: 
     text = mix(read_messages(user), general, share or TrainingConfig.user_share, vocabulary, seed)
     backend = load_backend("native", artifacts, None, BackendOptions(config.threads, seed))
     try:
-        report = train_epoch(backend, artifacts.manifest.training, text)
+        report = train_epoch(backend, artifacts.manifest, text)
         return backend.weights(), report.tokens
     finally:
         backend.close()

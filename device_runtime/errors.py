@@ -89,6 +89,12 @@ class StateError(PhonogradError):
     exit_code = 17
 
 
+class OutOfMemoryError(PhonogradError):
+    """The system has no more memory; the same command may succeed later."""
+
+    exit_code = 26
+
+
 class StoppedError(PhonogradError):
     """A signal asked training to end; `exit_code` is a shell's for a process that it ended: 128 and its number."""
 

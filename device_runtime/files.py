@@ -83,7 +83,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
             partial.replace(path)
             sync_folder(path.parent)
     finally:
-        partial.unlink(missing_ok=True)
+        # Where nothing can be made (a read-only mount), removing fails as well: the first error is the one to tell.
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -136,8 +136,14 @@ def open_artifacts(folder: Path, verify: bool = True) -> Artifacts:
     except FileNotFoundError as error:
         what = "an export that did not finish, or another folder" if folder.is_dir() else "no such folder"
         raise ArtifactsError(f"{path}: not found ({what}); write one with: phonograd export") from error
-    except (OSError, ValueError) as error:
-        raise ArtifactsError(f"{path}: cannot be read as JSON: {error}") from error
+    except NotADirectoryError as error:
+        raise ArtifactsError(
+            f"{folder}: an artifacts folder expected, found a file; give the folder that phonograd export wrote"
+        ) from error
+    except OSError as error:
+        raise ArtifactsError(f"{path}: cannot be read: {error.strerror}; check the folder's permissions") from error
+    except ValueError as error:
+        raise ArtifactsError(f"{path}: cannot be read as JSON: {error}; export the folder again") from error
     try:
         artifacts = Artifacts(folder, _parse(path, document))
     except (TypeError, AttributeError) as error:

@@ -13,6 +13,7 @@ from device_runtime.backends.base import PRECISIONS, BackendOptions
 from device_runtime.errors import (
     ArtifactsError,
     BuildError,
+    OutOfMemoryError,
     PhonogradError,
     StateError,
     StorageError,
@@ -40,6 +41,7 @@ ERRORS: Mapping[int, type[PhonogradError]] = {
         StorageError,
         TrainingError,
         StateError,
+        OutOfMemoryError,
     )
 }
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from device_runtime.errors import TextError
-from device_runtime.vocabulary import EOS, Ids, Vocabulary
+from device_runtime.vocabulary import EOS, UNK, Ids, Vocabulary
 
 _MASK = (1 << 64) - 1
 MOST_TOKENS = 2.0**62  # more than any text holds; a tiny share asks for more than a number does
@@ -45,11 +45,15 @@ class SplitMix64:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """What one epoch trains on: the stream of ids [N] and how many of its tokens are whose."""
+    """What one epoch trains on: the stream of ids [N], how many of its tokens are whose, and which share of whose words
+    the vocabulary does not have (None: no such text).
+    """
 
     stream: Ids
     user_tokens: int
     general_tokens: int
+    user_unknown_share: float = 0.0
+    general_unknown_share: float | None = None
 
     @property
     def user_share(self) -> float:
@@ -70,11 +74,20 @@ def mix(
     user_tokens = sum(map(len, messages))
     wanted = round(min(user_tokens * (1 - user_share) / user_share, MOST_TOKENS))
     if wanted == 0:
-        return TrainingText(np.concatenate(messages), user_tokens, 0)
+        return TrainingText(np.concatenate(messages), user_tokens, 0, unknown_share(messages))
     random = SplitMix64(seed)
-    messages += _draw(general, wanted, vocabulary, random)
+    drawn = _draw(general, wanted, vocabulary, random)
+    shares = unknown_share(messages), unknown_share(drawn)
+    messages += drawn
     random.shuffle(messages)
-    return TrainingText(np.concatenate(messages), user_tokens, wanted)
+    return TrainingText(np.concatenate(messages), user_tokens, wanted, *shares)
+
+
+def unknown_share(messages: Sequence[Ids]) -> float:
+    """The share of the words (tokens but `<eos>`) of encoded messages that are `<unk>`; 0 of none."""
+    ids = np.concatenate(messages)
+    words = np.count_nonzero(ids != EOS)
+    return float(np.count_nonzero(ids == UNK) / words) if words else 0.0
 
 
 def _draw(general: Sequence[bytes], wanted: int, vocabulary: Vocabulary, random: SplitMix64) -> list[Ids]:

@@ -38,7 +38,7 @@ class Connection:
     ca_cert: PEM file of the one authority trusted instead of the system's.
     token_over_http: send the token unencrypted to another machine, where anyone on the way can read it.
 
-    Raises UsageError for a token that is none, and for one that would leave this machine over plain http.
+    Raises UsageError for a URL or a token that is none, and for a token that would leave this machine over plain http.
     """
 
     url: str
@@ -47,6 +47,7 @@ class Connection:
     token_over_http: bool = False
 
     def __post_init__(self) -> None:
+        url = _parsed(self.url)
         if self.token is None:
             return
         if not TOKEN.match(self.token):  # which is not shown: it may be a secret all the same
@@ -54,10 +55,6 @@ class Connection:
                 f"token: {TOKEN_RULE} expected, found {len(self.token)} other characters; "
                 "copy the one that `phonograd phones add` showed"
             )
-        try:
-            url = httpx.URL(self.url)
-        except httpx.InvalidURL:
-            return  # said when it is used
         if url.scheme == "http" and not is_loopback(url.host) and not self.token_over_http:
             raise UsageError(
                 f"server {self.url}: anyone on the way could read the token; use https://, or say --token-over-http"
@@ -65,6 +62,18 @@ class Connection:
 
     def __str__(self) -> str:
         return self.url
+
+
+def _parsed(text: str) -> httpx.URL:
+    """An http(s) URL with a host. Raises UsageError."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise UsageError(f"server {text!r}: not a URL ({error}); expected http://HOST:PORT or https://HOST") from error
+    if url.scheme in ("http", "https") and url.host:
+        return url
+    meant = f"; did you mean http://{text}?" if "://" not in text and text else ""
+    raise UsageError(f"server {text!r}: a URL such as http://127.0.0.1:8080 expected{meant}")
 
 
 # What every function takes: a URL alone is a server that asks for no token.
@@ -76,10 +85,8 @@ def talking_to(server: Server) -> Iterator[httpx.Client]:
     """A client for `server`, whose failures to reach it come out as ServerUnreachableError."""
     connection = Connection(server) if isinstance(server, str) else server
     next_step = "check the URL and that `phonograd serve` runs there"
+    url = httpx.URL(connection.url)
     try:
-        url = httpx.URL(connection.url)
-        if url.scheme not in ("http", "https") or not url.host:
-            raise ServerUnreachableError(f"server {connection.url!r}: a URL such as http://127.0.0.1:8080 expected")
         with httpx.Client(
             base_url=url,
             timeout=TIMEOUT,
@@ -90,10 +97,6 @@ def talking_to(server: Server) -> Iterator[httpx.Client]:
             trust_env=not is_loopback(url.host),
         ) as client:
             yield client
-    except httpx.InvalidURL as error:
-        raise ServerUnreachableError(
-            f"server {connection.url!r}: not a URL ({error}); expected http://HOST:PORT"
-        ) from error
     except httpx.TimeoutException as error:
         raise ServerUnreachableError(f"{server}: no answer in time ({type(error).__name__}); {next_step}") from error
     except httpx.HTTPError as error:

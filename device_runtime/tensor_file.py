@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from device_runtime.errors import WeightsError
-from device_runtime.files import WRITEBACK_BYTES, atomic_file, begin_writeback
+from device_runtime.files import HASH_CHUNK_BYTES, WRITEBACK_BYTES, atomic_file, begin_writeback
 
 # The largest header of ours is about 4 KB; 1 MiB leaves room for models of a thousand tensors.
 HEADER_CAP_BYTES = 1 << 20
@@ -99,7 +99,8 @@ class TensorFile:
         except OSError as error:
             raise WeightsError(f"{path}: cannot be opened: {error.strerror}") from error
         try:
-            size = self.nbytes = os.fstat(self._descriptor).st_size
+            self._opened = os.fstat(self._descriptor)
+            size = self.nbytes = self._opened.st_size
             raw, self._data_start = _read_header(path, self._descriptor, size)
             self.metadata, self.specs, self._offsets = _check_header(path, raw, size - self._data_start)
         except BaseException:
@@ -117,6 +118,33 @@ class TensorFile:
     def close(self) -> None:
         """Close the file; reading afterwards raises OSError."""
         os.close(self._descriptor)
+
+    def sha256(self) -> str:
+        """Hex SHA-256 of the file that is open, whatever stands at its path by now."""
+        digest = hashlib.sha256()
+        at = 0
+        while chunk := os.pread(self._descriptor, HASH_CHUNK_BYTES, at):
+            digest.update(chunk)
+            at += len(chunk)
+        return digest.hexdigest()
+
+    def require_unchanged(self) -> None:
+        """Raise WeightsError if the file that is open was written to or cut short since it was opened.
+
+        A new file that took its path is no change.
+        """
+        now = os.fstat(self._descriptor)
+        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+            raise WeightsError(f"{self.path}: was changed while it was in use; fetch it again and start anew")
+
+    def require_at_path(self) -> None:
+        """Raise WeightsError if another file stands at the path by now: who opened it meanwhile has another one."""
+        try:
+            same = os.path.samestat(self.path.stat(), self._opened)
+        except OSError:
+            same = False
+        if not same:
+            raise WeightsError(f"{self.path}: was replaced while it was opened; start again")
 
     def read(self, name: str) -> Array:
         """A whole tensor, freshly allocated, in its own dtype and shape. Raises WeightsError if absent."""

@@ -17,6 +17,7 @@ _FOLDS = (
     (_NO_BREAK_SPACE, b" "),
 )
 # The first choice is how WikiText, PTB and other published texts write a word that their authors left out.
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _TOKEN = re.compile(rb"<unk>|[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
 
 
@@ -34,14 +35,30 @@ def split_messages(data: bytes) -> list[bytes]:
 
 
 def read_messages(path: Path) -> list[bytes]:
-    """The messages of a text file. Raises TextError if it can't be read or holds none."""
+    """The messages of a text file.
+
+    Raises TextError if it can't be read, holds none, or is not UTF-8: NUL bytes, a byte order mark of UTF-16.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise TextError(
             f"{path}: cannot be read: {error.strerror}; expected a text file, one message a line"
         ) from error
+    _require_text(path, data)
     messages = split_messages(data)
     if not messages:
         raise TextError(f"{path}: no words found in {len(data)} bytes; expected a text, one message a line")
     return messages
+
+
+def _require_text(path: Path, data: bytes) -> None:
+    """Text that was written as UTF-16, or no text at all, would train as words that nobody wrote."""
+    if data[:2] in UTF16_MARKS:
+        raise TextError(
+            f"{path}: begins with the byte order mark of UTF-16; expected UTF-8; "
+            "convert it with: iconv -f UTF-16 -t UTF-8"
+        )
+    at = data.find(b"\0")
+    if at >= 0:
+        raise TextError(f"{path}: byte {at} is NUL, which no text in UTF-8 holds; expected a text, one message a line")

@@ -43,7 +43,8 @@ class UpdateInfo:
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
     """Encode trained weights against `base` with the codec `info` names and write the file atomically.
 
-    Raises WeightsError for weights that are not finite or do not fit the base, UpdateError for an unknown codec or a
+    Raises WeightsError for weights that are not finite or do not fit the base, or a base that was changed since it was
+    opened, UpdateError for an unknown codec or a
     count past MAX_COUNT, StorageError when the disk refuses.
     """
     codec = codec_named(info.codec)
@@ -55,6 +56,7 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     for name, spec in base.specs.items():
         check_finite("trained weights", name, trained[name])
         parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
+    base.require_unchanged()
     metadata = {"format": FORMAT, "version": str(VERSION)} | {k: str(v) for k, v in asdict(info).items()}
     if isinstance(codec, Compressed):
         parts, metadata[PARTS_KEY] = compress_parts(parts)

@@ -6,6 +6,7 @@ from typing import Any
 
 from device_runtime.errors import ArtifactsError, MissingExtraError
 from device_runtime.manifest import EVAL_MODEL, OPTIMIZER_MODEL, TRAINING_MODEL, Artifacts
+from export.presets import preset_of
 
 
 def operators(path: Path) -> dict[str, int]:
@@ -37,6 +38,7 @@ def describe(artifacts: Artifacts) -> dict[str, Any]:
         graphs = None
     return {
         "folder": str(artifacts.folder),
+        "preset": preset_of(manifest.model),
         "parameters": manifest.model.parameters,
         "weights_bytes": 4 * manifest.model.parameters,
         "folder_bytes": sum(entry.bytes for entry in manifest.files.values()),

@@ -66,3 +66,15 @@ def preset_named(name: str) -> Preset:
     if name not in PRESETS:
         raise ArtifactsError(f"preset {name!r} is unknown; expected one of: {', '.join(PRESETS)}")
     return PRESETS[name]
+
+
+def preset_of(model: LanguageModelConfig) -> str:
+    """The name of the preset that has this shape, vocabulary included; else `custom` and its sizes."""
+    for name, preset in PRESETS.items():
+        if preset.model == model:
+            return name
+    tied = "tied" if model.tied else "untied"
+    return (
+        f"custom: {model.cell} {model.layers}x{model.hidden}, embedding {model.embedding}, {tied}, "
+        f"{model.vocabulary} words"
+    )

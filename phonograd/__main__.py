@@ -1,5 +1,35 @@
-"""`python -m phonograd`."""
+"""`python -m phonograd`, and where the command `phonograd` begins."""
 
-from phonograd.cli import main
+import os
+import signal
+import sys
+from types import FrameType
 
-main()
+
+def main() -> None:
+    """Run the command line and leave with its exit code.
+
+    Importing takes a while, and so may leaving: an interrupt then ends the process with 130 and without a traceback, as
+    one does while a command runs.
+    """
+    default = signal.getsignal(signal.SIGINT)
+    if default is signal.default_int_handler:  # not where a shell started us with interrupts ignored
+        signal.signal(signal.SIGINT, _leave)
+    from phonograd.cli import phonograd
+    from phonograd.console import run
+
+    signal.signal(signal.SIGINT, default)
+    code = run(phonograd)
+    if default is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    sys.exit(code)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    del frame
+    os.write(2, b"phonograd: interrupted\n")
+    os._exit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """The command group. A subcommand's module is imported when it runs, so that `phonograd --help` stays quick."""
 
-import sys
+import difflib
 from collections.abc import Mapping
 from importlib import import_module
 
@@ -49,6 +49,17 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand that is called. Raises UsageError with the name that may be meant, as click does in others."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            for meant in difflib.get_close_matches(args[0], COMMANDS, n=1):
+                raise click.UsageError(f"{error.message} Did you mean '{meant}'?", ctx) from error
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands without importing them."""
         with formatter.section("Commands"):
@@ -62,10 +73,3 @@ def phonograd() -> None:
 
     Exit codes: 0 success, 2 wrong usage, others in README.md. PHONOGRAD_DEBUG=1 shows tracebacks.
     """
-
-
-def main() -> None:
-    """Entry point of the `phonograd` command."""
-    from phonograd.console import run  # after click: keeps `--help` quick
-
-    sys.exit(run(phonograd))

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from device_runtime.errors import PhonogradError
+from device_runtime.errors import OutOfMemoryError, PhonogradError
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
@@ -125,20 +125,33 @@ def run(group: click.Command, arguments: list[str] | None = None) -> int:
     handle. Where stdout's reader is gone, click ends the command without a word.
     """
     try:
-        code = group.main(arguments, standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
+        code = group.main(arguments, prog_name="phonograd", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()  # a group by itself: what follows is its help
+        return error.exit_code
+    except (click.ClickException, PhonogradError) as error:
+        _complain(error.format_message() + _help_of(error) if isinstance(error, click.ClickException) else str(error))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("phonograd: interrupted", err=True)
+        _complain("interrupted")
         return 130
-    except PhonogradError as error:
-        click.echo(f"phonograd: {error}", err=True)
-        return error.exit_code
+    except MemoryError:
+        _complain("out of memory; end other work, or use fewer --threads or a smaller model")
+        return OutOfMemoryError.exit_code
     except Exception as error:
         if os.environ.get("PHONOGRAD_DEBUG"):
             raise
         kind = type(error).__name__
-        click.echo(f"phonograd: a bug: {kind}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)", err=True)
+        _complain(f"a bug: {kind}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)")
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _complain(message: str) -> None:
+    """One line on stderr, whatever line breaks a list of choices or a file's name brought in."""
+    click.echo(f"phonograd: {' '.join(line.strip() for line in message.splitlines())}", err=True)
+
+
+def _help_of(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f" ({context.command_path} --help)" if context else ""

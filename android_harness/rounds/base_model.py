@@ -1,6 +1,7 @@
 """The model a round begins with: fetched once, kept by its hash, and held to the artifacts."""
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,14 +44,15 @@ def fetch_base(
         if not known:
             downloaded = download_model(server, path, sha256=sha256, phone=phone).received
         with storage_errors(path):
-            os.utime(path)
+            # Of use, not of change: who trains from the file has it refused when it was written to meanwhile.
+            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
             _prune(cache)
     _check_fit(path, artifacts, sha256)
     return BaseModel(path, sha256, path.stat().st_size, downloaded)
 
 
 def _prune(cache: Path) -> None:
-    by_use = sorted(cache.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
+    by_use = sorted(cache.glob("*.safetensors"), key=lambda path: path.stat().st_atime, reverse=True)
     for path in by_use[MODELS_KEPT:]:
         path.unlink(missing_ok=True)
 

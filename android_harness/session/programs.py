@@ -22,7 +22,7 @@ Event = dict[str, Any]
 CORES = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,256}")
 
 # Exit codes that mean the same on the phone and here: device_runtime/native/src/phone/README.md.
-SHARED_CODES = frozenset({3, 4, 5, 6, 10, 11, 12, 17})
+SHARED_CODES = frozenset({3, 4, 5, 6, 10, 11, 12, 17, 26})
 SIGNALLED = 128  # a shell's exit code of a process that a signal ended, plus the signal's number
 # How long a stop or a silence may go unnoticed.
 LISTEN_SECONDS = 0.25

@@ -174,6 +174,6 @@ def _plan(console: Console, folder: Artifacts) -> str:
 
 
 def _summary(document: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    keys = ("parameters", "weights_bytes", "folder_bytes", "weights_sha256")
+    keys = ("preset", "parameters", "weights_bytes", "folder_bytes", "weights_sha256")
     facts = {key: document[key] for key in keys} | document["model"] | document["training"]
     return [(document["folder"], [{"figure": key, "value": value} for key, value in facts.items()])]

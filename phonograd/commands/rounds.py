@@ -12,6 +12,7 @@ from phonograd.connecting import connection_options, place_options
 from phonograd.console import Console, Rows, output_options
 
 PATH = click.Path(path_type=Path)
+HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's number
 state_option = click.option("--state", type=PATH, help="Read a state folder, whether a server runs on it or not.")
 
 
@@ -72,7 +73,12 @@ def rounds(
 @click.command()
 @connection_options(required=False, owner=True)
 @state_option
-@click.option("--fetch", metavar="SHA256", help="Fetch this model, by its hash or the beginning of it (--server).")
+@click.option(
+    "--fetch",
+    metavar="latest|ROUND|SHA256",
+    help="Fetch the open round's model, the one a round ended with (0: the exported), or one by its hash or the "
+    f"beginning of it, at least {HASH_DIGITS} digits (--server).",
+)
 @click.option("--out", type=PATH, help="Where --fetch puts it; a download that broke off resumes.")
 @click.option("--phone", help="Who fetches it, for the server's ledger.  [default: the token's]")
 @output_options
@@ -94,10 +100,7 @@ def models(
         return
     if connection is None or out is None:
         raise click.UsageError("--fetch: --server URL and --out FILE expected beside it")
-    found = [model["sha256"] for model in listed if model["sha256"].startswith(fetch)]
-    if len(found) != 1:
-        raise click.UsageError(f"--fetch {fetch}: the beginning of one model's hash expected, {len(found)} fit")
-    fetched = download_model(connection, out, sha256=found[0], phone=phone)
+    fetched = download_model(connection, out, sha256=None if fetch == "latest" else _chosen(listed, fetch), phone=phone)
     document = {
         "model": str(out),
         "sha256": fetched.sha256,
@@ -105,6 +108,20 @@ def models(
         "received_bytes": fetched.received,
     }
     console.result(document, ("Fetched", [document]))
+
+
+def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
+    """The hash of the model that was asked for. Raises UsageError if none or several fit."""
+    if fetch.isdecimal() and len(fetch) < HASH_DIGITS:
+        found = {model["sha256"] for model in models if model["round"] == int(fetch)}
+    else:
+        found = {model["sha256"] for model in models if model["sha256"].startswith(fetch)}
+    if len(found) != 1:
+        raise click.UsageError(
+            f"--fetch {fetch}: latest, the number of a round that made a model, or the beginning of one model's hash "
+            f"expected; {len(found)} fit"
+        )
+    return str(found.pop())
 
 
 @click.command()

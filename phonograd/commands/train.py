@@ -5,6 +5,7 @@ import dataclasses
 import math
 import statistics
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,14 +13,18 @@ from device_runtime.backends import BACKENDS, DEFAULT_BACKEND, Backend
 from device_runtime.backends.base import PRECISIONS, BackendOptions, Precision
 from device_runtime.codecs import CODECS, DEFAULT_CODEC
 from device_runtime.errors import TrainingError, UsageError, WeightsError
-from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
+from device_runtime.manifest import VOCABULARY, Artifacts, TrainingConfig, open_artifacts
 from device_runtime.server_client import Connection
 from device_runtime.training_state import SAVE_EVERY, saved_seed
+from device_runtime.update_file import MAX_COUNT
 from phonograd.commands.seeding import chosen_seed, seed_options
-from phonograd.commands.update import round_option
 from phonograd.connecting import connection_options
-from phonograd.console import Console, output_options
+from phonograd.console import Console, Rows, output_options
 from phonograd.native_engine import build_on_first_use
+
+if TYPE_CHECKING:
+    from device_runtime.rehearsal import TrainingText
+    from device_runtime.tensor_file import TensorFile
 
 PATH = click.Path(path_type=Path)
 # Figures of an Evaluation that --server reports, and what the server calls them.
@@ -31,8 +36,12 @@ threads_option = click.option(
     "--threads", type=click.IntRange(1), default=BackendOptions.threads, show_default=True, help="CPU threads."
 )
 weights_option = click.option(
-    "--weights", type=PATH, help="Start from this tensor file (a later round's model), not from the folder's weights."
+    "--weights",
+    type=PATH,
+    help="Start from this tensor file (a later round's model, or a torch state dict), not from the folder's weights.",
 )
+# A larger share of unknown words, and a text is likely not what the model is for; the phone command's too.
+WARN_UNKNOWN_SHARE = 0.3
 
 
 @click.command()
@@ -58,12 +67,19 @@ weights_option = click.option(
     show_default=True,
     help="Of the products (native): bf16 where the CPU has it, bf16-emulated anywhere, slowly.",
 )
+@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Times the text is trained on.")
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
 @seed_options
 @click.option("--out", type=PATH, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
 @click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True, help="Of --update.")
-@round_option
+@click.option(
+    "--round",
+    "round_number",
+    type=click.IntRange(1, MAX_COUNT),
+    help="Of --update, where --server does not say it.  [default: 1]",
+)
+@connection_options(required=False)
 @click.option("--state", type=PATH, help="Keep resumable state in this folder, and go on from it (native).")
 @click.option(
     "--save-every",
@@ -83,66 +99,72 @@ def train(  # click passes options by name
     threads: int,
     pin_threads: bool,
     precision: Precision,
+    epochs: int,
     lr: float | None,
     phone: str | None,
     seed: int | None,
     out: Path | None,
     update_path: Path | None,
     codec: str,
-    round_number: int,
+    round_number: int | None,
+    connection: Connection | None,
     state: Path | None,
     save_every: int | None,
     restart: bool,
 ) -> None:
-    """Train one epoch on a user's text, as a phone does.
+    """Train on a user's text, as a phone does.
 
     The seed of all that is random follows from model, round and --phone; without a name it is random, and reported.
     With --rehearsal, general messages are mixed in at random until the user's share of the tokens is λ (paper P).
+    With --server, the open round's model is fetched and trained, and the update is sent.
     With --state, a run that was killed goes on where it was, to the same bits; SIGTERM and SIGINT end it after the
     step that is running, saved, with exit code 143 and 130.
     """
-    from device_runtime.files import require_place, sha256_of_file
-    from device_runtime.rehearsal import mix
-    from device_runtime.text import read_messages
+    from device_runtime.files import require_place
     from device_runtime.trainer import train_epoch
     from device_runtime.training_state import TrainingState
-    from device_runtime.vocabulary import Vocabulary
+    from phonograd.base_weights import base_weights
+    from phonograd.round_trip import join_round
     from phonograd.stopping import stop_signals
 
-    if user_share is not None and rehearsal is None:
-        raise click.UsageError("--user-share needs --rehearsal, the general text to mix in")
-    if state is None and (restart or save_every is not None):
-        raise click.UsageError("--save-every and --restart need --state, the folder they are about")
+    _check_combination(rehearsal, user_share, state, save_every, restart, connection, weights or round_number)
     for path in filter(None, (out, update_path)):
         require_place(path)
-    share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
     folder = open_artifacts(artifacts)
-    saved = None if state is None or restart else saved_seed(state)
-    base_sha256 = (lambda: sha256_of_file(weights)) if weights else (lambda: folder.weights_sha256)
-    seed = chosen_seed(seed, phone, base_sha256, round_number, saved)
-    outputs = Outputs(weights, out, update_path, codec, round_number, seed)
-    vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
-    text = mix(read_messages(user), read_messages(rehearsal) if rehearsal else [], share, vocabulary, seed)
-    engine = _start(console, backend, folder, weights, BackendOptions(threads, seed, pin_threads, precision))
+    joined = None if connection is None else join_round(connection, phone, folder, codec)
+    if joined is not None:
+        weights, round_number = joined.weights, joined.opened.round
+    sent = joined.update_path() if joined is not None and update_path is None else update_path
     rate = folder.manifest.training.learning_rate if lr is None else lr
     with contextlib.ExitStack() as kept:
+        base = kept.enter_context(base_weights(folder, weights))
+        base_sha256 = base.sha256() if sent or phone else ""
+        saved = None if state is None or restart else saved_seed(state)
+        seed = chosen_seed(seed, phone, lambda: base_sha256, round_number or 1, saved)
+        outputs = Outputs(out, sent, codec, round_number or 1, seed)
+        text = _training_text(console, folder, user, rehearsal, user_share, seed)
+        options = BackendOptions(threads, seed, pin_threads, precision)
+        engine = _start(console, backend, folder, weights and base.path, options)
+        kept.callback(engine.close)
+        base.require_at_path()
         resumable, stop = None, None
         if state is not None:
-            outputs.require_base_kept(folder)
+            outputs.require_base_kept(base)
             stop = kept.enter_context(stop_signals())
             resumable = kept.enter_context(TrainingState(engine, state, text.stream, rate, restart))
         with console.progress("training") as show:
             report = train_epoch(
                 engine,
-                folder.manifest.training,
+                folder.manifest,
                 text,
                 rate,
                 lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
                 resumable,
                 save_every or SAVE_EVERY,
                 stop,
+                epochs,
             )
-        document = {
+        document: dict[str, Any] = {
             "backend": backend,
             "threads": threads,
             "precision": precision,
@@ -151,41 +173,98 @@ def train(  # click passes options by name
             "seconds_per_step_median": statistics.median(report.step_seconds),
             "loss_first": report.losses[0],
             "loss_last": report.losses[-1],
-            **outputs.write(folder, engine, report.tokens),
+            **outputs.write(base, base_sha256, engine, report.tokens),
         }
-        hidden = ("losses", "step_seconds", "weights", "update")
-        rows = [{"figure": key, "value": value} for key, value in document.items() if key not in hidden]
-        files = [{"file": kind, **document[kind]} for kind in ("weights", "update") if kind in document]
-        console.result(document, ("One epoch", rows), *([("Written", files)] if files else []))
+        if joined is None:
+            _show(console, document)
         if resumable is not None:
             resumable.discard()  # last: a kill before this is a resume that ends in the same files
-    engine.close()
+    if joined is not None and sent is not None:
+        with console.progress("uploading") as show:
+            receipt = joined.send(sent, lambda done, total: show(done, total, "bytes"))
+        if update_path is None:
+            sent.unlink()
+            document["update"]["path"] = None
+        _show(console, {**document, "receipt": dataclasses.asdict(receipt)})
+
+
+def _check_combination(
+    rehearsal: Path | None,
+    user_share: float | None,
+    state: Path | None,
+    save_every: int | None,
+    restart: bool,
+    connection: Connection | None,
+    server_says: object,
+) -> None:
+    """Raise UsageError for options of `train` that do not go together."""
+    if user_share is not None and rehearsal is None:
+        raise click.UsageError("--user-share needs --rehearsal, the general text to mix in")
+    if state is None and (restart or save_every is not None):
+        raise click.UsageError("--save-every and --restart need --state, the folder they are about")
+    if connection is not None and server_says:
+        raise click.UsageError("--server says which --weights and --round; leave them out")
+
+
+def _training_text(
+    console: Console, folder: Artifacts, user: Path, rehearsal: Path | None, user_share: float | None, seed: int
+) -> "TrainingText":
+    """What to train on, with a warning where many of its words are unknown. Raises TextError, VocabularyError."""
+    from device_runtime.rehearsal import mix
+    from device_runtime.text import read_messages
+    from device_runtime.vocabulary import Vocabulary
+
+    share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
+    vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
+    text = mix(read_messages(user), read_messages(rehearsal) if rehearsal else [], share, vocabulary, seed)
+    _warn_of_unknown(console, user, text.user_unknown_share)
+    _warn_of_unknown(console, rehearsal, text.general_unknown_share)
+    return text
+
+
+def _warn_of_unknown(console: Console, text: Path | None, share: float | None) -> None:
+    if share is not None and share > WARN_UNKNOWN_SHARE:
+        console.say(
+            f"phonograd: warning: {text}: {share:.0%} of the words are unknown to the vocabulary; is it UTF-8, and in "
+            "the model's language?"
+        )
+
+
+def _show(console: Console, document: dict[str, Any]) -> None:
+    hidden = ("losses", "step_seconds", "weights", "update", "receipt")
+    rows = [{"figure": key, "value": value} for key, value in document.items() if key not in hidden]
+    tables: list[tuple[str, Rows]] = [("Training", rows)]
+    if files := [{"file": kind, **document[kind]} for kind in ("weights", "update") if kind in document]:
+        tables.append(("Written", files))
+    if receipt := document.get("receipt"):
+        tables.append(("Accepted", [{"figure": key, "value": value} for key, value in receipt.items()]))
+    console.result(document, *tables)
 
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """What `train` leaves, and what an update says of itself. base: the weights trained from, None for the folder's."""
+    """What `train` leaves, and what an update says of itself."""
 
-    base: Path | None
     weights: Path | None
     update: Path | None
     codec: str
     round_number: int
     seed: int
 
-    def require_base_kept(self, folder: Artifacts) -> None:
+    def require_base_kept(self, base: "TensorFile") -> None:
         """Raise UsageError if an output is the base itself: a run killed after writing it could not be resumed."""
-        base = self.base or folder.path(WEIGHTS)
         for path in filter(None, (self.weights, self.update)):
-            if path.exists() and base.exists() and path.samefile(base):
+            if path.exists() and base.path.exists() and path.samefile(base.path):
                 raise UsageError(
                     f"{path}: these are the weights that training starts from; with --state they must stay"
                 )
 
-    def write(self, folder: Artifacts, engine: Backend, tokens: int) -> dict[str, dict[str, object]]:
-        """Write what was asked for and describe it. Raises TrainingError if a weight is not finite, StorageError."""
-        from device_runtime.files import sha256_of_file
-        from device_runtime.tensor_file import TensorFile, check_finite, save_tensors
+    def write(self, base: "TensorFile", base_sha256: str, engine: Backend, tokens: int) -> dict[str, dict[str, object]]:
+        """Write what was asked for and describe it. `base` is what training started from, `base_sha256` its identity.
+
+        Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, StorageError.
+        """
+        from device_runtime.tensor_file import check_finite, save_tensors
         from device_runtime.update_file import UpdateInfo, write_update
 
         if not (self.weights or self.update):
@@ -196,14 +275,13 @@ class Outputs:
                 check_finite("trained weights", name, values)
         except WeightsError as error:
             raise TrainingError(f"{error}; lower the learning rate or clip (export --clip-norm)") from error
+        base.require_unchanged()
         written: dict[str, dict[str, object]] = {}
         if self.weights:
             written["weights"] = {"path": str(self.weights), **dataclasses.asdict(save_tensors(self.weights, trained))}
         if self.update:
-            base_sha256 = sha256_of_file(self.base) if self.base else folder.weights_sha256
             info = UpdateInfo(base_sha256, self.round_number, tokens, self.codec, self.seed)
-            with TensorFile(self.base or folder.path(WEIGHTS)) as base_file:
-                file = write_update(self.update, base_file, trained, info)
+            file = write_update(self.update, base, trained, info)
             written["update"] = {"path": str(self.update), "codec": self.codec, **dataclasses.asdict(file)}
         return written
 
@@ -232,27 +310,32 @@ def evaluate(
     With --server, an administrator's token reports what was found to the server, for the model of these weights.
     """
     from device_runtime.text import read_messages
+    from phonograd.base_weights import base_weights
 
     if connection is not None and len({path.stem for path in texts}) < len(texts):
         raise click.UsageError("--server: texts of different names expected, the figures are told apart by them")
     folder = open_artifacts(artifacts)
     messages = {path: read_messages(path) for path in texts}
-    engine = _start(console, backend, folder, weights, BackendOptions(threads))
-    rows = [{"text": str(path), **_evaluation(console, folder, engine, lines, kss)} for path, lines in messages.items()]
-    engine.close()
+    rows = []
+    with base_weights(folder, weights) as model:
+        engine = _start(console, backend, folder, weights and model.path, BackendOptions(threads))
+        model.require_at_path()
+        for path, lines in messages.items():
+            rows.append({"text": str(path), **_evaluation(console, folder, engine, lines, kss)})
+        engine.close()
+        sha256 = model.sha256() if connection is not None else ""
+        model.require_unchanged()
+    for row, lines in zip(rows, messages.values(), strict=True):
+        _warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / (row["tokens"] - len(lines)))
     console.result(rows, ("Evaluation", rows))
     if connection is not None:
-        _report_quality(console, connection, folder, weights, rows)
+        _report_quality(console, connection, sha256, rows)
 
 
-def _report_quality(
-    console: Console, connection: Connection, folder: Artifacts, weights: Path | None, rows: list[dict[str, object]]
-) -> None:
+def _report_quality(console: Console, connection: Connection, sha256: str, rows: list[dict[str, Any]]) -> None:
     """Tell the server what was measured of the model; a figure that is not finite is left out."""
-    from device_runtime.files import sha256_of_file
     from device_runtime.server_client import report_quality
 
-    sha256 = sha256_of_file(weights) if weights else folder.weights_sha256
     for row in rows:
         for name, title in QUALITY.items():
             value = row[name]
@@ -271,7 +354,7 @@ def _start(console: Console, name: str, folder: Artifacts, weights: Path | None,
 
 def _evaluation(
     console: Console, folder: Artifacts, engine: Backend, messages: list[bytes], kss: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     from device_runtime.evaluation import evaluate as evaluate_text
     from device_runtime.vocabulary import Vocabulary
 

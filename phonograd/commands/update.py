@@ -50,12 +50,11 @@ def encode(
     out: Path,
 ) -> None:
     """Encode trained WEIGHTS against their base model."""
-    from device_runtime.files import sha256_of_file
     from device_runtime.tensor_file import TensorFile, load_tensors
     from device_runtime.update_file import UpdateInfo, write_update
 
     with TensorFile(base) as base_file:
-        base_sha256 = sha256_of_file(base)
+        base_sha256 = base_file.sha256()
         seed = chosen_seed(seed, phone, lambda: base_sha256, round_number)
         info = UpdateInfo(base_sha256, round_number, tokens, codec, seed)
         written = write_update(out, base_file, load_tensors(weights), info)
@@ -70,12 +69,11 @@ def encode(
 @output_options
 def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
     """Decode UPDATE_FILE into the trained weights, checking it whole."""
-    from device_runtime.files import sha256_of_file
     from device_runtime.tensor_file import TensorFile, save_tensors
     from device_runtime.update_file import UpdateFile
 
     with TensorFile(base) as base_file, UpdateFile(update_file) as encoded:
-        encoded.check(base_file, sha256_of_file(base))
+        encoded.check(base_file, base_file.sha256())
         written = save_tensors(out, encoded.weights(base_file))
     document = {"weights": str(out), **dataclasses.asdict(written)}
     console.result(document, ("Weights", [document]))

@@ -1,10 +1,13 @@
 """What is written is on disk before it has its name, and its name before anybody is told."""
 
+import errno
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from device_runtime.errors import StorageError
 from device_runtime.files import write_bytes
 from tests.support.disk_diary import DiskDiary
 
@@ -21,3 +24,15 @@ def test_bytes_are_durable_before_their_name_and_that_before_the_end(
     assert lines == ["fsync PARTIAL", "replace file", "fsync .", "told"]
     assert (tmp_path / "file").read_bytes() == b"the new one"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_read_only_mount_refuses_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a file can't be removed either, not even one that is not there."""
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for name in ("open", "unlink"):
+        monkeypatch.setattr(Path, name, refuse)
+    with pytest.raises(StorageError, match="file: cannot write: Read-only file system; free space or choose another"):
+        write_bytes(tmp_path / "file", b"")

@@ -185,3 +185,29 @@ def test_check_specs_names_tensor_expected_and_found() -> None:
 def test_check_finite_names_the_element() -> None:
     with pytest.raises(WeightsError, match="w: tensor a: element 4 is nan"):
         check_finite("w", "a", np.array([[0, 1, 2], [3, np.nan, np.inf]], np.float32))
+
+
+def test_what_is_open_is_hashed_and_watched_whatever_takes_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    written = save_tensors(path, {"a": np.arange(4, dtype=np.float32)})
+    with TensorFile(path) as file:
+        save_tensors(path, {"a": np.zeros(4, np.float32)})  # a new file takes the name
+        assert file.sha256() == written.sha256
+        file.require_unchanged()
+        with pytest.raises(WeightsError, match="model: was replaced while it was opened; start again"):
+            file.require_at_path()
+        path.unlink()
+        with pytest.raises(WeightsError, match="was replaced"):
+            file.require_at_path()
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_an_open_file_that_is_written_to_is_found_out(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "model"
+    save_tensors(path, {"a": np.arange(4, dtype=np.float32)})
+    os.utime(path, ns=(0, 0))
+    with TensorFile(path) as file:
+        file.require_at_path()
+        path.write_bytes(bytes(path.stat().st_size if size == 4 else size))
+        with pytest.raises(WeightsError, match="model: was changed while it was in use; fetch it again and start anew"):
+            file.require_unchanged()

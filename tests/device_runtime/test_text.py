@@ -113,3 +113,18 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"<unk>\n<eos>\na\n")
     with pytest.raises(VocabularyError, match="4 words expected by the model, found 3"):
         Vocabulary.load(path, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("one\ntwo\n".encode("utf-16"), "begins with the byte order mark of UTF-16; expected UTF-8"),
+        (b"\xfe\xff\0o\0n\0e", "begins with the byte order mark of UTF-16; expected UTF-8"),
+        ("one two\n".encode("utf-16-le"), "byte 1 is NUL"),
+        (b"one\n" + bytes(range(256)), "byte 4 is NUL"),
+    ],
+)
+def test_what_is_no_text_in_utf8_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "text").write_bytes(content)
+    with pytest.raises(TextError, match=said):
+        read_messages(tmp_path / "text")

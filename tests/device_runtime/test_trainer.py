@@ -2,12 +2,18 @@ import numpy as np
 import pytest
 
 from device_runtime.errors import ArtifactsError, TextError, TrainingError
-from device_runtime.manifest import TrainingConfig
+from device_runtime.manifest import Manifest, TrainingConfig
+from device_runtime.model_config import LanguageModelConfig
 from device_runtime.rehearsal import TrainingText
 from device_runtime.trainer import train_epoch
 from device_runtime.windows import Window
 
 CONFIG = TrainingConfig(minibatch=3, bptt=4)
+
+
+def manifest(training: TrainingConfig = CONFIG) -> Manifest:
+    """Of a model of 7 words: a uniform guess costs ln 7 = 1.95 nats."""
+    return Manifest(LanguageModelConfig("lstm", 7, 2, 2, 1), training, (), (), {}, {})
 
 
 class CountingBackend:
@@ -17,13 +23,15 @@ class CountingBackend:
         self._nats, self._config = iter(nats), config
         self.rates: list[float] = []
         self.trained = 0
-        self.resets = 0
+        self.began_at: list[int] = []
+        self.first_tokens: list[int] = []
 
     def reset(self) -> None:
-        self.resets += 1
+        self.began_at.append(len(self.rates))
 
     def step(self, window: Window, learning_rate: float) -> float:
         self.rates.append(learning_rate)
+        self.first_tokens.append(int(window.tokens[0, 0]))
         self.trained += window.predictions
         nats = next(self._nats)
         summed = self._config.loss_reduction == "sum_over_time"
@@ -39,8 +47,10 @@ def test_an_epoch_trains_every_token_and_reports_nats_a_token(reduction: str) ->
     config = TrainingConfig(minibatch=3, bptt=4, loss_reduction=reduction)  # type: ignore[arg-type]
     backend = CountingBackend([5.0, 4.0, 3.0], config)
     seen: list[tuple[int, int]] = []
-    report = train_epoch(backend, config, text(31), progress=lambda done, total, _: seen.append((done, total)))  # type: ignore[arg-type]
-    assert (backend.trained, report.tokens, report.steps, backend.resets) == (31, 31, 3, 1)
+    report = train_epoch(
+        backend, manifest(config), text(31), progress=lambda done, total, _: seen.append((done, total))
+    )  # type: ignore[arg-type]
+    assert (backend.trained, report.tokens, report.steps) == (31, 31, 3)
     assert report.losses == pytest.approx((5.0, 4.0, 3.0))
     assert backend.rates == [0.75] * 3
     assert seen == [(1, 3), (2, 3), (3, 3)]
@@ -49,18 +59,32 @@ def test_an_epoch_trains_every_token_and_reports_nats_a_token(reduction: str) ->
 
 def test_a_given_learning_rate_replaces_the_artifacts() -> None:
     backend = CountingBackend([5.0], CONFIG)
-    assert train_epoch(backend, CONFIG, text(12), learning_rate=0.1).learning_rate == 0.1  # type: ignore[arg-type]
+    assert train_epoch(backend, manifest(), text(12), learning_rate=0.1).learning_rate == 0.1  # type: ignore[arg-type]
     assert backend.rates == [0.1]
 
 
 def test_text_shorter_than_one_window_is_refused() -> None:
     with pytest.raises(TextError, match=r"12 tokens expected \(one window: minibatch 3 x BPTT 4\), found 11"):
-        train_epoch(CountingBackend([], CONFIG), CONFIG, text(11))  # type: ignore[arg-type]
+        train_epoch(CountingBackend([], CONFIG), manifest(), text(11))  # type: ignore[arg-type]
 
 
-def test_a_loss_that_is_not_finite_stops_the_epoch() -> None:
-    with pytest.raises(TrainingError, match="step 2: loss is nan; lower the learning rate"):
-        train_epoch(CountingBackend([5.0, float("nan")], CONFIG), CONFIG, text(40))  # type: ignore[arg-type]
+@pytest.mark.parametrize("reduction", ["sum_over_time", "mean"])
+@pytest.mark.parametrize(("loss", "said"), [(float("nan"), "nan"), (19.5, "19.5"), (float("inf"), "inf")])
+def test_a_loss_of_ten_times_the_uniform_guess_is_divergence(reduction: str, loss: float, said: str) -> None:
+    """Ten times ln 7 is 19.46 nats a token, whatever the loss is summed over."""
+    config = TrainingConfig(minibatch=3, bptt=4, loss_reduction=reduction)  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match=rf"step 2: loss is {said} nats a token, expected 19.4591 at most"):
+        train_epoch(CountingBackend([5.0, loss], config), manifest(config), text(40))  # type: ignore[arg-type]
+    worst = CountingBackend([5.0, 19.4, 19.4, 19.4], config)
+    assert train_epoch(worst, manifest(config), text(40)).steps == 4  # type: ignore[arg-type]
+
+
+def test_each_epoch_begins_with_the_text_and_zero_states() -> None:
+    backend = CountingBackend([5.0] * 9, CONFIG)
+    report = train_epoch(backend, manifest(), text(31), epochs=3)  # type: ignore[arg-type]
+    assert (report.epochs, report.steps, len(report.losses), report.tokens) == (3, 9, 9, 31)
+    assert backend.began_at == [0, 0, 3, 6]  # before the first step once more: a state is resumed in between
+    assert backend.first_tokens[:3] == backend.first_tokens[3:6] == backend.first_tokens[6:]
 
 
 @pytest.mark.parametrize(

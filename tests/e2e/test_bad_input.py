@@ -1,6 +1,7 @@
 """What bad input gets: one line on stderr naming file, expected and found, and the documented exit code."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,11 @@ def test_artifacts_half_written(phono: Run, workplace: Workplace, tmp_path: Path
     (folder / "manifest.json").unlink()
     refused(phono("inspect", folder), 5, folder / "manifest.json", "not found", "did not finish")
     refused(phono("inspect", tmp_path / "nowhere"), 5, "no such folder")
+
+
+def test_a_file_where_artifacts_are_expected(phono: Run, workplace: Workplace) -> None:
+    for command in (("inspect",), ("train", "--user", workplace.user), ("eval", "--text", workplace.user)):
+        refused(phono(*command, workplace.user), 5, f"{workplace.user}: an artifacts folder expected, found a file")
 
 
 def test_a_manifest_of_another_version(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
@@ -275,7 +281,59 @@ def test_wrong_usage(phono: Run, arguments: tuple[str, ...]) -> None:
     outcome = phono(*arguments)
     assert outcome.code == 2
     assert outcome.out == ""
-    assert "Error: " in outcome.err
+    assert outcome.err.startswith("phonograd: ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_server_without_a_scheme(phono: Run, workplace: Workplace) -> None:
+    refused(phono("rounds", "--server", "127.0.0.1:8080"), 2, "did you mean http://127.0.0.1:8080?")
+    train = ("train", workplace.artifacts, "--user", workplace.user, "--server", "ftp://localhost")
+    refused(phono(*train), 2, "server 'ftp://localhost': a URL such as http://127.0.0.1:8080 expected")
+
+
+def test_a_mistyped_command_is_told_what_may_be_meant(phono: Run) -> None:
+    refused(phono("trian"), 2, "No such command 'trian'. Did you mean 'train'? (phonograd --help)")
+    refused(phono("vocab", "biuld"), 2, "No such command 'biuld'", "Did you mean 'build'?", "(phonograd vocab --help)")
+    refused(phono("xyzzy"), 2, "No such command 'xyzzy'. (phonograd --help)")
+
+
+def test_out_of_memory_is_no_bug(phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("device_runtime.trainer.train_epoch", full)
+    refused(phono("train", workplace.artifacts, "--user", workplace.user), 26, "out of memory; end other work")
+
+
+INTERRUPTED = """
+import os, signal
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "rich", "numpy"])
+def test_an_interrupt_at_any_time_shows_no_traceback(workplace: Workplace, tmp_path: Path, module: str) -> None:
+    """Half of the time of a short command is imports: of click before the command line is read, of others after."""
+    (tmp_path / f"{module}.py").write_text(INTERRUPTED, "utf-8")
+    line = [sys.executable, "-m", "phonograd", "eval", workplace.artifacts, "--text", workplace.user]
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [*map(str, line)], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": paths}
+    )
+    assert (done.returncode, done.stderr.strip()) == (130, "phonograd: interrupted")
+
+
+LATE = """
+import os, signal, atexit
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from phonograd.__main__ import main
+main()
+"""
+
+
+def test_an_interrupt_while_python_ends_shows_no_traceback(phono: Run) -> None:
+    done = subprocess.run([sys.executable, "-c", LATE, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "phonograd: interrupted")
 
 
 def test_an_interrupt_has_its_own_code(phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +357,7 @@ def test_a_bug_is_called_one(phono: Run, workplace: Workplace, monkeypatch: pyte
 
 def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, tmp_path: Path) -> None:
     hidden = "import sys; sys.modules['torch'] = sys.modules['onnx'] = sys.modules['onnxruntime'] = None\n"
-    script = hidden + "from phonograd.cli import main; main()"
+    script = hidden + "from phonograd.__main__ import main; main()"
     user = tmp_path / "user.txt"
     user.write_bytes(text_of(1, 60))
     calls = {

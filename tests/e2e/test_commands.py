@@ -30,6 +30,17 @@ def test_artifacts_are_described(phono: Run, workplace: Workplace) -> None:
     assert document["weights_sha256"] == sha256_of_file(workplace.artifacts / "weights.safetensors")
 
 
+def test_a_model_is_named_by_its_preset_only_if_it_is_that(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    for size, name in ((100, "tiny"), (3, "custom: lstm 2x16, embedding 16, untied, 3 words")):
+        words.write_bytes(b"<unk>\n<eos>\n" + b"".join(b"w%d\n" % n for n in range(size - 2)))
+        line = ("--preset", "tiny", "--vocab", words, "--seed", 1, "--overwrite", "--out", tmp_path / "made")
+        outcome = phono("export", *line)
+        assert outcome.code == 0
+        assert name in outcome.out
+        assert phono("inspect", tmp_path / "made", "--json").document["preset"] == name
+
+
 def test_tables_are_for_people(phono: Run, workplace: Workplace) -> None:
     outcome = phono("inspect", workplace.artifacts)
     assert outcome.code == 0

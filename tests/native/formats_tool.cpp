@@ -31,13 +31,13 @@ std::string shape_of(const std::vector<int64_t>& shape) {
 
 std::string tensors(const std::string& path) {
   const TensorFile file(path);
-  unsigned char* copy = file.map_copy_on_write();
+  const Mapping copy = file.map_copy_on_write();
   std::string metadata;
   for (const auto& [key, value] : file.metadata()) {
     metadata += (metadata.empty() ? "" : ", ") + quote(key) + ": " + quote(value);
   }
   const std::string specs = list_of(file.specs(), [&](const TensorSpec& spec) {
-    const bool same = spec.bytes == 0 || std::memcmp(copy + spec.offset, file.data(spec), spec.bytes) == 0;
+    const bool same = spec.bytes == 0 || std::memcmp(copy.data() + spec.offset, file.data(spec), spec.bytes) == 0;
     return "{\"name\": " + quote(spec.name) + ", \"dtype\": " + quote(spec.dtype) +
            ", \"shape\": " + shape_of(spec.shape) + ", \"elements\": " + std::to_string(spec.elements()) +
            ", \"sha256\": " + quote(same ? sha256_hex(file.data(spec), spec.bytes) : "two mappings differ") + "}";

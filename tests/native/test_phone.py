@@ -3,7 +3,10 @@
 import dataclasses
 import hashlib
 import json
+import math
 import os
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,9 +22,11 @@ from device_runtime.codecs import CODECS
 from device_runtime.files import sha256_of_file
 from device_runtime.manifest import VOCABULARY, WEIGHTS
 from device_runtime.seeds import seed_of
+from device_runtime.tensor_file import load_tensors, save_tensors
 from device_runtime.text import read_messages
 from device_runtime.update_file import UpdateFile
 from device_runtime.vocabulary import Vocabulary
+from export.torch_layout import to_torch
 from phonograd import __version__
 from phonograd.cli import phonograd
 from phonograd.console import run
@@ -48,6 +53,7 @@ def python(capfd: pytest.CaptureFixture[str]) -> Python:
 def test_an_epoch_is_pythons_to_the_bit(place: Place, python: Python, tmp_path: Path, codec: str) -> None:
     (tmp_path / "python").mkdir()
     options = ("--rehearsal", place.general, "--user-share", 0.4, "--seed", 5, "--lr", 0.3, "--codec", codec)
+    options += ("--epochs", 2)
     ours = place.train(*options, "--round", 9, *outputs(tmp_path)).only("report")
     arguments = ("--user", place.user, *options, "--round", 9, *outputs(tmp_path / "python"), "--backend", "native")
     theirs = python("train", place.artifacts.folder, *arguments)
@@ -56,6 +62,9 @@ def test_an_epoch_is_pythons_to_the_bit(place: Place, python: Python, tmp_path: 
     assert set(theirs) <= set(ours)
     for key in set(theirs) - timed - {"weights", "update"}:
         assert ours[key] == theirs[key], key
+    assert (ours["epochs"], ours["steps"]) == (2, 2 * math.ceil(ours["tokens"] / TRAINING.minibatch / TRAINING.bptt))
+    assert 0 < ours["user_unknown_share"] < 0.3
+    assert 0 < ours["general_unknown_share"] < 0.3
     for kind in ("weights", "update"):
         assert ours[kind] | {"path": ""} == theirs[kind] | {"path": ""}
     assert len(ours["step_seconds"]) == ours["steps"]
@@ -324,10 +333,101 @@ def altered(place: Place, folder: Path, name: str, change: Callable[[bytes], byt
     return dataclasses.replace(place, artifacts=dataclasses.replace(place.artifacts, folder=folder))
 
 
+@pytest.mark.parametrize(("unknown", "warned"), [(30, False), (31, True)])
+def test_a_text_of_unknown_words_trains_with_a_warning(
+    place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str], unknown: int, warned: bool
+) -> None:
+    odd = tmp_path / "odd"
+    odd.write_bytes(b"elsewhere\n" * unknown + b"w1\n" * (100 - unknown))
+    said = f"{odd}: {unknown}% of the words are unknown to the vocabulary; is it UTF-8, and in the model's language?\n"
+    line = ("train", place.artifacts.folder, "--user", odd)
+    found = place.run(*line)
+    assert found.err.replace(" %", "%") == (f"phonograd-phone: warning: {said}" if warned else "")
+    assert run(phonograd, [*map(str, line), "--json"]) == 0
+    captured = capfd.readouterr()
+    assert captured.err == (f"phonograd: warning: {said}" if warned else "")
+    for report in (json.loads(captured.out), found.only("start"), found.only("report")):
+        assert (report["user_unknown_share"], report["general_unknown_share"]) == (unknown / 100, None)
+    evaluated = place.run("eval", place.artifacts.folder, "--text", odd)
+    assert evaluated.err.replace(" %", "%") == (f"phonograd-phone: warning: {said}" if warned else "")
+    assert run(phonograd, ["eval", str(place.artifacts.folder), "--text", str(odd)]) == 0
+    assert capfd.readouterr().err == (f"phonograd: warning: {said}" if warned else "")
+
+
+def test_a_rehearsal_of_unknown_words_is_warned_of_too(
+    place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    odd = tmp_path / "odd"
+    odd.write_bytes(b"elsewhere\n" * 400)
+    line = ("train", place.artifacts.folder, "--user", place.user, "--rehearsal", odd)
+    found = place.run(*line)
+    assert found.only("report")["general_unknown_share"] == 1
+    assert f"warning: {odd}: 100 % of the words are unknown" in found.err
+    assert run(phonograd, [*map(str, line)]) == 0
+    assert f"warning: {odd}: 100% of the words are unknown" in capfd.readouterr().err
+
+
+def test_a_text_that_is_no_utf8_is_not_trained(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text"
+    for content, said in (
+        (place.user.read_bytes().decode().encode("utf-16"), "begins with the byte order mark of UTF-16"),
+        (place.user.read_bytes() + b"\0", f"byte {place.user.stat().st_size} is NUL"),
+    ):
+        text.write_bytes(content)
+        for options in (("--user", text), ("--user", place.user, "--rehearsal", text)):
+            found = place.run("train", place.artifacts.folder, *options)
+            assert (found.code, found.events) == (3, [])
+            assert f"{text}: {said}" in found.err
+            assert run(phonograd, [*map(str, ("train", place.artifacts.folder, *options))]) == 3
+            assert f"{text}: {said}" in capfd.readouterr().err
+
+
+def test_a_loss_that_explodes_is_divergence_and_gives_no_update(
+    place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every loss is finite: the gradient is clipped, so that the weights grow and do not overflow."""
+    options = ("--lr", "1e9", *outputs(tmp_path))
+    said = (
+        r"step 2: loss is \S+ nats a token, expected 63\.9\S* at most \(ten times a uniform guess\): training diverges"
+    )
+    found = place.train(*options)
+    assert found.code == 12
+    assert re.search(said, found.err)
+    assert run(phonograd, [*map(str, ("train", place.artifacts.folder, "--user", place.user, *options))]) == 12
+    assert re.search(said, capfd.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def limited(megabytes: int) -> Callable[[], None]:
+    """For a child process: no more memory than that."""
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+
+def test_out_of_memory_has_a_code_of_its_own(place: Place, tmp_path: Path) -> None:
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        file.truncate(200 << 20)
+    found = place.run("train", place.artifacts.folder, "--user", huge, preexec_fn=limited(128))
+    assert (found.code, found.err) == (26, "phonograd-phone: out of memory; end other work or use a smaller model\n")
+    weights = tmp_path / "weights"
+    with weights.open("wb") as file:
+        file.truncate(200 << 20)
+    found = place.train("--weights", weights, preexec_fn=limited(128))
+    assert (found.code, found.err) == (26, f"phonograd-phone: {weights}: cannot be mapped: Cannot allocate memory\n")
+
+
 def test_artifacts_that_cannot_be_used(place: Place, tmp_path: Path) -> None:
     found = place.run("train", tmp_path / "none", "--user", place.user)
     assert (found.code, found.events) == (5, [])
     assert "no such folder" in found.err
+    found = place.run("train", place.user, "--user", place.user)
+    assert (found.code, found.events) == (5, [])
+    assert f"{place.user}: an artifacts folder expected, found a file; give the folder" in found.err
+    torch = tmp_path / "torch"
+    save_tensors(torch, to_torch(load_tensors(place.artifacts.path(WEIGHTS)), MODEL))
+    found = place.train("--weights", torch)
+    assert (found.code, found.events) == (6, [])
+    assert "found PyTorch's layout; make an artifacts folder of it with: phonograd export --weights" in found.err
     vocabulary = altered(place, tmp_path / "vocabulary", VOCABULARY, lambda data: data.replace(b"w11\n", b"w12\n"))
     assert vocabulary.train().code == 4
     weights = altered(place, tmp_path / "weights", WEIGHTS, lambda data: data.replace(b'"F32"', b'"I32"'))

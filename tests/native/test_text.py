@@ -63,6 +63,11 @@ def test_text_files_are_read_and_refused_as_by_python(tool: TextTool, tmp_path: 
     with pytest.raises(TextError) as error:
         read_messages(path)
     tool.fails_as(error.value, "read", str(path).encode())
+    for content in ("one\ntwo".encode("utf-16"), "one".encode("utf-16-be"), b"\xfe\xffone", b"one\ntw\0o\n"):
+        path.write_bytes(content)
+        with pytest.raises(TextError) as error:
+            read_messages(path)
+        tool.fails_as(error.value, "read", str(path).encode())
     with pytest.raises(NativeError, match=r"none.txt: cannot be \w+: No such file or directory") as missing:
         tool.ask("read", str(tmp_path / "none.txt").encode())
     assert missing.value.status == TextError.exit_code

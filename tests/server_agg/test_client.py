@@ -15,7 +15,7 @@ import pytest
 
 from device_runtime import server_client as client
 from device_runtime.codecs import CODECS
-from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError, WeightsError
+from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError, UsageError, WeightsError
 from device_runtime.files import sha256_of_file
 from server_agg.report import read_report
 from server_agg.rounds.keeper import RoundKeeper
@@ -79,7 +79,7 @@ def test_refuses_a_phone_name_and_a_file_before_asking(server: RunningServer, tm
 
 @pytest.mark.parametrize("server_url", ["phones.example", "ftp://127.0.0.1", "http://", "http://[::1", ""])
 def test_says_what_a_server_url_looks_like(server_url: str) -> None:
-    with pytest.raises(ServerUnreachableError, match="expected"):
+    with pytest.raises(UsageError, match="expected"):
         client.current_round(server_url)
 
 

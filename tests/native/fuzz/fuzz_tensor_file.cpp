@@ -30,7 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       expect(end <= size && spec.elements() <= spec.bytes && file.find(spec.name) == &spec);
     }
     expect(bytes <= size && (end == 0 || end == size));
-    munmap(file.map_copy_on_write(), size);
+    expect(file.map_copy_on_write().data() != nullptr);
+    file.require_unchanged();
   } catch (const Error& error) {
     expect(error.status() == Status::weights);
     expect(std::string(error.what()).rfind(path + ": ", 0) == 0);

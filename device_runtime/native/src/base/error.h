@@ -20,6 +20,7 @@ enum class Status : int {
   storage = 11,
   training = 12,  // a loss or weight left the finite numbers
   state = 17,     // a training state is damaged, in use, or another job's
+  out_of_memory = 26,
 };
 
 // `what()` is one line that names the thing, what was expected, what was found, and the next step.

@@ -56,13 +56,13 @@ std::string reason_of(int error) {
   return std::generic_category().message(error);
 }
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+AtomicFile::AtomicFile(const std::string& path, unsigned mode) : path_(path) {
   const size_t slash = path.rfind('/');
   folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   if (name.empty()) fail(EISDIR);
   partial_ = (slash == std::string::npos ? "." : folder_ + ".") + name + "." + unlikely_digits() + ".partial";
-  descriptor_ = open_retrying(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+  descriptor_ = open_retrying(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL, static_cast<mode_t>(mode));
   if (descriptor_ < 0) fail(errno);  // and no destructor runs, which might remove what is not ours
 }
 

@@ -13,7 +13,8 @@ namespace phonograd {
 // write: REASON; free space or choose another place". Owns its descriptor; one thread at a time.
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::string& path);
+  // `mode` as open() takes it: less the process's umask.
+  explicit AtomicFile(const std::string& path, unsigned mode = 0666);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

@@ -75,8 +75,8 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads) {
     if (pthread_create(&worker.handle, nullptr, start, &worker) != 0) {
       workers_.resize(static_cast<size_t>(thread - 1));
       stop();
-      throw Error(Status::bug, "thread " + std::to_string(thread) + " of " + std::to_string(threads) +
-                                   ": the system refuses another thread; give fewer --threads");
+      throw Error(Status::out_of_memory, "thread " + std::to_string(thread) + " of " + std::to_string(threads) +
+                                             ": the system has no memory for another thread; give fewer --threads");
     }
   }
 }

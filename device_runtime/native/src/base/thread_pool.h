@@ -15,8 +15,8 @@ namespace phonograd {
 class ThreadPool {
  public:
   // threads >= 1 in all, the caller's included. pin: thread i works on the i-th fastest of the CPUs that the caller may
-  // run on now. So does the thread that calls run(), and gets its own CPUs back when run() returns. Throws Error: bug
-  // if the system gives no thread, unsupported if it does not say which CPUs may be used.
+  // run on now. So does the thread that calls run(), and gets its own CPUs back when run() returns. Throws Error:
+  // out_of_memory if the system gives no thread, unsupported if it does not say which CPUs may be used.
   ThreadPool(int threads, bool pin);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -30,10 +30,12 @@ int guarded(Work work) noexcept {
       return static_cast<int>(error.status());
     } catch (const std::bad_alloc&) {
       last_error() = "memory: the system has no more; close other apps";
+      return static_cast<int>(Status::out_of_memory);
     } catch (const std::exception& error) {
       last_error() = std::string("unexpected: ") + error.what() + "; please report this";
     }
   } catch (...) {  // the message itself found no memory
+    return static_cast<int>(Status::out_of_memory);
   }
   return static_cast<int>(Status::bug);
 }

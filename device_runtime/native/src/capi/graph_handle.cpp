@@ -1,7 +1,5 @@
 #include "capi/graph_handle.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 
 #include "capi/border.h"
@@ -31,13 +29,10 @@ pg_graph::pg_graph(const char* model, const char* optimizer, const char* weights
     }
     require_aligned(*file_);
     writable_ = file_->map_copy_on_write();
-    for (const TensorSpec& spec : file_->specs()) memory[spec.name] = reinterpret_cast<float*>(writable_ + spec.offset);
+    for (const TensorSpec& spec : file_->specs())
+      memory[spec.name] = reinterpret_cast<float*>(writable_.data() + spec.offset);
   }
   program_ = std::make_unique<Program>(std::move(graph), compute_, memory, how);
-}
-
-pg_graph::~pg_graph() {
-  if (writable_ != nullptr) munmap(writable_, file_->file_bytes());
 }
 
 void pg_graph::set(const char* name, const void* data, size_t bytes) {

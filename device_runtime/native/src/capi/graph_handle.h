@@ -12,7 +12,6 @@
 struct pg_graph {
  public:
   pg_graph(const char* model, const char* optimizer, const char* weights, const phonograd::EngineOptions& options);
-  ~pg_graph();
   pg_graph(const pg_graph&) = delete;
   pg_graph& operator=(const pg_graph&) = delete;
 
@@ -22,7 +21,7 @@ struct pg_graph {
 
  private:
   std::unique_ptr<phonograd::TensorFile> file_;
-  unsigned char* writable_ = nullptr;
+  phonograd::Mapping writable_;
   phonograd::Compute compute_;
   uint64_t seed_, steps_ = 0;
   std::unique_ptr<phonograd::Program> program_;

@@ -13,7 +13,7 @@ using namespace phonograd;
 
 struct pg_state {
   pg_state(pg_engine& engine, const char* path, const std::vector<int64_t>& stream, double learning_rate, bool restart)
-      : folder(path), state(folder, engine.engine, engine.options, stream, learning_rate) {
+      : folder(path), state(folder, engine.engine, engine.options, base_sha256(engine.engine), stream, learning_rate) {
     if (restart) folder.discard();
   }
 

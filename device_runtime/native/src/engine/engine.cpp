@@ -1,7 +1,5 @@
 #include "engine/engine.h"
 
-#include <sys/mman.h>
-
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -50,7 +48,7 @@ struct Engine::Impl {
   Manifest manifest;
   EngineOptions options;
   TensorFile file;
-  unsigned char* writable = nullptr;  // the weights, pages copied as they change
+  Mapping writable;  // the weights, pages copied as they change
   Compute compute;
   std::map<std::string, float*> memory;  // of parameters by name, a teacher's included
   std::vector<Parameter> parameters;
@@ -63,11 +61,9 @@ struct Engine::Impl {
   uint64_t steps = 0;
 
   Impl(const std::string& folder, const std::string& weights, const EngineOptions& chosen);
-  ~Impl() {
-    if (writable != nullptr) munmap(writable, file.file_bytes());
-  }
   void bind_weights();
   void check_finite();
+  void require_unchanged() const;
   void plan_training();
   void plan_evaluation(int64_t T, int64_t B);
 };
@@ -85,7 +81,13 @@ void Engine::Impl::bind_weights() {
   for (const ManifestTensor& tensor : manifest.tensors) {
     const std::string wanted = tensor.name + " F32" + to_text(tensor.shape);
     const TensorSpec* found = file.find(tensor.name);
-    if (found == nullptr) throw Error(Status::weights, file.path() + ": tensor " + wanted + " expected, not found");
+    if (found == nullptr) {
+      const bool torch = file.find("lstm.weight_ih_l0") != nullptr || file.find("gru.weight_ih_l0") != nullptr;
+      throw Error(Status::weights,
+                  file.path() + ": tensor " + wanted + " expected, " +
+                      (torch ? "found PyTorch's layout; make an artifacts folder of it with: phonograd export --weights"
+                             : "not found"));
+    }
     if (found->dtype != "F32" || found->shape != tensor.shape) {
       throw Error(Status::weights, file.path() + ": tensor " + wanted + " expected, found " + found->name + " " +
                                        found->dtype + to_text(found->shape));
@@ -100,11 +102,18 @@ void Engine::Impl::bind_weights() {
   writable = file.map_copy_on_write();
   for (const ManifestTensor& tensor : manifest.tensors) {
     const TensorSpec& spec = file.at(tensor.name);
-    auto* values = reinterpret_cast<float*>(writable + spec.offset);
+    auto* values = reinterpret_cast<float*>(writable.data() + spec.offset);
     memory[tensor.name] = values;
     // LwF's teacher is the model as it was sent (paper P, eq. 2): the same pages, never written to.
     memory[kTeacherPrefix + tensor.name] = reinterpret_cast<float*>(const_cast<unsigned char*>(file.data(spec)));
     parameters.push_back({tensor.name, tensor.shape, values});
+  }
+}
+
+void Engine::Impl::require_unchanged() const {
+  file.require_unchanged();
+  if (writable.lost()) {
+    throw Error(Status::weights, file.path() + ": a part of it can't be read; fetch it again and start anew");
   }
 }
 
@@ -129,6 +138,7 @@ void Engine::Impl::check_finite() {
                 where + "element " + std::to_string(at) + " is " + found + ", expected a finite number");
   }
   file.release_pages();
+  file.require_unchanged();
 }
 
 void Engine::Impl::plan_training() {
@@ -204,6 +214,7 @@ float Engine::step(const int64_t* tokens, const int64_t* targets, float learning
   Run run{impl.compute, learning_rate, impl.options.seed, impl.steps};
   impl.training->run(run);
   for (size_t i = 0; i < impl.phases.size(); ++i) impl.phases[i].seconds = impl.training->phases()[i].seconds;
+  impl.require_unchanged();
   const float loss = *impl.loss->floats();
   if (!std::isfinite(loss)) return loss;
   for (CarriedState& state : impl.states) state.carry();
@@ -218,6 +229,7 @@ const float* Engine::logits(const int64_t* tokens, int64_t T, int64_t B) {
   std::memcpy(input->data, tokens, bytes_of(*input));
   Run run{impl.compute};
   impl.evaluation->run(run);
+  impl.require_unchanged();
   for (CarriedState& state : impl.evaluation_states) state.carry();
   return impl.evaluation->find("logits")->floats();
 }
@@ -240,8 +252,11 @@ const std::vector<PhaseTime>& Engine::phase_times() const {
 std::string Engine::kernels_name() const {
   return impl_->compute.kernels.name;
 }
-const std::string& Engine::weights_path() const {
-  return impl_->file.path();
+const TensorFile& Engine::weights() const {
+  return impl_->file;
+}
+void Engine::require_weights_unchanged() const {
+  impl_->require_unchanged();
 }
 
 std::string Engine::plan_text() const {

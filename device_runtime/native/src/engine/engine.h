@@ -12,6 +12,8 @@
 
 namespace phonograd {
 
+class TensorFile;
+
 enum class Precision { fp32, bf16, bf16_emulated };
 
 struct EngineOptions {
@@ -62,8 +64,8 @@ class Engine {
   void reset();
 
   // Train on one window, tokens and targets [T,B] (target -1: not counted); the loss as the manifest defines it, before
-  // the update. Throws Error(training) for ids outside the vocabulary; a loss that is not finite is returned as it is,
-  // and then the weights are left as they were.
+  // the update. Throws Error: training for ids outside the vocabulary, weights if their file was changed; a loss that
+  // is not finite is returned as it is, and then the weights are left as they were.
   float step(const int64_t* tokens, const int64_t* targets, float learning_rate);
 
   // Scores [T*B, V] after tokens [T,B], without dropout; carries recurrent states of its own, zeroed by reset() and by
@@ -79,7 +81,12 @@ class Engine {
   const std::vector<PhaseTime>& phase_times() const;
   std::string plan_text() const;     // what runs, in order, and the arena: `phonograd inspect --plan`
   std::string kernels_name() const;  // "avx2", "neon", ...
-  const std::string& weights_path() const;
+
+  // The file that training starts from, open for as long as the engine lives, whatever becomes of its path.
+  const TensorFile& weights() const;
+  // Throws Error(weights) if that file was changed or cut short since, or can't be read: parameters that no step has
+  // touched are its pages. step() and logits() look by themselves; who reads parameters() looks afterwards.
+  void require_weights_unchanged() const;
 
  private:
   struct Impl;

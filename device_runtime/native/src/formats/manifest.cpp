@@ -196,7 +196,13 @@ void check_files(const std::string& path, const Section& top, Manifest* manifest
 std::string read_text(const std::string& folder, const std::string& path) {
   struct stat about{};
   if (stat(path.c_str(), &about) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
-    const bool is_folder = stat(folder.c_str(), &about) == 0 && S_ISDIR(about.st_mode);
+    const bool exists = stat(folder.c_str(), &about) == 0;
+    const bool is_folder = exists && S_ISDIR(about.st_mode);
+    if (exists && !is_folder) {
+      throw Error(Status::artifacts, folder +
+                                         ": an artifacts folder expected, found a file; give the folder that phonograd "
+                                         "export wrote");
+    }
     throw Error(Status::artifacts,
                 path + ": not found (" +
                     (is_folder ? "an export that did not finish, or another folder" : "no such folder") +

@@ -89,21 +89,31 @@ std::string sha256_hex(const void* data, size_t bytes) {
   return digest.hex();
 }
 
+std::string sha256_of_descriptor(int descriptor, const std::string& path, Status status) {
+  const auto chunk = std::make_unique<unsigned char[]>(kChunkBytes);
+  Sha256 digest;
+  off_t at = 0;
+  ssize_t count;
+  while ((count = pread(descriptor, chunk.get(), kChunkBytes, at)) != 0) {
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw Error(status, path + ": cannot be read: " + reason_of(errno));
+    digest.update(chunk.get(), static_cast<size_t>(count));
+    at += count;
+  }
+  return digest.hex();
+}
+
 std::string sha256_of_file(const std::string& path, Status status) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) throw Error(status, path + ": cannot be opened: " + reason_of(errno));
-  const auto chunk = std::make_unique<unsigned char[]>(kChunkBytes);
-  Sha256 digest;
-  ssize_t count;
-  while ((count = read(file, chunk.get(), kChunkBytes)) != 0) {
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) break;
-    digest.update(chunk.get(), static_cast<size_t>(count));
+  try {
+    std::string digits = sha256_of_descriptor(file, path, status);
+    close(file);
+    return digits;
+  } catch (...) {
+    close(file);
+    throw;
   }
-  const int error = errno;
-  close(file);
-  if (count < 0) throw Error(status, path + ": cannot be read: " + reason_of(error));
-  return digest.hex();
 }
 
 }  // namespace phonograd

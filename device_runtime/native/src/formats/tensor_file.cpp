@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "base/files.h"
 #include "formats/json.h"
+#include "formats/sha256.h"
 
 namespace phonograd {
 namespace {
@@ -196,11 +198,10 @@ TensorFile::TensorFile(const std::string& path, Status status) : path_(path), st
     if (size_ < 8) {
       fail(std::to_string(size_) + " bytes, a tensor file has at least 8; it is truncated or not a tensor file");
     }
-    void* map = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0);
-    if (map == MAP_FAILED) fail("cannot be mapped: " + reason_of(errno));
-    map_ = static_cast<unsigned char*>(map);
+    written_ = about.st_mtim;
+    map_ = mapped(false);
     uint64_t length = 0;
-    for (int i = 7; i >= 0; i--) length = length << 8 | map_[i];
+    for (int i = 7; i >= 0; i--) length = length << 8 | map_.data()[i];
     if (length > kHeaderCapBytes) {
       fail("header of " + std::to_string(length) + " bytes, at most " + std::to_string(kHeaderCapBytes) +
            " accepted; not a tensor file of ours");
@@ -211,24 +212,42 @@ TensorFile::TensorFile(const std::string& path, Status status) : path_(path), st
     }
     const size_t data_start = static_cast<size_t>(8 + length);
     Header header(path_, status_);
-    header.read(std::string_view(reinterpret_cast<const char*>(map_ + 8), static_cast<size_t>(length)),
+    header.read(std::string_view(reinterpret_cast<const char*>(map_.data() + 8), static_cast<size_t>(length)),
                 size_ - data_start);
     metadata_ = std::move(header.metadata);
     specs_ = std::move(header.specs);
     for (TensorSpec& spec : specs_) spec.offset += data_start;
   } catch (...) {
-    release();
+    close(descriptor_);
     throw;
   }
 }
 
 TensorFile::~TensorFile() {
-  release();
+  close(descriptor_);
 }
 
-void TensorFile::release() {
-  if (map_ != nullptr) munmap(map_, size_);
-  close(descriptor_);
+Mapping TensorFile::mapped(bool writable) const {
+  try {
+    return Mapping(descriptor_, size_, writable);
+  } catch (const std::system_error& error) {
+    const int reason = error.code().value();
+    throw Error(reason == ENOMEM ? Status::out_of_memory : status_, path_ + ": cannot be mapped: " + reason_of(reason));
+  }
+}
+
+std::string TensorFile::sha256() const {
+  return sha256_of_descriptor(descriptor_, path_, status_);
+}
+
+void TensorFile::require_unchanged() const {
+  struct stat now{};
+  const bool known = fstat(descriptor_, &now) == 0;
+  const bool same = known && static_cast<size_t>(now.st_size) == size_ && now.st_mtim.tv_sec == written_.tv_sec &&
+                    now.st_mtim.tv_nsec == written_.tv_nsec;
+  if (same && !map_.lost()) return;
+  throw Error(status_, path_ + (same ? ": a part of it can't be read" : ": was changed while it was in use") +
+                           "; fetch it again and start anew");
 }
 
 const TensorSpec* TensorFile::find(const std::string& name) const {
@@ -261,13 +280,11 @@ void require_aligned(const TensorFile& file) {
 }
 
 void TensorFile::release_pages() const {
-  madvise(map_, size_, MADV_DONTNEED);
+  madvise(map_.data(), size_, MADV_DONTNEED);
 }
 
-unsigned char* TensorFile::map_copy_on_write() const {
-  void* map = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);
-  if (map == MAP_FAILED) throw Error(status_, path_ + ": cannot be mapped: " + reason_of(errno));
-  return static_cast<unsigned char*>(map);
+Mapping TensorFile::map_copy_on_write() const {
+  return mapped(true);
 }
 
 namespace {
@@ -321,7 +338,7 @@ size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<s
 }
 
 size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+                         const std::map<std::string, std::string>& metadata, const std::function<void()>& check) {
   const Layout layout = layout_of(tensors, metadata);
   const std::string& header = layout.header;
   unsigned char length[8];
@@ -331,6 +348,7 @@ size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& 
   file.write(length, sizeof length);
   file.write(header.data(), header.size());
   for (size_t i = 0; i < tensors.size(); i++) file.write(tensors[i].data, layout.sizes[i]);
+  if (check) check();
   file.commit();
   return layout.file_bytes;
 }

@@ -4,11 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/mapping.h"
 
 namespace phonograd {
 
@@ -41,25 +44,32 @@ class TensorFile {
   const TensorSpec* find(const std::string& name) const;  // nullptr if it is not there
   const TensorSpec& at(const std::string& name) const;    // throws Error(status) naming the tensor
   // A tensor's bytes. They begin where the file has them: files of ours at a multiple of 4, others perhaps at any byte.
-  // (The file must not shrink while it is mapped: reading past its end raises SIGBUS.)
-  const unsigned char* data(const TensorSpec& spec) const { return map_ + spec.offset; }
+  // Where another process cut the file short they are 0: what was made from them stands only if require_unchanged()
+  // passes afterwards.
+  const unsigned char* data(const TensorSpec& spec) const { return map_.data() + spec.offset; }
+
+  // Hex SHA-256 of the file that is open, whatever stands at its path by now. Throws Error(status).
+  std::string sha256() const;
+  // Throws Error(status) if the file that is open was written to or cut short since it was opened, or can't be read. A
+  // new file that took its path is no change.
+  void require_unchanged() const;
 
   // Tell the system that the mapped pages are not needed for now: they leave this process's memory and come back from
   // the file when they are read.
   void release_pages() const;
 
-  // A second mapping of the file, private and writable: changed pages are copied, the file never changes. Owned by the
-  // caller, released with munmap(result, file_bytes()).
-  unsigned char* map_copy_on_write() const;
+  // A second mapping of the file, private and writable: changed pages are copied, the file never changes.
+  Mapping map_copy_on_write() const;
 
  private:
-  void release();
+  Mapping mapped(bool writable) const;
 
   std::string path_;
   Status status_;
   int descriptor_ = -1;  // for later mappings: the path may name another file by then
-  unsigned char* map_ = nullptr;
+  Mapping map_;
   size_t size_ = 0;
+  timespec written_{};  // when it was, as it was opened
   std::vector<TensorSpec> specs_;
   std::map<std::string, std::string> metadata_;
 };
@@ -77,10 +87,12 @@ struct TensorOut {
 };
 
 // Write a tensor file at `path`: temporary name beside it, fsync, rename, fsync of the folder. The bytes are those that
-// device_runtime/tensor_file.py's save_tensors writes for the same tensors and metadata. Returns the bytes written.
-// Throws Error(storage): the old file, if any, is untouched and no temporary file is left.
+// device_runtime/tensor_file.py's save_tensors writes for the same tensors and metadata. `check` is called when all is
+// written, before the file appears. Returns the bytes written. Throws Error(storage) and what `check` throws: the old
+// file, if any, is untouched and no temporary file is left.
 size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
-                         const std::map<std::string, std::string>& metadata = {});
+                         const std::map<std::string, std::string>& metadata = {},
+                         const std::function<void()>& check = {});
 
 // The bytes that write_tensor_file would write.
 size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata);

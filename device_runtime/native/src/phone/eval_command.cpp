@@ -1,6 +1,7 @@
 // `phonograd-phone eval`: perplexity, top-1 and keystroke savings on texts.
 #include "phone/commands.h"
 #include "phone/engine_options.h"
+#include "phone/training_input.h"
 #include "text/evaluation.h"
 #include "text/text.h"
 
@@ -28,6 +29,9 @@ int run(const Arguments& arguments) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const Evaluation found =
         evaluate(scorer, vocabulary, texts[i]->messages(), manifest.minibatch, manifest.bptt, arguments.has("--kss"));
+    const auto words = found.tokens - static_cast<int64_t>(texts[i]->messages().size());
+    warn_of_unknown(arguments.texts("--text")[i],
+                    static_cast<double>(found.unknown_tokens) / static_cast<double>(words));
     JsonLine line("evaluation");
     line.text("text", arguments.texts("--text")[i]).whole("tokens", found.tokens);
     line.whole("unknown_tokens", found.unknown_tokens).real("perplexity", found.perplexity);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 
@@ -59,7 +60,22 @@ int dispatch(const std::vector<std::string>& words) {
                                  " (phonograd-phone --help)");
 }
 
+constexpr const char* kOutOfMemory = "phonograd-phone: out of memory; end other work or use a smaller model\n";
+
+// Where there is no memory for an exception on its way, or none may leave: the same message and code all the same.
+[[noreturn]] void end_badly() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    std::fputs(kOutOfMemory, stderr);
+    std::_Exit(static_cast<int>(Status::out_of_memory));
+  } catch (...) {
+  }
+  std::abort();
+}
+
 int run(const std::vector<std::string>& words) {
+  std::set_terminate(end_badly);
   // A file size limit then is an error like a full disk, not a death.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
@@ -70,7 +86,8 @@ int run(const std::vector<std::string>& words) {
     std::fprintf(stderr, "phonograd-phone: %s\n", line.c_str());
     return static_cast<int>(error.status());
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "phonograd-phone: out of memory; end other work or use a smaller model\n");
+    std::fputs(kOutOfMemory, stderr);
+    return static_cast<int>(Status::out_of_memory);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "phonograd-phone: a bug: %s (report it)\n", error.what());
   }

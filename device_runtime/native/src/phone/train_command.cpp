@@ -1,4 +1,4 @@
-// `phonograd-phone train`: one epoch on a user's text, resumable, and the files that come of it.
+// `phonograd-phone train`: training on a user's text, resumable, and the files that come of it.
 #include <sys/stat.h>
 
 #include <chrono>
@@ -19,15 +19,17 @@ namespace phonograd::phone {
 namespace {
 
 constexpr double kMaxRate = 3.4e38;  // a float
-constexpr int kSignalled = 128;      // a shell's exit code of a process that a signal ended, plus the signal's number
+constexpr int64_t kMaxEpochs = 1000000;
+constexpr int kSignalled = 128;  // a shell's exit code of a process that a signal ended, plus the signal's number
 
 Syntax syntax() {
-  Syntax syntax{"train", "ARTIFACTS", "Train one epoch on a user's text.", {}};
+  Syntax syntax{"train", "ARTIFACTS", "Train on a user's text.", {}};
   syntax.options = {
       {"--user", "FILE", "The user's text, one message a line."},
       {"--tokens", "FILE", "Instead of --user: the token stream itself, little-endian int32 ids."},
       {"--rehearsal", "FILE", "General text to draw rehearsal messages from."},
       {"--user-share", "L", "The user's share of the tokens, with --rehearsal. [default: 0.5]"},
+      {"--epochs", "N", "Times the text is trained on. [default: 1]"},
       {"--lr", "X", "Learning rate. [default: the artifacts']"},
       {"--phone", "NAME", "The phone's name at the server: the seed is derived from model, round and name."},
       {"--seed", "N", "Instead of --phone: of the rehearsal draw, dropout and random codecs. [default: random]"},
@@ -70,15 +72,22 @@ JsonLine phases(const Engine& engine) {
 }
 
 // Facts of the job that the first event and the report share; the names are those of `phonograd train --json`.
-void describe_job(const Running& running, const TrainingText& text, double learning_rate, int64_t steps,
+void describe_job(const Running& running, const TrainingText& text, const EpochOptions& options, int64_t steps,
                   JsonLine& line) {
   const Manifest& manifest = running.engine->manifest();
   line.text("backend", "native");
   running.describe(line);
   line.whole("seed", static_cast<int64_t>(running.options.seed));
-  line.whole("steps", steps).whole("tokens", static_cast<int64_t>(text.stream.size()));
+  line.whole("epochs", options.epochs).whole("steps", steps);
+  line.whole("tokens", static_cast<int64_t>(text.stream.size()));
   line.whole("user_tokens", text.user_tokens).whole("general_tokens", text.general_tokens);
-  line.real("user_share", text.user_share()).real("learning_rate", learning_rate);
+  line.real("user_share", text.user_share()).real("user_unknown_share", text.user_unknown_share);
+  if (text.general_tokens > 0) {
+    line.real("general_unknown_share", text.general_unknown_share);
+  } else {
+    line.raw("general_unknown_share", "null");
+  }
+  line.real("learning_rate", options.learning_rate);
   if (manifest.clipped) {
     line.real("clip_norm", manifest.clip_norm);
   } else {
@@ -87,16 +96,14 @@ void describe_job(const Running& running, const TrainingText& text, double learn
   line.text("loss_reduction", manifest.loss_reduction);
 }
 
-EpochOptions epoch_options(const Running& running, const TrainingText& text, double learning_rate,
-                           std::chrono::steady_clock::time_point began) {
-  EpochOptions options;
+// Adds what is to be heard of. `options` must outlive its use.
+void report_events(const Running& running, const TrainingText& text, std::chrono::steady_clock::time_point began,
+                   EpochOptions& options) {
   const Engine& engine = *running.engine;
-  options.learning_rate = learning_rate;
-  options.stop = [] { return stop_signal() != 0; };
-  options.on_start = [&running, &text, learning_rate, began](int64_t done, int64_t steps) {
+  options.on_start = [&running, &text, &options, began](int64_t done, int64_t steps) {
     JsonLine line("start");
     line.text("version", kVersion);
-    describe_job(running, text, learning_rate, steps, line);
+    describe_job(running, text, options, steps, line);
     line.whole("resumed_at", done);
     line.real("load_seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count()).print();
   };
@@ -109,7 +116,6 @@ EpochOptions epoch_options(const Running& running, const TrainingText& text, dou
     JsonLine line("saved");
     line.whole("step", step).whole("nbytes", static_cast<int64_t>(bytes)).real("seconds", seconds).print();
   };
-  return options;
 }
 
 int interrupted(const EpochReport& epoch, bool saved) {
@@ -135,39 +141,44 @@ int run(const Arguments& arguments) {
 
   const Manifest manifest = read_manifest(arguments.positional());
   const uint64_t seed = training_seed(arguments, manifest, outputs.round, folder ? &*folder : nullptr);
-  const double learning_rate = arguments.real("--lr", manifest.learning_rate, 0, kMaxRate);
+  EpochOptions options;
+  options.learning_rate = arguments.real("--lr", manifest.learning_rate, 0, kMaxRate);
+  options.epochs = arguments.whole("--epochs", 1, 1, kMaxEpochs);
+  options.save_every = save_every;
+  options.stop = [] { return stop_signal() != 0; };
   const TrainingText text = training_text(arguments, manifest, seed);
-  require_window(manifest, static_cast<int64_t>(text.stream.size()));
+  const auto tokens = static_cast<int64_t>(text.stream.size());
+  require_window(manifest, tokens);
+  warn_of_unknown(arguments.text("--user", arguments.text("--tokens")), text.user_unknown_share);
+  warn_of_unknown(arguments.text("--rehearsal"), text.general_unknown_share);
   const Running running = start_engine(arguments, seed);
   Engine& engine = *running.engine;
-  // Opened before training: the file that stands at the path may be another one afterwards.
-  const TensorFile base(engine.weights_path());
-  const std::string identity = outputs.needs_identity() ? base_sha256(engine) : "";
+  // Of the file that the engine has open: the one that stands at its path may be another one by the end.
+  const std::string identity = folder || outputs.needs_identity() ? base_sha256(engine) : "";
   std::optional<TrainingState> state;
   if (folder) {
     if (arguments.has("--restart")) folder->discard();
-    check_base_kept(engine.weights_path(), outputs);
-    state.emplace(*folder, engine, running.options, text.stream, learning_rate);
+    check_base_kept(engine.weights().path(), outputs);
+    state.emplace(*folder, engine, running.options, identity, text.stream, options.learning_rate);
+    options.state = &*state;
   }
 
-  EpochOptions options = epoch_options(running, text, learning_rate, began);
-  options.state = state ? &*state : nullptr;
-  options.save_every = save_every;
+  report_events(running, text, began, options);
   const EpochReport epoch = train_epoch(engine, text.stream, options);
   if (!epoch.finished) return interrupted(epoch, state.has_value());
 
   JsonLine report("report");
-  describe_job(running, text, learning_rate, epoch.steps, report);
+  describe_job(running, text, options, epoch.steps, report);
   const Progress& progress = epoch.progress;
   report.whole("resumed_at", epoch.resumed_at).reals("losses", progress.losses);
   report.reals("step_seconds", progress.step_seconds).real("seconds", epoch.seconds);
   report.real("seconds_per_step_median", median(progress.step_seconds));
   report.real("loss_first", progress.losses.front()).real("loss_last", progress.losses.back());
-  write_outputs(outputs, engine, base, identity, static_cast<int64_t>(text.stream.size()), seed, report);
+  write_outputs(outputs, engine, identity, tokens, seed, report);
   report.whole("peak_rss_bytes", peak_rss_bytes());
   // After the peak was read: encoding with every codec is no part of a phone's round.
   if (outputs.codec_costs) {
-    report.list("codecs", codec_costs(engine, base, identity, static_cast<int64_t>(text.stream.size()), seed));
+    report.list("codecs", codec_costs(engine, identity, tokens, seed));
   }
   report.print();
   // Last: a kill before this is a resume that ends in the same files.

@@ -1,5 +1,6 @@
 #include "phone/training_input.h"
 
+#include <cstdio>
 #include <memory>
 
 #include "base/error.h"
@@ -34,6 +35,7 @@ TrainingText training_text(const Arguments& arguments, const Manifest& manifest,
     TrainingText text;
     text.stream = read_tokens(arguments.text("--tokens"), manifest.vocabulary);
     text.user_tokens = static_cast<int64_t>(text.stream.size());
+    text.user_unknown_share = unknown_share(text.stream);
     return text;
   }
   const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
@@ -42,6 +44,15 @@ TrainingText training_text(const Arguments& arguments, const Manifest& manifest,
   const TextFile general(arguments.text("--rehearsal"));
   const double share = arguments.real("--user-share", kDefaultUserShare, 0, 1);
   return mix(user.messages(), general.messages(), share, vocabulary, seed);
+}
+
+void warn_of_unknown(const std::string& what, double share) {
+  if (share <= kWarnUnknownShare) return;
+  std::fprintf(
+      stderr,
+      "phonograd-phone: warning: %s: %.0f %% of the words are unknown to the vocabulary; is it UTF-8, and in the "
+      "model's language?\n",
+      what.c_str(), 100 * share);
 }
 
 }  // namespace phonograd::phone

@@ -19,4 +19,10 @@ std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary);
 // vocabulary.
 TrainingText training_text(const Arguments& arguments, const Manifest& manifest, uint64_t seed);
 
+// A larger share of unknown words, and a text is likely not what the model is for; Python's too.
+constexpr double kWarnUnknownShare = 0.3;
+
+// One line on stderr about a text of which more than that is unknown.
+void warn_of_unknown(const std::string& what, double share);
+
 }  // namespace phonograd::phone

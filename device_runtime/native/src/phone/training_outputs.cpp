@@ -69,28 +69,30 @@ TrainingOutputs training_outputs(const Arguments& arguments) {
   return outputs;
 }
 
-void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const TensorFile& base,
-                   const std::string& sha256, int64_t tokens, uint64_t seed, JsonLine& report) {
+void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const std::string& sha256, int64_t tokens,
+                   uint64_t seed, JsonLine& report) {
   if (outputs.weights.empty() && outputs.update.empty()) return;
   const std::vector<TensorOut> trained = trained_tensors(engine);
   check_finite(trained);
+  engine.require_weights_unchanged();
   if (!outputs.weights.empty()) {
-    report.object("weights", described(outputs.weights, write_tensor_file(outputs.weights, trained)));
+    const auto check = [&engine] { engine.require_weights_unchanged(); };
+    report.object("weights", described(outputs.weights, write_tensor_file(outputs.weights, trained, {}, check)));
   }
   const UpdateInfo info{sha256, outputs.round, static_cast<uint64_t>(tokens), outputs.codec, seed};
   if (!outputs.update.empty()) {
-    const size_t bytes = write_update(outputs.update, base, trained, info);
+    const size_t bytes = write_update(outputs.update, engine.weights(), trained, info);
     report.object("update", described(outputs.update, bytes).text("codec", outputs.codec));
   }
 }
 
-std::vector<JsonLine> codec_costs(const Engine& engine, const TensorFile& base, const std::string& sha256,
-                                  int64_t tokens, uint64_t seed) {
+std::vector<JsonLine> codec_costs(const Engine& engine, const std::string& sha256, int64_t tokens, uint64_t seed) {
   const std::vector<TensorOut> trained = trained_tensors(engine);
   std::vector<JsonLine> costs;
   for (const std::string& name : codec_names()) {
     const auto began = std::chrono::steady_clock::now();
-    const size_t bytes = update_bytes(base, trained, {sha256, 1, static_cast<uint64_t>(tokens), name, seed});
+    const size_t bytes =
+        update_bytes(engine.weights(), trained, {sha256, 1, static_cast<uint64_t>(tokens), name, seed});
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     JsonLine cost;
     cost.text("codec", name).whole("nbytes", static_cast<int64_t>(bytes)).real("seconds", seconds);

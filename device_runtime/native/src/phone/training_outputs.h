@@ -31,15 +31,14 @@ struct TrainingOutputs {
 // Throws Error: usage, storage.
 TrainingOutputs training_outputs(const Arguments& arguments);
 
-// Write them, durably, and add a field for each to the report. `base` holds the weights that training started from, and
-// `sha256` is their identity. Throws Error: training for weights that are not finite, and then nothing is written;
-// storage.
-void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const TensorFile& base,
-                   const std::string& sha256, int64_t tokens, uint64_t seed, JsonLine& report);
+// Write them, durably, and add a field for each to the report. `sha256` is the identity of the weights that training
+// started from. Throws Error: training for weights that are not finite, weights if the file that training started from
+// was changed, and then nothing is written; storage.
+void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const std::string& sha256, int64_t tokens,
+                   uint64_t seed, JsonLine& report);
 
 // What an update of the trained weights weighs with each codec, and the seconds to encode it; nothing is written.
 // Throws Error(weights) for weights that are not finite.
-std::vector<JsonLine> codec_costs(const Engine& engine, const TensorFile& base, const std::string& sha256,
-                                  int64_t tokens, uint64_t seed);
+std::vector<JsonLine> codec_costs(const Engine& engine, const std::string& sha256, int64_t tokens, uint64_t seed);
 
 }  // namespace phonograd::phone

@@ -49,6 +49,12 @@ void draw(const std::vector<std::string_view>& general, int64_t wanted, const Vo
 
 }  // namespace
 
+double unknown_share(const std::vector<int64_t>& stream) {
+  const auto words = static_cast<int64_t>(stream.size()) - std::count(stream.begin(), stream.end(), kEos);
+  const auto unknown = std::count(stream.begin(), stream.end(), kUnk);
+  return words == 0 ? 0 : static_cast<double>(unknown) / static_cast<double>(words);
+}
+
 uint64_t SplitMix64::next() {
   state_ += 0x9E3779B97F4A7C15u;
   uint64_t z = state_;
@@ -73,6 +79,7 @@ TrainingText mix(const std::vector<std::string_view>& user, const std::vector<st
   for (const std::string_view message : user) messages.add(vocabulary, message, kNoLimit);
   TrainingText text;
   text.user_tokens = static_cast<int64_t>(messages.ids.size());
+  text.user_unknown_share = unknown_share(messages.ids);
   // nearbyint rounds halves to even, as the rule says, in the rounding mode that every program starts in.
   // A tiny share asks for more than fits an integer, and for more than there is in any case.
   const double exact = static_cast<double>(text.user_tokens) * (1 - user_share) / user_share;
@@ -84,6 +91,7 @@ TrainingText mix(const std::vector<std::string_view>& user, const std::vector<st
   SplitMix64 random(seed);
   draw(general, wanted, vocabulary, random, messages);
   text.general_tokens = static_cast<int64_t>(messages.ids.size()) - text.user_tokens;
+  text.general_unknown_share = unknown_share({messages.ids.begin() + text.user_tokens, messages.ids.end()});
   random.shuffle(messages.ranges);
   text.stream.reserve(messages.ids.size());
   for (const auto& [begin, end] : messages.ranges) {

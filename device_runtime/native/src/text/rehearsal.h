@@ -30,11 +30,17 @@ class SplitMix64 {
   uint64_t state_;
 };
 
-// What one epoch trains on: the stream of ids [N] and how many of its tokens are whose.
+// The share of a stream's words (tokens but <eos>) that are <unk>; 0 of none.
+double unknown_share(const std::vector<int64_t>& stream);
+
+// What one epoch trains on: the stream of ids [N], how many of its tokens are whose, and which share of whose words the
+// vocabulary does not have.
 struct TrainingText {
   std::vector<int64_t> stream;
   int64_t user_tokens = 0;
   int64_t general_tokens = 0;
+  double user_unknown_share = 0;
+  double general_unknown_share = 0;
 
   // The user's share of tokens as it came out.
   double user_share() const {

@@ -53,6 +53,21 @@ bool holds_token(std::string_view line) {
   return false;
 }
 
+// Text that was written as UTF-16, or no text at all, would train as words that nobody wrote.
+void require_text(const std::string& path, std::string_view data) {
+  const std::string_view mark = data.substr(0, 2);
+  if (mark == "\xff\xfe" || mark == "\xfe\xff") {
+    throw Error(Status::text, path +
+                                  ": begins with the byte order mark of UTF-16; expected UTF-8; convert it with: "
+                                  "iconv -f UTF-16 -t UTF-8");
+  }
+  const size_t at = data.find('\0');
+  if (at != std::string_view::npos) {
+    throw Error(Status::text, path + ": byte " + std::to_string(at) +
+                                  " is NUL, which no text in UTF-8 holds; expected a text, one message a line");
+  }
+}
+
 }  // namespace
 
 std::string fold(std::string_view text) {
@@ -103,6 +118,7 @@ std::vector<std::string_view> split_messages(std::string_view data) {
 
 TextFile::TextFile(const std::string& path)
     : data_(read_file(path, kMaxTextBytes, Status::text)), messages_(split_messages(data_)) {
+  require_text(path, data_);
   if (messages_.empty()) {
     throw Error(Status::text, path + ": no words found in " + std::to_string(data_.size()) +
                                   " bytes; expected a text, one message a line");

@@ -33,7 +33,8 @@ class Tokens {
 // The messages of a text: its lines, ended by a line feed, less those that hold no token.
 std::vector<std::string_view> split_messages(std::string_view data);
 
-// A text file and its messages, at least one. Throws Error(text) if it can't be read, is too large, or holds none.
+// A text file and its messages, at least one. Throws Error(text) if it can't be read, is too large, holds none, or is
+// not UTF-8: NUL bytes, a byte order mark of UTF-16.
 class TextFile {
  public:
   explicit TextFile(const std::string& path);

@@ -108,18 +108,26 @@ void StateFolder::discard() {
 
 std::string base_sha256(const Engine& engine) {
   const Manifest& manifest = engine.manifest();
-  const bool own = engine.weights_path() == manifest.path("weights.safetensors");
-  return own ? manifest.weights_sha256 : sha256_of_file(engine.weights_path(), Status::weights);
+  const TensorFile& base = engine.weights();
+  const std::string found = base.sha256();
+  engine.require_weights_unchanged();
+  const bool own = base.path() == manifest.path("weights.safetensors");
+  if (own && found != manifest.weights_sha256) {
+    throw Error(Status::artifacts, base.path() + ": SHA-256 " + manifest.weights_sha256.substr(0, 12) +
+                                       "... expected, found " + found.substr(0, 12) +
+                                       "...; the file was altered, export or copy the folder again");
+  }
+  return found;
 }
 
 TrainingState::TrainingState(StateFolder& folder, Engine& engine, const EngineOptions& options,
-                             const std::vector<int64_t>& stream, double learning_rate)
-    : folder_(folder), engine_(engine), base_(engine.weights_path()) {
+                             const std::string& base_sha256, const std::vector<int64_t>& stream, double learning_rate)
+    : folder_(folder), engine_(engine) {
   const Manifest& manifest = engine.manifest();
   // The graphs' hashes stand for all that they compute: loss, clipping, dropout, window. Threads are not in it: they do
   // not change the result.
   job_ = {
-      {"base_sha256", base_sha256(engine)},
+      {"base_sha256", base_sha256},
       {"stream_sha256", stream_sha256(stream)},
       {"training_model_sha256", sha256_of_file(manifest.path("training_model.onnx"), Status::artifacts)},
       {"optimizer_model_sha256", sha256_of_file(manifest.path("optimizer_model.onnx"), Status::artifacts)},
@@ -144,7 +152,8 @@ Progress TrainingState::resume() {
 
 size_t TrainingState::save(Progress progress) {
   progress.dropout_steps = engine_.steps_taken();
-  return write_state_file(folder_.file(), job_, progress, tensors(), base_);
+  return write_state_file(folder_.file(), job_, progress, tensors(), engine_.weights(),
+                          [this] { engine_.require_weights_unchanged(); });
 }
 
 }  // namespace phonograd

@@ -40,16 +40,17 @@ class StateFolder {
 // One epoch's state: an engine, the stream it trains on, and the folder. All must outlive this.
 class TrainingState {
  public:
-  // `stream` and `learning_rate` are, with the engine's model and options, the job that a state must be of. Throws
-  // Error(artifacts, weights) where the model's files can't be read.
-  TrainingState(StateFolder& folder, Engine& engine, const EngineOptions& options, const std::vector<int64_t>& stream,
-                double learning_rate);
+  // `base_sha256` of the engine, `stream` and `learning_rate` are, with its graphs and options, the job that a state
+  // must be of. Throws Error(artifacts) where the graphs can't be read.
+  TrainingState(StateFolder& folder, Engine& engine, const EngineOptions& options, const std::string& base_sha256,
+                const std::vector<int64_t>& stream, double learning_rate);
 
   // Bring the engine, which was reset() and has not trained, to where the saved state is; no steps done if there is
   // none. Throws Error(state): damaged, or of another job.
   Progress resume();
   // Save durably how far the epoch is; `dropout_steps` is taken from the engine. Returns the bytes written. Throws
-  // Error(storage), and then the state saved before is as it was.
+  // Error: storage, or weights if the file that training started from was changed; then the state saved before is as it
+  // was.
   size_t save(Progress progress);
 
  private:
@@ -57,11 +58,12 @@ class TrainingState {
 
   StateFolder& folder_;
   Engine& engine_;
-  TensorFile base_;
   Job job_;
 };
 
-// The identity of the weights an engine started from: the manifest's hash for the folder's own, else the file's.
+// The identity of the weights an engine started from: the hash of the file that it has open, all of which is read.
+// Throws Error: weights if it can't be read or was changed, artifacts if the folder's own are not those of its
+// manifest.
 std::string base_sha256(const Engine& engine);
 
 }  // namespace phonograd

@@ -222,7 +222,7 @@ class Reader {
 }  // namespace
 
 size_t write_state_file(const std::string& path, const Job& job, const Progress& progress, const StateTensors& tensors,
-                        const TensorFile& base) {
+                        const TensorFile& base, const std::function<void()>& check) {
   const Parameter* embedding = rows_parameter(tensors);
   const std::vector<uint32_t> rows = embedding == nullptr ? std::vector<uint32_t>() : changed_rows(base, *embedding);
   const auto steps = static_cast<int64_t>(progress.losses.size());
@@ -234,7 +234,7 @@ size_t write_state_file(const std::string& path, const Job& job, const Progress&
   metadata.emplace_back("dropout_steps", std::to_string(progress.dropout_steps));
   std::sort(metadata.begin(), metadata.end());
 
-  AtomicFile file(path);
+  AtomicFile file(path, 0600);
   SummedWriter out(file);
   const std::string head = header(entries, metadata);
   out.write(head.data(), head.size());
@@ -255,6 +255,7 @@ size_t write_state_file(const std::string& path, const Job& job, const Progress&
   const uint32_t crc = out.crc();
   out.write(&crc, sizeof crc);
   out.flush();
+  check();
   file.commit();
   return head.size() + data_bytes(entries);
 }

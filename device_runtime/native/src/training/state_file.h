@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,10 +31,12 @@ struct StateTensors {
   std::string rows_of;
 };
 
-// Write a state atomically and durably, straight from the engine's memory; `base` holds the weights that training
-// started from. Returns the bytes written. Throws Error(storage), and then the file that was there is as it was.
+// Write a state atomically and durably, straight from the engine's memory, readable for its owner alone: it tells of
+// the text. `base` holds the weights that training started from; `check` is called when all is written, before the file
+// appears. Returns the bytes written. Throws Error(storage) and what `check` throws, and then the file that was there
+// is as it was.
 size_t write_state_file(const std::string& path, const Job& job, const Progress& progress, const StateTensors& tensors,
-                        const TensorFile& base);
+                        const TensorFile& base, const std::function<void()>& check);
 
 // Read a state into the engine's memory, which must hold the base's values. Throws Error(state) before that memory is
 // touched: the file is damaged (its checksum does not fit), of another version, or of a job that differs.

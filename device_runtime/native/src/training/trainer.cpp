@@ -16,6 +16,16 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
+void require_sound(double loss, int64_t step, const Manifest& manifest, double learning_rate) {
+  const double most = kDivergence * std::log(static_cast<double>(manifest.vocabulary));
+  if (loss <= most) return;  // false for NaN too
+  throw Error(Status::training,
+              "step " + std::to_string(step) + ": loss is " + json::number(loss) + " nats a token, expected " +
+                  json::number(most) +
+                  " at most (ten times a uniform guess): training diverges; lower the learning rate (" +
+                  json::number(learning_rate) + ") or clip (export --clip-norm)");
+}
+
 }  // namespace
 
 void require_window(const Manifest& manifest, int64_t tokens) {
@@ -34,7 +44,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
   std::vector<int64_t> tokens(window_tokens), targets(window_tokens);  // [T,B]
 
   EpochReport report;
-  report.steps = windows.count();
+  report.steps = options.epochs * windows.count();
   engine.reset();
   Progress& progress = report.progress;
   if (options.state != nullptr) progress = options.state->resume();
@@ -61,7 +71,9 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
       report.seconds = seconds_since(began);
       return report;
     }
-    const int64_t predictions = windows.fill(done, tokens.data(), targets.data());
+    const int64_t window = done % windows.count();
+    if (window == 0) engine.reset();
+    const int64_t predictions = windows.fill(window, tokens.data(), targets.data());
     const Clock::time_point step_began = Clock::now();
     const float raw = engine.step(tokens.data(), targets.data(), static_cast<float>(options.learning_rate));
     const double seconds = seconds_since(step_began);
@@ -70,11 +82,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
       loss *= static_cast<double>(manifest.minibatch) / static_cast<double>(predictions);
     }
     ++done;
-    if (!std::isfinite(loss)) {
-      throw Error(Status::training, "step " + std::to_string(done) + ": loss is " + std::to_string(loss) +
-                                        "; lower the learning rate (" + json::number(options.learning_rate) +
-                                        ") or clip (export --clip-norm)");
-    }
+    require_sound(loss, done, manifest, options.learning_rate);
     progress.losses.push_back(loss);
     progress.step_seconds.push_back(seconds);
     if (options.on_step) options.on_step({done, report.steps, loss, seconds, predictions});

@@ -1,5 +1,5 @@
-// One epoch on the phone: every token of a stream predicted once, window by window, as device_runtime/trainer.py does
-// it.
+// Training on the phone: every token of a stream predicted once an epoch, window by window, as
+// device_runtime/trainer.py does it.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,30 @@ namespace phonograd {
 // One step that was just taken.
 struct StepReport {
   int64_t step = 0;   // from 1
-  int64_t steps = 0;  // of the epoch
+  int64_t steps = 0;  // of all epochs
   double loss = 0;    // nats a token, before the update
   double seconds = 0;
   int64_t tokens = 0;  // predicted, padding left out
 };
 
-// How an epoch is trained; what is empty is not done.
+// A loss of so many times that of the uniform guess, ln V, is divergence: Python's too.
+constexpr double kDivergence = 10;
+
+// How a text is trained on; what is empty is not done.
 struct EpochOptions {
   double learning_rate = 0;
+  int64_t epochs = 1;              // each from zero recurrent states
   TrainingState* state = nullptr;  // resumed from, and saved to
   int64_t save_every = kSaveEvery;
   std::function<bool()> stop;                      // asked after each step: save, and end early
-  std::function<void(int64_t, int64_t)> on_start;  // (steps done already, steps of the epoch)
+  std::function<void(int64_t, int64_t)> on_start;  // (steps done already, steps of all epochs)
   std::function<void(const StepReport&)> on_step;
   std::function<void(int64_t, size_t, double)> on_save;  // (steps done, bytes, seconds)
 };
 
-// What one epoch did: losses and seconds of all its steps, those before a resume included.
+// What training did: losses and seconds of all its steps, those before a resume included.
 struct EpochReport {
-  int64_t steps = 0;       // of the epoch
+  int64_t steps = 0;       // of all epochs
   int64_t resumed_at = 0;  // steps that an earlier process had done
   bool finished = false;   // false: stopped early
   Progress progress;
@@ -43,8 +47,9 @@ struct EpochReport {
 // Throws Error(text) if a stream of `tokens` does not fill one window.
 void require_window(const Manifest& manifest, int64_t tokens);
 
-// Train once over a stream of ids [N], from zero recurrent states or from where the state is. Throws Error: text if the
-// stream does not fill one window, training when a loss is not finite, and what the engine and the state throw.
+// Train over a stream of ids [N], from zero recurrent states or from where the state is. Throws Error: text if the
+// stream does not fill one window, training when a loss is not finite or diverges, and what the engine and the state
+// throw.
 EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, const EpochOptions& options);
 
 }  // namespace phonograd

@@ -99,7 +99,8 @@ const Codec& codec_named(const std::string& name) {
 
 size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
                     const UpdateInfo& info) {
-  return write_tensor_file(path, encoded(base, trained, info).tensors, metadata(info));
+  const EncodedParts parts = encoded(base, trained, info);
+  return write_tensor_file(path, parts.tensors, metadata(info), [&base] { base.require_unchanged(); });
 }
 
 size_t update_bytes(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {

@@ -29,8 +29,8 @@ const Codec& codec_named(const std::string& name);
 
 // Encode trained weights against `base` with the codec `info` names and write the file atomically; returns its bytes.
 // `trained` are the engine's own tensors, in any order; no copy is made of them. Throws Error: weights for tensors that
-// are not finite or do not fit the base, update for an unknown codec or a count past kMaxCount, storage when the disk
-// refuses.
+// are not finite or do not fit the base, or a base that was changed meanwhile; update for an unknown codec or a count
+// past kMaxCount; storage when the disk refuses.
 size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
                     const UpdateInfo& info);
 

@@ -8,7 +8,7 @@ public final class Ending {
         FINISHED(false),
         /** A signal ended it between two steps: the same command goes on. */
         INTERRUPTED(true),
-        /** It was killed (for memory, most likely), or the storage was full: the same command goes on, later. */
+        /** Memory or storage ran out, or it was killed (for memory, most likely): the same command goes on, later. */
         TRY_LATER(true),
         /** The state is damaged, another job's, or in use: {@code --restart} discards it. */
         STATE_REFUSED(false),
@@ -50,6 +50,7 @@ public final class Ending {
             case 128 + 15: // SIGTERM
                 return Outcome.INTERRUPTED;
             case 11: // the file system refused
+            case 26: // out of memory
             case 128 + 9: // SIGKILL
                 return Outcome.TRY_LATER;
             case 17: // of the state

@@ -1,0 +1,32 @@
+"""The weights that training starts from, opened once: what is hashed and encoded against is what was trained."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts
+from device_runtime.tensor_file import TensorFile, save_tensors
+from device_runtime.vocabulary import Vocabulary
+
+
+@contextlib.contextmanager
+def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile]:
+    """The folder's own weights, or those of `weights` in any layout and float type that `export --weights` takes.
+
+    What is not in the folder's layout is converted, to the bytes that export would write: an update names the same
+    model. Raises WeightsError for a file that fits neither layout, is not finite, or is of another vocabulary.
+    """
+    with contextlib.ExitStack() as kept:
+        path = folder.path(WEIGHTS) if weights is None else weights
+        file = kept.enter_context(TensorFile(path))
+        if weights is not None and list(file.specs.values()) != folder.manifest.model.tensor_specs():
+            from export.torch_layout import load_weights
+
+            config = folder.manifest.model
+            vocabulary = Vocabulary.load(folder.path(VOCABULARY), config.vocabulary)
+            place = kept.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-"))
+            converted = Path(place) / WEIGHTS
+            save_tensors(converted, load_weights(path, config, vocabulary))
+            file = kept.enter_context(TensorFile(converted))
+        yield file

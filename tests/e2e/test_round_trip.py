@@ -1,0 +1,134 @@
+"""One's own round trip: the model here, an epoch, the update there; and a model fetched by its place in the lineage."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_runtime import server_client
+from device_runtime.errors import ServerUnreachableError
+from device_runtime.files import sha256_of_file
+from device_runtime.manifest import WEIGHTS, open_artifacts
+from device_runtime.server_client import CurrentRound
+from device_runtime.tensor_file import load_tensors, save_tensors
+from device_runtime.update_file import UpdateFile
+from export.torch_layout import to_torch
+from phonograd import round_trip
+from tests.e2e.test_commands import serving
+from tests.support.command_line import Run, Workplace
+from tests.support.ports import reserved_port
+
+
+@pytest.fixture(autouse=True)
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in, and a cache of models of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(round_trip, "cache_folder", lambda: tmp_path / "cache")
+    return tmp_path
+
+
+def test_train_fetches_trains_and_uploads(phono: Run, workplace: Workplace, desk: Path) -> None:
+    exported = sha256_of_file(workplace.artifacts / WEIGHTS)
+    train = ("train", workplace.artifacts, "--user", workplace.user, "--epochs", 2, "--json")
+    with serving(workplace, desk / "state", options=("--clients-per-round", "1")) as url:
+        first = phono(*train, "--server", url, "--phone", "p1").document
+        assert (first["receipt"]["round"], first["receipt"]["phone"]) == (1, "p1")
+        assert first["receipt"]["round_closed"]
+        assert not (desk / "cache" / "models").exists()  # the artifacts' own model was the round's
+        latest = first["receipt"]["model_sha256"]
+
+        kept = desk / "kept.update"
+        state = ("--state", desk / "training", "--update", kept)
+        second = phono(*train, "--server", url, "--codec", "delta-int8", *state).document
+        assert (second["receipt"]["round"], second["receipt"]["phone"]) == (2, "phone")
+        with UpdateFile(kept) as update:
+            assert (update.info.round, update.info.base_sha256) == (2, latest)
+        assert [path.stem for path in (desk / "cache" / "models").iterdir()] == [latest]
+        assert list((desk / "training").iterdir()) == []
+        assert list(desk.glob("phonograd-updates/*/*")) == []
+
+        models = {name: desk / name for name in ("latest", "0", "1", "2")}
+        for name, path in models.items():
+            assert phono("models", "--server", url, "--fetch", name, "--out", path).code == 0
+        found = {name: sha256_of_file(path) for name, path in models.items()}
+        assert found == {"0": exported, "1": latest} | dict.fromkeys(("2", "latest"), second["receipt"]["model_sha256"])
+        none = phono("models", "--server", url, "--fetch", "3", "--out", desk / "3")
+        assert (none.code, "--fetch 3: latest, the number of a round that made a model" in none.err) == (2, True)
+
+
+def test_a_place_that_is_taken_costs_no_training(phono: Run, workplace: Workplace, desk: Path) -> None:
+    train = ("train", workplace.artifacts, "--user", workplace.user, "--phone", "p1")
+    with serving(workplace, desk / "state") as url:
+        assert phono(*train, "--server", url).code == 0
+        again = phono(*train, "--server", url)
+        assert (again.code, f"{url}: no place for p1 in round 1: " in again.err) == (8, True)
+    assert list(desk.glob("phonograd-updates/*/*")) == []
+
+
+def test_a_codec_that_the_server_does_not_take_costs_no_training(
+    phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = CurrentRound(1, "0" * 64, 4, 2, 0, ("full-f32",))
+    monkeypatch.setattr(server_client, "current_round", lambda server: opened)
+    outcome = phono("train", workplace.artifacts, "--user", workplace.user, "--server", "http://nobody.invalid")
+    assert (outcome.code, "--codec rows-f32: http://nobody.invalid takes full-f32" in outcome.err) == (2, True)
+
+
+def test_an_update_that_was_not_sent_is_kept_with_the_way_to_send_it(
+    phono: Run, workplace: Workplace, desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise ServerUnreachableError("the server went away")
+
+    with serving(workplace, desk / "state") as url:
+        with monkeypatch.context() as patch:
+            patch.setattr(server_client, "upload_update", broken)
+            line = ("train", workplace.artifacts, "--user", workplace.user, "--server", url, "--phone", "p1")
+            outcome = phono(*line)
+        kept = Path("phonograd-updates/round-1/p1.update")
+        command = f"phonograd upload {kept} --server {url} --phone p1"
+        assert (outcome.code, outcome.err) == (
+            9,
+            f"phonograd: the server went away; the update is kept, send it with: {command}\n",
+        )
+        assert kept.parent.stat().st_mode & 0o777 == 0o700
+        assert phono(*command.split()[1:], "--json").document["accepted"] == 1
+
+
+def test_what_the_server_says_is_not_given(phono: Run, workplace: Workplace) -> None:
+    train = ("train", workplace.artifacts, "--user", workplace.user)
+    with reserved_port() as nobody:
+        for options in (("--weights", "w"), ("--round", "2")):
+            outcome = phono(*train, "--server", f"http://127.0.0.1:{nobody}", *options)
+            assert (outcome.code, "--server says which --weights and --round" in outcome.err) == (2, True)
+        assert phono(*train, "--server", f"http://127.0.0.1:{nobody}").code == 9
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_torch_weights_train_as_the_model_that_export_makes_of_them(
+    phono: Run, workplace: Workplace, desk: Path, dtype: type[np.floating]
+) -> None:
+    config = open_artifacts(workplace.artifacts).manifest.model
+    trained = to_torch(load_tensors(workplace.artifacts / WEIGHTS), config)
+    save_tensors(desk / "torch", {name: (2 * array).astype(dtype) for name, array in trained.items()})
+    line = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--weights", desk / "torch", "--out", desk / "made")
+    assert phono("export", *line).code == 0
+    files = {}
+    for name, options in (("torch", (workplace.artifacts, "--weights", desk / "torch")), ("made", (desk / "made",))):
+        files[name] = desk / f"{name}.update"
+        line = ("train", *options, "--user", workplace.user, "--seed", 1, "--update", files[name])
+        assert phono(*line).code == 0
+    assert files["torch"].read_bytes() == files["made"].read_bytes()
+    with UpdateFile(files["torch"]) as update:
+        assert update.info.base_sha256 == sha256_of_file(desk / "made" / WEIGHTS)
+    evaluated = [
+        phono("eval", *options, "--text", workplace.user, "--json").out
+        for options in ((workplace.artifacts, "--weights", desk / "torch"), (desk / "made",))
+    ]
+    assert json.loads(evaluated[0]) == json.loads(evaluated[1])
+    other = to_torch(load_tensors(workplace.artifacts / WEIGHTS), config)
+    del other["decoder.bias"]
+    save_tensors(desk / "other", other)
+    refused = phono("train", workplace.artifacts, "--weights", desk / "other", "--user", workplace.user)
+    assert (refused.code, "tensor decoder.bias F32[17] expected, not found" in refused.err) == (6, True)

@@ -1,0 +1,219 @@
+"""The weights that training starts from, when another process replaces, overwrites or cuts short their file."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_runtime import trainer
+from device_runtime.errors import WeightsError
+from device_runtime.files import sha256_of_file
+from device_runtime.manifest import WEIGHTS
+from device_runtime.native_library import find_library
+from device_runtime.tensor_file import TensorFile, load_tensors, save_tensors
+from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
+from phonograd.cli import phonograd
+from phonograd.console import run
+from tests.support.phone_command import Outcome, Place, until_step
+
+Change = Callable[[Path], None]
+
+
+@pytest.fixture
+def weights(place: Place, tmp_path: Path) -> Path:
+    """A copy of the artifacts' weights with a header of its own, so of another identity."""
+    path = tmp_path / "base"
+    save_tensors(path, load_tensors(place.artifacts.path(WEIGHTS)), {"round": "7"})
+    os.utime(path, ns=(0, 0))
+    return path
+
+
+def replaced(path: Path) -> None:
+    zeros = {name: np.zeros_like(values) for name, values in load_tensors(path).items()}
+    save_tensors(path, zeros)
+
+
+def overwritten(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(struct.pack("<f", 0.125))
+
+
+def cut_short(path: Path) -> None:
+    os.truncate(path, 100)
+
+
+def fetched_in_place(path: Path) -> None:
+    """As `cp` does it: emptied first, then as long as before."""
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+CHANGES = pytest.mark.parametrize("change", [overwritten, cut_short, fetched_in_place])
+
+
+@contextlib.contextmanager
+def held_after_start(line: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """The phone's command once it has its weights and begins; it can't get far before its events are read."""
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        assert json.loads(process.stdout.readline())["event"] == "start"
+        yield process
+
+
+def train_with(place: Place, weights: Path, change: Change, *options: object) -> Outcome:
+    """Train on the phone's command, changing the weights' file while it runs."""
+    with held_after_start(place.train_line("--weights", weights, *options)) as process:
+        change(weights)
+        out, err = process.communicate()
+    return Outcome(process.returncode, [json.loads(line) for line in out.splitlines()], err)
+
+
+@CHANGES
+def test_the_phone_writes_no_update_of_weights_that_changed(
+    place: Place, weights: Path, tmp_path: Path, change: Change
+) -> None:
+    options = ("--state", tmp_path / "state", "--save-every", 3, "--out", tmp_path / "out", "--update", tmp_path / "u")
+    found = train_with(place, weights, change, *options)
+    assert (found.code, found.err) == (
+        6,
+        f"phonograd-phone: {weights}: was changed while it was in use; fetch it again and start anew\n",
+    )
+    assert "report" not in {event["event"] for event in found.events}
+    assert {path.name for path in tmp_path.iterdir()} == {"base", "state"}
+
+
+def test_the_phones_update_is_of_the_weights_it_opened(place: Place, weights: Path, tmp_path: Path) -> None:
+    before, reference, update = sha256_of_file(weights), tmp_path / "reference", tmp_path / "update"
+    assert place.train("--weights", weights, "--seed", 1, "--update", reference).code == 0
+    found = train_with(place, weights, replaced, "--seed", 1, "--update", update, "--state", tmp_path / "state")
+    assert found.code == 0, found.err
+    assert sha256_of_file(weights) != before
+    assert update.read_bytes() == reference.read_bytes()
+    with UpdateFile(update) as sent:
+        assert sent.info.base_sha256 == before
+
+
+def change_at_step(patch: pytest.MonkeyPatch, weights: Path, change: Change) -> None:
+    """Have Python's training meet the change when its third step is done."""
+    check, seen = trainer._require_sound, []
+
+    def changing(*arguments: object) -> None:
+        seen.append(arguments)
+        if len(seen) == 3:
+            change(weights)
+        check(*arguments)  # type: ignore[arg-type]
+
+    patch.setattr(trainer, "_require_sound", changing)
+
+
+def python_train(place: Place, weights: Path, *options: object) -> int:
+    line = [
+        "train",
+        place.artifacts.folder,
+        "--user",
+        place.user,
+        "--weights",
+        weights,
+        "--quiet",
+        "--seed",
+        "1",
+        *options,
+    ]
+    return run(phonograd, [*map(str, line)])
+
+
+@CHANGES
+@pytest.mark.parametrize("backend", ["native", "ort"])
+def test_python_writes_no_update_of_weights_that_changed(
+    place: Place,
+    weights: Path,
+    tmp_path: Path,
+    change: Change,
+    backend: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    change_at_step(monkeypatch, weights, change)
+    outputs = ("--out", tmp_path / "out", "--update", tmp_path / "update")
+    assert python_train(place, weights, "--backend", backend, *outputs) == 6
+    assert capfd.readouterr().err == (
+        f"phonograd: {weights}: was changed while it was in use; fetch it again and start anew\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["base"]
+
+
+def test_pythons_update_is_of_the_weights_it_opened(
+    place: Place, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, reference, update = sha256_of_file(weights), tmp_path / "reference", tmp_path / "update"
+    assert python_train(place, weights, "--update", reference) == 0
+    change_at_step(monkeypatch, weights, replaced)
+    assert python_train(place, weights, "--update", update) == 0
+    assert sha256_of_file(weights) != before
+    assert update.read_bytes() == reference.read_bytes()
+    with UpdateFile(update) as sent:
+        assert sent.info.base_sha256 == before
+
+
+def test_an_update_is_not_encoded_against_a_base_that_changed(weights: Path, tmp_path: Path) -> None:
+    trained = load_tensors(weights)
+    with TensorFile(weights) as base:
+        info = UpdateInfo(base.sha256(), 1, 1, "full-f32", 0)
+        overwritten(weights)
+        with pytest.raises(WeightsError, match="was changed while it was in use"):
+            write_update(tmp_path / "update", base, trained, info)
+    assert not (tmp_path / "update").exists()
+
+
+def test_weights_that_are_not_the_manifests_give_no_update(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts"
+    shutil.copytree(place.artifacts.folder, folder)
+    overwritten(folder / WEIGHTS)
+    found = place.run("train", folder, "--user", place.user, "--update", tmp_path / "update")
+    assert (found.code, found.events) == (5, [])
+    assert f"{folder / WEIGHTS}: SHA-256 " in found.err
+    assert "the file was altered, export or copy the folder again" in found.err
+
+
+FOREIGN = """
+import ctypes, mmap, os, sys
+from pathlib import Path
+from device_runtime.backends import load_backend
+from device_runtime.manifest import open_artifacts
+engine = load_backend("native", open_artifacts(Path(sys.argv[1])))  # its handler is there from now on
+with open(sys.argv[2], "w+b") as file:
+    file.truncate(4096)
+    mapping = mmap.mmap(file.fileno(), 4096)
+    file.truncate(0)
+    mapping[0]
+"""
+
+
+def test_a_bus_error_elsewhere_ends_the_process_as_ever(place: Place, tmp_path: Path) -> None:
+    find_library()
+    line = [sys.executable, "-X", "faulthandler=0", "-c", FOREIGN, place.artifacts.folder, tmp_path / "file"]
+    done = subprocess.run([*map(str, line)], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGBUS, done.stderr
+
+
+def test_states_are_for_their_owner_alone(place: Place, tmp_path: Path) -> None:
+    """They tell of the text. The umask of this test would let everyone read."""
+    before = os.umask(0)
+    try:
+        stopped = until_step(place.train_line("--state", tmp_path / "state", "--save-every", 1), 3, signal.SIGTERM)
+    finally:
+        os.umask(before)
+    assert stopped.code == 143
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "state" / "state.safetensors").stat().st_mode & 0o777 == 0o600
