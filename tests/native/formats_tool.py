@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 NATIVE = Path(__file__).parents[2] / "device_runtime/native/src"
-SOURCES = (Path(__file__).with_suffix(".cpp"), NATIVE / "base/files.cpp", *sorted(NATIVE.glob("formats/*.cpp")))
+SOURCES = (
+    Path(__file__).with_suffix(".cpp"),
+    *(NATIVE / f"base/{name}.cpp" for name in ("files", "mapping")),
+    *sorted(NATIVE.glob("formats/*.cpp")),
+)
 
 Build = Callable[[str, Sequence[Path]], Path]
 

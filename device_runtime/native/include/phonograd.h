@@ -8,9 +8,10 @@
  *   - pg_last_error() is the message of the last failure on the calling thread: one line that names the thing, what was
  *     expected, what was found and the next step. It stays valid until the next failure on that thread.
  *   - A handle is used by one thread at a time; different handles are independent. The engine runs its own threads.
- *   - Weights are mapped, and must stay as they are until their handle is closed: a file that is written to or cut short
- *     meanwhile makes the next call fail with PG_WEIGHTS (a new file under the same name is no change). So that the
- *     process lives until then, the first mapping installs a handler of SIGBUS, which passes on whatever is not ours.
+ *   - Weights are mapped, and must stay as they are until their handle is closed: a file that is written to or cut
+ *     short meanwhile makes the next call fail with PG_WEIGHTS (a new file under the same name is no change). So that
+ *     the process lives until then, the first mapping installs a handler of SIGBUS, which passes on whatever is not
+ *     ours.
  *   - Strings are UTF-8 paths or names, NUL-terminated. Buffers are little-endian, dense, row-major, and stay the
  *     caller's; shapes are given in the letters V (vocabulary), E (embedding), H (hidden), T (steps), B (minibatch).
  */
