@@ -113,8 +113,11 @@ def test_a_late_update_of_a_model_that_is_gone(workshop: Workshop, tmp_path: Pat
     settings = settings_with(clients_per_round=1, late="next", models_kept=1)
     with opened(workshop, tmp_path / "state", settings) as keeper:
         send(keeper, workshop.update(1), "a")
-        with pytest.raises(Exception, match="is of round 1, whose model is not kept any more") as caught:
-            send(keeper, workshop.update(2), "b")
+        base = keeper.folder.model(keeper.current.base_sha256)  # the exported one is kept for good
+        in_time, late = (workshop.update(phone, 2, base=base) for phone in (2, 3))
+        send(keeper, in_time, "b")
+        with pytest.raises(Exception, match="is of round 2, whose model is not kept any more") as caught:
+            send(keeper, late, "c")
         assert type(caught.value).__name__ == "LateUpdateError"
 
 
