@@ -66,5 +66,5 @@ def join_round(connection: Connection, phone: str | None, folder: Artifacts, cod
     refused = None if phone is None else participation(connection, phone)
     if refused is not None:
         raise ServerRefusedError(f"{connection}: no place for {phone} in round {opened.round}: {refused}")
-    base = fetch_base(connection, folder, opened, cache_folder() / "models")
+    base = fetch_base(connection, folder, opened, cache_folder() / "models", phone)
     return JoinedRound(connection, phone, opened, base.path)
