@@ -1,4 +1,4 @@
-"""rot-q4, rot-q2, rot-q1: every delta, rotated and quantised (`rotation.py`); unbiased, of a size known beforehand."""
+"""rot-q4, rot-q2, rot-q1: every delta, rotated and quantised (`rotation.py`); of a size known beforehand."""
 
 from collections.abc import Iterable, Iterator
 

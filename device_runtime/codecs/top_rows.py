@@ -1,4 +1,4 @@
-"""top-rows: of each matrix the rows of largest norm, and some of the others by chance, rotated and quantised; unbiased.
+"""top-rows: of each matrix the rows of largest norm, and some of the others by chance, rotated and quantised.
 
 Which rows travel is drawn by their norms (`row_sampling.py`), and what travels of them is rotated and quantised
 (`rotation.py`): over the seeds, the mean of what is decoded is the delta. Vectors and small tensors travel whole.
