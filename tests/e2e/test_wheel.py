@@ -30,13 +30,14 @@ from tests.support.command_line import Run, Workplace
 pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parent.parent.parent
 # No build may find a place for what it makes, wherever a command is run from the wheel.
-ENVIRONMENT = {**os.environ, "PHONOGRAD_CACHE": "/dev/null/no-cache"}
+NO_CACHE = {"PHONOGRAD_CACHE": "/dev/null/no-cache"}
 # Every tenth source is compiled again.
 SAMPLED = 10
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
-def succeed(*line: object, environment: dict[str, str] = ENVIRONMENT) -> str:
+def succeed(*line: object, changed: dict[str, str] = NO_CACHE) -> str:
+    environment = os.environ | changed
     done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, cwd="/", env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -45,7 +46,7 @@ def succeed(*line: object, environment: dict[str, str] = ENVIRONMENT) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    succeed(*PIP, "wheel", "--no-deps", "--wheel-dir", folder / "dist", ROOT, environment=dict(os.environ))
+    succeed(*PIP, "wheel", "--no-deps", "--wheel-dir", folder / "dist", ROOT, changed={})
     (built,) = (folder / "dist").glob("phonograd-*.whl")
     return built
 
@@ -60,14 +61,15 @@ def installed(wheel: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(installed: Path, workplace: Workplace) -> Iterator[str]:
+def server(installed: Path, workplace: Workplace) -> Iterator[dict[str, str]]:
+    """A server, as it says itself where it is."""
     state = workplace.folder / "wheel-state"
     arguments = ("serve", "--artifacts", workplace.artifacts, "--state", state, "--port", "0", "--json", "--quiet")
     line = [*map(str, (installed / "phonograd", *arguments, "--clients-per-round", "1"))]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd="/") as process:
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"]
+            yield json.loads(process.stdout.readline())
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
@@ -79,24 +81,26 @@ def test_torch_onnx_and_compiler_are_not_there(installed: Path) -> None:
         assert subprocess.run(line, capture_output=True, check=False, cwd="/").returncode != 0, name
 
 
-def test_a_server_machine_needs_no_more(installed: Path, workplace: Workplace, server: str) -> None:
-    phonograd = installed / "phonograd"
+def test_a_server_machine_needs_no_more(installed: Path, workplace: Workplace, server: dict[str, str]) -> None:
+    phonograd, url = installed / "phonograd", server["url"]
     described = json.loads(succeed(phonograd, "inspect", workplace.artifacts, "--json"))
     assert described["parameters"] == 4_913
     assert described["operators"] is None
     base, update = workplace.artifacts / "weights.safetensors", workplace.folder / "wheel.update"
     succeed(phonograd, "update", "encode", base, "--base", base, "--tokens", "9", "--out", update)
-    receipt = json.loads(succeed(phonograd, "upload", update, "--server", server, "--phone", "p1", "--json"))
+    receipt = json.loads(succeed(phonograd, "upload", update, "--server", url, "--phone", "p1", "--json"))
     assert receipt["round_closed"]
-    report = json.loads(succeed(phonograd, "rounds", "--server", server, "--json"))
+    report = json.loads(succeed(phonograd, "rounds", "--server", url, "--json"))
     assert report["rounds"][0]["useful_bytes"] == update.stat().st_size
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    browser.open(server["admin_url"]).close()
     for page, text in (
         ("/", "Round 2"),
         ("/static/dashboard.css", "{"),
         ("/metrics", "phonograd_"),
         ("/healthz", "ok"),
     ):
-        with urllib.request.urlopen(server + page) as answer:
+        with browser.open(url + page) as answer:
             assert text in answer.read().decode(), page
 
 
