@@ -8,7 +8,6 @@ import glob
 import hashlib
 import os
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +16,7 @@ import httpx
 
 from device_runtime.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
 from device_runtime.files import HASH_CHUNK_BYTES, sha256_of_file, storage_errors, sync_folder
-from device_runtime.server_connection import Patience, Server, refusal, talking_to
+from device_runtime.server_connection import Patience, Retries, Server, refusal, talking_to
 from device_runtime.server_protocol import PHONE_HEADER
 
 ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
@@ -53,20 +52,16 @@ def download_model(
     StorageError when the disk refuses or another process fetches the same; then `path` is as before.
     """
     download = _Download(server, path, known_sha256, sha256, phone)
-    patience = patience or Patience()
-    failures, wait = 0, patience.first_wait_seconds
+    retries = Retries(patience or Patience())
     while True:
         before = download.reached
         try:
             return download.attempt()
         except ServerUnreachableError:
             if download.reached > before:  # bytes that came again bring nobody further
-                failures, wait = 0, patience.first_wait_seconds
-            failures += 1
-            if download.received == 0 or failures >= patience.attempts:
+                retries.progressed()
+            if download.received == 0 or not retries.again():
                 raise
-        time.sleep(wait)
-        wait = min(2 * wait, patience.longest_wait_seconds)
 
 
 class _Download:

@@ -1,7 +1,6 @@
 """Sending an update so that nothing is sent twice: over the tus 1.0 protocol, from the byte where it broke off."""
 
 import base64
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from device_runtime.errors import ServerRefusedError, ServerUnreachableError, Up
 from device_runtime.files import sha256_of_file
 from device_runtime.server_connection import (
     Patience,
+    Retries,
     Server,
     document_of,
     expected_fields,
@@ -102,23 +102,20 @@ def _announcement(info: UpdateInfo, sha256: str, nbytes: int, phone: str | None)
 
 def _send_all(server: Server, upload: _Upload, offset: int, progress: Progress | None, patience: Patience) -> None:
     """Send from `offset` on until the server has all; where the connection breaks, ask for the offset and go on."""
-    failures, wait = 0, patience.first_wait_seconds
+    retries = Retries(patience)
     while offset < upload.nbytes:
         try:
             _send(server, upload, offset, progress)
             return
         except ServerUnreachableError:
-            failures += 1
-            if failures >= patience.attempts:
+            if not retries.again():
                 raise
-        time.sleep(wait)
-        wait = min(2 * wait, patience.longest_wait_seconds)
         try:
             found = _offset(server, upload)
         except ServerUnreachableError:
             continue  # it counts at the next sending
         if found > offset:
-            failures, wait = 0, patience.first_wait_seconds
+            retries.progressed()
         offset = found
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,27 @@ class Patience:
     attempts: int = 6
     first_wait_seconds: float = 1.0
     longest_wait_seconds: float = 30.0
+
+
+class Retries:
+    """Counts the requests that bring no byte further, and waits between them as `patience` has it."""
+
+    def __init__(self, patience: Patience):
+        self._patience = patience
+        self.progressed()
+
+    def progressed(self) -> None:
+        """Begin to count anew."""
+        self._failures, self._wait = 0, self._patience.first_wait_seconds
+
+    def again(self) -> bool:
+        """After a request that failed: wait for the next; False, at once, if it was the last."""
+        self._failures += 1
+        if self._failures >= self._patience.attempts:
+            return False
+        time.sleep(self._wait)
+        self._wait = min(2 * self._wait, self._patience.longest_wait_seconds)
+        return True
 
 
 @dataclass(frozen=True)
