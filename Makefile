@@ -70,14 +70,14 @@ check: $(READY)
 
 # The native engine's library, in the cache where Python finds it, and the command for phones.
 native: $(READY)
-	$(VENV)/bin/python -c 'from device_runtime.native_library import find_library; print(find_library())'
+	$(VENV)/bin/python -c 'from phonograd.device_runtime.engine.library import find_library; print(find_library())'
 	mkdir -p dist
 	$(VENV)/bin/phonograd build-phone --out dist/phonograd-phone
 
 # The phone's command as an Android app (docs/android.md), with an Android SDK (ANDROID_HOME) or Debian's parts of one.
 apk: $(READY)
 	mkdir -p dist
-	$(VENV)/bin/python -m android_harness.app --out dist/phonograd-demo.apk --keystore $(VENV)/debug.p12
+	$(VENV)/bin/python -m phonograd.android_harness.app --out dist/phonograd-demo.apk --keystore $(VENV)/debug.p12
 
 bench: $(READY)
 	$(VENV)/bin/phonograd bench epoch
@@ -87,7 +87,7 @@ bench: $(READY)
 # Each kernel by itself, on THREADS threads; SAVE=FILE keeps the result for the page.
 THREADS ?= 2
 bench-kernels: $(READY)
-	OPENBLAS_NUM_THREADS=$(THREADS) $(VENV)/bin/pytest bench/kernels -o addopts="-q --import-mode=importlib" \
+	OPENBLAS_NUM_THREADS=$(THREADS) $(VENV)/bin/pytest phonograd/bench/kernels -o addopts="-q --import-mode=importlib" \
 		-o python_files="bench_*.py" -o python_functions="bench_*" $(if $(SAVE),--save $(SAVE))
 
 # Measures everything anew, and makes bench/RESULTS.md of it; some 25 minutes on a quiet machine. Left as they are:

@@ -18,7 +18,10 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]  # any buil
         if version == "editable":
             return
         sys.path.insert(0, self.root)
-        from device_runtime.native_build import (  # noqa: PLC0415  # importable only now
+        import phonograd  # noqa: PLC0415  # importable only now
+
+        phonograd.__path__.append(self.root)  # a source distribution has no links to the folders
+        from phonograd.device_runtime.native_build import (  # noqa: PLC0415  # importable only now
             NATIVE,
             PACKAGED_LIBRARY,
             PACKAGED_PHONE_BINARY,

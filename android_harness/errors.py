@@ -1,9 +1,9 @@
-"""What can go wrong with phones, and the exit code of each; the others are in device_runtime/errors.py.
+"""What can go wrong with phones, and the exit code of each; the others are in device_runtime/base/errors.py.
 
 A message names the phone, what was being done, what was expected and found, and the next step.
 """
 
-from device_runtime.errors import PhonogradError
+from phonograd.device_runtime.base.errors import PhonogradError
 
 
 class AdbError(PhonogradError):

@@ -4,9 +4,9 @@ import hashlib
 import json
 from pathlib import Path
 
-from device_runtime.files import sha256_of_file, write_bytes
-from device_runtime.manifest import CHECKPOINT, FILES, MANIFEST, WEIGHTS, Artifacts
-from device_runtime.tensor_file import TensorFile
+from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
+from phonograd.device_runtime.formats.manifest import CHECKPOINT, FILES, MANIFEST, WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile
 
 # Where it lies on the phone, in the harness's folder there.
 FOLDER = "artifacts"

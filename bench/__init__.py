@@ -1,1 +1,1 @@
-"""Benchmarks, the demo, the papers' experiments. May import every package; only the command line imports it."""
+"""Benchmarks. May import every package; only the command line and the demo import it."""

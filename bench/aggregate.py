@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from bench.aggregator import AggregationJob
-from bench.contestants import ROOT, BenchError
-from bench.environment import Environment, this_environment
-from bench.measuring import in_fresh_process
-from bench.stand_ins import random_weights, write_stand_in_updates
-from device_runtime.codecs import CODECS
-from device_runtime.tensor_file import TensorFile, save_tensors, tile_ranges
-from export.presets import preset_named
+from phonograd.bench.aggregator import AggregationJob
+from phonograd.bench.contestants import ROOT, BenchError
+from phonograd.bench.environment import Environment, this_environment
+from phonograd.bench.measuring import in_fresh_process
+from phonograd.bench.stand_ins import random_weights, write_stand_in_updates
+from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors, tile_ranges
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.export.presets import preset_named
 
 SCHEMA_VERSION = 1
 FULL = "full-f32"
-FLOWER, FLOWER_PEER = "flower", "bench.peers.flower"
+FLOWER, FLOWER_PEER = "flower", "phonograd.bench.peers.flower"
 FLOWER_HINT = "pip install 'flwr>=1.41', best in an environment of its own, and name it: --flower-python PYTHON"
 TOKENS = 3000  # of the first phone; the next has 100 more
 # Flower adds up in float32: each of 40 additions may round by 2^-25 of weights of 0.3 at most.
@@ -100,7 +100,7 @@ class _Entry:
 def bench_aggregate(config: AggregateBenchConfig, say: Say = str) -> AggregateBench:
     """Let all contestants take turns, each run in a fresh process. Raises BenchError, ArtifactsError, StorageError."""
     model = preset_named(config.preset).model
-    entries = [_Entry(f"fold {codec}", "bench.peers.fold", codec) for codec in config.codecs]
+    entries = [_Entry(f"fold {codec}", "phonograd.bench.peers.fold", codec) for codec in config.codecs]
     entries.append(_Entry(FLOWER, FLOWER_PEER, FULL, config.flower_python or sys.executable))
     left_out: dict[str, str] = {}
     measured: list[Aggregated] = []
@@ -164,7 +164,7 @@ def _average(folder: Path, entry: _Entry) -> Path:
 
 def _run(entry: _Entry, job: AggregationJob) -> dict[str, Any]:
     """A run in a fresh process, malloc as it is by default. Raises BenchError with its last line of stderr."""
-    line = [entry.python, "-c", "import bench.aggregator as a; a.main()", json.dumps(asdict(job))]
+    line = [entry.python, "-c", "import phonograd.bench.aggregator as a; a.main()", json.dumps(asdict(job))]
     # The peer's Python may be another one: this project is found by its path there.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.measuring import peak_rss_bytes
+from phonograd.bench.measuring import peak_rss_bytes
 
 
 @dataclass(frozen=True)

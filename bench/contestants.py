@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench.measuring import MALLOC_SETTINGS
-from bench.worker import Job
-from device_runtime.errors import PhonogradError
+from phonograd.bench.measuring import MALLOC_SETTINGS
+from phonograd.bench.worker import Job
+from phonograd.device_runtime.base.errors import PhonogradError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 PEERS = ("native", "ort", "torch", "executorch")
 TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
@@ -60,16 +60,18 @@ def entries_of(
     entries = []
     for backend in backends:
         if backend == "torch":
-            entries += [Entry(f"torch {variant}", "bench.peers.pytorch", variant) for variant in variants]
+            entries += [Entry(f"torch {variant}", "phonograd.bench.peers.pytorch", variant) for variant in variants]
         elif backend == "native":
             entries += [
-                Entry(name, "bench.peers.backend", name)
+                Entry(name, "phonograd.bench.peers.backend", name)
                 for name in ("native" if precision == "fp32" else f"native {precision}" for precision in precisions)
             ]
         elif backend == "executorch":
-            entries.append(Entry(backend, "bench.peers.executorch", python=executorch_python or sys.executable))
+            entries.append(
+                Entry(backend, "phonograd.bench.peers.executorch", python=executorch_python or sys.executable)
+            )
         else:
-            entries.append(Entry(backend, "bench.peers.backend", backend))
+            entries.append(Entry(backend, "phonograd.bench.peers.backend", backend))
     return entries
 
 
@@ -92,7 +94,12 @@ class Worker:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
         try:
             self._process = subprocess.Popen(
-                [entry.python, "-c", "import bench.worker as w; w.main()", json.dumps(dataclasses.asdict(job))],
+                [
+                    entry.python,
+                    "-c",
+                    "import phonograd.bench.worker as w; w.main()",
+                    json.dumps(dataclasses.asdict(job)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

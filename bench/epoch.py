@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from bench.contestants import BenchError, Entry, Turn, Worker
-from bench.environment import Environment, this_environment
-from bench.flops import ceiling_flop, ceiling_shape, step_flop
-from bench.worker import Job
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import MANIFEST, Manifest, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
+from phonograd.bench.contestants import BenchError, Entry, Turn, Worker
+from phonograd.bench.environment import Environment, this_environment
+from phonograd.bench.flops import ceiling_flop, ceiling_shape, step_flop
+from phonograd.bench.worker import Job
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import MANIFEST, Manifest, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 SCHEMA_VERSION = 1
-CEILING = Entry("sgemm", "bench.peers.sgemm")
+CEILING = Entry("sgemm", "phonograd.bench.peers.sgemm")
 PAPER_EPOCH_STEPS = 20  # about 20 KB of text: 4,000 tokens in windows of 200
 
 Say = Callable[[str], object]

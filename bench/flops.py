@@ -1,7 +1,7 @@
 """Arithmetic of a training step: multiply-adds counted twice."""
 
-from device_runtime.manifest import Manifest, TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.manifest import Manifest, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 PRODUCTS = 4  # of the ceiling's shape in one of its turns: about the arithmetic of a full-size step
 

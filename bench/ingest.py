@@ -14,19 +14,19 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.contestants import BenchError
-from bench.environment import Environment, this_environment, version_of
-from bench.measuring import in_fresh_process, peak_rss_bytes
-from bench.passes import Passes, measure_passes
-from bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
-from bench.uploads.bodies import Body, BodyMaker
-from bench.uploads.probing import probing
-from bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
-from bench.uploads.sending import HOST, Parcel, post_damaged, post_update, put_file, raw, send_at_once
-from device_runtime.manifest import WEIGHTS
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.server_client import upload_update
-from export.presets import preset_named
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.environment import Environment, this_environment, version_of
+from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
+from phonograd.bench.passes import Passes, measure_passes
+from phonograd.bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
+from phonograd.bench.uploads.bodies import Body, BodyMaker
+from phonograd.bench.uploads.probing import probing
+from phonograd.bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
+from phonograd.bench.uploads.sending import HOST, Parcel, post_damaged, post_update, put_file, raw, send_at_once
+from phonograd.device_runtime.client.server_client import upload_update
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.export.presets import preset_named
 
 SCHEMA_VERSION = 1
 TOKENS = 4000
@@ -124,7 +124,7 @@ class Crowd:
 
 @dataclass(frozen=True)
 class IngestBench:
-    """The whole benchmark. pass_seconds, copy_seconds: see bench.passes.Passes, medians."""
+    """The whole benchmark. pass_seconds, copy_seconds: see phonograd.bench.passes.Passes, medians."""
 
     kind: str
     schema_version: int

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.contestants import BenchError, Entry
-from bench.environment import Environment, this_environment
-from bench.measuring import in_fresh_process
-from bench.worker import Job, NotHereError
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import MANIFEST, WEIGHTS, Manifest, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array, TensorFile, save_tensors
+from phonograd.bench.contestants import BenchError, Entry
+from phonograd.bench.environment import Environment, this_environment
+from phonograd.bench.measuring import in_fresh_process
+from phonograd.bench.worker import Job, NotHereError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import MANIFEST, WEIGHTS, Manifest, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
 
 SCHEMA_VERSION = 1
 FLOAT32_NORM = "ort"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.tensor_file import load_tensors
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 
 TRIALS = 3
 

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.contestants import BenchError
-from bench.flops import step_flop
-from bench.phone.instructions import Counter, instruction_counter
-from bench.phone.loops import Loop, LoopCost, hottest_loop, loop_cost
-from device_runtime.manifest import TrainingConfig, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.native_build import NATIVE, PHONE, build_phone_binary
-from device_runtime.native_build.compiler import find_zig
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.flops import step_flop
+from phonograd.bench.phone.instructions import Counter, instruction_counter
+from phonograd.bench.phone.loops import Loop, LoopCost, hottest_loop, loop_cost
+from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.native_build import NATIVE, PHONE, build_phone_binary
+from phonograd.device_runtime.native_build.compiler import find_zig
 
 SCHEMA_VERSION = 1
 # Small enough for qemu, large enough for the products to dominate.

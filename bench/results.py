@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from device_runtime.errors import ArtifactsError
-from device_runtime.files import write_bytes
+from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.device_runtime.base.files import write_bytes
 
 FOLDER = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent / "RESULTS.md"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import FILES, WEIGHTS, FileEntry, Manifest, TensorEntry, TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array, TensorFile, save_tensors
-from device_runtime.update_file import UpdateInfo, write_update
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import FILES, WEIGHTS, FileEntry, Manifest, TensorEntry, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 STEP = np.float32(1e-3)  # how far a stand-in update moves a weight
 

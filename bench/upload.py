@@ -9,20 +9,33 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.environment import Environment, this_environment
-from device_runtime.backends import load_backend
-from device_runtime.backends.base import BackendOptions
-from device_runtime.evaluation import evaluate
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import MANIFEST, VOCABULARY, WEIGHTS, Artifacts, TrainingConfig, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.rehearsal import mix
-from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors, write_tensor_file
-from device_runtime.text import read_messages
-from device_runtime.trainer import train_epoch
-from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
-from device_runtime.vocabulary import Vocabulary
-from server_agg.fold import Fold
+from phonograd.bench.environment import Environment, this_environment
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.formats.manifest import (
+    MANIFEST,
+    VOCABULARY,
+    WEIGHTS,
+    Artifacts,
+    TrainingConfig,
+    open_artifacts,
+)
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import (
+    Array,
+    TensorFile,
+    load_tensors,
+    save_tensors,
+    write_tensor_file,
+)
+from phonograd.device_runtime.text.evaluation import evaluate
+from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.rehearsal import mix
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.training.trainer import train_epoch
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
+from phonograd.server_agg.aggregation.fold import Fold
 
 SCHEMA_VERSION = 1
 MOVED_EMBEDDINGS, STEP = 20, 1e-3  # of random deltas: one embedding row in that many, and their standard deviation

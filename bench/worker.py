@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bench.measuring import peak_rss_bytes
+from phonograd.bench.measuring import peak_rss_bytes
 
 Ids = npt.NDArray[np.int64]
 PR_SET_PDEATHSIG = 1

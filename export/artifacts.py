@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.errors import ArtifactsError, MissingExtraError
-from device_runtime.files import sha256_of_file, storage_errors, sync_folder, write_bytes
-from device_runtime.manifest import (
+from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
+from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, sync_folder, write_bytes
+from phonograd.device_runtime.formats.manifest import (
     EVAL_MODEL,
     FILES,
     TEACHER_PREFIX,
@@ -28,16 +28,16 @@ from device_runtime.manifest import (
     TrainingConfig,
     open_artifacts,
 )
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array, check_finite, check_specs, save_tensors, spec_of
-from device_runtime.vocabulary import Vocabulary
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, check_finite, check_specs, save_tensors, spec_of
+from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 try:
     import onnx
     from onnxruntime.training import artifacts as ort_artifacts
     from onnxruntime.training import onnxblock
 
-    from export.onnx_graph import LOSS, Graph, evaluation_graph, training_graph
+    from phonograd.export.onnx_graph import LOSS, Graph, evaluation_graph, training_graph
 except ImportError as error:
     raise MissingExtraError(
         f"export needs onnx and onnxruntime-training-cpu ({error}); install them with: pip install 'phonograd[export]'"

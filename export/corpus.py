@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_runtime.errors import TextError
-from device_runtime.text import read_messages
-from device_runtime.vocabulary import Ids, Vocabulary
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 
 HELD_OUT_SHARE = 0.05  # of the messages, when no validation text is given
 

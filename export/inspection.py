@@ -4,9 +4,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from device_runtime.errors import ArtifactsError, MissingExtraError
-from device_runtime.manifest import EVAL_MODEL, OPTIMIZER_MODEL, TRAINING_MODEL, Artifacts
-from export.presets import preset_of
+from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
+from phonograd.device_runtime.formats.manifest import EVAL_MODEL, OPTIMIZER_MODEL, TRAINING_MODEL, Artifacts
+from phonograd.export.presets import preset_of
 
 
 def operators(path: Path) -> dict[str, int]:

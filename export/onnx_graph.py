@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from device_runtime.manifest import TEACHER_PREFIX, StateTensor, TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array
-from device_runtime.windows import IGNORED
+from phonograd.device_runtime.formats.manifest import TEACHER_PREFIX, StateTensor, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.windows import IGNORED
 
 # Opset 15 with IR version 8 is what onnxruntime-training 1.19.2 differentiates without conversion.
 OPSET = 15

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from device_runtime.errors import ArtifactsError
-from device_runtime.model_config import LanguageModelConfig
+from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 
 @dataclass(frozen=True)

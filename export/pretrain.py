@@ -11,15 +11,15 @@ from pathlib import Path
 
 import torch
 
-from device_runtime.errors import VocabularyError
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.vocabulary import Ids, Vocabulary
-from export.corpus import Columns, Corpus, training_columns
-from export.interrupts import deferred_interrupt
-from export.pretrain_config import PretrainConfig
-from export.pretrain_state import PretrainState, restore_state, run_identity, save_best, save_state
-from export.pretrain_step import evaluate, pick_device, train_step
-from export.torch_model import LanguageModel
+from phonograd.device_runtime.base.errors import VocabularyError
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
+from phonograd.export.corpus import Columns, Corpus, training_columns
+from phonograd.export.interrupts import deferred_interrupt
+from phonograd.export.pretrain_config import PretrainConfig
+from phonograd.export.pretrain_state import PretrainState, restore_state, run_identity, save_best, save_state
+from phonograd.export.pretrain_step import evaluate, pick_device, train_step
+from phonograd.export.torch_model import LanguageModel
 
 
 @dataclass(frozen=True)

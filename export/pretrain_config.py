@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from device_runtime.errors import ArtifactsError
+from phonograd.device_runtime.base.errors import ArtifactsError
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]

@@ -8,14 +8,21 @@ from pathlib import Path
 
 import torch
 
-from device_runtime.errors import ArtifactsError, StorageError, WeightsError
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array, TensorFile, WrittenFile, check_specs, save_tensors, spec_of
-from device_runtime.vocabulary import Vocabulary
-from export.corpus import Corpus
-from export.pretrain_config import PretrainConfig
-from export.torch_layout import VOCABULARY_SHA256, vocabulary_sha256
-from export.torch_model import LanguageModel, RecurrentState
+from phonograd.device_runtime.base.errors import ArtifactsError, StorageError, WeightsError
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import (
+    Array,
+    TensorFile,
+    WrittenFile,
+    check_specs,
+    save_tensors,
+    spec_of,
+)
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.corpus import Corpus
+from phonograd.export.pretrain_config import PretrainConfig
+from phonograd.export.torch_layout import VOCABULARY_SHA256, vocabulary_sha256
+from phonograd.export.torch_model import LanguageModel, RecurrentState
 
 STATE = "pretrain-state.safetensors"
 # Settings that may differ when a run is resumed: they do not change what a step computes.

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from device_runtime.errors import ArtifactsError, TrainingError
-from device_runtime.vocabulary import Ids
-from export.corpus import evaluation_columns
-from export.pretrain_config import PretrainConfig
-from export.torch_model import LanguageModel, RecurrentState
+from phonograd.device_runtime.base.errors import ArtifactsError, TrainingError
+from phonograd.device_runtime.text.vocabulary import Ids
+from phonograd.export.corpus import evaluation_columns
+from phonograd.export.pretrain_config import PretrainConfig
+from phonograd.export.torch_model import LanguageModel, RecurrentState
 
 
 def pick_device(config: PretrainConfig) -> torch.device:

@@ -13,10 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.errors import WeightsError
-from device_runtime.model_config import GATES, Cell, LanguageModelConfig
-from device_runtime.tensor_file import Array, TensorFile, TensorSpec, check_finite, check_specs, spec_of
-from device_runtime.vocabulary import Vocabulary
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.formats.model_config import GATES, Cell, LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import (
+    Array,
+    TensorFile,
+    TensorSpec,
+    check_finite,
+    check_specs,
+    spec_of,
+)
+from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 # Block k of ONNX's gates is block ONNX_GATES[cell][k] of PyTorch's.
 ONNX_GATES: Mapping[Cell, tuple[int, ...]] = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}

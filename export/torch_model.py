@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array
-from export.torch_layout import seeded_weights, to_canonical, to_torch
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.export.torch_layout import seeded_weights, to_canonical, to_torch
 
 # (h, c) of an LSTM or (h,) of a GRU, each [layers, B, H] float32.
 RecurrentState = tuple[Tensor, ...]

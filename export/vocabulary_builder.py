@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_runtime.errors import TextError, VocabularyError
-from device_runtime.files import write_bytes
-from device_runtime.text import read_messages, tokenize
-from device_runtime.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
+from phonograd.device_runtime.base.errors import TextError, VocabularyError
+from phonograd.device_runtime.base.files import write_bytes
+from phonograd.device_runtime.text.messages import read_messages, tokenize
+from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 
 MINIMUM_SIZE = 3  # <unk>, <eos> and one word
 

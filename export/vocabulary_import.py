@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.errors import VocabularyError
-from device_runtime.tensor_file import Array
-from device_runtime.text import tokenize
-from device_runtime.vocabulary import EOS_WORD, UNK_WORD, Ids, Vocabulary
+from phonograd.device_runtime.base.errors import VocabularyError
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.messages import tokenize
+from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Ids, Vocabulary
 
 ROWS_OF_WORDS = ("embedding.weight", "decoder.weight", "decoder.bias")  # tensors that have a row a word
 

@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from device_runtime.manifest import VOCABULARY, WEIGHTS, Artifacts
-from device_runtime.tensor_file import TensorFile, save_tensors
-from device_runtime.vocabulary import Vocabulary
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors
+from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 
 @contextlib.contextmanager
@@ -21,7 +21,7 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
         path = folder.path(WEIGHTS) if weights is None else weights
         file = kept.enter_context(TensorFile(path))
         if weights is not None and list(file.specs.values()) != folder.manifest.model.tensor_specs():
-            from export.torch_layout import load_weights
+            from phonograd.export.torch_layout import load_weights
 
             config = folder.manifest.model
             vocabulary = Vocabulary.load(folder.path(VOCABULARY), config.vocabulary)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from device_runtime.owner_file import as_owner
-from device_runtime.server_client import Connection
+from phonograd.device_runtime.client.owner_file import as_owner
+from phonograd.device_runtime.client.server_client import Connection
 
 
 def connection_options(required: bool, owner: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:

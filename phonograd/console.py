@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from device_runtime.errors import OutOfMemoryError, PhonogradError
+from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]

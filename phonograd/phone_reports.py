@@ -4,13 +4,20 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.report.compare import Comparison, compare, parse_fail_over, require_alike, require_epochs, slower
-from android_harness.report.document import read_report, to_document, write_report
-from android_harness.report.result import PhoneBenchReport
-from android_harness.timing.settings import PhoneBenchSettings, settings_in_words
-from device_runtime.errors import MissingExtraError, UsageError
-from device_runtime.files import require_place
+from phonograd.android_harness.report.compare import (
+    Comparison,
+    compare,
+    parse_fail_over,
+    require_alike,
+    require_epochs,
+    slower,
+)
+from phonograd.android_harness.report.document import read_report, to_document, write_report
+from phonograd.android_harness.result import PhoneBenchReport
+from phonograd.android_harness.timing.settings import PhoneBenchSettings, settings_in_words
 from phonograd.console import Console
+from phonograd.device_runtime.base.errors import MissingExtraError, UsageError
+from phonograd.device_runtime.base.files import require_place
 
 
 @dataclass
@@ -54,9 +61,9 @@ class Outputs:
 
     def write(self, console: Console, report: PhoneBenchReport) -> None:
         """The document, then tables or JSON on stdout, then the page and the trace. Raises StorageError."""
-        from android_harness.report.page import write_page
-        from android_harness.report.table import comparison_tables, tables
-        from android_harness.report.trace import write_trace
+        from phonograd.android_harness.report.page import write_page
+        from phonograd.android_harness.report.table import comparison_tables, tables
+        from phonograd.android_harness.report.trace import write_trace
 
         if self.old is not None:
             self.comparison = compare(self.old, report)

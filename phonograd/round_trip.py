@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_runtime.errors import PhonogradError, ServerRefusedError, UsageError
-from device_runtime.files import storage_errors
-from device_runtime.manifest import Artifacts
-from device_runtime.native_build.compiler import cache_folder
-from device_runtime.server_client import Connection, CurrentRound, UploadReceipt
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.client.server_client import Connection, CurrentRound, UploadReceipt
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.native_build.compiler import cache_folder
 
 UPDATES = Path("phonograd-updates")  # as `phonograd round` has it
 
@@ -33,7 +33,7 @@ class JoinedRound:
 
     def send(self, update: Path, progress: Callable[[int, int], None]) -> UploadReceipt:
         """Upload it. Raises what `upload_update` raises, with the command that sends it later; the update stays."""
-        from device_runtime.server_client import upload_update
+        from phonograd.device_runtime.client.server_client import upload_update
 
         try:
             return upload_update(self.connection, update, self.phone, progress)
@@ -55,8 +55,8 @@ def join_round(connection: Connection, phone: str | None, folder: Artifacts, cod
     server does not take, ServerRefusedError without a place, ServerUnreachableError, WeightsError for a model of
     another shape, StorageError.
     """
-    from android_harness.rounds.base_model import fetch_base
-    from device_runtime.server_client import current_round, participation
+    from phonograd.android_harness.rounds.base_model import fetch_base
+    from phonograd.device_runtime.client.server_client import current_round, participation
 
     if phone is None and connection.token is None:
         phone = "phone"

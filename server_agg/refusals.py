@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from device_runtime.errors import PhonogradError, ServerRefusedError, UpdateError
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UpdateError
 
 
 class RefusalError(UpdateError):

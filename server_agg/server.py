@@ -10,16 +10,16 @@ from collections.abc import Callable, Collection, Iterator
 
 import uvicorn
 
-from device_runtime.errors import PhonogradError, StorageError
-from device_runtime.owner_file import owner_file_written
-from server_agg.http.app import create_app
-from server_agg.http.wire import CountingProtocol
-from server_agg.rounds.drawing import cost_of_a_day
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.security.owner import Owner
-from server_agg.security.registry import PhoneRegistry
-from server_agg.security.tls import tls_files
-from server_agg.settings import ServerSettings
+from phonograd.device_runtime.base.errors import PhonogradError, StorageError
+from phonograd.device_runtime.client.owner_file import owner_file_written
+from phonograd.server_agg.app import create_app
+from phonograd.server_agg.http.wire import CountingProtocol
+from phonograd.server_agg.rounds.drawing import cost_of_a_day
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.security.owner import Owner
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.security.tls import tls_files
+from phonograd.server_agg.settings.server import ServerSettings
 
 log = logging.getLogger(__name__)
 

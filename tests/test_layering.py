@@ -1,50 +1,139 @@
-"""The import rules of ARCHITECTURE.md: each package in a fresh interpreter, and every import statement in the tree."""
+"""The import rules of ARCHITECTURE.md: every import statement in the tree, and packages in fresh interpreters."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = {"phonograd", "export", "device_runtime", "server_agg", "android_harness", "bench"}
-MAY_IMPORT = {
+# The folders that are packages of phonograd: links in phonograd/ in a checkout, folders there in a wheel.
+FOLDERS = ("device_runtime", "export", "server_agg", "android_harness", "bench", "demo")
+MAY_IMPORT: Mapping[str, set[str]] = {
     "device_runtime": set(),
     "export": {"device_runtime"},
     "server_agg": {"device_runtime"},
     "android_harness": {"device_runtime"},
     "bench": {"device_runtime", "export", "server_agg", "android_harness"},
-    "phonograd": PACKAGES,
+    "demo": {"device_runtime", "server_agg", "bench"},
+    "phonograd": set(FOLDERS),
+}
+# The rooms of the large packages, from the ground up: each imports only what stands before it.
+ROOMS: Mapping[str, list[str]] = {
+    "device_runtime": ["base", "formats", "text", "native_build", "engine", "training", "update", "client"],
+    "server_agg": [
+        *("version", "refusals", "log_format", "aggregation", "settings", "storage", "rounds", "report", "http"),
+        *("security", "dashboard", "openapi", "app", "server"),
+    ],
+    "server_agg.aggregation": [
+        *("parallel", "measuring", "fold", "settings", "strategy", "weighting", "streams", "optimizers"),
+        *("model_writer", "privacy", "strategies"),
+    ],
+    "android_harness": [
+        *("errors", "adb", "phones", "result", "phone_artifacts", "session", "timing", "rounds", "report", "app"),
+    ],
 }
 HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib")
 
 
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+@cache
+def modules() -> Mapping[str, Path]:
+    """Every module of phonograd by its name."""
+    found = {}
+    for folder in ("phonograd", *FOLDERS):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts if folder == "phonograd" else ("phonograd", *parts)).removesuffix(".__init__")
+            found[name] = path
+    return found
 
 
-def imported(path: Path) -> set[str]:
-    names: set[str] = set()
+def modules_of(package: str) -> dict[str, Path]:
+    """Those of a folder; `phonograd` is the command line alone."""
+    return {name: path for name, path in modules().items() if path.is_relative_to(ROOT / package)}
+
+
+def import_statements(path: Path) -> Iterator[str]:
+    """What a file imports, each name with its module: `from a import b` is a.b, whether b is a module or not."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names.add(node.module)
-    return names
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGES))
+@cache
+def imports(name: str) -> set[str]:
+    """The modules of phonograd that a module imports by name."""
+    found = set()
+    for imported in import_statements(modules()[name]):
+        assert not imported.startswith("."), f"{name}: write the import in full: {imported}"
+        module = imported if imported in modules() else imported.rpartition(".")[0]
+        if module in modules() and module != name:
+            found.add(module)
+    return found
+
+
+def package_of(name: str) -> str:
+    """The folder that a module is in."""
+    second = (*name.split("."), "")[1]
+    return second if second in FOLDERS else "phonograd"
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_packages_import_only_what_they_may(package: str) -> None:
-    for path in modules(package):
-        others = {name.split(".")[0] for name in imported(path)} & PACKAGES - {package}
-        assert others <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {others - MAY_IMPORT[package]}"
+    assert modules_of(package)
+    for name in modules_of(package):
+        others = {package_of(module) for module in imports(name) if module != "phonograd"} - {package}
+        assert others <= MAY_IMPORT[package], f"{name} imports {others - MAY_IMPORT[package]}"
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGES))
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_only_those_below(package: str) -> None:
+    order, prefix, seen = ROOMS[package], f"phonograd.{package}.", set()
+    for name in modules():
+        if not name.startswith(prefix):
+            continue
+        room = name.removeprefix(prefix).split(".")[0]
+        seen.add(room)
+        below = order[: order.index(room) + 1]
+        for module in imports(name):
+            if module.startswith(prefix):
+                assert module.removeprefix(prefix).split(".")[0] in below, f"{name} imports {module}, which is above"
+    assert seen == set(order)
+
+
+def test_no_imports_in_a_circle() -> None:
+    """A package's own file stands for none of its modules: those who import a module from it don't import it."""
+    left = {name: imports(name) for name in modules()}
+    while free := {name for name, others in left.items() if not others & left.keys()}:
+        left = {name: others for name, others in left.items() if name not in free}
+    assert not left, f"a circle of imports, or above one: {sorted(left)}"
+
+
+def test_one_name_for_each_module() -> None:
+    """In a checkout the folders' bare names can be imported as well, and would load each module twice."""
+    files = [*modules().values(), *(ROOT / "tests").rglob("*.py"), ROOT / "hatch_build.py"]
+    for path in files:
+        bare = {name for name in import_statements(path) if name.split(".")[0] in FOLDERS}
+        assert not bare, f"{path.relative_to(ROOT)} imports {bare}; the name is phonograd.{min(bare)}"
+    loaded = loaded_after("import phonograd.cli, phonograd.commands.bench, phonograd.commands.round")
+    assert not {name for name in loaded if name.split(".")[0] in FOLDERS}
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_the_link_to_a_folder(package: str) -> None:
+    assert (ROOT / "phonograd" / package).readlink() == Path("..") / package
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_every_package_is_typed_and_documented(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
-    for path in modules(package):
+    for path in modules_of(package).values():
         assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), f"{path.relative_to(ROOT)} says nothing of itself"
 
 
@@ -56,19 +145,25 @@ def loaded_after(code: str) -> set[str]:
 
 @pytest.mark.parametrize("package", ["device_runtime", "server_agg", "android_harness"])
 def test_no_heavy_module_where_a_phone_or_server_runs(package: str) -> None:
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules(package)]
-    light = [name.removesuffix(".__init__") for name in names if name != "device_runtime.backends.ort"]
-    loaded = loaded_after("\n".join(f"import {name}" for name in light))
-    assert package in loaded
+    light = [name for name in modules_of(package) if name != "phonograd.device_runtime.engine.ort"]
+    loaded = loaded_after("\n".join(f"import {name}" for name in light if not name.endswith(".__main__")))
+    assert f"phonograd.{package}" in loaded
     assert not loaded & set(HEAVY)
+
+
+@pytest.mark.parametrize("folder", ["aggregation"])
+def test_what_is_pure_knows_no_database_and_no_http(folder: str) -> None:
+    loaded = loaded_after("\n".join(f"import {name}" for name in modules() if f".server_agg.{folder}" in name))
+    assert f"phonograd.server_agg.{folder}.fold" in loaded
+    assert not loaded & {"sqlalchemy", "sqlite3", "starlette", "uvicorn", "httpx"}
 
 
 @pytest.mark.parametrize("package", ["device_runtime", "server_agg"])
 def test_nothing_that_runs_code_out_of_files_where_a_phone_or_server_runs(package: str) -> None:
     """Files and bodies come from strangers: pickle and its kin would run what is in them."""
     forbidden = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
-    for path in modules(package):
-        names = {name.split(".")[0] for name in imported(path)}
+    for path in modules_of(package).values():
+        names = {name.split(".")[0] for name in import_statements(path)}
         assert not names & forbidden, f"{path.relative_to(ROOT)} imports {names & forbidden}"
         called = {node.id for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Name)}
         assert not called & {"eval", "exec", "__import__"}, path.relative_to(ROOT)
@@ -85,13 +180,11 @@ def test_help_loads_no_subcommand() -> None:
 
 
 def test_commands_load_no_torch_before_they_run() -> None:
-    names = [f"phonograd.commands.{path.stem}" for path in modules("phonograd/commands") if path.stem != "__init__"]
-    loaded = loaded_after("\n".join(f"import {name}" for name in names))
+    loaded = loaded_after("\n".join(f"import {name}" for name in modules() if name.startswith("phonograd.commands.")))
     assert {"phonograd.commands.server", "phonograd.commands.train", "phonograd.commands.round"} <= loaded
     assert not loaded & set(HEAVY)
 
 
 def test_no_source_file_outgrows_500_lines() -> None:
-    for package in PACKAGES:
-        for path in modules(package):
-            assert len(path.read_text("utf-8").splitlines()) <= 500, path
+    for path in modules().values():
+        assert len(path.read_text("utf-8").splitlines()) <= 500, path

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.errors import AdbError
+from phonograd.android_harness.errors import AdbError
 
 # What a client that was ended may take to close its pipes; a server it was just starting holds them a little longer.
 DRAIN_SECONDS = 1.0

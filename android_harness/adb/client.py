@@ -5,8 +5,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from android_harness.adb.calling import Called, call, complains, complaint, last_line, without_noise
-from android_harness.adb.failures import (
+from phonograd.android_harness.adb.calling import Called, call, complains, complaint, last_line, without_noise
+from phonograd.android_harness.adb.failures import (
     lost,
     server_error,
     server_failed,
@@ -15,13 +15,13 @@ from android_harness.adb.failures import (
     storage_full,
     storage_refused,
 )
-from android_harness.adb.finding import AdbTool
-from android_harness.adb.marked import Marked
-from android_harness.adb.process import PhoneProcess
-from android_harness.adb.states import ABSENT, HEADER, Attached, parse_list
-from android_harness.errors import AdbError, PhoneRunError, PhoneSilentError
-from device_runtime.errors import PhonogradError, StorageError
-from device_runtime.files import atomic_path, require_place
+from phonograd.android_harness.adb.finding import AdbTool
+from phonograd.android_harness.adb.marked import Marked
+from phonograd.android_harness.adb.process import PhoneProcess
+from phonograd.android_harness.adb.states import ABSENT, HEADER, Attached, parse_list
+from phonograd.android_harness.errors import AdbError, PhoneRunError, PhoneSilentError
+from phonograd.device_runtime.base.errors import PhonogradError, StorageError
+from phonograd.device_runtime.base.files import atomic_path, require_place
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 import re
 
-from android_harness.adb.calling import complaint
-from android_harness.adb.states import ABSENT, ATTACHED, said_state, trouble
-from android_harness.errors import AdbError, PhoneLostError, PhoneStorageError
-from device_runtime.errors import PhonogradError
+from phonograd.android_harness.adb.calling import complaint
+from phonograd.android_harness.adb.states import ABSENT, ATTACHED, said_state, trouble
+from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneStorageError
+from phonograd.device_runtime.base.errors import PhonogradError
 
 # The server does not run, so the command never reached it: it is safe to try again.
 _NO_SERVER = re.compile(

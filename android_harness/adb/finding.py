@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.adb.calling import call, last_line
-from android_harness.errors import AdbError
+from phonograd.android_harness.adb.calling import call, last_line
+from phonograd.android_harness.errors import AdbError
 
 VERSION_SECONDS = 20.0
 _NAME = "Android Debug Bridge version "

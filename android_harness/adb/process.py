@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from android_harness.adb.calling import DRAIN_SECONDS, decoded, popen
-from android_harness.adb.failures import lost
-from android_harness.adb.marked import Marked
-from android_harness.errors import PhoneSilentError
+from phonograd.android_harness.adb.calling import DRAIN_SECONDS, decoded, popen
+from phonograd.android_harness.adb.failures import lost
+from phonograd.android_harness.adb.marked import Marked
+from phonograd.android_harness.errors import PhoneSilentError
 
 # A line is cut here, and stderr keeps this much of its end, so that no phone can fill this machine's memory.
 LINE_BYTES = 1 << 20

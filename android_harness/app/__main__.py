@@ -1,4 +1,4 @@
-"""`python -m android_harness.app`: build the APK."""
+"""`python -m phonograd.android_harness.app`: build the APK."""
 
 import dataclasses
 import json
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from android_harness.app.apk import build_apk
-from android_harness.app.toolchain import find_tools
-from device_runtime.errors import PhonogradError
+from phonograd.android_harness.app.apk import build_apk
+from phonograd.android_harness.app.toolchain import find_tools
+from phonograd.device_runtime.base.errors import PhonogradError
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -6,13 +6,13 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.app.toolchain import Tools, run_tool
-from device_runtime.files import atomic_file, sha256_of_file
-from device_runtime.native_build import check_phone_binary, deliver_phone_binary
+from phonograd.android_harness.app.toolchain import Tools, run_tool
+from phonograd.device_runtime.base.files import atomic_file, sha256_of_file
+from phonograd.device_runtime.native_build import check_phone_binary, deliver_phone_binary
 
 HERE = Path(__file__).parent
 MANIFEST = HERE / "AndroidManifest.xml"
-JAVA = HERE / "java"
+JAVA = HERE.parents[1] / "device_runtime" / "java"
 BINARY = "lib/arm64-v8a/libphonograd_phone.so"
 # AndroidManifest.xml's: interfaces with default methods need 24, what they call of java.lang.Process 26.
 MIN_SDK = 26

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_runtime.errors import BuildError
+from phonograd.device_runtime.base.errors import BuildError
 
 DEBIAN_SDK = Path("/usr/lib/android-sdk")
 TIMEOUT_SECONDS = 300.0

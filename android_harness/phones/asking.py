@@ -2,10 +2,10 @@
 
 import re
 
-from android_harness.phones.cores import clusters_of, parse_cores
-from android_harness.phones.facts import PhoneFacts
-from android_harness.phones.memory import parse_df, parse_meminfo
-from android_harness.phones.power import (
+from phonograd.android_harness.phones.cores import clusters_of, parse_cores
+from phonograd.android_harness.phones.facts import PhoneFacts
+from phonograd.android_harness.phones.memory import parse_df, parse_meminfo
+from phonograd.android_harness.phones.power import (
     cpu_temperature,
     parse_battery,
     parse_hal_temperatures,

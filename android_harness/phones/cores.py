@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from android_harness.phones.cpu_parts import part_name, rank
-from android_harness.phones.facts import Cluster, Core
+from phonograd.android_harness.phones.cpu_parts import part_name, rank
+from phonograd.android_harness.phones.facts import Cluster, Core
 
 # Numbers longer than this are no phone's, and would make Python's int() refuse.
 _NUMBER = "([0-9]{1,12})"

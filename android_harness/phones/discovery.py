@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from android_harness.adb.client import Adb
-from android_harness.adb.states import ABSENT, ATTACHED, Attached, trouble
-from android_harness.errors import AdbError, NoPhoneError
-from android_harness.phones.asking import SCRIPT, facts_of
-from android_harness.phones.facts import Phone, PhoneFacts
-from android_harness.phones.readiness import USUAL, Readiness
-from device_runtime.errors import PhonogradError
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.states import ABSENT, ATTACHED, Attached, trouble
+from phonograd.android_harness.errors import AdbError, NoPhoneError
+from phonograd.android_harness.phones.asking import SCRIPT, facts_of
+from phonograd.android_harness.phones.facts import Phone, PhoneFacts
+from phonograd.android_harness.phones.readiness import USUAL, Readiness
+from phonograd.device_runtime.base.errors import PhonogradError
 
 FIRST_STEPS = "turn on USB debugging on a phone, plug it in and tap Allow on its screen: docs/first-phone.md"
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from android_harness.phones.facts import Battery, Power
+from phonograd.android_harness.phones.facts import Battery, Power
 
 # What is outside is a sensor that is off (-274, 0 of another unit, 0x7fffffff) and no temperature.
 COLDEST_C, HOTTEST_C = -40.0, 150.0

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from android_harness.adb.states import Trouble
-from android_harness.phones.facts import PhoneFacts
+from phonograd.android_harness.adb.states import Trouble
+from phonograd.android_harness.phones.facts import PhoneFacts
 
 HEAT = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from android_harness.errors import ReportError, SlowerError
-from android_harness.report.intervals import LEAST_EPOCHS, from_epochs, from_steps
-from android_harness.report.names import core_ranges, phone_name, power_in_words
-from android_harness.report.result import Epoch, PhoneBenchReport, PhoneResult
-from device_runtime.errors import UsageError
+from phonograd.android_harness.errors import ReportError, SlowerError
+from phonograd.android_harness.report.intervals import LEAST_EPOCHS, from_epochs, from_steps
+from phonograd.android_harness.report.names import core_ranges, phone_name, power_in_words
+from phonograd.android_harness.result import Epoch, PhoneBenchReport, PhoneResult
+from phonograd.device_runtime.base.errors import UsageError
 
 # What makes an epoch another amount of work, or lets a phone do it otherwise.
 _WORKLOAD = ("manifest_sha256", "parameters", "minibatch", "bptt", "tokens")

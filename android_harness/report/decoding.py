@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from android_harness.errors import ReportError
+from phonograd.android_harness.errors import ReportError
 
 T = TypeVar("T")
 # No measurement is larger, and every JSON reader keeps whole numbers up to here.

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from android_harness.errors import ReportError
-from android_harness.report.compare import Comparison
-from android_harness.report.decoding import decode, finite
-from android_harness.report.result import SCHEMA, SCHEMA_VERSION, PhoneBenchReport
-from android_harness.report.summary import summarise
-from device_runtime.files import write_bytes
+from phonograd.android_harness.errors import ReportError
+from phonograd.android_harness.report.compare import Comparison
+from phonograd.android_harness.report.decoding import decode, finite
+from phonograd.android_harness.report.summary import summarise
+from phonograd.android_harness.result import SCHEMA, SCHEMA_VERSION, PhoneBenchReport
+from phonograd.device_runtime.base.files import write_bytes
 
 SCHEMA_FILE = Path(__file__).with_name("phone-bench.schema.json")
 # What the document has beside the report's own fields.

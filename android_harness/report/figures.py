@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from typing import Any
 
-from device_runtime.errors import MissingExtraError
+from phonograd.device_runtime.base.errors import MissingExtraError
 
 # Colours that stand for the page's variables of these names, which differ in light and dark.
 INK, SOFT, GRID, REFERENCE = "#1a2330", "#566273", "#dfe3e9", "#a3230f"

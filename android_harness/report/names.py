@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from android_harness.phones.facts import PhoneFacts
-from android_harness.report.result import PowerState
+from phonograd.android_harness.phones.facts import PhoneFacts
+from phonograd.android_harness.result import PowerState
 
 LONGEST = 20
 

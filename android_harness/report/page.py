@@ -10,11 +10,11 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from android_harness.phones.facts import PhoneFacts
-from android_harness.report.compare import Comparison
-from android_harness.report.figures import drawing
-from android_harness.report.names import core_ranges, phone_name, power_in_words, printable
-from android_harness.report.plots import (
+from phonograd.android_harness.phones.facts import PhoneFacts
+from phonograd.android_harness.report.compare import Comparison
+from phonograd.android_harness.report.figures import drawing
+from phonograd.android_harness.report.names import core_ranges, phone_name, power_in_words, printable
+from phonograd.android_harness.report.plots import (
     Plot,
     codec_plot,
     comparison_plot,
@@ -23,12 +23,12 @@ from android_harness.report.plots import (
     phase_plot,
     step_plot,
 )
-from android_harness.report.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult, PowerState
-from android_harness.report.summary import is_papers, summarise
-from android_harness.report.sweep import sweep_plot
-from android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
-from android_harness.report.timeline import timeline_plot
-from device_runtime.files import write_bytes
+from phonograd.android_harness.report.summary import is_papers, summarise
+from phonograd.android_harness.report.sweep import sweep_plot
+from phonograd.android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
+from phonograd.android_harness.report.timeline import timeline_plot
+from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult, PowerState
+from phonograd.device_runtime.base.files import write_bytes
 
 TEMPLATE = Path(__file__).with_name("page.html")
 GB = 1e9

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from android_harness.report.compare import Comparison, TimeRatio
-from android_harness.report.figures import GRID, INK, REFERENCE, SERIES, SOFT, new_figure, svg_of
-from android_harness.report.names import printable, short_names
-from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
-from android_harness.report.summary import distribution, is_papers, summarise
-from android_harness.report.table import MB
+from phonograd.android_harness.report.compare import Comparison, TimeRatio
+from phonograd.android_harness.report.figures import GRID, INK, REFERENCE, SERIES, SOFT, new_figure, svg_of
+from phonograd.android_harness.report.names import printable, short_names
+from phonograd.android_harness.report.summary import distribution, is_papers, summarise
+from phonograd.android_harness.report.table import MB
+from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
 
 _ROW_INCHES, _FRAME_INCHES = 0.27, 0.95
 _BAR = 0.62

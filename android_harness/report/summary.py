@@ -6,7 +6,7 @@ from statistics import median
 
 import numpy as np
 
-from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneResult, Workload
+from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneResult, Workload
 
 # Paper P's epoch: 2 LSTM layers of 650 over 30,000 words (4.57e7 parameters), minibatch 10, BPTT 20, about 20 KB of
 # text, which is 18 to 20 steps of 200 tokens.

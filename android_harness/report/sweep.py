@@ -1,9 +1,9 @@
 """A phone's sweep as a picture: seconds an epoch by number of threads, a line for each choice of cores."""
 
-from android_harness.report.figures import GRID, REFERENCE, SERIES, new_figure, svg_of
-from android_harness.report.names import phone_name
-from android_harness.report.plots import Plot
-from android_harness.report.result import PhoneResult, SweepRun
+from phonograd.android_harness.report.figures import GRID, REFERENCE, SERIES, new_figure, svg_of
+from phonograd.android_harness.report.names import phone_name
+from phonograd.android_harness.report.plots import Plot
+from phonograd.android_harness.result import PhoneResult, SweepRun
 
 
 def sweep_plot(phone: PhoneResult, key: str) -> Plot | None:

@@ -4,10 +4,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from android_harness.report.compare import Comparison, PhoneComparison
-from android_harness.report.names import LONGEST, core_ranges, printable
-from android_harness.report.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult, Placement
-from android_harness.report.summary import PhoneSummary, is_papers, summarise
+from phonograd.android_harness.report.compare import Comparison, PhoneComparison
+from phonograd.android_harness.report.names import LONGEST, core_ranges, printable
+from phonograd.android_harness.report.summary import PhoneSummary, is_papers, summarise
+from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult, Placement
 
 Row = Mapping[str, object]
 Table = tuple[str, Sequence[Row]]

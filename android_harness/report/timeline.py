@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from android_harness.phones.facts import PhoneFacts
-from android_harness.report.figures import GRID, REFERENCE, SERIES, SOFT, new_figure, svg_of
-from android_harness.report.names import core_ranges, phone_name, printable
-from android_harness.report.plots import Plot
-from android_harness.report.result import PhoneResult, Sample
+from phonograd.android_harness.phones.facts import PhoneFacts
+from phonograd.android_harness.report.figures import GRID, REFERENCE, SERIES, SOFT, new_figure, svg_of
+from phonograd.android_harness.report.names import core_ranges, phone_name, printable
+from phonograd.android_harness.report.plots import Plot
+from phonograd.android_harness.result import PhoneResult, Sample
 
 # More points than a screen has pixels for only make the page heavy.
 _MOST_POINTS = 300

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from android_harness.report.names import core_ranges, phone_name, printable
-from android_harness.report.result import Epoch, PhoneBenchReport, PhoneResult, Sample
-from device_runtime.files import write_bytes
+from phonograd.android_harness.report.names import core_ranges, phone_name, printable
+from phonograd.android_harness.result import Epoch, PhoneBenchReport, PhoneResult, Sample
+from phonograd.device_runtime.base.files import write_bytes
 
 EPOCHS, STEPS = 1, 2  # threads of a phone's process in the trace
 Event = dict[str, Any]

@@ -5,11 +5,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_runtime.errors import WeightsError
-from device_runtime.files import sha256_of_file, storage_errors
-from device_runtime.manifest import WEIGHTS, Artifacts
-from device_runtime.server_client import CurrentRound, Server, download_model
-from device_runtime.tensor_file import TensorFile, TensorSpec, check_specs
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file, storage_errors
+from phonograd.device_runtime.client.server_client import CurrentRound, Server, download_model
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec, check_specs
 
 MODELS_KEPT = 3  # of 183 MB each at full size: this round's, the last one's, another server's
 

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from android_harness.rounds.result import ServerLedger
-from device_runtime.errors import PhonogradError, ServerRefusedError, ServerUnreachableError
-from device_runtime.server_client import Server, UploadReceipt, ask, current_round, report
+from phonograd.android_harness.rounds.result import ServerLedger
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, ServerUnreachableError
+from phonograd.device_runtime.client.server_client import Server, UploadReceipt, ask, current_round, report
 
 POLL_SECONDS = 1.0
 

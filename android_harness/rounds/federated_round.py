@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from android_harness.phone_artifacts import phone_artifacts
-from android_harness.phones.facts import Phone
-from android_harness.rounds.base_model import fetch_base
-from android_harness.rounds.closing import Ending, await_end, read_ledger
-from android_harness.rounds.naming import phone_names
-from android_harness.rounds.phone_round import OpenSession, PhoneTask, Progress, RoundJob
-from android_harness.rounds.result import RoundReport
-from android_harness.rounds.settings import RoundSettings
-from android_harness.rounds.tokens import connection_of
-from android_harness.session import PROGRAM
-from device_runtime.errors import ServerRefusedError, TextError, UsageError
-from device_runtime.manifest import Artifacts
-from device_runtime.server_client import Connection, current_round
+from phonograd.android_harness.phone_artifacts import phone_artifacts
+from phonograd.android_harness.phones.facts import Phone
+from phonograd.android_harness.rounds.base_model import fetch_base
+from phonograd.android_harness.rounds.closing import Ending, await_end, read_ledger
+from phonograd.android_harness.rounds.naming import phone_names
+from phonograd.android_harness.rounds.phone_round import OpenSession, PhoneTask, Progress, RoundJob
+from phonograd.android_harness.rounds.result import RoundReport
+from phonograd.android_harness.rounds.settings import RoundSettings
+from phonograd.android_harness.rounds.tokens import connection_of
+from phonograd.android_harness.session import PROGRAM
+from phonograd.device_runtime.base.errors import ServerRefusedError, TextError, UsageError
+from phonograd.device_runtime.client.server_client import Connection, current_round
+from phonograd.device_runtime.formats.manifest import Artifacts
 
 Stopping = Callable[[], AbstractContextManager[Callable[[], int]]]
 # How long phones have to end what they do after an interrupt; a session's own waits are shorter.

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from device_runtime.errors import TextError, UsageError
-from device_runtime.server_protocol import PHONE_NAME, PHONE_NAME_RULE
+from phonograd.device_runtime.base.errors import TextError, UsageError
+from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]")
 NAME_LENGTH = 64

@@ -7,18 +7,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.errors import NoPhoneError
-from android_harness.phones.discovery import why_not
-from android_harness.phones.facts import Phone
-from android_harness.rounds.naming import text_of
-from android_harness.rounds.result import DropOut, End, PhoneRound, Stage
-from android_harness.rounds.sending import send_update
-from android_harness.rounds.settings import RoundSettings
-from android_harness.rounds.training import Job, Part, Session, train_on_phone
-from device_runtime.errors import PhonogradError, ServerRefusedError
-from device_runtime.files import storage_errors
-from device_runtime.seeds import seed_of
-from device_runtime.server_client import Connection, CurrentRound, UploadReceipt, participation
+from phonograd.android_harness.errors import NoPhoneError
+from phonograd.android_harness.phones.discovery import why_not
+from phonograd.android_harness.phones.facts import Phone
+from phonograd.android_harness.rounds.naming import text_of
+from phonograd.android_harness.rounds.result import DropOut, End, PhoneRound, Stage
+from phonograd.android_harness.rounds.sending import send_update
+from phonograd.android_harness.rounds.settings import RoundSettings
+from phonograd.android_harness.rounds.training import Job, Part, Session, train_on_phone
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.client.server_client import Connection, CurrentRound, UploadReceipt, participation
+from phonograd.device_runtime.update.seeds import seed_of
 
 # Called from a phone's thread with its serial, what it does, how much is done and in all (bytes, or steps), and a note.
 Progress = Callable[[str, Stage | End, int, int, str], None]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from android_harness.report.result import PowerState
-from device_runtime.server_client import UploadReceipt
+from phonograd.android_harness.result import PowerState
+from phonograd.device_runtime.client.server_client import UploadReceipt
 
 SCHEMA = "phonograd.round"
 SCHEMA_VERSION = 1

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from device_runtime.errors import ServerRefusedError, ServerUnreachableError, StoppedError
-from device_runtime.server_client import Patience, Server, UploadReceipt, upload_update
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StoppedError
+from phonograd.device_runtime.client.server_client import Patience, Server, UploadReceipt, upload_update
 
 # Answers after which the same bytes may be taken a little later: too many requests, going down, its disk is full.
 AGAIN_LATER = frozenset({429, 503, 507})

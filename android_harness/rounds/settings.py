@@ -4,11 +4,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from android_harness.session.programs import CORES
-from android_harness.session.settings import WORK_FOLDER, SessionSettings
-from device_runtime.backends.base import Precision
-from device_runtime.codecs import DEFAULT_CODEC, PLAIN
-from device_runtime.errors import UsageError
+from phonograd.android_harness.session.programs import CORES
+from phonograd.android_harness.session.settings import WORK_FOLDER, SessionSettings
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.engine.backend import Precision
+from phonograd.device_runtime.update.codecs import DEFAULT_CODEC, PLAIN
 
 # phonograd-phone writes the codecs without zstd.
 PHONE_CODECS: tuple[str, ...] = tuple(codec.name for codec in PLAIN)

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from device_runtime.errors import UsageError
-from device_runtime.server_client import Connection
-from device_runtime.server_protocol import PHONE_NAME, TOKEN, TOKEN_RULE
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.client.protocol import PHONE_NAME, TOKEN, TOKEN_RULE
+from phonograd.device_runtime.client.server_client import Connection
 
 
 def read_tokens(path: Path) -> dict[str, str]:

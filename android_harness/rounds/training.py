@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from android_harness.errors import PhoneRunError
-from android_harness.phone_artifacts import FOLDER
-from android_harness.report.result import PowerState, Pushed
-from android_harness.rounds.result import PulledUpdate, Stage, Training
-from android_harness.rounds.settings import RoundSettings
-from device_runtime.errors import TextError
+from phonograd.android_harness.errors import PhoneRunError
+from phonograd.android_harness.phone_artifacts import FOLDER
+from phonograd.android_harness.result import PowerState, Pushed
+from phonograd.android_harness.rounds.result import PulledUpdate, Stage, Training
+from phonograd.android_harness.rounds.settings import RoundSettings
+from phonograd.device_runtime.base.errors import TextError
 
 # Names on the phone; the text and the update are transient there.
 TEXT, REHEARSAL, UPDATE = "text.txt", "rehearsal.txt", "update.safetensors"

@@ -8,16 +8,16 @@ import socket
 import threading
 from importlib.resources import files
 
-from android_harness.adb.client import Adb
-from android_harness.adb.process import PhoneProcess
-from android_harness.errors import (
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.process import PhoneProcess
+from phonograd.android_harness.errors import (
     KeeperEndedError,
     PhoneBusyError,
     PhoneLostError,
     PhoneSilentError,
     PhoneStorageError,
 )
-from android_harness.session.settings import PROGRAM, SessionSettings
+from phonograd.android_harness.session.settings import PROGRAM, SessionSettings
 
 # Taking a lock over may mean ending what an aborted run left: some seconds.
 START_SECONDS = 30.0

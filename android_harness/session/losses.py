@@ -2,9 +2,9 @@
 
 import time
 
-from android_harness.adb.client import Adb
-from android_harness.errors import AdbError, KeeperEndedError, PhoneLostError, PhoneSilentError
-from device_runtime.errors import PhonogradError
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.errors import AdbError, KeeperEndedError, PhoneLostError, PhoneSilentError
+from phonograd.device_runtime.base.errors import PhonogradError
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
 LOOK_AGAIN_SECONDS = 0.5

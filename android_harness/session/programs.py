@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from android_harness.adb.client import Adb
-from android_harness.adb.process import PhoneProcess
-from android_harness.errors import KeeperEndedError, PhoneLostError, PhoneRunError, PhoneSilentError
-from android_harness.session.settings import PROGRAM, TRANSIENT
-from device_runtime.errors import PhonogradError, StoppedError
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.process import PhoneProcess
+from phonograd.android_harness.errors import KeeperEndedError, PhoneLostError, PhoneRunError, PhoneSilentError
+from phonograd.android_harness.session.settings import PROGRAM, TRANSIENT
+from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 
 Event = dict[str, Any]
 

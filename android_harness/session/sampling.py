@@ -4,18 +4,18 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from android_harness.adb.client import Adb
-from android_harness.adb.process import PhoneProcess
-from android_harness.errors import PhoneLostError, PhoneSilentError
-from android_harness.phones.power import (
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.process import PhoneProcess
+from phonograd.android_harness.errors import PhoneLostError, PhoneSilentError
+from phonograd.android_harness.phones.power import (
     parse_battery,
     parse_hal_temperatures,
     parse_power,
     parse_thermal_status,
     parse_zones,
 )
-from android_harness.report.result import Sample
-from android_harness.session.keeper import phone_script
+from phonograd.android_harness.result import Sample
+from phonograd.android_harness.session.keeper import phone_script
 
 # A question to the battery's service costs tens of milliseconds of some core: not at every sample.
 SERVICES_EVERY_SECONDS = 5.0

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from android_harness.adb.client import Adb
-from android_harness.errors import AdbError, KeeperEndedError, PhoneLostError, PhoneRunError
-from android_harness.report.result import PowerState, Pushed, Sample
-from android_harness.session import syncing
-from android_harness.session.keeper import Keeper
-from android_harness.session.losses import explained
-from android_harness.session.programs import Event, Program
-from android_harness.session.sampling import sample_now, watching
-from android_harness.session.settings import TRANSIENT, SessionSettings
-from android_harness.session.waking import read_power
-from device_runtime.errors import PhonogradError
-from device_runtime.files import sha256_of_file
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.errors import AdbError, KeeperEndedError, PhoneLostError, PhoneRunError
+from phonograd.android_harness.result import PowerState, Pushed, Sample
+from phonograd.android_harness.session import syncing
+from phonograd.android_harness.session.keeper import Keeper
+from phonograd.android_harness.session.losses import explained
+from phonograd.android_harness.session.programs import Event, Program
+from phonograd.android_harness.session.sampling import sample_now, watching
+from phonograd.android_harness.session.settings import TRANSIENT, SessionSettings
+from phonograd.android_harness.session.waking import read_power
+from phonograd.device_runtime.base.errors import PhonogradError
+from phonograd.device_runtime.base.files import sha256_of_file
 
 # What Android answers where it has no such mode.
 REFUSALS = ("fail", "unknown", "unsupported", "error", "exception", "not found", "usage")

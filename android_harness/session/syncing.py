@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from android_harness.adb.calling import last_line
-from android_harness.adb.client import Adb
-from android_harness.errors import PhoneRunError, PhoneStorageError
-from android_harness.phones.memory import parse_df
-from android_harness.report.result import Pushed, PushedFile
-from device_runtime.errors import StorageError
-from device_runtime.files import sha256_of_file
+from phonograd.android_harness.adb.calling import last_line
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.errors import PhoneRunError, PhoneStorageError
+from phonograd.android_harness.phones.memory import parse_df
+from phonograd.android_harness.result import Pushed, PushedFile
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.files import sha256_of_file
 
 # Called with (bytes done, bytes in all, what is being pushed).
 Progress = Callable[[int, int, str], None]

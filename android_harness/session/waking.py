@@ -2,9 +2,9 @@
 
 import re
 
-from android_harness.adb.client import Adb
-from android_harness.report.result import PowerState
-from android_harness.session.keeper import phone_script
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.result import PowerState
+from phonograd.android_harness.session.keeper import phone_script
 
 _WAKEFULNESS = re.compile(r"\s*mWakefulness=([A-Za-z]{1,20})\s*")
 _DOZE = re.compile(r"doze ([A-Z_]{1,40})(?: ([A-Z_]{1,40}))?\s*")

@@ -8,17 +8,17 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from android_harness.adb.client import Adb
-from android_harness.phone_artifacts import phone_artifacts
-from android_harness.phones.facts import Phone
-from android_harness.report.result import PhoneBenchReport, PhoneResult
-from android_harness.session import PROGRAM, PhoneSession, SessionSettings
-from android_harness.session.programs import SIGNALLED
-from android_harness.timing.phone_work import STOPPED, Job, PhoneProgress, PhoneWork
-from android_harness.timing.settings import PhoneBenchSettings, settings_in_words
-from android_harness.timing.workload import phone_text, workload_of
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import Artifacts
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.phone_artifacts import phone_artifacts
+from phonograd.android_harness.phones.facts import Phone
+from phonograd.android_harness.result import PhoneBenchReport, PhoneResult
+from phonograd.android_harness.session import PROGRAM, PhoneSession, SessionSettings
+from phonograd.android_harness.session.programs import SIGNALLED
+from phonograd.android_harness.timing.phone_work import STOPPED, Job, PhoneProgress, PhoneWork
+from phonograd.android_harness.timing.settings import PhoneBenchSettings, settings_in_words
+from phonograd.android_harness.timing.workload import phone_text, workload_of
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import Artifacts
 
 OpenSession = Callable[[Adb, str, SessionSettings], PhoneSession]
 POLL_SECONDS = 0.1

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from android_harness.report.result import Energy, Sample, Step
+from phonograd.android_harness.result import Energy, Sample, Step
 
 # The kernel's rule is µA and µAh, and some makers' files have mA and mAh. A phone at work draws more than 10 mA, and a
 # battery that may train holds more than 100 mAh: less than that many µ is the other unit.

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from android_harness.errors import NoPhoneError
-from android_harness.phones.readiness import HEAT
-from android_harness.report.result import CoolingEnd, Sample
+from phonograd.android_harness.errors import NoPhoneError
+from phonograd.android_harness.phones.readiness import HEAT
+from phonograd.android_harness.result import CoolingEnd, Sample
 
 NEAR_BASELINE_C = 2.0
 SETTLED_C, SETTLED_SECONDS = 0.5, 30.0

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from android_harness.errors import PhoneRunError
-from android_harness.report.result import CodecCost, Placement, Step
+from phonograd.android_harness.errors import PhoneRunError
+from phonograd.android_harness.result import CodecCost, Placement, Step
 
 # (steps done, steps in all)
 StepProgress = Callable[[int, int], None]
@@ -13,7 +13,7 @@ StepProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Trained:
-    """An epoch as the phone's program told it; times as in report/result.py's Epoch."""
+    """An epoch as the phone's program told it; times as in result.py's Epoch."""
 
     started_at_s: float
     load_seconds: float

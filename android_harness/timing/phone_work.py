@@ -6,19 +6,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.errors import NoPhoneError, PhoneRunError
-from android_harness.phone_artifacts import FOLDER
-from android_harness.phones.facts import PhoneFacts
-from android_harness.report.result import CodecCost, Epoch, Failure, PhoneResult, PowerState, Pushed, Sample, SweepRun
-from android_harness.session import PhoneSession
-from android_harness.session.programs import SIGNALLED, Event
-from android_harness.timing.energy import energy_of
-from android_harness.timing.heat import Cooling, cool_down
-from android_harness.timing.phone_epoch import EpochEvents
-from android_harness.timing.settings import PhoneBenchSettings
-from android_harness.timing.sweep import sweep_points
-from android_harness.timing.throttling import LIGHT, throttling
-from device_runtime.errors import PhonogradError, StoppedError
+from phonograd.android_harness.errors import NoPhoneError, PhoneRunError
+from phonograd.android_harness.phone_artifacts import FOLDER
+from phonograd.android_harness.phones.facts import PhoneFacts
+from phonograd.android_harness.result import (
+    CodecCost,
+    Epoch,
+    Failure,
+    PhoneResult,
+    PowerState,
+    Pushed,
+    Sample,
+    SweepRun,
+)
+from phonograd.android_harness.session import PhoneSession
+from phonograd.android_harness.session.programs import SIGNALLED, Event
+from phonograd.android_harness.timing.energy import energy_of
+from phonograd.android_harness.timing.heat import Cooling, cool_down
+from phonograd.android_harness.timing.phone_epoch import EpochEvents
+from phonograd.android_harness.timing.settings import PhoneBenchSettings
+from phonograd.android_harness.timing.sweep import sweep_points
+from phonograd.android_harness.timing.throttling import LIGHT, throttling
+from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 
 # The exit code of work that was stopped, where nothing says by which signal.
 STOPPED = SIGNALLED + signal.SIGINT

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from android_harness.phones.readiness import Readiness
-from android_harness.session.programs import CORES
-from android_harness.session.settings import SessionSettings
-from device_runtime.backends.base import PRECISIONS, Precision
-from device_runtime.errors import UsageError
-from device_runtime.manifest import TrainingConfig
+from phonograd.android_harness.phones.readiness import Readiness
+from phonograd.android_harness.session.programs import CORES
+from phonograd.android_harness.session.settings import SessionSettings
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
+from phonograd.device_runtime.formats.manifest import TrainingConfig
 
 MOST_THREADS = 256  # what phonograd-phone takes
 

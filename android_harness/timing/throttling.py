@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from android_harness.report.result import Sample, Step
-from android_harness.timing.heat import status_name
+from phonograd.android_harness.result import Sample, Step
+from phonograd.android_harness.timing.heat import status_name
 
 LIGHT = 1  # PhoneFacts.thermal_status
 FREQUENCY_DROP = 0.10

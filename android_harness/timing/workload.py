@@ -5,16 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-from android_harness.report.result import Workload
-from android_harness.session.settings import TRANSIENT
-from android_harness.timing.settings import TextSettings
-from device_runtime.errors import TextError
-from device_runtime.files import sha256_of_file, write_bytes
-from device_runtime.manifest import MANIFEST, VOCABULARY, Artifacts, Manifest
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.rehearsal import mix
-from device_runtime.text import read_messages
-from device_runtime.vocabulary import Ids, Vocabulary
+from phonograd.android_harness.result import Workload
+from phonograd.android_harness.session.settings import TRANSIENT
+from phonograd.android_harness.timing.settings import TextSettings
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
+from phonograd.device_runtime.formats.manifest import MANIFEST, VOCABULARY, Artifacts, Manifest
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.rehearsal import mix
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 
 # 20 windows of paper P's 10 x 20 tokens are about 20 KB of text, its epoch on the phone.
 WINDOWS = 20

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.kernels.conftest import Measure
-from bench.kernels.native import Kernel
+from phonograd.bench.kernels.conftest import Measure
+from phonograd.bench.kernels.native import Kernel
 
 ELEMENTS = 52_000  # 4·650 gates of 20 tokens
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.kernels.conftest import Measure
-from bench.kernels.native import Kernel
+from phonograd.bench.kernels.conftest import Measure
+from phonograd.bench.kernels.native import Kernel
 
 # As the engine has them: rows of the larger matrix are M, tokens are N where they are columns.
 PRODUCTS = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.environment import this_environment
-from bench.kernels.native import Ceiling, Kernel, NativeKernels
-from bench.results import save_result
-from device_runtime.errors import PhonogradError
+from phonograd.bench.environment import this_environment
+from phonograd.bench.kernels.native import Ceiling, Kernel, NativeKernels
+from phonograd.bench.results import save_result
+from phonograd.device_runtime.base.errors import PhonogradError
 
 ROUNDS = 20
 THREADS = "OPENBLAS_NUM_THREADS"

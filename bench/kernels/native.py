@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from device_runtime.errors import UnsupportedError
-from device_runtime.native_library import find_library, load_library
+from phonograd.device_runtime.base.errors import UnsupportedError
+from phonograd.device_runtime.engine.library import find_library, load_library
 
 ENTRY = "pg_bench_kernel"
 SPINNING = 0.2  # seconds after which OpenBLAS's threads no longer wait awake, on the cores that are measured next

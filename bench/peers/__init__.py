@@ -1,1 +1,1 @@
-"""Contestants of `bench epoch`, a module each: `load(job)` returns a `bench.worker.Contestant`."""
+"""Contestants of `bench epoch`, a module each: `load(job)` returns a `phonograd.bench.worker.Contestant`."""

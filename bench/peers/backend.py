@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.environment import version_of
-from bench.worker import Ids, Job
-from device_runtime.backends import load_backend
-from device_runtime.backends.base import BackendOptions
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import open_artifacts
-from device_runtime.native_library import load_library
-from device_runtime.tensor_file import Array
-from device_runtime.windows import Window
+from phonograd.bench.environment import version_of
+from phonograd.bench.worker import Ids, Job
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.windows import Window
 
 
 class BackendContestant:
@@ -47,5 +47,5 @@ def _own_libraries() -> list[Path]:
 
 
 def load(job: Job) -> BackendContestant:
-    """See bench.peers."""
+    """See phonograd.bench.peers."""
     return BackendContestant(job)

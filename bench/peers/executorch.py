@@ -15,11 +15,11 @@ import torch
 from executorch.extension.pybindings import portable_lib
 from executorch.extension.training import get_sgd_optimizer
 
-from bench.environment import version_of
-from bench.worker import Ids, Job, NotHereError
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import MANIFEST, open_artifacts
-from device_runtime.native_build.compiler import cache_folder
+from phonograd.bench.environment import version_of
+from phonograd.bench.worker import Ids, Job, NotHereError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import MANIFEST, open_artifacts
+from phonograd.device_runtime.native_build.compiler import cache_folder
 
 FORWARD = "forward"
 
@@ -36,7 +36,9 @@ class ExecutorchContestant:
         program = cache_folder() / "executorch" / f"{sha256_of_file(folder / MANIFEST)}.pte"
         if not program.is_file():
             program.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run([sys.executable, "-m", "bench.peers.executorch_export", folder, program], check=True)
+            subprocess.run(
+                [sys.executable, "-m", "phonograd.bench.peers.executorch_export", folder, program], check=True
+            )
         torch.set_num_threads(job.threads)
         portable_lib._unsafe_reset_threadpool(job.threads)
         self._module = portable_lib._load_for_executorch(str(program))
@@ -68,5 +70,5 @@ class ExecutorchContestant:
 
 
 def load(job: Job) -> ExecutorchContestant:
-    """See bench.peers."""
+    """See phonograd.bench.peers."""
     return ExecutorchContestant(job)

@@ -1,4 +1,4 @@
-"""Lower the language model for ExecuTorch: python -m bench.peers.executorch_export ARTIFACTS PROGRAM
+"""Lower the language model for ExecuTorch: python -m phonograd.bench.peers.executorch_export ARTIFACTS PROGRAM
 
 Of the products in a joint graph XNNPACK takes only `bmm`, so all are written as that.
 """
@@ -12,9 +12,9 @@ from executorch.exir import to_edge_transform_and_lower
 from torch import Tensor, nn
 from torch.export.experimental import _export_forward_backward
 
-from device_runtime.files import write_bytes
-from device_runtime.manifest import WEIGHTS, Artifacts, open_artifacts
-from device_runtime.tensor_file import load_tensors
+from phonograd.device_runtime.base.files import write_bytes
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 
 
 class TrainingStep(nn.Module):
@@ -27,7 +27,7 @@ class TrainingStep(nn.Module):
             self.register_parameter(name.replace(".", "_"), nn.Parameter(torch.from_numpy(array)))
 
     def forward(self, tokens: Tensor, targets: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See bench.worker.Contestant.step."""
+        """See phonograd.bench.worker.Contestant.step."""
         after = []
         x = nn.functional.embedding(tokens.flatten(), self.get_parameter("embedding_weight"))
         for layer in range(self.model.layers):

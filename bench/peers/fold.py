@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.aggregator import AggregationJob
-from bench.environment import version_of
-from device_runtime.tensor_file import TensorFile, write_tensor_file
-from device_runtime.update_file import UpdateFile
-from server_agg.fold import Fold
+from phonograd.bench.aggregator import AggregationJob
+from phonograd.bench.environment import version_of
+from phonograd.device_runtime.formats.tensor_file import TensorFile, write_tensor_file
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.fold import Fold
 
 
 class FoldAggregator:
@@ -31,5 +31,5 @@ class FoldAggregator:
 
 
 def load(job: AggregationJob) -> FoldAggregator:
-    """See bench.aggregator."""
+    """See phonograd.bench.aggregator."""
     return FoldAggregator(job)

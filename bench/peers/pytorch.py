@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from bench.environment import this_environment, version_of
-from bench.worker import Ids, Job, NotHereError
-from device_runtime.manifest import WEIGHTS, open_artifacts
-from device_runtime.tensor_file import Array, load_tensors
-from device_runtime.windows import IGNORED
-from export.torch_model import LanguageModel, RecurrentState
+from phonograd.bench.environment import this_environment, version_of
+from phonograd.bench.worker import Ids, Job, NotHereError
+from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
+from phonograd.device_runtime.text.windows import IGNORED
+from phonograd.export.torch_model import LanguageModel, RecurrentState
 
 TINY = 1e-6  # torch.nn.utils.clip_grad_norm_ divides by the norm plus this
 
@@ -107,5 +107,5 @@ class TorchContestant:
 
 
 def load(job: Job) -> TorchContestant:
-    """See bench.peers."""
+    """See phonograd.bench.peers."""
     return TorchContestant(job)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.environment import version_of
-from bench.flops import PRODUCTS, ceiling_shape
-from bench.worker import Ids, Job
-from device_runtime.manifest import open_artifacts
+from phonograd.bench.environment import version_of
+from phonograd.bench.flops import PRODUCTS, ceiling_shape
+from phonograd.bench.worker import Ids, Job
+from phonograd.device_runtime.formats.manifest import open_artifacts
 
 
 class Sgemm:
@@ -30,5 +30,5 @@ class Sgemm:
 
 
 def load(job: Job) -> Sgemm:
-    """See bench.peers."""
+    """See phonograd.bench.peers."""
     return Sgemm(job)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.contestants import BenchError
-from bench.phone.tools import find_tool
-from device_runtime.native_build.compiler import find_zig
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.phone.tools import find_tool
+from phonograd.device_runtime.native_build.compiler import find_zig
 
 PLUGIN = Path(__file__).parent / "instruction_count.c"
 

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.contestants import BenchError
-from bench.phone.tools import find_tool
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.phone.tools import find_tool
 
 LANES = 4  # floats of a NEON register
 ITERATIONS = 1000

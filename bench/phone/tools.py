@@ -2,7 +2,7 @@
 
 import shutil
 
-from device_runtime.errors import UnsupportedError
+from phonograd.device_runtime.base.errors import UnsupportedError
 
 
 def find_tool(names: str, package: str) -> str:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bench.uploads.sending import HOST
+from phonograd.bench.uploads.sending import HOST
 
 
 def bare_app(folder: Path, sync: bool) -> Starlette:

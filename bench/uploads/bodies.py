@@ -5,9 +5,9 @@ import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from device_runtime.files import HASH_CHUNK_BYTES
-from device_runtime.tensor_file import TensorFile, encode_header
-from device_runtime.update_file import UpdateFile, UpdateInfo
+from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
+from phonograd.device_runtime.formats.tensor_file import TensorFile, encode_header
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from bench.uploads.sending import HOST
+from phonograd.bench.uploads.sending import HOST
 
 COPY_BYTES = 1 << 20
 

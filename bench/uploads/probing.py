@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from bench.contestants import ROOT, BenchError
-from bench.uploads.sending import ANSWER_SECONDS, HOST
+from phonograd.bench.contestants import ROOT, BenchError
+from phonograd.bench.uploads.sending import ANSWER_SECONDS, HOST
 
 PAUSE_SECONDS = 0.01
 
@@ -29,7 +29,7 @@ def probing(port: int) -> Iterator[Probed]:
     """Ask this machine's `port` while the block lasts. Raises BenchError if /healthz was not healthy."""
     probed = Probed()
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.uploads.probing", str(port)],
+        [sys.executable, "-m", "phonograd.bench.uploads.probing", str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
     ) as process:  # fmt: skip
         assert process.stdout is not None

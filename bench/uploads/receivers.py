@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.contestants import ROOT, BenchError
+from phonograd.bench.contestants import ROOT, BenchError
 
 STOP_SECONDS = 20
 
@@ -34,18 +34,18 @@ def phonograd_serve(artifacts: Path, state: Path, clients_per_round: int) -> Ite
 
 @contextlib.contextmanager
 def bare_handler(folder: Path, *, sync: bool) -> Iterator[Receiver]:
-    """See bench.uploads.bare; `folder` is made."""
+    """See phonograd.bench.uploads.bare; `folder` is made."""
     folder.mkdir()
-    code = ["-c", "import bench.uploads.bare as b; b.main()", str(folder), *(["sync"] if sync else [])]
+    code = ["-c", "import phonograd.bench.uploads.bare as b; b.main()", str(folder), *(["sync"] if sync else [])]
     with _started("the bare handler", code, folder.with_suffix(".log")) as one:
         yield one
 
 
 @contextlib.contextmanager
 def plain_copy(folder: Path) -> Iterator[Receiver]:
-    """See bench.uploads.copying; `folder` is made."""
+    """See phonograd.bench.uploads.copying; `folder` is made."""
     folder.mkdir()
-    code = ["-c", "import bench.uploads.copying as c; c.main()", str(folder)]
+    code = ["-c", "import phonograd.bench.uploads.copying as c; c.main()", str(folder)]
     with _started("the copy", code, folder.with_suffix(".log")) as one:
         yield one
 

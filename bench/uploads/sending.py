@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from bench.contestants import BenchError
-from bench.uploads.bodies import Body
-from device_runtime.server_protocol import PHONE_HEADER
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.uploads.bodies import Body
+from phonograd.device_runtime.client.protocol import PHONE_HEADER
 
 HOST = "127.0.0.1"
 ANSWER_SECONDS = 600.0

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from device_runtime.files import atomic_file
-from device_runtime.native_build.checks import (
+from phonograd.device_runtime.base.files import atomic_file
+from phonograd.device_runtime.native_build.checks import (
     HostLibrary,
     PhoneBinary,
     check_host_library,
     check_phone_binary,
 )
-from device_runtime.native_build.compiler import Build, Built, Progress
-from device_runtime.native_build.targets import HOST, NATIVE, PHONE, Target, command_sources, engine_sources
+from phonograd.device_runtime.native_build.compiler import Build, Built, Progress
+from phonograd.device_runtime.native_build.targets import HOST, NATIVE, PHONE, Target, command_sources, engine_sources
 
 __all__ = [
     "HOST",

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_runtime.errors import BuildError
-from device_runtime.files import sha256_of_file
-from device_runtime.native_build import elf
+from phonograd.device_runtime.base.errors import BuildError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.native_build import elf
 
 # Android 15 and later run on pages of 16 KiB, and refuse segments aligned to less.
 PHONE_PAGE_BYTES = 16384

@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_runtime.errors import BuildError, MissingExtraError
-from device_runtime.files import storage_errors
-from device_runtime.native_build.includes import Includes
-from device_runtime.native_build.targets import EXPORTS, ZIG_VERSION, Target
+from phonograd.device_runtime.base.errors import BuildError, MissingExtraError
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.native_build.includes import Includes
+from phonograd.device_runtime.native_build.targets import EXPORTS, ZIG_VERSION, Target
 
 KEPT_SECONDS = 7 * 24 * 3600  # what no build asked for in a week is removed from the cache
 ERRORS_SHOWN = 3

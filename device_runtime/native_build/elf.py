@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from device_runtime.errors import BuildError
+from phonograd.device_runtime.base.errors import BuildError
 
 # Names and numbers of the System V ABI and its GNU extensions.
 ET_DYN = 3

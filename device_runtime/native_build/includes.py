@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from device_runtime.errors import BuildError
-from device_runtime.native_build.targets import INCLUDE_FOLDERS
+from phonograd.device_runtime.base.errors import BuildError
+from phonograd.device_runtime.native_build.targets import INCLUDE_FOLDERS
 
 # What stands in angle brackets is the compiler's own, and changes with its version.
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(?:<[^>\n]*>|\"([^\"\n]*)\"|(.*))", re.MULTILINE)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.contestants import PEERS, TORCH_VARIANTS, BenchError, entries_of
-from bench.epoch import EpochBenchConfig
-from device_runtime.backends.base import PRECISIONS
-from device_runtime.codecs import CODECS
+from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, entries_of
+from phonograd.bench.epoch import EpochBenchConfig
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.engine.backend import PRECISIONS
+from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.native_engine import build_on_first_use
 
 if TYPE_CHECKING:
-    from bench.aggregate import AggregateBench
-    from bench.epoch import EpochBench
-    from bench.parity import Parity
-    from bench.upload import UploadBench
-    from device_runtime.model_config import LanguageModelConfig
+    from phonograd.bench.aggregate import AggregateBench
+    from phonograd.bench.epoch import EpochBench
+    from phonograd.bench.parity import Parity
+    from phonograd.bench.upload import UploadBench
+    from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = EpochBenchConfig()
@@ -118,8 +118,8 @@ def epoch(
     Each runs in a process of its own, with the same malloc settings and threads, and is stopped while others run.
     A peer that can't run here is named and left out. Exit code 16 if the losses differ.
     """
-    from bench.epoch import bench_epoch
-    from bench.results import save_result
+    from phonograd.bench.epoch import bench_epoch
+    from phonograd.bench.results import save_result
 
     if executorch_python and "executorch" not in backends:
         backends = (*backends, "executorch")
@@ -176,8 +176,8 @@ def parity(
     Exit code 16 if a relative Frobenius error, or a loss's relative one, is over 1e-5; of ort only without clipping, as
     it sums the norm in float32.
     """
-    from bench.parity import ParityConfig, bench_parity
-    from bench.results import save_result
+    from phonograd.bench.parity import ParityConfig, bench_parity
+    from phonograd.bench.results import save_result
 
     if "native" in backends:
         build_on_first_use(console)
@@ -212,7 +212,7 @@ def _artifacts(console: Console, folder: Path | None) -> Iterator[Path]:
     if folder is not None:
         yield folder
         return
-    from export.presets import preset_named
+    from phonograd.export.presets import preset_named
 
     console.say(f"exporting {PRESET} with random weights")
     with tempfile.TemporaryDirectory() as place:
@@ -221,17 +221,17 @@ def _artifacts(console: Console, folder: Path | None) -> Iterator[Path]:
 
 def _random_artifacts(folder: Path, model: "LanguageModelConfig") -> Path:
     """A folder of random weights, written by another process: exporting takes memory that must not be counted."""
-    from bench.measuring import in_fresh_process
+    from phonograd.bench.measuring import in_fresh_process
 
     in_fresh_process(_export, folder, model)
     return folder
 
 
 def _export(folder: Path, model: "LanguageModelConfig") -> None:
-    from device_runtime.manifest import TrainingConfig
-    from device_runtime.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
-    from export.artifacts import export_artifacts
-    from export.torch_layout import seeded_weights
+    from phonograd.device_runtime.formats.manifest import TrainingConfig
+    from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
+    from phonograd.export.artifacts import export_artifacts
+    from phonograd.export.torch_layout import seeded_weights
 
     words = Vocabulary((UNK_WORD, EOS_WORD, *(b"w%d" % number for number in range(model.vocabulary - 2))))
     export_artifacts(folder, model, TrainingConfig(), seeded_weights(model, 0), words)
@@ -258,8 +258,8 @@ def aggregate(
 
     Each run is a process of its own, and they take turns. Exit code 16 if the averages differ.
     """
-    from bench.aggregate import AggregateBenchConfig, bench_aggregate
-    from bench.results import save_result
+    from phonograd.bench.aggregate import AggregateBenchConfig, bench_aggregate
+    from phonograd.bench.results import save_result
 
     result = bench_aggregate(AggregateBenchConfig(preset, updates, codecs, flower_python, rounds=rounds), console.say)
     document = dataclasses.asdict(result)
@@ -314,8 +314,8 @@ def ingest(
 
     At full size it takes some minutes and 10 GB of disk, given back at the end.
     """
-    from bench.ingest import IngestBenchConfig, bench_ingest, ingest_tables
-    from bench.results import save_result
+    from phonograd.bench.ingest import IngestBenchConfig, bench_ingest, ingest_tables
+    from phonograd.bench.results import save_result
 
     result = bench_ingest(IngestBenchConfig(preset, rounds, at_once, phones, crowds), console.say)
     document = dataclasses.asdict(result)
@@ -350,8 +350,8 @@ def upload(
     The phones train once. In each codec their updates are encoded, decoded, checked and averaged, weighing the same,
     and the average is evaluated. Without --user the deltas are random, and no perplexity follows.
     """
-    from bench.results import save_result
-    from bench.upload import UploadBenchConfig, bench_upload
+    from phonograd.bench.results import save_result
+    from phonograd.bench.upload import UploadBenchConfig, bench_upload
 
     if tests and not users:
         raise click.UsageError("--test needs --user, the texts that phones train on")
@@ -395,9 +395,9 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
 
     Models have random weights. The seconds of an epoch that follow are a projection. Exit code 16 if --against fails.
     """
-    from bench.phone_cost import SMALL, bench_phone, over_the_bar
-    from bench.results import rounded, save_result
-    from export.presets import preset_named
+    from phonograd.bench.phone_cost import SMALL, bench_phone, over_the_bar
+    from phonograd.bench.results import rounded, save_result
+    from phonograd.export.presets import preset_named
 
     paper = preset_named(PRESET).model
     with tempfile.TemporaryDirectory() as place:
@@ -423,8 +423,8 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
 @output_options
 def results(console: Console, folder: Path | None, out: Path | None) -> None:
     """Write the Markdown page of saved results (`--save` of the other benchmarks)."""
-    from bench.results import FOLDER, load_results, render
-    from device_runtime.files import write_bytes
+    from phonograd.bench.results import FOLDER, load_results, render
+    from phonograd.device_runtime.base.files import write_bytes
 
     source = folder or FOLDER
     page = out or source.parent / "RESULTS.md"

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from bench.demo import DemoConfig, demo_table, run_demo
 from phonograd.console import Console, output_options
+from phonograd.demo.run import DemoConfig, demo_table, run_demo
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = DemoConfig()
@@ -28,10 +28,10 @@ DEFAULTS = DemoConfig()
 @output_options
 def demo(console: Console, out: Path, report: Path, corpus: Path | None, **sizes: Any) -> None:
     """One federated round at full size on real text, beside the paper's figures (5 to 7 minutes on 2 cores)."""
-    from bench.demo_corpus import Corpus
-    from bench.demo_report import write_report
-    from device_runtime.errors import StorageError
-    from device_runtime.files import storage_errors
+    from phonograd.demo.corpus import Corpus
+    from phonograd.demo.report import write_report
+    from phonograd.device_runtime.base.errors import StorageError
+    from phonograd.device_runtime.base.files import storage_errors
 
     if out.exists() and any(out.iterdir()):
         raise StorageError(f"{out}: not empty; remove it or choose another --out")

@@ -9,7 +9,7 @@ import click
 from phonograd.console import Console, output_options
 
 if TYPE_CHECKING:
-    from android_harness.phones.facts import Battery, Phone, PhoneFacts
+    from phonograd.android_harness.phones.facts import Battery, Phone, PhoneFacts
 
 
 @click.command()
@@ -20,9 +20,9 @@ def devices(console: Console, serials: Sequence[str]) -> None:
 
     Exits 0 if a phone is ready, 20 if none is, 19 without adb.
     """
-    from android_harness.adb.client import Adb
-    from android_harness.adb.finding import find_adb
-    from android_harness.phones.discovery import discover, none_ready, why_not
+    from phonograd.android_harness.adb.client import Adb
+    from phonograd.android_harness.adb.finding import find_adb
+    from phonograd.android_harness.phones.discovery import discover, none_ready, why_not
 
     adb = Adb(find_adb())
     phones = discover(adb, serials=serials)
@@ -47,7 +47,7 @@ def _row(phone: "Phone") -> dict[str, Any]:
 
 
 def _facts(facts: "PhoneFacts") -> dict[str, Any]:
-    from android_harness.phones.cores import cores_line
+    from phonograd.android_harness.phones.cores import cores_line
 
     return {
         "phone, SoC": _lines(" ".join(filter(None, (facts.manufacturer, facts.model))), facts.soc),
@@ -75,7 +75,7 @@ def _battery(battery: "Battery") -> str | None:
 
 def _heat(facts: "PhoneFacts") -> str | None:
     """Android's thermal status in words, and the CPU's temperature."""
-    from android_harness.phones.readiness import HEAT
+    from phonograd.android_harness.phones.readiness import HEAT
 
     status = None if facts.thermal_status is None else HEAT[facts.thermal_status]
     celsius = None if facts.temperature_c is None else f"{facts.temperature_c:.0f} °C"

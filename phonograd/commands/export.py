@@ -7,14 +7,14 @@ from typing import Any, get_args
 
 import click
 
-from device_runtime.backends.base import BackendOptions
-from device_runtime.errors import VocabularyError
-from device_runtime.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array
-from device_runtime.vocabulary import Vocabulary
-from export.presets import PRESETS
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.errors import VocabularyError
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.formats.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.presets import PRESETS
 from phonograd.native_engine import build_on_first_use
 
 PATH = click.Path(path_type=Path)
@@ -75,10 +75,10 @@ def export(
     **training: Any,
 ) -> None:
     """Write the artifacts folder that phones train from."""
-    from export.artifacts import export_artifacts
-    from export.inspection import describe
-    from export.torch_layout import load_weights, seeded_weights
-    from export.vocabulary_import import load_vocabulary
+    from phonograd.export.artifacts import export_artifacts
+    from phonograd.export.inspection import describe
+    from phonograd.export.torch_layout import load_weights, seeded_weights
+    from phonograd.export.vocabulary_import import load_vocabulary
 
     if (weights is None) == (seed is None):
         raise click.UsageError("give --weights FILE, or --seed N for random weights: one of the two")
@@ -113,8 +113,8 @@ def _weights_by_word(
     weights: Path, weights_vocab: Path, config: LanguageModelConfig, words: Vocabulary
 ) -> dict[str, Array]:
     """Canonical weights for `words` from those trained with another vocabulary file."""
-    from export.torch_layout import load_weights
-    from export.vocabulary_import import import_vocabulary, permuted, rows_of
+    from phonograd.export.torch_layout import load_weights
+    from phonograd.export.vocabulary_import import import_vocabulary, permuted, rows_of
 
     source = import_vocabulary(weights_vocab)
     rows = rows_of(words, source)
@@ -131,7 +131,7 @@ def _weights_by_word(
 @output_options
 def inspect(console: Console, artifacts: Path, plan: bool) -> None:
     """Show what an artifacts folder holds, after checking every hash."""
-    from export.inspection import describe
+    from phonograd.export.inspection import describe
 
     folder = open_artifacts(artifacts)
     if plan:
@@ -163,7 +163,7 @@ def inspect(console: Console, artifacts: Path, plan: bool) -> None:
 
 
 def _plan(console: Console, folder: Artifacts) -> str:
-    from device_runtime.backends.native import NativeBackend
+    from phonograd.device_runtime.engine.native import NativeBackend
 
     build_on_first_use(console)
     engine = NativeBackend.load(folder, None, BackendOptions())

@@ -21,8 +21,8 @@ from phonograd.native_engine import building
 @output_options
 def build_phone(console: Console, out: Path, force: bool) -> None:
     """One static binary for any arm64 Android phone, checked; the wheel brings it, a source checkout builds it."""
-    from device_runtime.files import require_place
-    from device_runtime.native_build import deliver_phone_binary
+    from phonograd.device_runtime.base.files import require_place
+    from phonograd.device_runtime.native_build import deliver_phone_binary
 
     require_place(out)
     with building(console, "the phone binary") as show:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from android_harness.session.programs import SIGNALLED
-from android_harness.timing.settings import PhoneBenchSettings, TextSettings
-from device_runtime.backends.base import PRECISIONS, Precision
-from device_runtime.manifest import TrainingConfig, open_artifacts
-from device_runtime.update_file import MAX_COUNT
 from phonograd import __version__
+from phonograd.android_harness.session.programs import SIGNALLED
+from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
+from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
+from phonograd.device_runtime.update.update_file import MAX_COUNT
 from phonograd.native_engine import building
 
 if TYPE_CHECKING:
-    from android_harness.adb.client import Adb
-    from android_harness.phones.facts import Phone
-    from android_harness.report.result import PhoneBenchReport
+    from phonograd.android_harness.adb.client import Adb
+    from phonograd.android_harness.phones.facts import Phone
+    from phonograd.android_harness.result import PhoneBenchReport
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = PhoneBenchSettings()
@@ -181,10 +181,10 @@ def _measured(
     console: Console, artifacts: Path, serials: tuple[str, ...], settings: PhoneBenchSettings
 ) -> tuple["PhoneBenchReport", int]:
     """The report, and the number of the signal that ended it early, or 0."""
-    from android_harness.adb.client import Adb
-    from android_harness.adb.finding import find_adb
-    from android_harness.timing.bench import run_phone_bench
-    from device_runtime.native_build import deliver_phone_binary
+    from phonograd.android_harness.adb.client import Adb
+    from phonograd.android_harness.adb.finding import find_adb
+    from phonograd.android_harness.timing.bench import run_phone_bench
+    from phonograd.device_runtime.native_build import deliver_phone_binary
     from phonograd.phone_bars import phone_bars
     from phonograd.stopping import stop_signals
 
@@ -202,9 +202,9 @@ def _measured(
 
 def _ready(console: Console, adb: "Adb", serials: tuple[str, ...], settings: PhoneBenchSettings) -> list["Phone"]:
     """The phones to work on; others are told, and an error where they were asked for by name."""
-    from android_harness.errors import NoPhoneError
-    from android_harness.phones.discovery import ready_phones, why_not
-    from android_harness.phones.readiness import Readiness
+    from phonograd.android_harness.errors import NoPhoneError
+    from phonograd.android_harness.phones.discovery import ready_phones, why_not
+    from phonograd.android_harness.phones.readiness import Readiness
 
     ready, others = ready_phones(adb, serials, Readiness(battery_percent=settings.minimum_battery))
     if serials and others:

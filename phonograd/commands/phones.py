@@ -15,14 +15,14 @@ from urllib.parse import quote
 
 import click
 
-from device_runtime.owner_file import operator_name
-from device_runtime.server_client import Connection, ask
 from phonograd.connecting import place_options
 from phonograd.console import Console, output_options
-from server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
+from phonograd.device_runtime.client.owner_file import operator_name
+from phonograd.device_runtime.client.server_client import Connection, ask
+from phonograd.server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
 
 if TYPE_CHECKING:
-    from server_agg.storage.ledger import Ledger
+    from phonograd.server_agg.storage.ledger import Ledger
 
 expires_option = click.option(
     "--expires", default=DEFAULT_LIFETIME, show_default=True, help="How long the token lasts: 90d, 12h, never."
@@ -47,7 +47,7 @@ def add(
     if connection is not None:
         issued = ask(connection, "POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
     else:
-        from server_agg.security.registry import PhoneRegistry
+        from phonograd.server_agg.security.registry import PhoneRegistry
 
         with _ledger(state, console) as ledger:
             issued = dataclasses.asdict(PhoneRegistry(ledger).add(name, role, expires, operator_name()))
@@ -70,7 +70,7 @@ def rotate(
         path = f"/v1/phones/{quote(name, safe='')}/tokens"
         issued = ask(connection, "POST", path, {"expires": expires, "overlap": overlap}, 201)
     else:
-        from server_agg.security.registry import PhoneRegistry
+        from phonograd.server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
             issued = dataclasses.asdict(PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name()))
@@ -86,7 +86,7 @@ def revoke(console: Console, state: Path | None, connection: Connection | None, 
     if connection is not None:
         document = ask(connection, "DELETE", f"/v1/phones/{quote(name, safe='')}")
     else:
-        from server_agg.security.registry import PhoneRegistry
+        from phonograd.server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
             document = {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator_name())}
@@ -101,7 +101,7 @@ def list_(console: Console, state: Path | None, connection: Connection | None) -
     if connection is not None:
         document = ask(connection, "GET", "/v1/phones")
     else:
-        from server_agg.security.registry import PhoneRegistry
+        from phonograd.server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
             document = {"phones": [dataclasses.asdict(phone) for phone in PhoneRegistry(ledger).phones()]}
@@ -117,7 +117,7 @@ def audit(console: Console, state: Path | None, connection: Connection | None, l
     if connection is not None:
         document = ask(connection, "GET", f"/v1/audit?limit={limit}")
     else:
-        from server_agg.security.audit import AuditLog
+        from phonograd.server_agg.storage.audit import AuditLog
 
         with _ledger(state) as ledger:
             document = {"entries": [dataclasses.asdict(entry) for entry in AuditLog(ledger).entries(limit)]}
@@ -128,8 +128,8 @@ def audit(console: Console, state: Path | None, connection: Connection | None, l
 @contextlib.contextmanager
 def _ledger(state: Path | None, console: Console | None = None) -> Iterator["Ledger"]:
     """The ledger of a state folder. With `console`, both are made where there is none, and that is said."""
-    from server_agg.storage.claiming import LEDGER, claim
-    from server_agg.storage.ledger import Ledger
+    from phonograd.server_agg.storage.claiming import LEDGER, claim
+    from phonograd.server_agg.storage.ledger import Ledger
 
     assert state is not None
     with contextlib.ExitStack() as stack:
@@ -146,7 +146,7 @@ def _ledger(state: Path | None, console: Console | None = None) -> Iterator["Led
 @contextlib.contextmanager
 def _new_state_folder(state: Path) -> Iterator[None]:
     """Hold a new state folder while the block runs; nothing is left of it if the block fails."""
-    from server_agg.storage.state_folder import StateFolder
+    from phonograd.server_agg.storage.state_folder import StateFolder
 
     folder, done = StateFolder(state), False
     try:

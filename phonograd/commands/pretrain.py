@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import click
 
-from export.presets import PRESETS
-from export.pretrain_config import Device, Precision, PretrainConfig
 from phonograd.console import Console, output_options
+from phonograd.export.presets import PRESETS
+from phonograd.export.pretrain_config import Device, Precision, PretrainConfig
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = PretrainConfig()
@@ -50,14 +50,14 @@ def pretrain(
     **settings: Any,
 ) -> None:
     """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does)."""
-    from device_runtime.errors import MissingExtraError
-    from device_runtime.files import require_place
-    from export.corpus import load_corpus
-    from export.vocabulary_import import load_vocabulary
+    from phonograd.device_runtime.base.errors import MissingExtraError
+    from phonograd.device_runtime.base.files import require_place
+    from phonograd.export.corpus import load_corpus
+    from phonograd.export.vocabulary_import import load_vocabulary
 
     try:
-        from export.pretrain import PretrainProgress
-        from export.pretrain import pretrain as run_pretraining
+        from phonograd.export.pretrain import PretrainProgress
+        from phonograd.export.pretrain import pretrain as run_pretraining
     except ImportError as error:
         raise MissingExtraError(
             f"pretrain needs torch ({error}); install it with: pip install 'phonograd[export]'"

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from android_harness.errors import NoPhoneError
-from android_harness.rounds.settings import PHONE_CODECS, TEXT_ON_PHONE, PhoneTraining, RoundSettings
-from device_runtime.backends.base import PRECISIONS, Precision
-from device_runtime.codecs import DEFAULT_CODEC
-from device_runtime.errors import PhonogradError, ServerUnreachableError, StoppedError
-from device_runtime.server_client import Connection
+from phonograd.android_harness.errors import NoPhoneError
+from phonograd.android_harness.rounds.settings import PHONE_CODECS, TEXT_ON_PHONE, PhoneTraining, RoundSettings
 from phonograd.connecting import connection_options
 from phonograd.console import Console, Rows, output_options
+from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
+from phonograd.device_runtime.client.server_client import Connection
+from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
+from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.native_engine import building
 
 if TYPE_CHECKING:
-    from android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
+    from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
 
 PATH = click.Path(path_type=Path)
 MIB = 1 << 20
@@ -122,17 +122,17 @@ def round_(
     Phones that drop out are named, and the others go on. Exit code 0 if --min-phones uploaded; 9 if the server went
     away and trained updates wait in --updates; else the first drop-out's code.
     """
-    from android_harness.adb.client import Adb
-    from android_harness.adb.finding import find_adb
-    from android_harness.phones.discovery import ready_phones
-    from android_harness.rounds.federated_round import Aggregation, run_round
-    from android_harness.rounds.tokens import read_tokens
-    from android_harness.session import PhoneSession, SessionSettings
-    from android_harness.timing.phone_work import PhoneProgress
-    from device_runtime.manifest import open_artifacts
-    from device_runtime.native_build import deliver_phone_binary
-    from device_runtime.native_build.compiler import cache_folder
     from phonograd import __version__
+    from phonograd.android_harness.adb.client import Adb
+    from phonograd.android_harness.adb.finding import find_adb
+    from phonograd.android_harness.phones.discovery import ready_phones
+    from phonograd.android_harness.rounds.federated_round import Aggregation, run_round
+    from phonograd.android_harness.rounds.tokens import read_tokens
+    from phonograd.android_harness.session import PhoneSession, SessionSettings
+    from phonograd.android_harness.timing.phone_work import PhoneProgress
+    from phonograd.device_runtime.formats.manifest import open_artifacts
+    from phonograd.device_runtime.native_build import deliver_phone_binary
+    from phonograd.device_runtime.native_build.compiler import cache_folder
     from phonograd.phone_bars import phone_bars
     from phonograd.stopping import stop_signals
 
@@ -258,7 +258,7 @@ def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
 
 
 def _round_rows(report: "RoundReport") -> Rows:
-    from server_agg.sizes import size
+    from phonograd.server_agg.report.sizes import size
 
     states = {True: "closed", False: "open: it waits for more phones", None: "not asked, or no answer"}
     figures: dict[str, Any] = {

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from device_runtime.owner_file import operator_name
-from device_runtime.server_client import Connection
 from phonograd.connecting import connection_options, place_options
 from phonograd.console import Console, Rows, output_options
+from phonograd.device_runtime.client.owner_file import operator_name
+from phonograd.device_runtime.client.server_client import Connection
 
 PATH = click.Path(path_type=Path)
 HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's number
@@ -38,10 +38,10 @@ def rounds(
     paper/ours: than paper P's phones, which sent a model of their own size. --project says what many phones and rounds
     would cost: uploads at today's rate, and the whole model down once for each phone and round.
     """
-    from device_runtime.server_client import ask
-    from device_runtime.server_client import report as ask_server
-    from server_agg.report import projection, read_phones, read_report, report_csv
-    from server_agg.report_table import figure_rows, report_rows
+    from phonograd.device_runtime.client.server_client import ask
+    from phonograd.device_runtime.client.server_client import report as ask_server
+    from phonograd.server_agg.report.rounds import projection, read_phones, read_report, report_csv
+    from phonograd.server_agg.report.table import figure_rows, report_rows
 
     if number is not None:
         phones = _either(
@@ -91,8 +91,8 @@ def models(
     phone: str | None,
 ) -> None:
     """List models and their lineage; fetch any of them back."""
-    from device_runtime.server_client import ask, download_model
-    from server_agg.report import read_lineage
+    from phonograd.device_runtime.client.server_client import ask, download_model
+    from phonograd.server_agg.report.rounds import read_lineage
 
     listed = _either(connection, state, lambda server: ask(server, "GET", "/v1/models")["models"], read_lineage)
     if fetch is None:
@@ -134,8 +134,8 @@ def rollback(console: Console, number: int, state: Path | None, connection: Conn
     The open round ends without a result, its updates are discarded, and the next round begins on that model. With
     --state it works on the folder of a server that is stopped.
     """
-    from device_runtime.server_client import ask
-    from server_agg.rounds import stopped
+    from phonograd.device_runtime.client.server_client import ask
+    from phonograd.server_agg.rounds import stopped
 
     if connection is not None:
         document = ask(connection, "POST", f"/v1/rollback?round={number}")
@@ -151,8 +151,8 @@ def rollback(console: Console, number: int, state: Path | None, connection: Conn
 @output_options
 def discard(console: Console, number: int, state: Path | None, connection: Connection | None) -> None:
     """Delete the updates of round NUMBER, which failed; until then they are kept."""
-    from device_runtime.server_client import ask
-    from server_agg.rounds import stopped
+    from phonograd.device_runtime.client.server_client import ask
+    from phonograd.server_agg.rounds import stopped
 
     if connection is not None:
         document = ask(connection, "POST", f"/v1/discard?round={number}")
@@ -181,8 +181,8 @@ def _rows(title: str, document: dict[str, Any]) -> list[dict[str, object]]:
 
 
 def _title(report: dict[str, Any]) -> str:
-    from server_agg.report import GIB, MIB
-    from server_agg.sizes import size
+    from phonograd.server_agg.report.rounds import GIB, MIB
+    from phonograd.server_agg.report.sizes import size
 
     paper = report["paper"]
     phone, round_ = size(paper["mib_per_phone"] * MIB), size(paper["gib_per_round"] * GIB)
@@ -190,7 +190,7 @@ def _title(report: dict[str, Any]) -> str:
 
 
 def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
-    from server_agg.sizes import size
+    from phonograd.server_agg.report.sizes import size
 
     return {
         "phone": phone["phone"] or "not named",
@@ -208,7 +208,7 @@ def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
 
 
 def _model_row(model: dict[str, Any]) -> dict[str, object]:
-    from server_agg.sizes import size
+    from phonograd.server_agg.report.sizes import size
 
     quality = ", ".join(f"{metric} {value:.4g}" for metric, value in model["quality"].items())
     return {

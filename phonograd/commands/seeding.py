@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import click
 
-from device_runtime.server_protocol import PHONE_NAME, PHONE_NAME_RULE
-from device_runtime.update_file import MAX_COUNT
+from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
+from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -30,7 +30,7 @@ def chosen_seed(
     seed: int | None, phone: str | None, base_sha256: Callable[[], str], round_number: int, saved: int | None = None
 ) -> int:
     """The seed that was given, else that of the phone's name, else `saved`, a training state's, else a random one."""
-    from device_runtime.seeds import random_seed, seed_of
+    from phonograd.device_runtime.update.seeds import random_seed, seed_of
 
     if seed is not None and phone is not None:
         raise click.UsageError("--seed and --phone exclude each other; give one")

@@ -7,11 +7,11 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from server_agg.rules import Late, RoundRules
-from server_agg.security.settings import Auth, SecuritySettings
-from server_agg.settings import ServerSettings
-from server_agg.strategies import STRATEGIES, WEIGHTINGS, StrategySettings
-from server_agg.strategies.settings import ESTIMATORS, NORMS, SERVER_OPTIMIZERS
+from phonograd.server_agg.aggregation.settings import ESTIMATORS, NORMS, SERVER_OPTIMIZERS
+from phonograd.server_agg.aggregation.strategies import STRATEGIES, WEIGHTINGS, StrategySettings
+from phonograd.server_agg.settings.rules import Late, RoundRules
+from phonograd.server_agg.settings.security import Auth, SecuritySettings
+from phonograd.server_agg.settings.server import ServerSettings
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]

@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import click
 
-from device_runtime.server_client import Connection
 from phonograd.commands.serve_options import serve_options, settings_from
 from phonograd.connecting import connection_options
 from phonograd.console import Console, output_options
-from server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
+from phonograd.device_runtime.client.server_client import Connection
+from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 
 PATH = click.Path(path_type=Path)
 
@@ -35,10 +35,10 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     import json
     import logging
 
-    from device_runtime.manifest import open_artifacts
-    from server_agg.rounds.keeper import RoundKeeper
-    from server_agg.server import AggregationServer, Listener
-    from server_agg.server import serve as run_server
+    from phonograd.device_runtime.formats.manifest import open_artifacts
+    from phonograd.server_agg.rounds.keeper import RoundKeeper
+    from phonograd.server_agg.server import AggregationServer, Listener
+    from phonograd.server_agg.server import serve as run_server
 
     settings = settings_from(options)
     level = logging.WARNING if console.quiet else logging.INFO
@@ -69,8 +69,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
 @output_options
 def upload(console: Console, update_file: Path, connection: Connection, phone: str | None) -> None:
     """Send UPDATE_FILE to a server; sending it again is safe."""
-    from device_runtime.server_client import upload_update
-    from device_runtime.update_file import UpdateFile
+    from phonograd.device_runtime.client.server_client import upload_update
+    from phonograd.device_runtime.update.update_file import UpdateFile
 
     with UpdateFile(update_file):  # what is no update is refused before a byte is sent
         pass

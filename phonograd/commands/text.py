@@ -20,8 +20,8 @@ def corpus() -> None:
 @output_options
 def fetch(console: Console, out: Path) -> None:
     """Fetch tweets, editorials and reviews (MIT licence) and split them into users and general text."""
-    from bench.demo_corpus import fetch_corpus
-    from device_runtime.text import read_messages
+    from phonograd.demo.corpus import fetch_corpus
+    from phonograd.device_runtime.text.messages import read_messages
 
     console.say("fetching the source distribution of vaderSentiment 3.3.2 through pip")
     texts = fetch_corpus(out)
@@ -46,7 +46,7 @@ def vocab() -> None:
 @output_options
 def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, out: Path) -> None:
     """Keep the most frequent words of TEXTS."""
-    from export.vocabulary_builder import build_vocabulary
+    from phonograd.export.vocabulary_builder import build_vocabulary
 
     counted = build_vocabulary(texts, size, reserve)
     counted.write(out)
@@ -64,8 +64,8 @@ def import_(console: Console, source: Path, out: Path) -> None:
     <unk> and <eos> come first; words that differ in capitals only become one; what the tokenizer never yields is
     dropped. Weights trained with SOURCE follow by: phonograd export --vocab OUT --weights FILE --weights-vocab SOURCE.
     """
-    from device_runtime.files import write_bytes
-    from export.vocabulary_import import import_vocabulary
+    from phonograd.device_runtime.base.files import write_bytes
+    from phonograd.export.vocabulary_import import import_vocabulary
 
     imported = import_vocabulary(source)
     write_bytes(out, imported.vocabulary.to_bytes())

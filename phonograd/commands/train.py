@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from device_runtime.backends import BACKENDS, DEFAULT_BACKEND, Backend
-from device_runtime.backends.base import PRECISIONS, BackendOptions, Precision
-from device_runtime.codecs import CODECS, DEFAULT_CODEC
-from device_runtime.errors import TrainingError, UsageError, WeightsError
-from device_runtime.manifest import VOCABULARY, Artifacts, TrainingConfig, open_artifacts
-from device_runtime.server_client import Connection
-from device_runtime.training_state import SAVE_EVERY, saved_seed
-from device_runtime.update_file import MAX_COUNT
 from phonograd.commands.seeding import chosen_seed, seed_options
 from phonograd.connecting import connection_options
 from phonograd.console import Console, Rows, output_options
+from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
+from phonograd.device_runtime.client.server_client import Connection
+from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND, Backend
+from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions, Precision
+from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.training.state import SAVE_EVERY, saved_seed
+from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
+from phonograd.device_runtime.update.update_file import MAX_COUNT
 from phonograd.native_engine import build_on_first_use
 
 if TYPE_CHECKING:
-    from device_runtime.rehearsal import TrainingText
-    from device_runtime.tensor_file import TensorFile
+    from phonograd.device_runtime.formats.tensor_file import TensorFile
+    from phonograd.device_runtime.text.rehearsal import TrainingText
 
 PATH = click.Path(path_type=Path)
 # Figures of an Evaluation that --server reports, and what the server calls them.
@@ -120,10 +120,10 @@ def train(  # click passes options by name
     With --state, a run that was killed goes on where it was, to the same bits; SIGTERM and SIGINT end it after the
     step that is running, saved, with exit code 143 and 130.
     """
-    from device_runtime.files import require_place
-    from device_runtime.trainer import train_epoch
-    from device_runtime.training_state import TrainingState
     from phonograd.base_weights import base_weights
+    from phonograd.device_runtime.base.files import require_place
+    from phonograd.device_runtime.training.state import TrainingState
+    from phonograd.device_runtime.training.trainer import train_epoch
     from phonograd.round_trip import join_round
     from phonograd.stopping import stop_signals
 
@@ -210,9 +210,9 @@ def _training_text(
     console: Console, folder: Artifacts, user: Path, rehearsal: Path | None, user_share: float | None, seed: int
 ) -> "TrainingText":
     """What to train on, with a warning where many of its words are unknown. Raises TextError, VocabularyError."""
-    from device_runtime.rehearsal import mix
-    from device_runtime.text import read_messages
-    from device_runtime.vocabulary import Vocabulary
+    from phonograd.device_runtime.text.messages import read_messages
+    from phonograd.device_runtime.text.rehearsal import mix
+    from phonograd.device_runtime.text.vocabulary import Vocabulary
 
     share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
     vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
@@ -264,8 +264,8 @@ class Outputs:
 
         Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, StorageError.
         """
-        from device_runtime.tensor_file import check_finite, save_tensors
-        from device_runtime.update_file import UpdateInfo, write_update
+        from phonograd.device_runtime.formats.tensor_file import check_finite, save_tensors
+        from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
         if not (self.weights or self.update):
             return {}
@@ -309,8 +309,8 @@ def evaluate(
 
     With --server, an administrator's token reports what was found to the server, for the model of these weights.
     """
-    from device_runtime.text import read_messages
     from phonograd.base_weights import base_weights
+    from phonograd.device_runtime.text.messages import read_messages
 
     if connection is not None and len({path.stem for path in texts}) < len(texts):
         raise click.UsageError("--server: texts of different names expected, the figures are told apart by them")
@@ -334,7 +334,7 @@ def evaluate(
 
 def _report_quality(console: Console, connection: Connection, sha256: str, rows: list[dict[str, Any]]) -> None:
     """Tell the server what was measured of the model; a figure that is not finite is left out."""
-    from device_runtime.server_client import report_quality
+    from phonograd.device_runtime.client.server_client import report_quality
 
     for row in rows:
         for name, title in QUALITY.items():
@@ -345,7 +345,7 @@ def _report_quality(console: Console, connection: Connection, sha256: str, rows:
 
 
 def _start(console: Console, name: str, folder: Artifacts, weights: Path | None, options: BackendOptions) -> Backend:
-    from device_runtime.backends import load_backend
+    from phonograd.device_runtime.engine import load_backend
 
     if name == "native":
         build_on_first_use(console)
@@ -355,8 +355,8 @@ def _start(console: Console, name: str, folder: Artifacts, weights: Path | None,
 def _evaluation(
     console: Console, folder: Artifacts, engine: Backend, messages: list[bytes], kss: bool
 ) -> dict[str, Any]:
-    from device_runtime.evaluation import evaluate as evaluate_text
-    from device_runtime.vocabulary import Vocabulary
+    from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
+    from phonograd.device_runtime.text.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
     training = folder.manifest.training

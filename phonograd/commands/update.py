@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from device_runtime.codecs import CODECS, DEFAULT_CODEC
-from device_runtime.update_file import MAX_COUNT
 from phonograd.commands.seeding import chosen_seed, seed_options
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
+from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 PATH = click.Path(path_type=Path)
 base_option = click.option(
@@ -50,8 +50,8 @@ def encode(
     out: Path,
 ) -> None:
     """Encode trained WEIGHTS against their base model."""
-    from device_runtime.tensor_file import TensorFile, load_tensors
-    from device_runtime.update_file import UpdateInfo, write_update
+    from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+    from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
     with TensorFile(base) as base_file:
         base_sha256 = base_file.sha256()
@@ -69,8 +69,8 @@ def encode(
 @output_options
 def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
     """Decode UPDATE_FILE into the trained weights, checking it whole."""
-    from device_runtime.tensor_file import TensorFile, save_tensors
-    from device_runtime.update_file import UpdateFile
+    from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors
+    from phonograd.device_runtime.update.update_file import UpdateFile
 
     with TensorFile(base) as base_file, UpdateFile(update_file) as encoded:
         encoded.check(base_file, base_file.sha256())
@@ -84,7 +84,7 @@ def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
 @output_options
 def show(console: Console, update_file: Path) -> None:
     """What UPDATE_FILE says of itself, and its parts."""
-    from device_runtime.update_file import UpdateFile
+    from phonograd.device_runtime.update.update_file import UpdateFile
 
     with UpdateFile(update_file) as encoded:
         parts = [

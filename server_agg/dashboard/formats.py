@@ -2,8 +2,8 @@
 
 from datetime import datetime, timezone
 
-from server_agg import sizes
-from server_agg.sizes import three_digits
+from phonograd.server_agg.report import sizes
+from phonograd.server_agg.report.sizes import three_digits
 
 UNKNOWN = "–"
 

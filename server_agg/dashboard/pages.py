@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from server_agg.dashboard import formats, views
-from server_agg.dashboard.views import Live, Page
-from server_agg.http.downloads import matches
-from server_agg.http.queries import whole_number
-from server_agg.refusals import RequestError
-from server_agg.report import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
-from server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.dashboard import formats, views
+from phonograd.server_agg.dashboard.views import Live, Page
+from phonograd.server_agg.http.downloads import matches
+from phonograd.server_agg.http.queries import whole_number
+from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.report.rounds import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
+from phonograd.server_agg.rounds.keeper import RoundKeeper
 
 HERE = Path(__file__).parent
 NEWEST_ROUNDS = 10

@@ -1,17 +1,17 @@
 """What the dashboard shows, taken from the report and the keeper: numbers are the report's, only chosen and drawn here.
 
-Reports and their rounds are the documents of server_agg.report.
+Reports and their rounds are the documents of phonograd.server_agg.report.rounds.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from server_agg.dashboard import charts, formats
-from server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
-from server_agg.report import BYTES, GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
-from server_agg.rounds.keeper import OpenRound
-from server_agg.rounds.uploads import UploadRecord
+from phonograd.server_agg.dashboard import charts, formats
+from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
+from phonograd.server_agg.report.rounds import BYTES, GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
+from phonograd.server_agg.rounds.keeper import OpenRound
+from phonograd.server_agg.rounds.uploads import UploadRecord
 
 # What a chart has room for; the tables have the rest.
 ROUNDS_DRAWN = 300

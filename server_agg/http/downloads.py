@@ -6,7 +6,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse
 
-from server_agg.refusals import RequestError
+from phonograd.server_agg.refusals import RequestError
 
 # One range, as a phone asks that goes on with a download; from the front, or the last bytes.
 RANGE = re.compile(r"bytes=(?:(?P<start>[0-9]{1,18})-(?P<end>[0-9]{0,18})|-(?P<last>[0-9]{1,18}))\Z")

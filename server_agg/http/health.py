@@ -4,10 +4,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from device_runtime.errors import StorageError
-from server_agg.http.problems import Problem
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.storage import queries
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.http.problems import Problem
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.storage import queries
 
 
 class Health:

@@ -23,12 +23,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server_agg.http.observing import BUCKETS, RequestObserver
-from server_agg.report import outcome_bytes
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.storage import queries
-from server_agg.storage.tables import Quality, Round, Traffic, Update
-from server_agg.version import VERSION
+from phonograd.server_agg.http.observing import BUCKETS, RequestObserver
+from phonograd.server_agg.report.rounds import outcome_bytes
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.tables import Quality, Round, Traffic, Update
+from phonograd.server_agg.version import VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

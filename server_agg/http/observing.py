@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from server_agg.http.wire import RequestWire
-from server_agg.log_format import event
-from server_agg.storage.ledger import WireBytes
+from phonograd.server_agg.http.wire import RequestWire
+from phonograd.server_agg.log_format import event
+from phonograd.server_agg.storage.ledger import WireBytes
 
 log = logging.getLogger(__name__)
 

@@ -11,17 +11,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ExceptionHandler
 
-from device_runtime.errors import PhonogradError, StorageError
-from device_runtime.server_protocol import TUS_VERSION
-from server_agg.http import tus
-from server_agg.log_format import event
-from server_agg.refusals import (
-    NotNowError,
-    RefusalError,
-    RequestError,
-    UploadBrokenError,
-    one_line,
-)
+from phonograd.device_runtime.base.errors import PhonogradError, StorageError
+from phonograd.device_runtime.client.protocol import TUS_VERSION
+from phonograd.server_agg.http import tus
+from phonograd.server_agg.log_format import event
+from phonograd.server_agg.refusals import NotNowError, RefusalError, RequestError, UploadBrokenError, one_line
 
 log = logging.getLogger(__name__)
 

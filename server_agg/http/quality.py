@@ -9,12 +9,12 @@ from sqlalchemy.dialects.sqlite import insert
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from device_runtime.server_protocol import METRIC
-from server_agg.http.lanes import Lanes
-from server_agg.refusals import RequestError
-from server_agg.security.audit import note
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.tables import Model, Quality
+from phonograd.device_runtime.client.protocol import METRIC
+from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.storage.audit import note
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.tables import Model, Quality
 
 MAX_BODY_BYTES = 4096
 EXPECTED = 'a JSON object such as {"metric": "perplexity general", "value": 109.1} expected'

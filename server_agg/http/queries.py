@@ -2,7 +2,7 @@
 
 from starlette.requests import Request
 
-from server_agg.refusals import RequestError
+from phonograd.server_agg.refusals import RequestError
 
 
 def whole_number(request: Request, name: str, default: int | None = None) -> int:

@@ -8,9 +8,9 @@ from typing import BinaryIO, Protocol
 
 from starlette.requests import ClientDisconnect, Request
 
-from device_runtime.files import WRITEBACK_BYTES, begin_writeback, storage_errors
-from server_agg.http.lanes import Lane
-from server_agg.refusals import RequestError, UploadBrokenError
+from phonograd.device_runtime.base.files import WRITEBACK_BYTES, begin_writeback, storage_errors
+from phonograd.server_agg.http.lanes import Lane
+from phonograd.server_agg.refusals import RequestError, UploadBrokenError
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
 WRITE_BYTES = 1 << 19

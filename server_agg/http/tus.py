@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
-from device_runtime.server_protocol import TUS_BODY_TYPE, TUS_VERSION
-from server_agg.refusals import RequestError
-from server_agg.rounds.uploads import Announcement, UploadRecord
+from phonograd.device_runtime.client.protocol import TUS_BODY_TYPE, TUS_VERSION
+from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.rounds.uploads import Announcement, UploadRecord
 
 EXTENSIONS = "creation,creation-with-upload,checksum,expiration,termination"
 CHECKSUMS = ("sha256", "sha1")

@@ -19,19 +19,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from device_runtime.errors import PhonogradError, StorageError, UpdateError
-from device_runtime.files import hashed_file
-from device_runtime.server_protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE, TUS_VERSION
-from server_agg.http import tus
-from server_agg.http.lanes import Lanes
-from server_agg.http.problems import problem_of
-from server_agg.http.receiving import Receiving
-from server_agg.http.wire import wire_of
-from server_agg.log_format import event
-from server_agg.refusals import RequestError, UploadBrokenError, one_line
-from server_agg.rounds.keeper import Receipt, RoundKeeper
-from server_agg.rounds.uploads import Announcement, UploadRecord, truncate
-from server_agg.settings import ServerSettings
+from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError
+from phonograd.device_runtime.base.files import hashed_file
+from phonograd.device_runtime.client.protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE, TUS_VERSION
+from phonograd.server_agg.http import tus
+from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.http.problems import problem_of
+from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.http.wire import wire_of
+from phonograd.server_agg.log_format import event
+from phonograd.server_agg.refusals import RequestError, UploadBrokenError, one_line
+from phonograd.server_agg.rounds.keeper import Receipt, RoundKeeper
+from phonograd.server_agg.rounds.uploads import Announcement, UploadRecord, truncate
+from phonograd.server_agg.settings.server import ServerSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server_agg.security.connections import PunctualProtocol
-from server_agg.storage.ledger import WireBytes
-from server_agg.storage.tables import TrafficKind
+from phonograd.server_agg.http.connections import PunctualProtocol
+from phonograd.server_agg.storage.ledger import WireBytes
+from phonograd.server_agg.storage.tables import TrafficKind
 
 
 @dataclass

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from server_agg.refusals import (
+from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
     LateUpdateError,
     NotSelectedError,
     RoundFullError,
     StaleUpdateError,
 )
-from server_agg.rules import RoundRules
-from server_agg.storage import queries
-from server_agg.storage.tables import Round
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.tables import Round
 
 
 @dataclass(frozen=True)

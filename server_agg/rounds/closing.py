@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from device_runtime.tensor_file import TensorFile
-from server_agg.rounds import drawing, opening
-from server_agg.rounds.stored import StoredUpdate
-from server_agg.settings import ServerSettings
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Ending, Model, Round
-from server_agg.strategies import Aggregation, StrategySettings, state_is_of, write_model
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.server_agg.aggregation.strategies import Aggregation, StrategySettings, state_is_of, write_model
+from phonograd.server_agg.rounds import drawing, opening
+from phonograd.server_agg.rounds.stored import StoredUpdate
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Ending, Model, Round
 
 log = logging.getLogger(__name__)
 

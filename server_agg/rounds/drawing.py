@@ -5,12 +5,12 @@ from dataclasses import replace
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from server_agg.privacy.accountant import PrivateRounds, Spent, bound, spent, would_exceed
-from server_agg.privacy.sampling import sample
-from server_agg.storage import queries
-from server_agg.storage.phone_tables import Phone
-from server_agg.storage.tables import PUBLISHED, Round, Selected
-from server_agg.strategies import StrategySettings
+from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, Spent, bound, spent, would_exceed
+from phonograd.server_agg.aggregation.privacy.sampling import sample
+from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.phone_tables import Phone
+from phonograd.server_agg.storage.tables import PUBLISHED, Round, Selected
 
 DAY_SECONDS = 86400.0
 

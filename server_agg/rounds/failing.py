@@ -3,15 +3,15 @@
 Its updates are kept, for whoever wants to know what went wrong, until `discard` deletes them.
 """
 
-from device_runtime.errors import PhonogradError, StorageError
-from server_agg.refusals import UnknownRoundError, one_line
-from server_agg.rounds import opening
-from server_agg.rounds.closing import end_round
-from server_agg.settings import ServerSettings
-from server_agg.storage import queries
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Round
+from phonograd.device_runtime.base.errors import PhonogradError, StorageError
+from phonograd.server_agg.refusals import UnknownRoundError, one_line
+from phonograd.server_agg.rounds import opening
+from phonograd.server_agg.rounds.closing import end_round
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Round
 
 
 def refused_by_the_disk(error: Exception) -> bool:

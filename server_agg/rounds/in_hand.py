@@ -1,13 +1,19 @@
 """The open round as the keeper has it in hand: its rules, its base model, and its updates aggregated so far."""
 
-from device_runtime.tensor_file import TensorFile
-from server_agg.rounds.stored import StoredUpdate
-from server_agg.rules import RoundRules
-from server_agg.storage import queries
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Ending, Round
-from server_agg.strategies import Aggregation, RoundContext, Strategy, StrategySettings, strategy_of
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.server_agg.aggregation.strategies import (
+    Aggregation,
+    RoundContext,
+    Strategy,
+    StrategySettings,
+    strategy_of,
+)
+from phonograd.server_agg.rounds.stored import StoredUpdate
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Ending, Round
 
 
 class RoundInHand:

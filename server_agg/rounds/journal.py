@@ -2,10 +2,10 @@
 
 import logging
 
-from device_runtime.errors import PhonogradError
-from server_agg.log_format import event
-from server_agg.rounds.uploads import UploadRecord
-from server_agg.storage.tables import Ending, Update
+from phonograd.device_runtime.base.errors import PhonogradError
+from phonograd.server_agg.log_format import event
+from phonograd.server_agg.rounds.uploads import UploadRecord
+from phonograd.server_agg.storage.tables import Ending, Update
 
 log = logging.getLogger(__name__)
 

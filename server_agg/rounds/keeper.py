@@ -13,22 +13,24 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from device_runtime.codecs import CODECS
-from device_runtime.errors import StorageError, UpdateError, WeightsError
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import Artifacts
-from device_runtime.update_file import UpdateFile
-from server_agg.refusals import (
+from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES
+from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.refusals import (
     InvalidUpdateError,
     LateUpdateError,
     MalformedUpdateError,
     RefusalError,
     one_line,
 )
-from server_agg.rounds import admission, closing, drawing, failing, journal, opening
-from server_agg.rounds.in_hand import RoundInHand
-from server_agg.rounds.stored import on_base
-from server_agg.rounds.uploads import (
+from phonograd.server_agg.rounds import admission, closing, drawing, failing, journal, opening
+from phonograd.server_agg.rounds.in_hand import RoundInHand
+from phonograd.server_agg.rounds.stored import on_base
+from phonograd.server_agg.rounds.uploads import (
     Announcement,
     UploadBook,
     UploadRecord,
@@ -39,15 +41,13 @@ from server_agg.rounds.uploads import (
     truncate,
     without_path,
 )
-from server_agg.rules import RoundRules
-from server_agg.security.settings import SecuritySettings
-from server_agg.settings import ServerSettings
-from server_agg.storage import queries
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Round, Update, UpdateState
-from server_agg.strategies import StrategySettings
-from server_agg.strategies.settings import PRIVATE_STRATEGIES
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Round, Update, UpdateState
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,19 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
 
-from device_runtime.errors import ArtifactsError, StorageError, WeightsError
-from device_runtime.manifest import WEIGHTS, Artifacts
-from device_runtime.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
-from server_agg.privacy.accountant import require_accounting
-from server_agg.refusals import UnknownRoundError
-from server_agg.rounds import drawing
-from server_agg.rules import RoundRules
-from server_agg.settings import ServerSettings
-from server_agg.storage import queries
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Model, Round
-from server_agg.strategies import StrategySettings
+from phonograd.device_runtime.base.errors import ArtifactsError, StorageError, WeightsError
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
+from phonograd.server_agg.aggregation.privacy.accountant import require_accounting
+from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.refusals import UnknownRoundError
+from phonograd.server_agg.rounds import drawing
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Model, Round
 
 log = logging.getLogger(__name__)
 

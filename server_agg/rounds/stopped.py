@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from device_runtime.errors import StorageError
-from server_agg.rounds import failing, opening
-from server_agg.security.audit import AuditLog
-from server_agg.storage.claiming import LEDGER
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.state_folder import StateFolder
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.rounds import failing, opening
+from phonograd.server_agg.storage.audit import AuditLog
+from phonograd.server_agg.storage.claiming import LEDGER
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
 
 
 def roll_back(state: Path, number: int, actor: str) -> dict[str, int | str]:

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from device_runtime.codecs import Tile
-from device_runtime.errors import StorageError, UpdateError, WeightsError
-from device_runtime.files import sha256_of_file
-from device_runtime.tensor_file import TensorFile, TensorSpec
-from device_runtime.update_file import UpdateFile
-from server_agg.measuring import TileSource
-from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Update
-from server_agg.strategies import Aggregation, Member
+from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec
+from phonograd.device_runtime.update.codecs import Tile
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.measuring import TileSource
+from phonograd.server_agg.aggregation.strategies import Aggregation, Member
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Update
 
 
 class MovedToBase:

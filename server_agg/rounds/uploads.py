@@ -6,12 +6,12 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from device_runtime.files import storage_errors
-from server_agg.refusals import UploadOverError
-from server_agg.storage import queries
-from server_agg.storage.ledger import Ledger, WireBytes, add_traffic
-from server_agg.storage.state_folder import StateFolder
-from server_agg.storage.tables import Update, UpdateState
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.server_agg.refusals import UploadOverError
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger, WireBytes, add_traffic
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Update, UpdateState
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Whoever started the server: an administrator for as long as it runs, without being enrolled.
 
-The server prints a link and writes a file (device_runtime/owner_file.py), both with the same token. A browser that
-opens the link gets a cookie for it, whose value is another secret: a browser sends a cookie to every port of a host.
+The server prints a link and writes a file (device_runtime/client/owner_file.py), both with the same token. A browser
+that opens the link gets a cookie for it, whose value is another secret: a browser sends a cookie to every port of a
+host.
 """
 
 import hmac
@@ -10,10 +11,10 @@ import secrets
 from starlette.requests import Request
 from starlette.responses import Response
 
-from device_runtime.owner_file import operator_name
-from server_agg.security.credentials import offered_token
-from server_agg.security.registry import Principal
-from server_agg.security.tokens import NewToken
+from phonograd.device_runtime.client.owner_file import operator_name
+from phonograd.server_agg.security.credentials import offered_token
+from phonograd.server_agg.security.registry import Principal
+from phonograd.server_agg.security.tokens import NewToken
 
 LINK_PATH = "/admin"
 LINK_KEY = "key"

@@ -13,14 +13,14 @@ from typing import Literal, get_args
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from device_runtime.errors import StorageError
-from device_runtime.server_protocol import PHONE_NAME, PHONE_NAME_RULE
-from server_agg.refusals import RequestError
-from server_agg.security.audit import note
-from server_agg.security.lifetimes import lifetime_seconds
-from server_agg.security.tokens import NewToken
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.phone_tables import Phone, Token
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
+from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.security.lifetimes import lifetime_seconds
+from phonograd.server_agg.security.tokens import NewToken
+from phonograd.server_agg.storage.audit import note
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.phone_tables import Phone, Token
 
 log = logging.getLogger(__name__)
 

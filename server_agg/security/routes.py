@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from server_agg.http.lanes import Lanes
-from server_agg.refusals import RequestError
-from server_agg.security.audit import AuditLog
-from server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
-from server_agg.security.owner import LINK_KEY, LINK_PATH, Owner
-from server_agg.security.registry import PhoneRegistry, Principal
+from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
+from phonograd.server_agg.security.owner import LINK_KEY, LINK_PATH, Owner
+from phonograd.server_agg.security.registry import PhoneRegistry, Principal
+from phonograd.server_agg.storage.audit import AuditLog
 
 MAX_BODY_BYTES = 4096
 MAX_ENTRIES = 1000

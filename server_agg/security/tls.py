@@ -5,8 +5,8 @@ import ssl
 from pathlib import Path
 from typing import TypedDict
 
-from device_runtime.errors import PhonogradError
-from server_agg.security.settings import SecuritySettings
+from phonograd.device_runtime.base.errors import PhonogradError
+from phonograd.server_agg.settings.security import SecuritySettings
 
 log = logging.getLogger(__name__)
 

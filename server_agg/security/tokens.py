@@ -5,7 +5,7 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 
-from device_runtime.server_protocol import TOKEN
+from phonograd.device_runtime.client.protocol import TOKEN
 
 # No secret has this hash: what an unknown id is compared with, so that it costs what a known one costs.
 NO_HASH = "0" * 64

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from device_runtime.errors import StorageError
-from device_runtime.files import storage_errors
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.files import storage_errors
 
 LEDGER = "ledger.sqlite"
 MARK = "phonograd-state"

@@ -20,10 +20,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
-import server_agg.storage.phone_tables  # noqa: F401  (its tables are made with the others)
-from device_runtime.errors import StorageError
-from server_agg.storage import migrations
-from server_agg.storage.tables import TRAFFIC_COUNTERS, Base, Traffic, TrafficKind
+import phonograd.server_agg.storage.phone_tables  # noqa: F401  (its tables are made with the others)
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.storage import migrations
+from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Base, Traffic, TrafficKind
 
 # Another process may write too (`phonograd phones`); waiting for it ends in an error after this long.
 BUSY_SECONDS = 30.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from device_runtime.errors import StorageError
+from phonograd.device_runtime.base.errors import StorageError
 
 FIRST_VERSION = 2  # what 0.1.0 wrote
 

@@ -9,9 +9,9 @@ import re
 import secrets
 from pathlib import Path
 
-from device_runtime.errors import StorageError
-from device_runtime.files import storage_errors, sync_folder, write_bytes
-from server_agg.privacy.noise import KEY_BYTES
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.files import storage_errors, sync_folder, write_bytes
+from phonograd.server_agg.aggregation.privacy.noise import KEY_BYTES
 
 KEY_FILE = re.compile(r"\.?[0-9]+(\.[0-9a-f]{8}\.partial)?\Z")  # nothing else is deleted
 

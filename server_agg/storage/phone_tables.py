@@ -3,7 +3,7 @@
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from server_agg.storage.tables import Base
+from phonograd.server_agg.storage.tables import Base
 
 
 class Phone(Base):

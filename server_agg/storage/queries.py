@@ -3,7 +3,7 @@
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from server_agg.storage.tables import PUBLISHED, Model, Round, Selected, Update, UpdateState
+from phonograd.server_agg.storage.tables import PUBLISHED, Model, Round, Selected, Update, UpdateState
 
 
 def open_round(session: Session) -> Round | None:

@@ -21,10 +21,10 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from device_runtime.errors import StorageError
-from device_runtime.files import atomic_file, storage_errors, sync_folder
-from server_agg.storage.claiming import LEDGER, LOCK, SUBFOLDERS, claim
-from server_agg.storage.noise_keys import NoiseKeys
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.files import atomic_file, storage_errors, sync_folder
+from phonograd.server_agg.storage.claiming import LEDGER, LOCK, SUBFOLDERS, claim
+from phonograd.server_agg.storage.noise_keys import NoiseKeys
 
 COPY_CHUNK_BYTES = 1 << 20
 MODELS = "models"

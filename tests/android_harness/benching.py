@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from android_harness.session import SessionSettings
-from android_harness.timing import bench
-from device_runtime.manifest import TrainingConfig
-from export.presets import PRESETS
+from phonograd.android_harness.session import SessionSettings
+from phonograd.android_harness.timing import bench
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.export.presets import PRESETS
 from tests.phone.stand_in import StandInPhone
 from tests.support.artifacts import exported
 from tests.support.command_line import Outcome

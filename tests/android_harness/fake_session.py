@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from android_harness.errors import PhoneLostError
-from android_harness.phones.facts import Battery, Cluster, Core, Phone, PhoneFacts, Power
-from android_harness.report.result import PowerState, Pushed, PushedFile, Sample
-from device_runtime.errors import StoppedError
-from device_runtime.files import sha256_of_file
+from phonograd.android_harness.errors import PhoneLostError
+from phonograd.android_harness.phones.facts import Battery, Cluster, Core, Phone, PhoneFacts, Power
+from phonograd.android_harness.result import PowerState, Pushed, PushedFile, Sample
+from phonograd.device_runtime.base.errors import StoppedError
+from phonograd.device_runtime.base.files import sha256_of_file
 
 BIG, LITTLE = (4, 5, 6, 7), (0, 1, 2, 3)
 BIG_KHZ, LITTLE_KHZ = 2_314_000, 1_800_000

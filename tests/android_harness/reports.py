@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
-from android_harness.report.result import (
+from phonograd.android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
+from phonograd.android_harness.result import (
     CodecCost,
     Energy,
     Epoch,

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from android_harness.errors import PhoneLostError, PhoneRunError
-from android_harness.phones.facts import Phone
-from android_harness.report.result import PowerState, Pushed, PushedFile
-from android_harness.rounds.settings import TEXT_ON_PHONE
-from device_runtime.errors import PhonogradError, StoppedError
-from device_runtime.files import sha256_of_file
-from device_runtime.owner_file import as_owner
-from device_runtime.server_client import Connection
+from phonograd.android_harness.errors import PhoneLostError, PhoneRunError
+from phonograd.android_harness.phones.facts import Phone
+from phonograd.android_harness.result import PowerState, Pushed, PushedFile
+from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE
+from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.owner_file import as_owner
+from phonograd.device_runtime.client.server_client import Connection
 from tests.support.phone_command import Place
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS

@@ -3,8 +3,16 @@
 import hashlib
 from pathlib import Path
 
-from device_runtime.manifest import FILES, VOCABULARY, Artifacts, FileEntry, Manifest, TrainingConfig, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.manifest import (
+    FILES,
+    VOCABULARY,
+    Artifacts,
+    FileEntry,
+    Manifest,
+    TrainingConfig,
+    open_artifacts,
+)
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 MODEL = LanguageModelConfig("lstm", vocabulary=60, embedding=16, hidden=16, layers=2)
 

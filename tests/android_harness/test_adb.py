@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from android_harness.adb.client import Adb, Timeouts
-from android_harness.adb.finding import AdbTool
-from android_harness.adb.marked import Marked
-from android_harness.adb.states import Attached, parse_list
-from android_harness.errors import AdbError, PhoneLostError, PhoneRunError, PhoneSilentError, PhoneStorageError
-from device_runtime.errors import StorageError
+from phonograd.android_harness.adb.client import Adb, Timeouts
+from phonograd.android_harness.adb.finding import AdbTool
+from phonograd.android_harness.adb.marked import Marked
+from phonograd.android_harness.adb.states import Attached, parse_list
+from phonograd.android_harness.errors import (
+    AdbError,
+    PhoneLostError,
+    PhoneRunError,
+    PhoneSilentError,
+    PhoneStorageError,
+)
+from phonograd.device_runtime.base.errors import StorageError
 from tests.android_harness.fake_adb import LISTED, SERIAL, FakeAdb
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.adb.client import Adb
-from android_harness.adb.finding import find_adb
-from android_harness.phone_artifacts import FOLDER, phone_artifacts
-from android_harness.session import PROGRAM, PhoneSession
-from android_harness.session.programs import Event
-from device_runtime.manifest import open_artifacts
-from device_runtime.native_build import build_phone_binary
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.finding import find_adb
+from phonograd.android_harness.phone_artifacts import FOLDER, phone_artifacts
+from phonograd.android_harness.session import PROGRAM, PhoneSession
+from phonograd.android_harness.session.programs import Event
+from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.device_runtime.native_build import build_phone_binary
 from tests.phone.stand_in import AdbServer, StandInPhone
 from tests.support.command_line import Workplace, workplace
 from tests.support.waiting import until

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.adb.client import Adb, Timeouts
-from android_harness.errors import NoPhoneError
-from android_harness.phones.discovery import discover, ready_phones
-from android_harness.phones.readiness import Readiness
+from phonograd.android_harness.adb.client import Adb, Timeouts
+from phonograd.android_harness.errors import NoPhoneError
+from phonograd.android_harness.phones.discovery import discover, ready_phones
+from phonograd.android_harness.phones.readiness import Readiness
 from tests.android_harness.answers import GALAXY_S7, MEDIATEK, PIXEL_6A
 from tests.android_harness.fake_adb import LISTED, SERIAL, FakeAdb
 from tests.support.command_line import Run

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from device_runtime.manifest import TrainingConfig
+from phonograd.device_runtime.formats.manifest import TrainingConfig
 from tests.android_harness.benching import WORK, Benched, bench_by, gone_for_good, tiny, training
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
 from tests.support.waiting import until

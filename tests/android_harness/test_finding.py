@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.adb.finding import find_adb
-from android_harness.errors import AdbError
+from phonograd.android_harness.adb.finding import find_adb
+from phonograd.android_harness.errors import AdbError
 from tests.android_harness.fake_adb import FakeAdb
 
 
@@ -82,7 +82,7 @@ def test_the_next_is_taken_where_one_is_no_adb(bin_: Path, tmp_path: Path, monke
 )
 def test_none(bin_: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, found: str) -> None:
     if text is not None and "sleep" in text:
-        monkeypatch.setattr("android_harness.adb.finding.VERSION_SECONDS", 0.4)
+        monkeypatch.setattr("phonograd.android_harness.adb.finding.VERSION_SECONDS", 0.4)
     if text is not None:
         program(bin_ / "adb", text)
     with pytest.raises(AdbError, match=found) as error:

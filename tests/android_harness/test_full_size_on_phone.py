@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from android_harness.adb.client import Adb
-from android_harness.adb.finding import find_adb
-from android_harness.phone_artifacts import FOLDER, phone_artifacts
-from android_harness.session import PROGRAM, PhoneSession, SessionSettings
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import WEIGHTS, TrainingConfig
-from device_runtime.native_build import build_phone_binary
-from device_runtime.tensor_file import TensorFile
-from device_runtime.update_file import UpdateFile
-from device_runtime.vocabulary import Vocabulary
-from export.artifacts import export_artifacts
-from export.presets import PRESETS
-from export.torch_layout import seeded_weights
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.finding import find_adb
+from phonograd.android_harness.phone_artifacts import FOLDER, phone_artifacts
+from phonograd.android_harness.session import PROGRAM, PhoneSession, SessionSettings
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import WEIGHTS, TrainingConfig
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.native_build import build_phone_binary
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.export.artifacts import export_artifacts
+from phonograd.export.presets import PRESETS
+from phonograd.export.torch_layout import seeded_weights
 from tests.phone.stand_in import AdbServer, StandInPhone
 
 pytestmark = pytest.mark.standin

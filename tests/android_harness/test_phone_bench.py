@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from android_harness.adb import finding
-from android_harness.adb.finding import AdbTool
-from android_harness.errors import NoPhoneError
-from android_harness.phones import discovery
-from android_harness.phones.facts import Phone
-from android_harness.report.document import read_report
-from android_harness.timing import bench
-from device_runtime import native_build
+from phonograd.android_harness.adb import finding
+from phonograd.android_harness.adb.finding import AdbTool
+from phonograd.android_harness.errors import NoPhoneError
+from phonograd.android_harness.phones import discovery
+from phonograd.android_harness.phones.facts import Phone
+from phonograd.android_harness.report.document import read_report
+from phonograd.android_harness.timing import bench
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime import native_build
 from tests.android_harness.fake_session import FakePhone, FakeSession, phone_of
 from tests.android_harness.small_artifacts import small_artifacts
 from tests.support.command_line import Outcome, Run

@@ -15,10 +15,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from android_harness.report.document import schema
-from device_runtime.manifest import MANIFEST, WEIGHTS, FileEntry, TrainingConfig, open_artifacts
-from device_runtime.tensor_file import save_tensors
-from export.torch_layout import seeded_weights
+from phonograd.android_harness.report.document import schema
+from phonograd.device_runtime.formats.manifest import MANIFEST, WEIGHTS, FileEntry, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.tensor_file import save_tensors
+from phonograd.export.torch_layout import seeded_weights
 from tests.android_harness.benching import WORK, Bench, bench_by, gone_for_good, tiny, training
 from tests.phone.stand_in import A76, AdbServer, PhoneSpec, StandInPhone
 from tests.support.chromium import chromium

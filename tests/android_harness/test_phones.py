@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from android_harness.phones.asking import PROPERTIES, facts_of
-from android_harness.phones.cores import clusters_of, cores_line, parse_cores
-from android_harness.phones.cpu_parts import part_name
-from android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
-from android_harness.phones.memory import parse_df, parse_meminfo
-from android_harness.phones.power import (
+from phonograd.android_harness.phones.asking import PROPERTIES, facts_of
+from phonograd.android_harness.phones.cores import clusters_of, cores_line, parse_cores
+from phonograd.android_harness.phones.cpu_parts import part_name
+from phonograd.android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
+from phonograd.android_harness.phones.memory import parse_df, parse_meminfo
+from phonograd.android_harness.phones.power import (
     cpu_temperature,
     parse_battery,
     parse_hal_temperatures,
@@ -19,7 +19,7 @@ from android_harness.phones.power import (
     parse_thermal_status,
     parse_zones,
 )
-from android_harness.phones.readiness import Readiness
+from phonograd.android_harness.phones.readiness import Readiness
 from tests.android_harness.answers import GALAXY_S7, MEDIATEK, OLD_REFUSING, PIXEL_6A
 
 EMPTY = facts_of("S", "")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.report.compare import compare
-from android_harness.report.page import write_page
-from android_harness.report.result import PhoneBenchReport
+from phonograd.android_harness.report.compare import compare
+from phonograd.android_harness.report.page import write_page
+from phonograd.android_harness.result import PhoneBenchReport
 from tests.android_harness.reports import SMALL, failed, many, phone, quiet_facts, report
 from tests.android_harness.test_report_table import HOSTILE
 from tests.support.chromium import Tab, chromium

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from android_harness.errors import ReportError, SlowerError
-from android_harness.report.compare import (
+from phonograd.android_harness.errors import ReportError, SlowerError
+from phonograd.android_harness.report.compare import (
     Comparison,
     PhoneComparison,
     compare,
@@ -18,9 +18,9 @@ from android_harness.report.compare import (
     require_epochs,
     slower,
 )
-from android_harness.report.intervals import from_epochs, from_steps, student_t
-from android_harness.report.result import Failure, PhoneResult, Placement, PowerState
-from device_runtime.errors import UsageError
+from phonograd.android_harness.report.intervals import from_epochs, from_steps, student_t
+from phonograd.android_harness.result import Failure, PhoneResult, Placement, PowerState
+from phonograd.device_runtime.base.errors import UsageError
 from tests.android_harness.reports import PAPERS, facts, failed, many, phone, report
 
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from android_harness.errors import ReportError
-from android_harness.report.compare import compare
-from android_harness.report.document import from_document, read_report, schema, to_document, write_report
-from android_harness.report.result import Epoch, PhoneBenchReport, Step
+from phonograd.android_harness.errors import ReportError
+from phonograd.android_harness.report.compare import compare
+from phonograd.android_harness.report.document import from_document, read_report, schema, to_document, write_report
+from phonograd.android_harness.result import Epoch, PhoneBenchReport, Step
 from tests.android_harness.reports import PAPERS, SMALL, failed, many, phone, quiet_facts, report
 
 VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.errors import ReportError, SlowerError
-from android_harness.report.document import read_report, write_report
-from android_harness.timing.settings import PhoneBenchSettings
-from device_runtime.errors import MissingExtraError, PhonogradError, StorageError, UsageError
+from phonograd.android_harness.errors import ReportError, SlowerError
+from phonograd.android_harness.report.document import read_report, write_report
+from phonograd.android_harness.timing.settings import PhoneBenchSettings
 from phonograd.console import Console
+from phonograd.device_runtime.base.errors import MissingExtraError, PhonogradError, StorageError, UsageError
 from phonograd.phone_reports import Outputs
 from tests.android_harness.reports import phone, report
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.phones.facts import Battery
-from android_harness.report.compare import compare
-from android_harness.report.page import page, write_page
-from android_harness.report.result import Failure
-from device_runtime.errors import MissingExtraError, StorageError
+from phonograd.android_harness.phones.facts import Battery
+from phonograd.android_harness.report.compare import compare
+from phonograd.android_harness.report.page import page, write_page
+from phonograd.android_harness.result import Failure
+from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
 from tests.android_harness.reports import SMALL, failed, phone, quiet_facts, report, swept
 from tests.android_harness.test_report_table import HOSTILE
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import jsonschema
 
-from android_harness.phones import facts as facts_module
-from android_harness.report import compare as compare_module
-from android_harness.report import result as result_module
-from android_harness.report import summary as summary_module
-from android_harness.report.compare import Comparison
-from android_harness.report.document import schema
-from android_harness.report.summary import PhoneSummary
+from phonograd.android_harness import result as result_module
+from phonograd.android_harness.phones import facts as facts_module
+from phonograd.android_harness.report import compare as compare_module
+from phonograd.android_harness.report import summary as summary_module
+from phonograd.android_harness.report.compare import Comparison
+from phonograd.android_harness.report.document import schema
+from phonograd.android_harness.report.summary import PhoneSummary
 
 
 def dataclasses_of(*modules: types.ModuleType) -> dict[str, type]:

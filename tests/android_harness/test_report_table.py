@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from android_harness.report.compare import compare
-from android_harness.report.names import phone_name, printable, short_names
-from android_harness.report.result import Failure, PhoneBenchReport, Placement
-from android_harness.report.table import OTHER_WORKLOAD, comparison_tables, remarks, tables
+from phonograd.android_harness.report.compare import compare
+from phonograd.android_harness.report.names import phone_name, printable, short_names
+from phonograd.android_harness.report.table import OTHER_WORKLOAD, comparison_tables, remarks, tables
+from phonograd.android_harness.result import Failure, PhoneBenchReport, Placement
 from phonograd.console import Console
 from tests.android_harness.reports import PAPERS, SMALL, facts, failed, many, phone, quiet_facts, report, swept
 

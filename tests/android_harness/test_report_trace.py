@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from android_harness.report.trace import EPOCHS, STEPS, trace, write_trace
+from phonograd.android_harness.report.trace import EPOCHS, STEPS, trace, write_trace
 from tests.android_harness.reports import failed, many, phone, quiet_facts, report, swept
 
 Event = dict[str, Any]

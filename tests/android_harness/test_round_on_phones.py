@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_runtime.files import sha256_of_file
-from device_runtime.server_client import download_model
-from device_runtime.tensor_file import load_tensors
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.server_client import download_model
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 from tests.android_harness.round_place import serving
 from tests.phone.stand_in import AdbServer, StandInPhone
 from tests.support.phone_command import Place, make_place, text_of

@@ -8,18 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from android_harness.errors import PhoneRunError
-from android_harness.rounds import sending
-from android_harness.rounds.closing import Ending, await_end
-from android_harness.rounds.naming import phone_name, phone_names, text_of
-from android_harness.rounds.sending import send_update
-from android_harness.rounds.settings import PhoneTraining, RoundSettings
-from android_harness.rounds.tokens import connection_of, read_tokens
-from android_harness.rounds.training import _parsed
-from device_runtime.errors import ServerRefusedError, ServerUnreachableError, StoppedError, TextError, UsageError
-from device_runtime.server_client import Connection, UploadReceipt
-from device_runtime.server_protocol import PHONE_NAME
+from phonograd.android_harness.errors import PhoneRunError
+from phonograd.android_harness.rounds import sending
+from phonograd.android_harness.rounds.closing import Ending, await_end
+from phonograd.android_harness.rounds.naming import phone_name, phone_names, text_of
+from phonograd.android_harness.rounds.sending import send_update
+from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
+from phonograd.android_harness.rounds.tokens import connection_of, read_tokens
+from phonograd.android_harness.rounds.training import _parsed
 from phonograd.commands.round import _choices
+from phonograd.device_runtime.base.errors import (
+    ServerRefusedError,
+    ServerUnreachableError,
+    StoppedError,
+    TextError,
+    UsageError,
+)
+from phonograd.device_runtime.client.protocol import PHONE_NAME
+from phonograd.device_runtime.client.server_client import Connection, UploadReceipt
 
 TOKEN = f"pgd_{'0' * 16}_{'1' * 64}"
 SERIAL = "127.0.0.1:5555"

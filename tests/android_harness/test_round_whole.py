@@ -14,20 +14,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from android_harness.errors import PhoneBusyError, PhoneRunError, PhoneStorageError
-from android_harness.phones.facts import Phone
-from android_harness.rounds.federated_round import Aggregation, run_round
-from android_harness.rounds.result import RoundReport
-from android_harness.rounds.settings import PhoneTraining, RoundSettings
-from device_runtime.errors import ServerUnreachableError, StoppedError, TextError, UsageError, WeightsError
-from device_runtime.files import sha256_of_file
-from device_runtime.server_client import Connection, current_round, download_model, upload_update
-from device_runtime.tensor_file import load_tensors
-from device_runtime.update_file import UpdateFile
+from phonograd.android_harness.errors import PhoneBusyError, PhoneRunError, PhoneStorageError
+from phonograd.android_harness.phones.facts import Phone
+from phonograd.android_harness.rounds.federated_round import Aggregation, run_round
+from phonograd.android_harness.rounds.result import RoundReport
+from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
 from phonograd.commands.round import RoundShortError, check
-from server_agg.security.registry import PhoneRegistry
-from server_agg.storage.claiming import LEDGER
-from server_agg.storage.ledger import Ledger
+from phonograd.device_runtime.base.errors import (
+    ServerUnreachableError,
+    StoppedError,
+    TextError,
+    UsageError,
+    WeightsError,
+)
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.server_client import Connection, current_round, download_model, upload_update
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.storage.claiming import LEDGER
+from phonograd.server_agg.storage.ledger import Ledger
 from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
 from tests.support.artifacts import exported
 from tests.support.phone_command import MODEL, TRAINING, Place, make_place, text_of

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.adb.client import Adb
-from android_harness.adb.finding import find_adb
-from android_harness.errors import (
+from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.finding import find_adb
+from phonograd.android_harness.errors import (
     KeeperEndedError,
     PhoneBusyError,
     PhoneLostError,
     PhoneRunError,
     PhoneStorageError,
 )
-from android_harness.phones.facts import Power
-from android_harness.report.result import PowerState
-from android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
-from android_harness.session.keeper import Keeper
-from device_runtime.errors import StoppedError
-from device_runtime.files import sha256_of_file
+from phonograd.android_harness.phones.facts import Power
+from phonograd.android_harness.result import PowerState
+from phonograd.android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
+from phonograd.android_harness.session.keeper import Keeper
+from phonograd.device_runtime.base.errors import StoppedError
+from phonograd.device_runtime.base.files import sha256_of_file
 from tests.phone.stand_in import A53, A76, AdbServer, StandInPhone
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.adb.client import Adb, Timeouts
-from android_harness.adb.finding import find_adb
-from android_harness.errors import AdbError, PhoneLostError, PhoneSilentError, PhoneStorageError
-from android_harness.phones.discovery import discover
-from device_runtime.errors import StorageError
+from phonograd.android_harness.adb.client import Adb, Timeouts
+from phonograd.android_harness.adb.finding import find_adb
+from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneSilentError, PhoneStorageError
+from phonograd.android_harness.phones.discovery import discover
+from phonograd.device_runtime.base.errors import StorageError
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
 from tests.support.command_line import Run
 from tests.support.waiting import until

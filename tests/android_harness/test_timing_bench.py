@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from android_harness.errors import PhoneBusyError
-from android_harness.phones.facts import Power
-from android_harness.report.result import CodecCost, Energy, PhoneBenchReport, PhoneResult
-from android_harness.session import SessionSettings
-from android_harness.timing.bench import run_phone_bench
-from android_harness.timing.phone_work import Job, PhoneProgress, PhoneWork, uncapped
-from android_harness.timing.settings import PhoneBenchSettings, TextSettings
-from device_runtime.errors import TextError
-from device_runtime.manifest import Artifacts
+from phonograd.android_harness.errors import PhoneBusyError
+from phonograd.android_harness.phones.facts import Power
+from phonograd.android_harness.result import CodecCost, Energy, PhoneBenchReport, PhoneResult
+from phonograd.android_harness.session import SessionSettings
+from phonograd.android_harness.timing.bench import run_phone_bench
+from phonograd.android_harness.timing.phone_work import Job, PhoneProgress, PhoneWork, uncapped
+from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.formats.manifest import Artifacts
 from tests.android_harness.fake_session import (
     ASLEEP,
     AWAKE,

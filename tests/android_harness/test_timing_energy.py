@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from android_harness.phones.facts import Power
-from android_harness.report.result import Sample, Step
-from android_harness.timing.energy import energy_of
+from phonograd.android_harness.phones.facts import Power
+from phonograd.android_harness.result import Sample, Step
+from phonograd.android_harness.timing.energy import energy_of
 from tests.android_harness.fake_session import sample_at
 
 STEPS = tuple(Step(10.0 + 10 * number, 10.0, 5.0, {}) for number in range(1, 7))  # from second 10 to 70

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from android_harness.errors import PhoneRunError
-from android_harness.report.result import CodecCost, Placement, Step
-from android_harness.timing.phone_epoch import EpochEvents, Trained
+from phonograd.android_harness.errors import PhoneRunError
+from phonograd.android_harness.result import CodecCost, Placement, Step
+from phonograd.android_harness.timing.phone_epoch import EpochEvents, Trained
 from tests.android_harness.fake_session import report_event, start_event, step_event
 
 START = start_event(1.5, (7, 4, 5))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from android_harness.errors import NoPhoneError
-from android_harness.phones.power import parse_zones
-from android_harness.timing.heat import Cooling, cool_down
+from phonograd.android_harness.errors import NoPhoneError
+from phonograd.android_harness.phones.power import parse_zones
+from phonograd.android_harness.timing.heat import Cooling, cool_down
 from tests.android_harness.fake_session import FakePhone, FakeSession, FakeStop, sample_at
 
 BASELINE = 30.0

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.timing.settings import PhoneBenchSettings, TextSettings
-from device_runtime.errors import UsageError
-from device_runtime.manifest import TrainingConfig
+from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.formats.manifest import TrainingConfig
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from android_harness.report.result import Sample, Step
-from android_harness.timing.throttling import throttling
+from phonograd.android_harness.result import Sample, Step
+from phonograd.android_harness.timing.throttling import throttling
 from tests.android_harness.fake_session import BIG, BIG_KHZ, LITTLE, LITTLE_KHZ, sample_at
 
 CAPS = dict.fromkeys(LITTLE, LITTLE_KHZ) | dict.fromkeys(BIG, BIG_KHZ)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from android_harness.phone_artifacts import phone_artifacts
-from android_harness.timing.settings import TextSettings
-from android_harness.timing.workload import WINDOWS, model_in_words, phone_text, workload_of, zipf_stream
-from device_runtime.errors import TextError
-from device_runtime.manifest import FILES, MANIFEST, TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.windows import windows
+from phonograd.android_harness.phone_artifacts import phone_artifacts
+from phonograd.android_harness.timing.settings import TextSettings
+from phonograd.android_harness.timing.workload import WINDOWS, model_in_words, phone_text, workload_of, zipf_stream
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.formats.manifest import FILES, MANIFEST, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.text.windows import windows
 from tests.android_harness.small_artifacts import MODEL, small_artifacts
 
 

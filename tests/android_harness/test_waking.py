@@ -2,10 +2,10 @@
 
 import pytest
 
-from android_harness.report.names import power_in_words
-from android_harness.report.result import PowerState
-from android_harness.report.table import remarks
-from android_harness.session.waking import parse_power
+from phonograd.android_harness.report.names import power_in_words
+from phonograd.android_harness.report.table import remarks
+from phonograd.android_harness.result import PowerState
+from phonograd.android_harness.session.waking import parse_power
 from tests.android_harness.reports import phone
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from export.presets import preset_named
+from phonograd.export.presets import preset_named
 from tests.support.artifacts import exported
 
 

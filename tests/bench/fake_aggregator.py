@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 
 
 class FakeAggregator:

@@ -2,7 +2,7 @@
 
 import sys
 
-from bench.worker import NotHereError
+from phonograd.bench.worker import NotHereError
 
 
 class FakePeer:

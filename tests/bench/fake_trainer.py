@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.worker import NotHereError
-from device_runtime.manifest import WEIGHTS
-from device_runtime.tensor_file import load_tensors
+from phonograd.bench.worker import NotHereError
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 
 
 class FakeTrainer:

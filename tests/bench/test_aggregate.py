@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.aggregate import AggregateBench, AggregateBenchConfig, bench_aggregate
-from bench.contestants import BenchError
-from bench.results import render
+from phonograd.bench.aggregate import AggregateBench, AggregateBenchConfig, bench_aggregate
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.results import render
 from phonograd.cli import phonograd
 from phonograd.console import run
 
@@ -17,12 +17,12 @@ ONE = dataclasses.replace(SHORT, counts=(2,), rounds=1)
 
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.aggregate.FLOWER_PEER", "tests.bench.fake_aggregator")
+    monkeypatch.setattr("phonograd.bench.aggregate.FLOWER_PEER", "tests.bench.fake_aggregator")
 
 
 @pytest.fixture
 def no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.aggregate.FLOWER_PEER", "bench.peers.no_such_flower")
+    monkeypatch.setattr("phonograd.bench.aggregate.FLOWER_PEER", "phonograd.bench.peers.no_such_flower")
 
 
 def test_the_fold_and_its_peer_average_the_same_updates(
@@ -50,7 +50,7 @@ def test_without_the_peer_the_table_says_how_to_get_it(no_peer: None) -> None:
     result = bench_aggregate(SHORT)
     assert [(one.name, one.updates) for one in result.contestants] == [("fold full-f32", 2), ("fold full-f32", 5)]
     reason = result.left_out["flower"]
-    assert reason.startswith("No module named 'bench.peers.no_such_flower'; pip install 'flwr>=1.41'")
+    assert reason.startswith("No module named 'phonograd.bench.peers.no_such_flower'; pip install 'flwr>=1.41'")
     assert "--flower-python" in reason
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.demo_corpus import Corpus, CorpusConfig, fetch_corpus, write_corpus
-from device_runtime.errors import TextError
+from phonograd.demo.corpus import Corpus, CorpusConfig, fetch_corpus, write_corpus
+from phonograd.device_runtime.base.errors import TextError
 
 TEXTS = {
     "general": [b"general number %d" % n for n in range(500)],
@@ -48,7 +48,7 @@ def test_a_download_that_fails_or_differs_is_refused(
             (Path(line[-1]) / "vaderSentiment-3.3.2.tar.gz").write_bytes(content)
         return Done()
 
-    monkeypatch.setattr("bench.demo_corpus.subprocess.run", pip)
+    monkeypatch.setattr("phonograd.demo.corpus.subprocess.run", pip)
     with pytest.raises(TextError, match=message):
         fetch_corpus(tmp_path)
     assert Corpus(tmp_path).users == []

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.contestants import BenchError, Entry, Worker, entries_of, worker_environment
-from bench.epoch import EpochBenchConfig, bench_epoch, disagreements
-from bench.worker import Job
+from phonograd.bench.contestants import BenchError, Entry, Worker, entries_of, worker_environment
+from phonograd.bench.epoch import EpochBenchConfig, bench_epoch, disagreements
+from phonograd.bench.worker import Job
 from phonograd.cli import phonograd
 from phonograd.console import run
 
@@ -40,10 +40,13 @@ def test_backends_and_torch_are_measured_on_the_same_windows(artifacts: Path) ->
 
 
 def test_who_cannot_run_here_is_named_and_left_out(artifacts: Path) -> None:
-    absent = [fake("absent"), Entry("gone", "bench.peers.no_such_module")]
+    absent = [fake("absent"), Entry("gone", "phonograd.bench.peers.no_such_module")]
     result = bench_epoch(artifacts, [fake(), *absent], SHORT)
     assert [one.name for one in result.contestants] == ["fake "]
-    assert result.left_out == {"fake absent": "no such chip", "gone": "No module named 'bench.peers.no_such_module'"}
+    assert result.left_out == {
+        "fake absent": "no such chip",
+        "gone": "No module named 'phonograd.bench.peers.no_such_module'",
+    }
     with pytest.raises(BenchError, match="no contestant can run here: no such chip"):
         bench_epoch(artifacts, absent, SHORT)
 
@@ -54,7 +57,7 @@ def test_a_contestant_that_fails_is_named(artifacts: Path) -> None:
     with pytest.raises(BenchError, match="fake -1 left with code 1: fell over"):
         bench_epoch(artifacts, [fake("-1")], SHORT)
     with pytest.raises(BenchError, match="gone: /no/python cannot be run"):
-        bench_epoch(artifacts, [Entry("gone", "bench.peers.executorch", python="/no/python")], SHORT)
+        bench_epoch(artifacts, [Entry("gone", "phonograd.bench.peers.executorch", python="/no/python")], SHORT)
 
 
 def test_losses_that_differ_are_told(artifacts: Path) -> None:

@@ -12,21 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.contestants import BenchError
-from bench.ingest import IngestBench, IngestBenchConfig, bench_ingest
-from bench.passes import measure_passes
-from bench.results import render
-from bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
-from bench.uploads.bodies import Body, BodyMaker
-from bench.uploads.probing import probing
-from bench.uploads.receivers import bare_handler, phonograd_serve, plain_copy
-from bench.uploads.sending import post_damaged, post_update, put_file, raw, send_at_once
-from device_runtime.manifest import WEIGHTS
-from device_runtime.tensor_file import TensorFile
-from device_runtime.update_file import UpdateFile
-from export.presets import preset_named
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.ingest import IngestBench, IngestBenchConfig, bench_ingest
+from phonograd.bench.passes import measure_passes
+from phonograd.bench.results import render
+from phonograd.bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
+from phonograd.bench.uploads.bodies import Body, BodyMaker
+from phonograd.bench.uploads.probing import probing
+from phonograd.bench.uploads.receivers import bare_handler, phonograd_serve, plain_copy
+from phonograd.bench.uploads.sending import post_damaged, post_update, put_file, raw, send_at_once
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.export.presets import preset_named
 from tests.support.ports import reserved_port
 
 SHORT = IngestBenchConfig("tiny", rounds=2, at_once=2, phones=(2, 3), crowds=(3,), pause=0.05)
@@ -194,7 +194,7 @@ def test_the_command(
     result: IngestBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[IngestBenchConfig] = []
-    monkeypatch.setattr("bench.ingest.bench_ingest", lambda config, say: asked.append(config) or result)
+    monkeypatch.setattr("phonograd.bench.ingest.bench_ingest", lambda config, say: asked.append(config) or result)
     line = ["bench", "ingest", "--preset", "tiny", "--phones", "2", "--phones", "3", "--crowd", "3"]
     line += ["--at-once", "2", "--rounds", "2"]
     assert run(phonograd, [*line, "--save", str(tmp_path / "r.json"), "--quiet"]) == 0

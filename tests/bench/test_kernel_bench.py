@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.kernels import native
-from bench.kernels.native import Ceiling, Kernel, NativeKernels
-from device_runtime.errors import UnsupportedError
+from phonograd.bench.kernels import native
+from phonograd.bench.kernels.native import Ceiling, Kernel, NativeKernels
+from phonograd.device_runtime.base.errors import UnsupportedError
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -74,7 +74,7 @@ def test_the_entry_gets_its_arguments_and_its_refusal_is_told(
 
 
 def test_the_harness_asks_for_a_number_of_threads() -> None:
-    line = [sys.executable, "-m", "pytest", "bench/kernels", "-o", "addopts=--import-mode=importlib"]
+    line = [sys.executable, "-m", "pytest", "phonograd/bench/kernels", "-o", "addopts=--import-mode=importlib"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": ""}
     done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.contestants import BenchError, Entry, entries_of
-from bench.parity import ParityConfig, bench_parity
-from bench.results import load_results, render
-from device_runtime.manifest import TrainingConfig
-from export.presets import preset_named
+from phonograd.bench.contestants import BenchError, Entry, entries_of
+from phonograd.bench.parity import ParityConfig, bench_parity
+from phonograd.bench.results import load_results, render
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.export.presets import preset_named
 from tests.support.artifacts import exported
 
 SHORT = ParityConfig(steps=2, threads=1)

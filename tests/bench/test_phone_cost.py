@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.contestants import BenchError
-from bench.phone.instructions import Counter, instruction_counter
-from bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
-from bench.phone.tools import find_tool
-from bench.phone_cost import CORES, count_instructions, kernel_loop, over_the_bar, projected_seconds
-from bench.results import render
-from device_runtime.errors import UnsupportedError
-from device_runtime.native_build.compiler import find_zig
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.phone.instructions import Counter, instruction_counter
+from phonograd.bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
+from phonograd.bench.phone.tools import find_tool
+from phonograd.bench.phone_cost import CORES, count_instructions, kernel_loop, over_the_bar, projected_seconds
+from phonograd.bench.results import render
+from phonograd.device_runtime.base.errors import UnsupportedError
+from phonograd.device_runtime.native_build.compiler import find_zig
 
 # An outer loop around two inner ones, as the compiler writes them.
 ASSEMBLY = """

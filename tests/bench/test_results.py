@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.results import FOLDER, PAGE, load_results, render, rounded, save_result
-from device_runtime.errors import ArtifactsError
+from phonograd.bench.results import FOLDER, PAGE, load_results, render, rounded, save_result
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.base.errors import ArtifactsError
 
 ENVIRONMENT = {"cpu": "Some CPU", "features": ["avx2", "fma"], "cores": 2, "system": "Linux", "python": "3.11.7"}
 

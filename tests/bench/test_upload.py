@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.results import render
-from bench.upload import UploadBenchConfig, bench_upload
-from device_runtime.errors import TextError
+from phonograd.bench.results import render
+from phonograd.bench.upload import UploadBenchConfig, bench_upload
+from phonograd.device_runtime.base.errors import TextError
 
 CODECS = ("full-f32", "rows-f32+zstd", "rot-q4", "rot-q1")
 

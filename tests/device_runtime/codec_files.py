@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.codecs import CODECS
-from device_runtime.tensor_file import Array, TensorFile, save_tensors
-from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 
 # Odd on purpose: rows that divide no block, a tensor of several blocks, vectors, one element.
 SHAPES = {

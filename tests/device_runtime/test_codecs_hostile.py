@@ -10,9 +10,9 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from device_runtime.codecs import CODECS
-from device_runtime.errors import PhonogradError, UpdateError, WeightsError
-from device_runtime.tensor_file import NUMPY_DTYPES, Array, TensorFile, save_tensors
+from phonograd.device_runtime.base.errors import PhonogradError, UpdateError, WeightsError
+from phonograd.device_runtime.formats.tensor_file import NUMPY_DTYPES, Array, TensorFile, save_tensors
+from phonograd.device_runtime.update.codecs import CODECS
 from tests.device_runtime.codec_files import Workshop, base_weights, trained_weights
 
 Parts = dict[str, Array]

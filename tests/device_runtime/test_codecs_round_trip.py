@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.codecs import CODECS
-from device_runtime.codecs.top_rows import TopRows
-from device_runtime.tensor_file import TensorFile
-from device_runtime.update_file import UpdateFile
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.top_rows import TopRows
+from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.device_runtime.codec_files import LOSSLESS, PLAIN, Workshop, base_weights, trained_weights
 
 # Largest error by the largest |delta| of a tensor: half a unit in the last of 11 or 8 bits, a step of int8's.

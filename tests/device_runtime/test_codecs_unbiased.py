@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from device_runtime.codecs import CODECS
-from device_runtime.codecs.base import Codec
-from device_runtime.codecs.rotated import sign_streams
-from device_runtime.codecs.rotation import BLOCK, ROTATIONS, dequantise, quantise, tiles
-from device_runtime.codecs.row_sampling import draw_rows, row_norms
-from device_runtime.codecs.top_rows import TopRows
-from device_runtime.tensor_file import Array, TensorFile, TensorSpec
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
+from phonograd.device_runtime.update.codec import Codec
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.rotated import sign_streams
+from phonograd.device_runtime.update.rotation import BLOCK, ROTATIONS, dequantise, quantise, tiles
+from phonograd.device_runtime.update.row_sampling import draw_rows, row_norms
+from phonograd.device_runtime.update.top_rows import TopRows
 
 SEEDS = 400
 ROWS = 96

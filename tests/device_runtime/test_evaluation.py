@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_runtime.backends.base import Floats
-from device_runtime.errors import TrainingError
-from device_runtime.evaluation import evaluate
-from device_runtime.kss import PrefixIndex, character_starts
-from device_runtime.vocabulary import Ids, Vocabulary
+from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text.evaluation import evaluate
+from phonograd.device_runtime.text.kss import PrefixIndex, character_starts
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 
 #                         0         1         2      3       4       5      6
 VOCABULARY = Vocabulary((b"<unk>", b"<eos>", b"the", b"them", b"they", b"to", b"a"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.errors import StorageError
-from device_runtime.files import write_bytes
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.files import write_bytes
 from tests.support.disk_diary import DiskDiary
 
 

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_runtime.errors import TextError
-from device_runtime.rehearsal import SplitMix64, mix
-from device_runtime.vocabulary import EOS, Vocabulary
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.text.rehearsal import SplitMix64, mix
+from phonograd.device_runtime.text.vocabulary import EOS, Vocabulary
 
 VOCABULARY = Vocabulary((b"<unk>", b"<eos>", b"mine", *(b"g%d" % n for n in range(40))))
 GENERAL = [b" ".join(b"g%d" % (n + k) for k in range(1 + n % 4)) for n in range(30)]

@@ -1,5 +1,5 @@
-from device_runtime.seeds import random_seed, seed_of
-from device_runtime.update_file import MAX_COUNT
+from phonograd.device_runtime.update.seeds import random_seed, seed_of
+from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 BASE, OTHER = "0" * 64, "1" * 64
 

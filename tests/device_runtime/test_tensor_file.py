@@ -9,8 +9,8 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_runtime.errors import StorageError, WeightsError
-from device_runtime.tensor_file import (
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.formats.tensor_file import (
     HEADER_CAP_BYTES,
     TensorFile,
     TensorSpec,

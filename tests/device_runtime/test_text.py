@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_runtime.errors import TextError, VocabularyError
-from device_runtime.text import read_messages, split_messages, tokenize
-from device_runtime.vocabulary import Vocabulary
+from phonograd.device_runtime.base.errors import TextError, VocabularyError
+from phonograd.device_runtime.text.messages import read_messages, split_messages, tokenize
+from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 EXAMPLES = {
     b"Ok no prob": [b"ok", b"no", b"prob"],

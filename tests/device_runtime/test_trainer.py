@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from device_runtime.errors import ArtifactsError, TextError, TrainingError
-from device_runtime.manifest import Manifest, TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.rehearsal import TrainingText
-from device_runtime.trainer import train_epoch
-from device_runtime.windows import Window
+from phonograd.device_runtime.base.errors import ArtifactsError, TextError, TrainingError
+from phonograd.device_runtime.formats.manifest import Manifest, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.text.rehearsal import TrainingText
+from phonograd.device_runtime.text.windows import Window
+from phonograd.device_runtime.training.trainer import train_epoch
 
 CONFIG = TrainingConfig(minibatch=3, bptt=4)
 

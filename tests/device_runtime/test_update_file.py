@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_runtime.codecs import CODECS
-from device_runtime.errors import UpdateError, WeightsError
-from device_runtime.files import sha256_of_file
-from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors
-from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
+from phonograd.device_runtime.base.errors import UpdateError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 
 ROWS, WIDTH = 40, 6
 INFO = UpdateInfo(base_sha256="", round=3, tokens=4000, codec="rows-f32", seed=7)

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.codecs import CODECS_OF
-from device_runtime.tensor_file import Array, TensorFile, save_tensors
-from device_runtime.update_file import UpdateFile
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
+from phonograd.device_runtime.update.codecs import CODECS_OF
+from phonograd.device_runtime.update.update_file import UpdateFile
 
 # By that release: SHA-256, its first 16 digits, of the file and of the weights that it decodes to.
 VERSION_1 = {

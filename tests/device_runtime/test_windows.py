@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_runtime.vocabulary import EOS
-from device_runtime.windows import IGNORED, columns, windows
+from phonograd.device_runtime.text.vocabulary import EOS
+from phonograd.device_runtime.text.windows import IGNORED, columns, windows
 
 
 def test_a_hand_made_layout() -> None:

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from device_runtime.manifest import FILES, Manifest
-from device_runtime.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.formats.manifest import FILES, Manifest
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from tests.support.command_line import Outcome, Run, Workplace, text_of
 
 
@@ -301,7 +301,7 @@ def test_out_of_memory_is_no_bug(phono: Run, workplace: Workplace, monkeypatch: 
     def full(*arguments: object, **options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("device_runtime.trainer.train_epoch", full)
+    monkeypatch.setattr("phonograd.device_runtime.training.trainer.train_epoch", full)
     refused(phono("train", workplace.artifacts, "--user", workplace.user), 26, "out of memory; end other work")
 
 
@@ -340,7 +340,7 @@ def test_an_interrupt_has_its_own_code(phono: Run, workplace: Workplace, monkeyp
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("device_runtime.trainer.train_epoch", interrupted)
+    monkeypatch.setattr("phonograd.device_runtime.training.trainer.train_epoch", interrupted)
     outcome = phono("train", workplace.artifacts, "--user", workplace.user)
     assert (outcome.code, outcome.err.strip()) == (130, "phonograd: interrupted")
 
@@ -349,7 +349,7 @@ def test_a_bug_is_called_one(phono: Run, workplace: Workplace, monkeypatch: pyte
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("device_runtime.trainer.train_epoch", broken)
+    monkeypatch.setattr("phonograd.device_runtime.training.trainer.train_epoch", broken)
     outcome = phono("train", workplace.artifacts, "--user", workplace.user)
     assert outcome.code == 1
     assert "phonograd: a bug: ZeroDivisionError: oops" in outcome.err

@@ -14,8 +14,8 @@ import httpx
 import numpy as np
 import pytest
 
-from device_runtime.files import sha256_of_file
-from device_runtime.tensor_file import load_tensors
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 from tests.support.command_line import Run, Workplace, text_of
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -12,14 +12,10 @@ from pathlib import Path
 import click
 import pytest
 
-import android_harness
-import bench
-import device_runtime
 import phonograd.commands
-import server_agg
-from device_runtime.errors import PhonogradError, UpdateError
-from device_runtime.native_library import ERRORS
 from phonograd.cli import phonograd as group
+from phonograd.device_runtime.base.errors import PhonogradError, UpdateError
+from phonograd.device_runtime.engine.library import ERRORS
 
 ROOT = Path(__file__).parents[2]
 # What no class stands for: success, a bug, what ends a contest of a bench or a process, and signals.
@@ -35,10 +31,9 @@ def documented(path: Path) -> list[int]:
 
 def kinds() -> set[type[PhonogradError]]:
     """Every class of error in the packages."""
-    for package in (device_runtime, server_agg, android_harness, bench, phonograd.commands):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if "__main__" not in module.name and ".peers." not in module.name and ".kernels." not in module.name:
-                importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(phonograd.__path__, "phonograd."):
+        if "__main__" not in module.name and ".peers." not in module.name and ".kernels." not in module.name:
+            importlib.import_module(module.name)
     found, new = set[type[PhonogradError]](), {PhonogradError}
     while new:
         found |= new
@@ -102,10 +97,10 @@ def test_every_command_takes_json_and_quiet(name: str) -> None:
 
 
 BUG = """
-import device_runtime.manifest
+import phonograd.device_runtime.formats.manifest
 def broken(*arguments, **options):
     raise ZeroDivisionError("oops")
-device_runtime.manifest.open_artifacts = broken
+phonograd.device_runtime.formats.manifest.open_artifacts = broken
 from phonograd.__main__ import main
 main()
 """

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.errors import BuildError
-from device_runtime.files import sha256_of_file
-from device_runtime.native_build import check_phone_binary
-from device_runtime.native_build.compiler import Build
-from device_runtime.tensor_file import load_tensors
+from phonograd.device_runtime.base.errors import BuildError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.device_runtime.native_build import check_phone_binary
+from phonograd.device_runtime.native_build.compiler import Build
 from tests.support.command_line import Run, Workplace
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from device_runtime.server_protocol import TOKEN
+from phonograd.device_runtime.client.protocol import TOKEN
 from tests.support.command_line import Run, Workplace
 from tests.support.waiting import PATIENCE_SECONDS
 

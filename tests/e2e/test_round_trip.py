@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime import server_client
-from device_runtime.errors import ServerUnreachableError
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import WEIGHTS, open_artifacts
-from device_runtime.server_client import CurrentRound
-from device_runtime.tensor_file import load_tensors, save_tensors
-from device_runtime.update_file import UpdateFile
-from export.torch_layout import to_torch
 from phonograd import round_trip
+from phonograd.device_runtime.base.errors import ServerUnreachableError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client import server_client
+from phonograd.device_runtime.client.server_client import CurrentRound
+from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.export.torch_layout import to_torch
 from tests.e2e.test_commands import serving
 from tests.support.command_line import Run, Workplace
 from tests.support.ports import reserved_port

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.files import sha256_of_file
+from phonograd.device_runtime.base.files import sha256_of_file
 from tests.e2e.test_commands import serving
 from tests.support.command_line import Run, Workplace
 

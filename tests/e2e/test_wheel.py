@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.files import sha256_of_file
-from device_runtime.native_build import (
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.native_build import (
     HOST,
     NATIVE,
     PHONE,
@@ -24,7 +24,7 @@ from device_runtime.native_build import (
     check_host_library,
     command_sources,
 )
-from device_runtime.native_build.compiler import COMPILER_CACHE, Build, compiler_cache
+from phonograd.device_runtime.native_build.compiler import COMPILER_CACHE, Build, compiler_cache
 from tests.support.command_line import Run, Workplace
 
 pytestmark = pytest.mark.wheel

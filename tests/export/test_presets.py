@@ -2,9 +2,9 @@ import dataclasses
 
 import pytest
 
-from device_runtime.errors import ArtifactsError
-from export.presets import PRESETS, preset_named
-from export.torch_model import LanguageModel
+from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.export.presets import PRESETS, preset_named
+from phonograd.export.torch_model import LanguageModel
 
 
 @pytest.mark.parametrize(

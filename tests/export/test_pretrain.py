@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from device_runtime.errors import ArtifactsError, TextError, TrainingError, VocabularyError
-from device_runtime.model_config import Cell, LanguageModelConfig
-from device_runtime.tensor_file import TensorFile
-from device_runtime.vocabulary import Vocabulary
-from export import pretrain_step
-from export.corpus import Corpus, evaluation_columns, load_corpus, training_columns
-from export.interrupts import deferred_interrupt
-from export.pretrain import PretrainProgress, PretrainResult, pretrain
-from export.pretrain_config import PretrainConfig
-from export.pretrain_state import STATE
-from export.pretrain_step import evaluate, train_step
-from export.torch_layout import VOCABULARY_SHA256, load_weights, vocabulary_sha256
-from export.torch_model import LanguageModel
+from phonograd.device_runtime.base.errors import ArtifactsError, TextError, TrainingError, VocabularyError
+from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export import pretrain_step
+from phonograd.export.corpus import Corpus, evaluation_columns, load_corpus, training_columns
+from phonograd.export.interrupts import deferred_interrupt
+from phonograd.export.pretrain import PretrainProgress, PretrainResult, pretrain
+from phonograd.export.pretrain_config import PretrainConfig
+from phonograd.export.pretrain_state import STATE
+from phonograd.export.pretrain_step import evaluate, train_step
+from phonograd.export.torch_layout import VOCABULARY_SHA256, load_weights, vocabulary_sha256
+from phonograd.export.torch_model import LanguageModel
 
 WORDS = Vocabulary((b"<unk>", b"<eos>", b"the", b"cat", b"sat", b"on", b"mat", b"dog", b"ran", b"home"))
 MODEL = LanguageModelConfig("lstm", vocabulary=10, embedding=12, hidden=12, layers=2)
@@ -211,7 +211,7 @@ def weights_leave_the_finite_numbers_in(step: int, patch: pytest.MonkeyPatch) ->
                 model.embedding.weight.fill_(torch.inf)
         return trained
 
-    patch.setattr("export.pretrain.train_step", step_and_spoil)
+    patch.setattr("phonograd.export.pretrain.train_step", step_and_spoil)
 
 
 def test_divergence_names_the_step_and_the_learning_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

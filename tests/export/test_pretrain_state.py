@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.errors import ArtifactsError
-from export.pretrain_state import STATE
+from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.export.pretrain_state import STATE
 from tests.export.test_pretrain import CONFIG, Recorder, run
 
 

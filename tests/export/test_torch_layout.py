@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from device_runtime.errors import WeightsError
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array, TensorSpec, save_tensors, write_tensor_file
-from device_runtime.vocabulary import Vocabulary
-from export.torch_layout import (
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, save_tensors, write_tensor_file
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.torch_layout import (
     VOCABULARY_SHA256,
     load_weights,
     seeded_weights,
@@ -20,7 +20,7 @@ from export.torch_layout import (
     torch_specs,
     vocabulary_sha256,
 )
-from export.torch_model import LanguageModel
+from phonograd.export.torch_model import LanguageModel
 
 LSTM = LanguageModelConfig("lstm", vocabulary=11, embedding=5, hidden=4, layers=2)
 GRU = dataclasses.replace(LSTM, cell="gru")

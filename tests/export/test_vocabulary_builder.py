@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.errors import StorageError, TextError, VocabularyError
-from device_runtime.text import tokenize
-from device_runtime.vocabulary import Vocabulary
-from export.vocabulary_builder import build_vocabulary, counts_path
+from phonograd.device_runtime.base.errors import StorageError, TextError, VocabularyError
+from phonograd.device_runtime.text.messages import tokenize
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.vocabulary_builder import build_vocabulary, counts_path
 
 
 @pytest.fixture

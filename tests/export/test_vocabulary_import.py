@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.errors import VocabularyError
-from device_runtime.files import sha256_of_file
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array, load_tensors, save_tensors
-from device_runtime.text import tokenize
-from device_runtime.vocabulary import Vocabulary
-from export.presets import PRESETS
-from export.torch_layout import VOCABULARY_SHA256, to_torch
-from export.vocabulary_import import ROWS_OF_WORDS, import_vocabulary, load_vocabulary, permuted, rows_of
+from phonograd.device_runtime.base.errors import VocabularyError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
+from phonograd.device_runtime.text.messages import tokenize
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.presets import PRESETS
+from phonograd.export.torch_layout import VOCABULARY_SHA256, to_torch
+from phonograd.export.vocabulary_import import ROWS_OF_WORDS, import_vocabulary, load_vocabulary, permuted, rows_of
 from tests.support.command_line import Run
 
 FOREIGN = b"the\nThe\n<pad>\n<EOS>\nCat\n<unk>\ncat\nnew york\nDON\xe2\x80\x99T\n\nthe\n<reserved-0>\n"

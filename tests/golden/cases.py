@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from device_runtime.manifest import TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 STEPS = 10
 LEARNING_RATE = 0.75

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.tensor_file import Array, save_tensors
-from export.torch_layout import seeded_weights
+from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
+from phonograd.export.torch_layout import seeded_weights
 from tests.golden.cases import CASES, LEARNING_RATE, STEPS, Case
 from tests.golden.torch_reference import TorchTrainer, windows_of
 

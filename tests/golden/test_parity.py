@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.backends import load_backend
-from device_runtime.backends.base import Backend, BackendOptions, Precision
-from device_runtime.native_library import load_library
-from device_runtime.tensor_file import Array, load_tensors
-from device_runtime.windows import Window
-from export.artifacts import export_artifacts
+from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.engine.backend import Backend, BackendOptions, Precision
+from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
+from phonograd.device_runtime.text.windows import Window
+from phonograd.export.artifacts import export_artifacts
 from tests.golden.cases import CASES, LEARNING_RATE, STEPS, Case
 from tests.golden.make_golden import FOLDER, golden
 from tests.support.artifacts import words
@@ -85,7 +85,7 @@ def test_golden_files_are_what_the_script_makes(name: str) -> None:
 def test_evaluation_scores_agree_with_torch(tmp_path: Path, name: str, engine: str) -> None:
     import torch
 
-    from export.torch_model import LanguageModel
+    from phonograd.export.torch_model import LanguageModel
 
     case = CASES[name]
     file = load_tensors(FOLDER / f"{name}.safetensors")

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from device_runtime.tensor_file import Array
-from device_runtime.windows import IGNORED, Window
-from export.torch_model import LanguageModel
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.windows import IGNORED, Window
+from phonograd.export.torch_model import LanguageModel
 from tests.golden.cases import Case
 
 

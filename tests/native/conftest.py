@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.native_build import build_program
+from phonograd.device_runtime.native_build import build_program
 from tests.support.phone_command import Place, make_place
 
 BuildTool = Callable[[str, Sequence[Path]], Path]

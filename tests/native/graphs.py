@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from device_runtime.backends.base import BackendOptions
-from device_runtime.native_graph import NativeGraph
-from device_runtime.tensor_file import Array
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.graph import NativeGraph
+from phonograd.device_runtime.formats.tensor_file import Array
 
 MICROSOFT = "com.microsoft"
 # numpy's dtypes as ONNX names them.

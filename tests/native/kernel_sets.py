@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from device_runtime.native_build import NATIVE
-from device_runtime.native_library import load_library
+from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.native_build import NATIVE
 
 
 class CompiledSet(NamedTuple):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from device_runtime import native_build
-from device_runtime.native_build import compiler
+from phonograd.device_runtime import native_build
+from phonograd.device_runtime.native_build import compiler
 
 SANITIZERS = os.environ["PHONOGRAD_SANITIZE"]
 CLANG = Path(__file__).with_name("sanitizing_clang.sh")

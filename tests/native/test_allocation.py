@@ -4,9 +4,9 @@ import json
 import subprocess
 from pathlib import Path
 
-from device_runtime.manifest import TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.native_build import engine_sources
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.native_build import engine_sources
 from tests.native.conftest import BuildTool
 from tests.support.artifacts import exported
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_runtime.files import sha256_of_file
-from device_runtime.native_build import PHONE, build_phone_binary, build_program
-from device_runtime.tensor_file import TensorFile, load_tensors
-from device_runtime.update_file import UpdateInfo, write_update
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from tests.native.test_kernels import SOURCES, promised
 from tests.support.phone_command import Place, outcome_of
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime import trainer
-from device_runtime.errors import WeightsError
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import WEIGHTS
-from device_runtime.native_library import find_library
-from device_runtime.tensor_file import TensorFile, load_tensors, save_tensors
-from device_runtime.update_file import UpdateFile, UpdateInfo, write_update
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.engine.library import find_library
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
+from phonograd.device_runtime.training import trainer
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from tests.support.phone_command import Outcome, Place, until_step
 
 Change = Callable[[Path], None]
@@ -189,8 +189,8 @@ def test_weights_that_are_not_the_manifests_give_no_update(place: Place, tmp_pat
 FOREIGN = """
 import ctypes, mmap, os, sys
 from pathlib import Path
-from device_runtime.backends import load_backend
-from device_runtime.manifest import open_artifacts
+from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.formats.manifest import open_artifacts
 engine = load_backend("native", open_artifacts(Path(sys.argv[1])))  # its handler is there from now on
 with open(sys.argv[2], "w+b") as file:
     file.truncate(4096)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.errors import BuildError, MissingExtraError, StorageError
-from device_runtime.native_build import (
+from phonograd.device_runtime.base.errors import BuildError, MissingExtraError, StorageError
+from phonograd.device_runtime.native_build import (
     NATIVE,
     build_host_command,
     build_host_library,
@@ -26,9 +26,15 @@ from device_runtime.native_build import (
     command_sources,
     engine_sources,
 )
-from device_runtime.native_build.compiler import COMPILER_CACHE, KEPT_SECONDS, cache_folder, compiler_cache, find_zig
-from device_runtime.native_build.includes import Includes
-from device_runtime.native_build.targets import HOST, PHONE, ZIG_VERSION, Target
+from phonograd.device_runtime.native_build.compiler import (
+    COMPILER_CACHE,
+    KEPT_SECONDS,
+    cache_folder,
+    compiler_cache,
+    find_zig,
+)
+from phonograd.device_runtime.native_build.includes import Includes
+from phonograd.device_runtime.native_build.targets import HOST, PHONE, ZIG_VERSION, Target
 
 ROOT = Path(__file__).parents[2]
 FILES = {

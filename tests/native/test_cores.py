@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.native_build import NATIVE
+from phonograd.device_runtime.native_build import NATIVE
 from tests.native.conftest import BuildTool
 from tests.support.phone_command import Place, outcome_of
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.backends.base import BackendOptions
-from device_runtime.native_graph import NativeGraph
-from device_runtime.tensor_file import Array
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.graph import NativeGraph
+from phonograd.device_runtime.formats.tensor_file import Array
 from tests.native.graphs import SmallGraph, node
 
 SHAPE = (200, 500)

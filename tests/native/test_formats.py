@@ -16,10 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_runtime.errors import ArtifactsError
-from device_runtime.manifest import FILES, FileEntry, Manifest, StateTensor, TensorEntry, TrainingConfig, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import HEADER_CAP_BYTES, TensorFile, save_tensors
+from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.device_runtime.formats.manifest import (
+    FILES,
+    FileEntry,
+    Manifest,
+    StateTensor,
+    TensorEntry,
+    TrainingConfig,
+    open_artifacts,
+)
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES, TensorFile, save_tensors
 from tests.device_runtime.test_tensor_file import HOSTILE, TENSORS, write_raw
 from tests.native.formats_tool import Build, FormatsTool
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from device_runtime.native_build import NATIVE
-from device_runtime.native_library import load_library
+from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.native_build import NATIVE
 from tests.native.conftest import BuildTool
 
 SOURCES = (

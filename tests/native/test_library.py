@@ -9,17 +9,25 @@ from typing import cast
 import numpy as np
 import pytest
 
-from device_runtime import errors, native_build, native_library
-from device_runtime.backends import load_backend
-from device_runtime.backends.base import Backend, BackendOptions
-from device_runtime.backends.native import NativeBackend
-from device_runtime.errors import ArtifactsError, BuildError, PhonogradError, UnsupportedError, UsageError
-from device_runtime.manifest import Artifacts
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.native_build import NATIVE, build_host_library
-from device_runtime.native_graph import NativeGraph
-from device_runtime.native_library import NativeLibrary, find_library
-from device_runtime.windows import Window
+from phonograd.device_runtime import native_build
+from phonograd.device_runtime.base import errors
+from phonograd.device_runtime.base.errors import (
+    ArtifactsError,
+    BuildError,
+    PhonogradError,
+    UnsupportedError,
+    UsageError,
+)
+from phonograd.device_runtime.engine import library as native_library
+from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.engine.backend import Backend, BackendOptions
+from phonograd.device_runtime.engine.graph import NativeGraph
+from phonograd.device_runtime.engine.library import NativeLibrary, find_library
+from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.native_build import NATIVE, build_host_library
+from phonograd.device_runtime.text.windows import Window
 
 MODEL = LanguageModelConfig("lstm", vocabulary=4, embedding=3, hidden=3, layers=1)
 ECHO = Path(__file__).with_name("echo_abi.cpp")

@@ -10,11 +10,11 @@ from onnx import TensorProto
 from onnxruntime.training import artifacts as ort_artifacts
 from onnxruntime.training import onnxblock
 
-from device_runtime.backends.base import BackendOptions
-from device_runtime.native_graph import NativeGraph
-from device_runtime.tensor_file import Array, save_tensors
-from export.artifacts import _LossIsInTheGraph, _quiet_stderr
-from export.onnx_graph import Graph
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.graph import NativeGraph
+from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
+from phonograd.export.artifacts import _LossIsInTheGraph, _quiet_stderr
+from phonograd.export.onnx_graph import Graph
 
 SIZES, N = (12, 16, 16, 5), 10
 STEPS, LEARNING_RATE, TOLERANCE = 20, 0.3, 1e-5

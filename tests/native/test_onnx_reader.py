@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from device_runtime.manifest import TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from tests.native.formats_tool import Build, FormatsTool
 from tests.support.artifacts import exported
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.backends.base import BackendOptions
-from device_runtime.native_build import NATIVE
-from device_runtime.native_graph import NativeGraph
-from device_runtime.native_library import load_library
-from device_runtime.tensor_file import Array, save_tensors
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.graph import NativeGraph
+from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
+from phonograd.device_runtime.native_build import NATIVE
 from tests.native.graphs import SmallGraph, node
 
 TOLERANCE = 1e-5  # relative Frobenius error

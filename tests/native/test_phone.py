@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_runtime.backends import load_backend
-from device_runtime.codecs import CODECS
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import VOCABULARY, WEIGHTS
-from device_runtime.seeds import seed_of
-from device_runtime.tensor_file import load_tensors, save_tensors
-from device_runtime.text import read_messages
-from device_runtime.update_file import UpdateFile
-from device_runtime.vocabulary import Vocabulary
-from export.torch_layout import to_torch
 from phonograd import __version__
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.seeds import seed_of
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.export.torch_layout import to_torch
 from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outputs, text_of, until_step, written
 
 Python = Callable[..., Any]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_runtime import native_build
-from device_runtime.errors import BuildError
-from device_runtime.files import sha256_of_file
-from device_runtime.native_build import check_host_library, check_phone_binary, deliver_phone_binary
-from device_runtime.native_build.checks import PHONE_MOST_BYTES
+from phonograd.device_runtime import native_build
+from phonograd.device_runtime.base.errors import BuildError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.native_build import check_host_library, check_phone_binary, deliver_phone_binary
+from phonograd.device_runtime.native_build.checks import PHONE_MOST_BYTES
 
 LOAD, DYNAMIC, INTERP, STACK = 1, 2, 3, 0x6474E551
 READ, WRITE, EXECUTE = 4, 2, 1

@@ -11,14 +11,20 @@ import onnx
 import pytest
 from onnx import helper
 
-from device_runtime.backends.base import BackendOptions
-from device_runtime.backends.native import NativeBackend
-from device_runtime.errors import ArtifactsError, TrainingError, UnsupportedError, UsageError, WeightsError
-from device_runtime.manifest import Artifacts, TrainingConfig, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.native_graph import NativeGraph
-from device_runtime.tensor_file import Array, load_tensors, save_tensors
-from device_runtime.windows import Window
+from phonograd.device_runtime.base.errors import (
+    ArtifactsError,
+    TrainingError,
+    UnsupportedError,
+    UsageError,
+    WeightsError,
+)
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.graph import NativeGraph
+from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
+from phonograd.device_runtime.text.windows import Window
 from tests.native.graphs import SmallGraph, node
 from tests.support.artifacts import exported
 

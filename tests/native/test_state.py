@@ -18,11 +18,11 @@ from random import Random
 
 import pytest
 
-from device_runtime.backends.native import NativeBackend
-from device_runtime.tensor_file import TensorFile, load_tensors
-from device_runtime.windows import Window
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+from phonograd.device_runtime.text.windows import Window
 from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outcome_of, outputs, until_step, written
 
 KILLS = int(os.environ.get("PHONOGRAD_KILLS", "5"))

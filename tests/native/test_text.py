@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from device_runtime.errors import TextError, VocabularyError
-from device_runtime.evaluation import MIN_COLUMN_TOKENS
-from device_runtime.rehearsal import mix
-from device_runtime.text import read_messages, split_messages, tokenize
-from device_runtime.vocabulary import Vocabulary
-from device_runtime.windows import windows
+from phonograd.device_runtime.base.errors import TextError, VocabularyError
+from phonograd.device_runtime.text.evaluation import MIN_COLUMN_TOKENS
+from phonograd.device_runtime.text.messages import read_messages, split_messages, tokenize
+from phonograd.device_runtime.text.rehearsal import mix
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.text.windows import windows
 from tests.native.text_tool import NativeError, TextTool, running
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_runtime.backends.base import Floats
-from device_runtime.errors import TrainingError
-from device_runtime.evaluation import evaluate
-from device_runtime.text import tokenize
-from device_runtime.vocabulary import EOS, Ids, Vocabulary
+from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text.evaluation import evaluate
+from phonograd.device_runtime.text.messages import tokenize
+from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
 from tests.native.text_tool import TextTool, running
 
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from device_runtime.backends.base import BackendOptions, Precision
-from device_runtime.backends.native import NativeBackend
-from device_runtime.manifest import Artifacts, TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.native_library import load_library
-from device_runtime.tensor_file import Array
-from device_runtime.windows import IGNORED, Window
+from phonograd.device_runtime.engine.backend import BackendOptions, Precision
+from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.windows import IGNORED, Window
 from tests.support.artifacts import exported
 
 # Sizes that are no whole number of row blocks (24, 96), panels or vectors, with several of each: N = 35 tokens.

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_runtime.codecs import CODECS
-from device_runtime.errors import PhonogradError, StorageError, UpdateError
-from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors
-from device_runtime.update_file import MAX_COUNT, UpdateFile, UpdateInfo, write_update
+from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.update_file import MAX_COUNT, UpdateFile, UpdateInfo, write_update
 from tests.native.text_tool import NativeError, TextTool, running
 
 INFO = UpdateInfo(base_sha256="0" * 64, round=3, tokens=4000, codec="rows-f32", seed=7)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.errors import PhonogradError
+from phonograd.device_runtime.base.errors import PhonogradError
 
 SRC = Path(__file__).parents[2] / "device_runtime/native/src"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.native_build import build_phone_binary
+from phonograd.device_runtime.native_build import build_phone_binary
 from tests.phone.stand_in import A53, A76, MAX, AdbServer, PhoneSpec, StandInPhone
 from tests.phone.test_shell import shell
 from tests.phone.test_sync import push

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from device_runtime.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from tests.server_agg.workshop import (
     SMALL,
     RunningServer,

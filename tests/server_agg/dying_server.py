@@ -24,13 +24,13 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-from device_runtime.manifest import Artifacts, open_artifacts
-from server_agg.http.receiving import Receiving
-from server_agg.privacy.accountant import PrivateRounds, spent
-from server_agg.rounds import closing
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.server import serve
-from server_agg.storage import noise_keys
+from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
+from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, spent
+from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.rounds import closing
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.server import serve
+from phonograd.server_agg.storage import noise_keys
 from tests.server_agg.workshop import settings_with
 
 STEPS = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from device_runtime.server_connection import Patience
+from phonograd.device_runtime.client.connection import Patience
 from tests.server_agg.tus_phone import BODY, TusPhone
 from tests.server_agg.workshop import RunningServer, client_of
 from tests.support.waiting import PATIENCE_SECONDS, until

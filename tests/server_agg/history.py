@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy.orm import Session
 
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.storage import queries
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.tables import Model, Quality, Round, Traffic, Update
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.tables import Model, Quality, Round, Traffic, Update
 from tests.server_agg.workshop import Workshop, settings_with
 
 MIB = 1 << 20

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from device_runtime.codecs import CODECS
-from device_runtime.tensor_file import NUMPY_DTYPES
+from phonograd.device_runtime.formats.tensor_file import NUMPY_DTYPES
+from phonograd.device_runtime.update.codecs import CODECS
 
 Header = dict[str, Any]
 FLOATS = ("F16", "F32", "F64")

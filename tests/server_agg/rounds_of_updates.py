@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.codecs import Tile
-from device_runtime.tensor_file import Array, TensorFile, TensorSpec, save_tensors, tile_ranges
-from device_runtime.update_file import UpdateInfo
-from server_agg.measuring import TileSource, TrainedWeights
-from server_agg.strategies import Aggregation, Member, RoundContext, StrategySettings, strategy_of
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, save_tensors, tile_ranges
+from phonograd.device_runtime.update.codecs import Tile
+from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.measuring import TileSource, TrainedWeights
+from phonograd.server_agg.aggregation.strategies import Aggregation, Member, RoundContext, StrategySettings, strategy_of
 
 SHA = "ab" * 32
 SHAPES = {"embedding": (7, 3), "kernel": (1, 8, 5), "bias": (11,)}

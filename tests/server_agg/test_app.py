@@ -14,11 +14,11 @@ import httpx
 import numpy as np
 import pytest
 
-from device_runtime.codecs import CODECS, CODECS_OF
-from device_runtime.errors import StorageError
-from device_runtime.tensor_file import TensorFile, load_tensors, save_tensors
-from server_agg.http.receiving import WRITE_BYTES
-from server_agg.report import read_report
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
+from phonograd.device_runtime.update.codecs import CODECS, CODECS_OF
+from phonograd.server_agg.http.receiving import WRITE_BYTES
+from phonograd.server_agg.report.rounds import read_report
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -209,7 +209,7 @@ def test_a_bug_is_answered_without_its_traceback(
     def bug(_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("server_agg.http.app.report_of", bug)
+    monkeypatch.setattr("phonograd.server_agg.app.report_of", bug)
     answer = http.get("/v1/report")
     check_problem(answer, 500, "see the server's log")
     assert "a bug" not in answer.text

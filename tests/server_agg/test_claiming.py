@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.errors import StorageError, WeightsError
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.storage.claiming import MARK, claim
-from server_agg.storage.state_folder import StateFolder
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.storage.claiming import MARK, claim
+from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.test_migrations import write_version_2
 from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Workshop, settings_with
@@ -126,7 +126,9 @@ def test_a_failed_start_leaves_nothing_behind(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir(mode=0o700)
-    monkeypatch.setattr("server_agg.rounds.in_hand.TensorFile", damaged)  # when folder, ledger and model are there
+    monkeypatch.setattr(
+        "phonograd.server_agg.rounds.in_hand.TensorFile", damaged
+    )  # when folder, ledger and model are there
     for state in (tmp_path / "above" / "state", empty):
         with pytest.raises(WeightsError, match="truncated"):
             RoundKeeper(workshop.artifacts, state, settings_with())
@@ -141,7 +143,7 @@ def test_a_failed_start_on_an_older_state_takes_nothing_away(
     with opened(workshop, state) as keeper:
         send(keeper, workshop.update(1), "a")
     with monkeypatch.context() as patch, pytest.raises(WeightsError, match="truncated"):
-        patch.setattr("server_agg.rounds.in_hand.TensorFile", damaged)
+        patch.setattr("phonograd.server_agg.rounds.in_hand.TensorFile", damaged)
         RoundKeeper(workshop.artifacts, state, settings_with())
     with opened(workshop, state) as keeper:
         assert keeper.current.accepted == 1

@@ -13,15 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime import server_client as client
-from device_runtime.codecs import CODECS
-from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UpdateError, UsageError, WeightsError
-from device_runtime.files import sha256_of_file
-from server_agg.report import read_report
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.rules import RoundRules
-from server_agg.server import AggregationServer, ServerAddressError
-from server_agg.settings import ServerSettings
+from phonograd.device_runtime.base.errors import (
+    ServerRefusedError,
+    ServerUnreachableError,
+    UpdateError,
+    UsageError,
+    WeightsError,
+)
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client import server_client as client
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.server import AggregationServer, ServerAddressError
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.settings.server import ServerSettings
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS
@@ -195,11 +201,11 @@ def test_a_port_that_is_taken(workshop: Workshop, tmp_path: Path) -> None:
 SERVE = """
 import sys
 from pathlib import Path
-from device_runtime.manifest import open_artifacts
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.server import serve
-from server_agg.rules import RoundRules
-from server_agg.settings import ServerSettings
+from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.server import serve
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.settings.server import ServerSettings
 settings = ServerSettings(port=0, rules=RoundRules(2))
 keeper = RoundKeeper(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
 serve(keeper, settings, lambda server: print(server.url, flush=True))

@@ -23,14 +23,14 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from device_runtime.errors import ServerUnreachableError
-from device_runtime.files import sha256_of_file
-from device_runtime.server_client import Connection, download_model, upload_update
-from device_runtime.server_connection import Patience
-from server_agg.report import BYTES, phones_of, report_of
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.security.registry import PhoneRegistry
-from server_agg.storage import noise_keys
+from phonograd.device_runtime.base.errors import ServerUnreachableError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.connection import Patience
+from phonograd.device_runtime.client.server_client import Connection, download_model, upload_update
+from phonograd.server_agg.report.rounds import BYTES, phones_of, report_of
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.storage import noise_keys
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.test_rounds import opened, send

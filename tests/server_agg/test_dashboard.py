@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server_agg.dashboard import formats
-from server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
-from server_agg.dashboard.views import KINDS
-from server_agg.report import phones_of, projection, read_report
-from server_agg.rounds.uploads import Announcement
-from server_agg.storage.tables import Quality, Traffic, Update
+from phonograd.server_agg.dashboard import formats
+from phonograd.server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
+from phonograd.server_agg.dashboard.views import KINDS
+from phonograd.server_agg.report.rounds import phones_of, projection, read_report
+from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.storage.tables import Quality, Traffic, Update
 from tests.server_agg.history import write_history
 from tests.server_agg.test_app import post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server

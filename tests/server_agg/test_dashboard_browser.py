@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.rounds.uploads import Announcement
 from tests.server_agg.history import write_history
 from tests.server_agg.test_app import post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server

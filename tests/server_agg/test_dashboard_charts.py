@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from server_agg.dashboard import charts, formats
-from server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
+from phonograd.server_agg.dashboard import charts, formats
+from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 
 FLOOR = charts.HEIGHT - charts.BOTTOM
 values = st.floats(0, 1e15) | st.integers(0, 10**15).map(float)

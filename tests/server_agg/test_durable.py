@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine.default import DefaultDialect
 
-from device_runtime.files import sha256_of_file
-from server_agg.rounds.uploads import Announcement
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.rounds.uploads import Announcement
 from tests.server_agg.test_rounds import opened
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.disk_diary import DiskDiary

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.errors import StorageError, WeightsError
-from device_runtime.tensor_file import load_tensors
-from server_agg.privacy.accountant import Spent
-from server_agg.refusals import UnknownRoundError
-from server_agg.report import read_report
-from server_agg.report_table import report_rows
-from server_agg.rounds import closing, drawing, stopped
-from server_agg.rounds.keeper import RoundKeeper
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.aggregation.privacy.accountant import Spent
+from phonograd.server_agg.refusals import UnknownRoundError
+from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.report.table import report_rows
+from phonograd.server_agg.rounds import closing, drawing, stopped
+from phonograd.server_agg.rounds.keeper import RoundKeeper
 from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.test_private_rounds import Clock, drawn, enrol, known_draws, private_keeper, update_of
 from tests.server_agg.test_report import settled

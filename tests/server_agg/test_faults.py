@@ -14,13 +14,13 @@ import httpx
 import numpy as np
 import pytest
 
-from device_runtime.errors import ServerRefusedError, ServerUnreachableError
-from device_runtime.server_client import Connection, upload_update
-from device_runtime.tensor_file import load_tensors
-from server_agg.http import uploads
-from server_agg.http.receiving import Receiving
-from server_agg.security.registry import PhoneRegistry
-from server_agg.security.settings import SecuritySettings
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError
+from phonograd.device_runtime.client.server_client import Connection, upload_update
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.http import uploads
+from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem, digest_of
@@ -192,7 +192,7 @@ def test_slow_phones_do_not_hold_up_the_others(start_server: StartServer, worksh
 def test_what_a_slow_phone_sent_is_soon_on_disk(
     server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_agg.http.receiving.WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("phonograd.server_agg.http.receiving.WRITE_SECONDS", 0.0)
     phone = phone_with(http, "phone1", workshop.update(1))
     phone.announce()
     with half_sent(server, phone, 100):

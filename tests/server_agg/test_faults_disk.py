@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from sqlalchemy.engine.default import DefaultDialect
 
-from device_runtime.errors import ServerRefusedError, StorageError
-from device_runtime.files import sha256_of_file
-from device_runtime.server_client import upload_update
-from device_runtime.tensor_file import load_tensors
-from server_agg.http.receiving import Receiving
-from server_agg.rounds.uploads import Announcement
-from server_agg.storage.state_folder import StateFolder
+from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.server_client import upload_update
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.faults import QUICK, talking
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import settled
@@ -165,7 +165,7 @@ def test_bytes_that_the_disk_did_not_take_are_not_in_the_hash(
 def test_another_process_may_hold_the_ledger(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_agg.storage.ledger.BUSY_SECONDS", 0.5)
+    monkeypatch.setattr("phonograd.server_agg.storage.ledger.BUSY_SECONDS", 0.5)
     with start_server() as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()
@@ -186,7 +186,7 @@ def test_too_many_open_files_is_not_the_phone_s_fault(
         upload = keeper.announce(Announcement("phone1", update.stat().st_size))
         keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
         with monkeypatch.context() as patch:
-            patch.setattr("device_runtime.tensor_file.os.open", no_descriptor)
+            patch.setattr("phonograd.device_runtime.formats.tensor_file.os.open", no_descriptor)
             with pytest.raises(StorageError, match="Too many open files"):
                 keeper.settle(upload.id, sha256_of_file(update), 0)
         assert keeper.settle(upload.id, sha256_of_file(update), 0).accepted == 1

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.server_client import upload_update
-from device_runtime.tensor_file import load_tensors
-from server_agg.rounds.keeper import RoundKeeper
+from phonograd.device_runtime.client.server_client import upload_update
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.rounds.keeper import RoundKeeper
 from tests.server_agg.faults import talking
 from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.test_report import settled

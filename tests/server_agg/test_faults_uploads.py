@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from device_runtime.files import sha256_of_file
-from device_runtime.server_client import upload_update
-from server_agg.http import uploads as upload_routes
-from server_agg.report import read_report
-from server_agg.rounds.uploads import Announcement
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.server_client import upload_update
+from phonograd.server_agg.http import uploads as upload_routes
+from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.rounds.uploads import Announcement
 from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.test_app import StartServer
 from tests.server_agg.test_report import settled
@@ -184,8 +184,8 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
 def test_stopping_cuts_uploads_off_and_loses_nothing(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_agg.server.STOP_SECONDS", 0)
-    monkeypatch.setattr("server_agg.http.receiving.WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("phonograd.server_agg.server.STOP_SECONDS", 0)
+    monkeypatch.setattr("phonograd.server_agg.http.receiving.WRITE_SECONDS", 0.0)
     with contextlib.ExitStack() as stack, start_server() as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()

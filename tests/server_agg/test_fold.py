@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_runtime.errors import UpdateError, WeightsError
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors, write_tensor_file
-from device_runtime.update_file import UpdateFile
-from server_agg.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
-from server_agg.measuring import TrainedWeights
+from phonograd.device_runtime.base.errors import UpdateError, WeightsError
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import (
+    Array,
+    TensorFile,
+    load_tensors,
+    save_tensors,
+    write_tensor_file,
+)
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
+from phonograd.server_agg.aggregation.measuring import TrainedWeights
 from tests.server_agg.workshop import Workshop
 
 SHA = "ab" * 32
@@ -290,9 +296,9 @@ def test_memory_allocated_does_not_grow_with_the_number_of_updates(make_workshop
 RSS = """
 import json, resource, sys
 from pathlib import Path
-from device_runtime.tensor_file import TensorFile
-from device_runtime.update_file import UpdateFile
-from server_agg.fold import Fold
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.fold import Fold
 base, update, sha, peaks = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], {}
 with TensorFile(base) as file, UpdateFile(update) as source:
     fold = Fold(file, sha)

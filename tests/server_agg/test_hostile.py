@@ -21,14 +21,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_runtime.codecs import CODECS
-from device_runtime.owner_file import as_owner
-from device_runtime.server_client import Connection
-from device_runtime.tensor_file import HEADER_CAP_BYTES
-from server_agg.report import BYTES
-from server_agg.security.registry import PhoneRegistry
-from server_agg.security.roles import access_of
-from server_agg.security.settings import SecuritySettings
+from phonograd.device_runtime.client.owner_file import as_owner
+from phonograd.device_runtime.client.server_client import Connection
+from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.server_agg.report.rounds import BYTES
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.security.roles import access_of
+from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.faults import adds_up
 from tests.server_agg.hostile_updates import doubtful, refused, refused_of_codec, sound_updates
 from tests.server_agg.test_app import headers_of

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from device_runtime.errors import StorageError
-from server_agg.rounds.opening import add_round
-from server_agg.settings import ServerSettings
-from server_agg.storage.ledger import Ledger, WireBytes
-from server_agg.storage.tables import Model, Traffic, Update, UpdateState
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.rounds.opening import add_round
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.ledger import Ledger, WireBytes
+from phonograd.server_agg.storage.tables import Model, Traffic, Update, UpdateState
 
 
 def a_ledger(path: Path) -> Ledger:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.errors import StorageError
-from server_agg.report import read_report
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.storage.ledger import Ledger
-from server_agg.storage.migrations import FIRST_VERSION, VERSION
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.migrations import FIRST_VERSION, VERSION
 from tests.server_agg.workshop import Workshop, settings_with
 
 # What 0.1.0 wrote, as it wrote it: never brought up to date.

@@ -14,12 +14,12 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 from starlette.routing import Route
 
-from server_agg.http.app import create_app
-from server_agg.http.openapi import openapi_document
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.security.owner import Owner
-from server_agg.security.registry import PhoneRegistry
-from server_agg.security.settings import SecuritySettings
+from phonograd.server_agg.app import create_app
+from phonograd.server_agg.openapi.document import openapi_document
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.security.owner import Owner
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from server_agg.http.openapi import openapi_document
+from phonograd.server_agg.openapi.document import openapi_document
 from tests.server_agg.tus_phone import BODY
 from tests.server_agg.workshop import RunningServer, run_server, small_workshop
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from device_runtime.tensor_file import Array
-from server_agg.measuring import TrainedWeights
-from server_agg.privacy.noise import BLOCK, NoiseStream
-from server_agg.strategies import RoundContext, StrategySettings
-from server_agg.strategies.private import mechanism_of
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.server_agg.aggregation.measuring import TrainedWeights
+from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream
+from phonograd.server_agg.aggregation.privacy.strategy import mechanism_of
+from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
 from tests.server_agg.rounds_of_updates import CONTEXT, Round, all_bits, model, random_weights, trained
 
 KEY = bytes(range(32))

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_runtime.tensor_file import Array, TensorFile
-from server_agg.measuring import TrainedWeights, norms_of
-from server_agg.privacy.clipping import clip_scales
-from server_agg.privacy.mechanism import GaussianMean
-from server_agg.strategies import StrategySettings
-from server_agg.strategies.private import mechanism_of
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.server_agg.aggregation.measuring import TrainedWeights, norms_of
+from phonograd.server_agg.aggregation.privacy.clipping import clip_scales
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
+from phonograd.server_agg.aggregation.privacy.strategy import mechanism_of
+from phonograd.server_agg.aggregation.strategies import StrategySettings
 from tests.server_agg.rounds_of_updates import (
     CONTEXT,
     Round,

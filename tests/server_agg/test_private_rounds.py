@@ -13,18 +13,18 @@ import httpx
 import numpy as np
 import pytest
 
-from device_runtime.errors import MissingExtraError
-from device_runtime.server_client import Connection, current_round, upload_update
-from device_runtime.tensor_file import load_tensors
-from server_agg.privacy import sampling
-from server_agg.privacy.accountant import PrivateRounds, spent
-from server_agg.refusals import LateUpdateError, NotSelectedError
-from server_agg.report import read_report
-from server_agg.report_table import report_rows
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.security.registry import PhoneRegistry
-from server_agg.security.settings import SecuritySettings
-from server_agg.storage import noise_keys, queries
+from phonograd.device_runtime.base.errors import MissingExtraError
+from phonograd.device_runtime.client.server_client import Connection, current_round, upload_update
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.aggregation.privacy import sampling
+from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, spent
+from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError
+from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.report.table import report_rows
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.storage import noise_keys, queries
 from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
 from tests.support.waiting import PATIENCE_SECONDS
@@ -159,7 +159,7 @@ def test_a_round_closed_again_after_a_crash_has_the_same_noise(
         send(keeper, update_of(workshop, keeper, name), name)
         clock.now += 101
         with monkeypatch.context() as patch:
-            patch.setattr("server_agg.rounds.closing.opening.add_round", lambda *_: 1 / 0)
+            patch.setattr("phonograd.server_agg.rounds.closing.opening.add_round", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 keeper.tick()
         made.append({path.name for path in keeper.folder.models.iterdir()})

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from device_runtime.server_client import current_round, download_model, upload_update
-from server_agg.report import (
+from phonograd.device_runtime.client.server_client import current_round, download_model, upload_update
+from phonograd.server_agg.report.rounds import (
     GIB,
     MIB,
     PAPER_GIB_PER_ROUND,
@@ -20,7 +20,7 @@ from server_agg.report import (
     projection,
     read_report,
 )
-from server_agg.report_table import figure_rows, report_rows
+from phonograd.server_agg.report.table import figure_rows, report_rows
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import headers_of, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
-from device_runtime.server_client import Patience, download_model
-from server_agg.report import phones_of
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
+from phonograd.device_runtime.client.server_client import Patience, download_model
+from phonograd.server_agg.report.rounds import phones_of
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.waiting import until
 
@@ -189,6 +189,6 @@ def test_nothing_is_left_when_the_disk_refuses(network: Network, out: Path, monk
 
     network.breaks_after = len(MODEL)
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="No space left"):
-        patch.setattr("device_runtime.resumable_download.os.fsync", full)
+        patch.setattr("phonograd.device_runtime.client.resumable_download.os.fsync", full)
         download_model(network.url, out)
     assert os.listdir(out.parent) == []

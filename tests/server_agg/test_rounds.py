@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_runtime.errors import ArtifactsError, StorageError, WeightsError
-from device_runtime.files import sha256_of_file
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.tensor_file import TensorFile, load_tensors
-from device_runtime.update_file import UpdateFile
-from server_agg.refusals import DuplicatePhoneError, InvalidUpdateError, MalformedUpdateError, StaleUpdateError
-from server_agg.report import lineage_of, read_report
-from server_agg.rounds.keeper import Receipt, RoundKeeper
-from server_agg.rounds.uploads import Announcement
-from server_agg.settings import ServerSettings
+from phonograd.device_runtime.base.errors import ArtifactsError, StorageError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.refusals import (
+    DuplicatePhoneError,
+    InvalidUpdateError,
+    MalformedUpdateError,
+    StaleUpdateError,
+)
+from phonograd.server_agg.report.rounds import lineage_of, read_report
+from phonograd.server_agg.rounds.keeper import Receipt, RoundKeeper
+from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.settings.server import ServerSettings
 from tests.server_agg.workshop import Workshop, random_weights, settings_with, write_artifacts
 
 THREE = settings_with(clients_per_round=3)
@@ -125,9 +130,9 @@ def test_a_restart_between_the_last_update_and_the_close(
     state = tmp_path / "state"
     with monkeypatch.context() as patch, opened(workshop, state) as keeper:
         if moment == "before the model is written":
-            patch.setattr("server_agg.rounds.closing.write_model", refuse_to_write)
+            patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse_to_write)
         else:
-            patch.setattr("server_agg.rounds.opening.add_round", refuse_to_write)
+            patch.setattr("phonograd.server_agg.rounds.opening.add_round", refuse_to_write)
         receipts = [send(keeper, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
         # The update is safe and gets its receipt, though the disk refused the model.
         assert (receipts[-1].accepted, receipts[-1].round_closed, keeper.current.round) == (3, False, 1)
@@ -146,7 +151,7 @@ def test_a_close_that_failed_is_tried_again_at_the_next_upload(
 ) -> None:
     with opened(workshop, tmp_path / "state") as keeper:
         with monkeypatch.context() as patch:
-            patch.setattr("server_agg.rounds.closing.write_model", refuse_to_write)
+            patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse_to_write)
             for seed in (1, 2, 3):
                 send(keeper, workshop.update(seed), f"phone{seed}")
             with pytest.raises(StorageError, match="No space left"):
@@ -330,7 +335,7 @@ def test_refuses_uploads_when_the_disk_is_full(
 ) -> None:
     with opened(workshop, tmp_path / "state") as keeper:
         usage = shutil.disk_usage(tmp_path)._replace(free=999)
-        monkeypatch.setattr("server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage)
+        monkeypatch.setattr("phonograd.server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage)
         keeper.folder.check_space(999)
         with pytest.raises(StorageError, match="1000 bytes needed, 999 free; free space and send again"):
             keeper.folder.check_space(1000)
@@ -343,7 +348,9 @@ def test_there_is_room_for_what_is_announced(
     with opened(workshop, tmp_path / "state") as keeper:
         model, usage = keeper.current.model_bytes, shutil.disk_usage(tmp_path)
         free = [0]
-        monkeypatch.setattr("server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage._replace(free=free[0]))
+        monkeypatch.setattr(
+            "phonograd.server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage._replace(free=free[0])
+        )
         to_come = 0
         for number, (length, arrived) in enumerate(((1000, 300), (500, 0))):
             phone, needed = Announcement(f"phone{number}", length), to_come + length + model

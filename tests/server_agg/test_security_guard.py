@@ -19,21 +19,21 @@ from starlette.responses import JSONResponse
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from device_runtime.server_protocol import PHONE_NAME
-from server_agg.http.app import create_app
-from server_agg.http.lanes import Lanes
-from server_agg.http.uploads import phone_of
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.security import roles
-from server_agg.security.audit import AuditEntry, AuditLog
-from server_agg.security.guard import Guard
-from server_agg.security.limits import OpenRequests, TokenBuckets, address_key
-from server_agg.security.owner import Owner
-from server_agg.security.registry import PhoneRegistry
-from server_agg.security.roles import ACCESS, access_of
-from server_agg.security.settings import SecuritySettings
-from server_agg.settings import ServerSettings
-from server_agg.storage.ledger import Ledger
+from phonograd.device_runtime.client.protocol import PHONE_NAME
+from phonograd.server_agg.app import create_app
+from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.http.uploads import phone_of
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.security import roles
+from phonograd.server_agg.security.guard import Guard
+from phonograd.server_agg.security.owner import Owner
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.security.roles import ACCESS, access_of
+from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.audit import AuditEntry, AuditLog
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.token_buckets import OpenRequests, TokenBuckets, address_key
 from tests.server_agg.workshop import Workshop
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -399,7 +399,7 @@ def test_two_authorization_headers_are_none(gate: Gate) -> None:
 
 
 def test_a_broken_ledger_lets_nobody_in(make_gate: MakeGate, monkeypatch: pytest.MonkeyPatch) -> None:
-    from device_runtime.errors import StorageError
+    from phonograd.device_runtime.base.errors import StorageError
 
     gate = make_gate()
     phone = gate.token("phone1")

@@ -8,12 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from device_runtime import server_client as client
-from device_runtime.errors import ServerRefusedError, UsageError
-from device_runtime.owner_file import as_owner, operator_name, owner_file, owner_file_written
-from device_runtime.server_client import Connection
-from server_agg.security.audit import AuditLog
-from server_agg.security.settings import SecuritySettings
+from phonograd.device_runtime.base.errors import ServerRefusedError, UsageError
+from phonograd.device_runtime.client import server_client as client
+from phonograd.device_runtime.client.owner_file import as_owner, operator_name, owner_file, owner_file_written
+from phonograd.device_runtime.client.server_client import Connection
+from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.storage.audit import AuditLog
 from tests.server_agg.relay import relay_to
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import PATIENCE_SECONDS
@@ -78,7 +78,7 @@ def test_over_tls_the_cookie_stays_there() -> None:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from server_agg.security.owner import Owner
+    from phonograd.server_agg.security.owner import Owner
 
     scope = {"type": "http", "scheme": "https", "path": "/", "headers": [], "server": ("127.0.0.1", 8443)}
     answer = Response()
@@ -163,10 +163,10 @@ SERVE = """
 import json, os, signal, sys
 from pathlib import Path
 import uvicorn
-from device_runtime.manifest import open_artifacts
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.server import serve
-from server_agg.settings import ServerSettings
+from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.server import serve
+from phonograd.server_agg.settings.server import ServerSettings
 settings = ServerSettings(port=0)
 keeper = RoundKeeper(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
 stop = lambda: os.kill(os.getpid(), int(sys.argv[4]))

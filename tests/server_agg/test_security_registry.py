@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from device_runtime.errors import StorageError
-from device_runtime.server_protocol import TOKEN
-from server_agg.security.audit import AuditLog
-from server_agg.security.lifetimes import lifetime_seconds
-from server_agg.security.registry import LAST_USED_SECONDS, PhoneRegistry, Principal, RegistryError, Rejected
-from server_agg.security.tokens import NewToken
-from server_agg.storage.ledger import Ledger
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.client.protocol import TOKEN
+from phonograd.server_agg.security.lifetimes import lifetime_seconds
+from phonograd.server_agg.security.registry import LAST_USED_SECONDS, PhoneRegistry, Principal, RegistryError, Rejected
+from phonograd.server_agg.security.tokens import NewToken
+from phonograd.server_agg.storage.audit import AuditLog
+from phonograd.server_agg.storage.ledger import Ledger
 
 DAY = 86400.0
 ROOT = Path(__file__).parents[2]
@@ -231,8 +231,8 @@ def test_no_other_text_is_a_token(registry: PhoneRegistry, change: Callable[[str
 ADD_PHONES = """
 import sys
 from pathlib import Path
-from server_agg.security.registry import PhoneRegistry
-from server_agg.storage.ledger import Ledger
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.storage.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]), create=False)
 for number in range(10):
     PhoneRegistry(ledger).add(f"{sys.argv[2]}{number}", "phone", "90d", "me")
@@ -274,7 +274,7 @@ def test_nothing_is_done_that_cannot_be_written_down(
     def refuse(*_: object) -> None:
         raise StorageError("the ledger refused")
 
-    monkeypatch.setattr("server_agg.security.registry.note", refuse)
+    monkeypatch.setattr("phonograd.server_agg.security.registry.note", refuse)
     for act in (
         lambda: registry.add("phone2", "phone", "90d", "me"),
         lambda: registry.rotate("phone1", "90d", "0s", "me"),

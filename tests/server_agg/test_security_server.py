@@ -21,18 +21,18 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from device_runtime import server_client as client
-from device_runtime.errors import ServerRefusedError, ServerUnreachableError, UsageError
-from device_runtime.files import sha256_of_file
-from device_runtime.server_client import Connection
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.security import connections
-from server_agg.security.audit import AuditLog
-from server_agg.security.registry import PhoneRegistry
-from server_agg.security.settings import SecuritySettings
-from server_agg.security.tls import TlsError, tls_files
-from server_agg.server import AggregationServer
-from server_agg.settings import ServerSettings
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UsageError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client import server_client as client
+from phonograd.device_runtime.client.server_client import Connection
+from phonograd.server_agg.http import connections
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.security.registry import PhoneRegistry
+from phonograd.server_agg.security.tls import TlsError, tls_files
+from phonograd.server_agg.server import AggregationServer
+from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.audit import AuditLog
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import until
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from server_agg.http import receiving
-from server_agg.storage.ledger import Ledger
+from phonograd.server_agg.http import receiving
+from phonograd.server_agg.storage.ledger import Ledger
 from tests.server_agg.faults import answer_on
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.workshop import RunningServer, Workshop, client_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server_agg.strategies import StrategySettings
+from phonograd.server_agg.aggregation.strategies import StrategySettings
 from tests.server_agg.rounds_of_updates import averaged, deltas_of, length, minus, model, trained
 
 TOKENS = [3, 50, 1000]

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from device_runtime.codecs import Tile
-from device_runtime.errors import StorageError, WeightsError
-from device_runtime.tensor_file import TILE_ELEMENTS, TensorFile, TensorSpec
-from device_runtime.update_file import UpdateInfo
-from server_agg.measuring import TileSource, TrainedWeights
-from server_agg.refusals import InvalidUpdateError
-from server_agg.strategies import STRATEGIES, RoundContext, StrategySettings, strategy_of
-from server_agg.strategies.streams import BLOCK_ELEMENTS
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, TensorFile, TensorSpec
+from phonograd.device_runtime.update.codecs import Tile
+from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.measuring import TileSource, TrainedWeights
+from phonograd.server_agg.aggregation.strategies import STRATEGIES, RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.streams import BLOCK_ELEMENTS
+from phonograd.server_agg.refusals import InvalidUpdateError
 from tests.server_agg.rounds_of_updates import CONTEXT, SHA, SHAPES, Round, Sparse, all_bits, averaged, model, trained
 
 EVERY = [

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from device_runtime.tensor_file import Array
-from server_agg.measuring import TrainedWeights
-from server_agg.strategies import RoundContext, StrategySettings
-from server_agg.strategies.attention import attention_of
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.server_agg.aggregation.measuring import TrainedWeights
+from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
+from phonograd.server_agg.aggregation.strategies.attention import attention_of
 from tests.server_agg.rounds_of_updates import Round, Weights, averaged, deltas_of, model, random_weights, trained
 
 ORDERS = {"1": 1, "2": 2, "inf": np.inf}

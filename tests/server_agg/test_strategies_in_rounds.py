@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.tensor_file import load_tensors
-from server_agg.rounds.keeper import RoundKeeper
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.rounds.keeper import RoundKeeper
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.workshop import Workshop, settings_with
 

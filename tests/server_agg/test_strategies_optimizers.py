@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_runtime.errors import StorageError, WeightsError
-from device_runtime.tensor_file import Array, TensorFile, load_tensors, save_tensors
-from server_agg.measuring import TrainedWeights
-from server_agg.strategies import StrategySettings, write_model
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
+from phonograd.server_agg.aggregation.measuring import TrainedWeights
+from phonograd.server_agg.aggregation.strategies import StrategySettings, write_model
 from tests.server_agg.rounds_of_updates import Round, random_weights, trained
 
 LR, BETA, BETA1, BETA2, TAU = 0.5, 0.8, 0.9, 0.95, 1e-2

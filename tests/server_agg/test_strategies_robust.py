@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from device_runtime.errors import WeightsError
-from device_runtime.tensor_file import TILE_ELEMENTS, Array, TensorFile
-from server_agg.measuring import TrainedWeights
-from server_agg.strategies import StrategySettings
-from server_agg.strategies.streams import BLOCK_ELEMENTS, block_length, side_by_side
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile
+from phonograd.server_agg.aggregation.measuring import TrainedWeights
+from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.streams import BLOCK_ELEMENTS, block_length, side_by_side
 from tests.server_agg.rounds_of_updates import (
     Round,
     Sparse,
@@ -122,7 +122,7 @@ def test_blocks_fill_tiles_and_stay_within_their_budget(count: int) -> None:
 
 def test_streams_of_any_cut_line_up(base: TensorFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 4 elements over tiles of 3, 7 and 100 of them, some left out: deltas are where they belong."""
-    monkeypatch.setattr("server_agg.strategies.streams.BLOCK_ELEMENTS", 12)
+    monkeypatch.setattr("phonograd.server_agg.aggregation.streams.BLOCK_ELEMENTS", 12)
     updates = [trained(base, seed) for seed in range(3)]
     updates[1]["kernel"].reshape(-1)[5:23] = base.read("kernel").reshape(-1)[5:23]
     round_ = Round(base, ROBUST["median"])

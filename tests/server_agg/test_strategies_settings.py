@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_agg.strategies import STRATEGIES, StrategySettings
+from phonograd.server_agg.aggregation.strategies import STRATEGIES, StrategySettings
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError
 from tusclient.uploader import Uploader
 
-from server_agg.report import phones_of
+from phonograd.server_agg.report.rounds import phones_of
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import settled
@@ -268,7 +268,7 @@ def test_a_refused_update_is_gone(server: RunningServer, http: httpx.Client, wor
 def test_an_upload_that_is_left_alone_expires(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_agg.server.TICK_SECONDS", 0.05)
+    monkeypatch.setattr("phonograd.server_agg.server.TICK_SECONDS", 0.05)
     with start_server(expire_seconds=0.2) as server, client_of(server.url) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()
@@ -321,7 +321,7 @@ def test_a_complete_upload_that_the_disk_refused_is_settled_by_an_empty_patch(
 
     phone.announce()
     with monkeypatch.context() as patch:
-        patch.setattr("server_agg.storage.state_folder.os.link", full)
+        patch.setattr("phonograd.server_agg.storage.state_folder.os.link", full)
         check_problem(phone.patch(0, phone.data), 507, "send again later")
         check_problem(phone.patch(len(phone.data), b""), 507, "send again later")
     assert phone.offset() == len(phone.data)

@@ -14,13 +14,13 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from device_runtime.errors import ServerRefusedError, StorageError
-from device_runtime.owner_file import operator_name
-from device_runtime.server_client import report_quality
-from server_agg.http.observing import BUCKETS
-from server_agg.log_format import JsonFormatter, configure, event
-from server_agg.report import read_report
-from server_agg.rounds.uploads import Announcement
+from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError
+from phonograd.device_runtime.client.owner_file import operator_name
+from phonograd.device_runtime.client.server_client import report_quality
+from phonograd.server_agg.http.observing import BUCKETS
+from phonograd.server_agg.log_format import JsonFormatter, configure, event
+from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.rounds.uploads import Announcement
 from tests.server_agg.test_app import check_problem, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
@@ -115,7 +115,7 @@ def test_counters_outlive_the_server(start_server: StartServer) -> None:
 def test_what_was_counted_last_is_written_down_at_the_end(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server_agg.server.TICK_SECONDS", 1e6)  # not before
+    monkeypatch.setattr("phonograd.server_agg.server.TICK_SECONDS", 1e6)  # not before
     with start_server() as server, client_of(server.url) as http:
         http.get("/v1/round", headers={"Phonograd-Phone": "phone1"})
     totals = read_report(server.state)["totals"]
@@ -332,7 +332,7 @@ def test_a_bug_is_counted_as_one(
     def bug(*arguments: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("server_agg.http.app.report_of", bug)
+    monkeypatch.setattr("phonograd.server_agg.app.report_of", bug)
     assert http.get("/v1/report").status_code == 500
     key = ("phonograd_http_request_seconds_count", (("method", "GET"), ("route", "/v1/report"), ("status", "500")))
     until(lambda: scrape(server.url)[0].get(key) == 1)

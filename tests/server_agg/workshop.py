@@ -10,22 +10,18 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bench.stand_ins import write_stand_in_artifacts
-from device_runtime.files import sha256_of_file
-from device_runtime.manifest import (
-    WEIGHTS,
-    Artifacts,
-    open_artifacts,
-)
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.server_client import Connection
-from device_runtime.tensor_file import Array, TensorFile
-from device_runtime.update_file import UpdateInfo, write_update
-from server_agg.rounds.keeper import RoundKeeper
-from server_agg.rules import RoundRules
-from server_agg.server import AggregationServer
-from server_agg.settings import ServerSettings
-from server_agg.strategies import StrategySettings
+from phonograd.bench.stand_ins import write_stand_in_artifacts
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.server_client import Connection
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.server import AggregationServer
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.settings.server import ServerSettings
 from tests.support.waiting import PATIENCE_SECONDS
 
 SMALL = LanguageModelConfig("lstm", vocabulary=50, embedding=8, hidden=8, layers=1)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from device_runtime.manifest import Artifacts, TrainingConfig, open_artifacts
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 
 _FOLDERS: list[Path] = []
 
@@ -23,8 +23,8 @@ def exported(
     model: LanguageModelConfig, training: TrainingConfig | None = None, seed: int = 1, spread: float = 1.0
 ) -> Artifacts:
     """Read-only artifacts with the vocabulary `words` and seeded weights times `spread`. To change them, copy them."""
-    from export.artifacts import export_artifacts  # imports torch
-    from export.torch_layout import seeded_weights
+    from phonograd.export.artifacts import export_artifacts  # imports torch
+    from phonograd.export.torch_layout import seeded_weights
 
     weights = {name: array * np.float32(spread) for name, array in seeded_weights(model, seed).items()}
     folder = Path(_place().name) / str(len(_FOLDERS)) / "artifacts"

@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from device_runtime.manifest import Artifacts, TrainingConfig
-from device_runtime.model_config import LanguageModelConfig
-from device_runtime.native_build import build_host_command
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.native_build import build_host_command
 from tests.support.artifacts import exported
 
 # Dropout, clipping and two layers: everything that a step hands to the next one matters to the bits.

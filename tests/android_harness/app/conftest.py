@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.app import Tools, find_tools
+from phonograd.android_harness.app import Tools, find_tools
 from tests.android_harness.app.jvm import Jvm, compile_all
 from tests.support.phone_command import Place, make_place, text_of
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from android_harness.app.apk import compile_java
-from android_harness.app.toolchain import Tools, run_tool
+from phonograd.android_harness.app.apk import compile_java
+from phonograd.android_harness.app.toolchain import Tools, run_tool
 
 HERE = Path(__file__).parent
 JSON = Path("/usr/share/java/com.android.json.jar")  # Debian: libandroid-json-java

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from android_harness.app import Apk, Tools, build_apk, find_tools
-from android_harness.app.apk import BINARY, JAVA, compile_java, make_debug_key
-from android_harness.app.toolchain import run_tool
-from device_runtime.errors import BuildError
-from device_runtime.files import sha256_of_file
-from device_runtime.native_build import build_phone_binary, check_phone_binary
+from phonograd.android_harness.app import Apk, Tools, build_apk, find_tools
+from phonograd.android_harness.app.apk import BINARY, JAVA, compile_java, make_debug_key
+from phonograd.android_harness.app.toolchain import run_tool
+from phonograd.device_runtime.base.errors import BuildError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.native_build import build_phone_binary, check_phone_binary
 
 pytestmark = pytest.mark.apk
 
@@ -125,7 +125,7 @@ def test_a_binary_for_this_machine_is_refused(tools: Tools, tmp_path: Path) -> N
 
 
 def test_the_command(apk: Apk, keystore: Path, tmp_path: Path) -> None:
-    line = ["python", "-m", "android_harness.app", "--keystore", str(keystore), "--out"]
+    line = ["python", "-m", "phonograd.android_harness.app", "--keystore", str(keystore), "--out"]
     done = subprocess.run([*line, tmp_path / "demo.apk"], capture_output=True, text=True, check=True)
     assert apk.sha256 in done.stdout
     bad = subprocess.run([*line, tmp_path / "x", "--d8", tmp_path / "d8"], capture_output=True, text=True, check=False)

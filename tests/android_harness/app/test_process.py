@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.files import sha256_of_file
 from phonograd import __version__
+from phonograd.device_runtime.base.files import sha256_of_file
 from tests.android_harness.app.conftest import STEPS, Script
 from tests.android_harness.app.jvm import Heard, Jvm
 from tests.support.phone_command import Place

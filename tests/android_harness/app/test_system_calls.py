@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.native_build import build_phone_binary
+from phonograd.device_runtime.native_build import build_phone_binary
 from tests.support.phone_command import Place, make_place, outputs
 
 pytestmark = pytest.mark.apk

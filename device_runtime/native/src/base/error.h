@@ -1,5 +1,5 @@
 // How the core reports what is a user's to mend: one exception type, turned into a status at the C ABI and into an exit
-// code by the phone command. The numbers are those of device_runtime/errors.py and README.md.
+// code by the phone command. The numbers are those of device_runtime/base/errors.py and README.md.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Files that appear whole or not at all, and small files read whole. As device_runtime/files.py does it.
+// Files that appear whole or not at all, and small files read whole. As device_runtime/base/files.py does it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // safetensors files: mapped for reading, written atomically. The rules are FORMAT.md's, "Tensor files", the same as
-// device_runtime/tensor_file.py's.
+// device_runtime/formats/tensor_file.py's.
 #pragma once
 
 #include <cstddef>
@@ -87,7 +87,7 @@ struct TensorOut {
 };
 
 // Write a tensor file at `path`: temporary name beside it, fsync, rename, fsync of the folder. The bytes are those that
-// device_runtime/tensor_file.py's save_tensors writes for the same tensors and metadata. `check` is called when all is
+// device_runtime/formats/tensor_file.py's save_tensors writes for the same tensors and metadata. `check` is called when all is
 // written, before the file appears. Returns the bytes written. Throws Error(storage) and what `check` throws: the old
 // file, if any, is untouched and no temporary file is left.
 size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,

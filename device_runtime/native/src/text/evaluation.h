@@ -1,5 +1,5 @@
 // Perplexity, top-1 accuracy and keystroke savings of a model on a text. FORMAT.md; the same as
-// device_runtime/evaluation.py's: counts to the bit, perplexities to the rounding of exp and log.
+// device_runtime/text/evaluation.py's: counts to the bit, perplexities to the rounding of exp and log.
 #pragma once
 
 #include <cstdint>

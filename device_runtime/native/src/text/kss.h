@@ -1,5 +1,5 @@
 // Keystroke savings (paper P, eq. 5): what a keyboard with three suggestions saves its user. FORMAT.md, "Keystroke
-// savings"; the same as device_runtime/kss.py's.
+// savings"; the same as device_runtime/text/kss.py's.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Random rehearsal (paper P): the user's messages mixed with general ones. FORMAT.md, "Rehearsal"; the same stream as
-// device_runtime/rehearsal.py's for the same seed.
+// device_runtime/text/rehearsal.py's for the same seed.
 #pragma once
 
 #include <cstddef>

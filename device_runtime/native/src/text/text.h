@@ -1,5 +1,5 @@
 // Messages and tokens of a text, on bytes, so that broken UTF-8 is no special case. FORMAT.md, "Text"; the same as
-// device_runtime/text.py's. Functions are thread-safe; views point into the caller's bytes.
+// device_runtime/text/messages.py's. Functions are thread-safe; views point into the caller's bytes.
 #pragma once
 
 #include <cstddef>

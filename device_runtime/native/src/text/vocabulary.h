@@ -1,5 +1,5 @@
 // The vocabulary: one word a line, line number = id. FORMAT.md, "Vocabulary"; the same as
-// device_runtime/vocabulary.py's.
+// device_runtime/text/vocabulary.py's.
 #pragma once
 
 #include <cstddef>

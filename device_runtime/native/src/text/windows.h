@@ -1,5 +1,5 @@
 // The token stream laid out in minibatch columns and cut into BPTT windows. FORMAT.md, "Windows"; the same as
-// device_runtime/windows.py's.
+// device_runtime/text/windows.py's.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Training on the phone: every token of a stream predicted once an epoch, window by window, as
-// device_runtime/trainer.py does it.
+// device_runtime/training/trainer.py does it.
 #pragma once
 
 #include <cstdint>

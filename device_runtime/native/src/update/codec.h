@@ -1,4 +1,4 @@
-// Codecs of updates: how a trained tensor becomes the parts that travel. FORMAT.md, "Updates"; device_runtime/codecs/.
+// Codecs of updates: how a trained tensor becomes the parts that travel. FORMAT.md, "Updates"; device_runtime/update/.
 #pragma once
 
 #include <cstdint>

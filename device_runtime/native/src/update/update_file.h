@@ -1,5 +1,5 @@
 // The update a phone sends: a tensor file with the parts of one codec and the facts a server needs to fold it.
-// FORMAT.md, "Updates"; byte for byte what device_runtime/update_file.py's write_update writes.
+// FORMAT.md, "Updates"; byte for byte what device_runtime/update/update_file.py's write_update writes.
 #pragma once
 
 #include <cstddef>

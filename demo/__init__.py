@@ -1,0 +1,1 @@
+"""One federated round at full size, from corpus to report: `phonograd demo`."""

@@ -1,0 +1,1 @@
+"""What everything stands on: errors with their exit codes, and files that appear whole."""

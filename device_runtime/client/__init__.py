@@ -1,0 +1,1 @@
+"""A phone's side of the server's HTTP API: uploads and downloads that resume."""

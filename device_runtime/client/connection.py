@@ -1,0 +1,178 @@
+"""Talking HTTP to the aggregation server: who asks, over what, and what goes wrong as errors of ours."""
+
+import contextlib
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UsageError
+from phonograd.device_runtime.client.protocol import TOKEN, TOKEN_RULE, is_loopback
+
+# Seconds. Reading is long: the last update of a round is answered when the averaged model is on the server's disk.
+TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to go on when the connection breaks.
+
+    attempts: requests in a row that bring no byte further; first_wait_seconds: before the second of them, twice as
+    long before each that follows, up to longest_wait_seconds.
+    """
+
+    attempts: int = 6
+    first_wait_seconds: float = 1.0
+    longest_wait_seconds: float = 30.0
+
+
+class Retries:
+    """Counts the requests that bring no byte further, and waits between them as `patience` has it."""
+
+    def __init__(self, patience: Patience):
+        self._patience = patience
+        self.progressed()
+
+    def progressed(self) -> None:
+        """Begin to count anew."""
+        self._failures, self._wait = 0, self._patience.first_wait_seconds
+
+    def again(self) -> bool:
+        """After a request that failed: wait for the next; False, at once, if it was the last."""
+        self._failures += 1
+        if self._failures >= self._patience.attempts:
+            return False
+        time.sleep(self._wait)
+        self._wait = min(2 * self._wait, self._patience.longest_wait_seconds)
+        return True
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a server and who is asking.
+
+    url: such as http://127.0.0.1:8080.
+    token: this phone's (or administrator's), shown by `phonograd phones add`; None for a server that asks for none.
+    ca_cert: PEM file of the one authority trusted instead of the system's.
+    token_over_http: send the token unencrypted to another machine, where anyone on the way can read it.
+
+    Raises UsageError for a URL or a token that is none, and for a token that would leave this machine over plain http.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    ca_cert: Path | None = None
+    token_over_http: bool = False
+
+    def __post_init__(self) -> None:
+        url = _parsed(self.url)
+        if self.token is None:
+            return
+        if not TOKEN.match(self.token):  # which is not shown: it may be a secret all the same
+            raise UsageError(
+                f"token: {TOKEN_RULE} expected, found {len(self.token)} other characters; "
+                "copy the one that `phonograd phones add` showed"
+            )
+        if url.scheme == "http" and not is_loopback(url.host) and not self.token_over_http:
+            raise UsageError(
+                f"server {self.url}: anyone on the way could read the token; use https://, or say --token-over-http"
+            )
+
+    def __str__(self) -> str:
+        return self.url
+
+
+def _parsed(text: str) -> httpx.URL:
+    """An http(s) URL with a host. Raises UsageError."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise UsageError(f"server {text!r}: not a URL ({error}); expected http://HOST:PORT or https://HOST") from error
+    if url.scheme in ("http", "https") and url.host:
+        return url
+    meant = f"; did you mean http://{text}?" if "://" not in text and text else ""
+    raise UsageError(f"server {text!r}: a URL such as http://127.0.0.1:8080 expected{meant}")
+
+
+# What every function takes: a URL alone is a server that asks for no token.
+Server = Connection | str
+
+
+@contextlib.contextmanager
+def talking_to(server: Server) -> Iterator[httpx.Client]:
+    """A client for `server`, whose failures to reach it come out as ServerUnreachableError."""
+    connection = Connection(server) if isinstance(server, str) else server
+    next_step = "check the URL and that `phonograd serve` runs there"
+    url = httpx.URL(connection.url)
+    try:
+        with httpx.Client(
+            base_url=url,
+            timeout=TIMEOUT,
+            headers={"Authorization": f"Bearer {connection.token}"} if connection.token else None,
+            # Reading the system's authorities takes a moment, which http has no use for.
+            verify=url.scheme == "https" and _trust(connection.ca_cert),
+            # A proxy named in the environment can't reach this machine's loopback.
+            trust_env=not is_loopback(url.host),
+        ) as client:
+            yield client
+    except httpx.TimeoutException as error:
+        raise ServerUnreachableError(f"{server}: no answer in time ({type(error).__name__}); {next_step}") from error
+    except httpx.HTTPError as error:
+        reason = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            next_step = "check the server's name in the URL; trust a private authority with --ca-cert"
+        raise ServerUnreachableError(f"{server}: cannot be reached: {reason}; {next_step}") from error
+
+
+def _trust(ca_cert: Path | None) -> ssl.SSLContext | bool:
+    if ca_cert is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_cert)
+    except ssl.SSLError as error:
+        raise UsageError(f"{ca_cert}: not a PEM file of certificates: {error.reason or error}") from error
+    except OSError as error:
+        raise UsageError(f"{ca_cert}: cannot be read: {error.strerror}; expected a PEM file of certificates") from error
+
+
+def document_of(server: Server, response: httpx.Response, status: int) -> dict[str, Any]:
+    """The JSON object of an answer that has `status`. Raises ServerRefusedError for any other."""
+    if response.status_code != status:
+        raise refusal(server, response)
+    document = _json(response)
+    if document is None:
+        raise ServerRefusedError(f"{server}: a JSON object expected, found something else; is it phonograd serve?")
+    return document
+
+
+def _json(response: httpx.Response) -> dict[str, Any] | None:
+    try:
+        document = response.json()
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def refusal(server: Server, response: httpx.Response) -> ServerRefusedError:
+    """The error that an answer's problem document amounts to."""
+    problem: Mapping[str, Any] = _json(response) or {}
+    title = str(problem.get("title", response.reason_phrase))[:200]
+    detail = str(problem.get("detail", "no explanation given; is it phonograd serve?"))[:1000]
+    error = ServerRefusedError(f"{server}: refused ({response.status_code} {title}): {detail}")
+    error.status = response.status_code
+    return error
+
+
+@contextlib.contextmanager
+def expected_fields(server: Server) -> Iterator[None]:
+    """Turn what a wrong document makes its reader raise into a ServerRefusedError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServerRefusedError(
+            f"{server}: its answer lacks a field or holds a wrong one ({error!r}); is it phonograd serve, this version?"
+        ) from error

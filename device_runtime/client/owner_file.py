@@ -1,0 +1,107 @@
+"""The owner's file: how commands of this machine show a server that they act for whoever started it.
+
+A server writes its URL and the admin token of its run into a file that its owner alone can read, named after the port;
+commands of the same user find it there. The token ends with the run.
+"""
+
+import contextlib
+import getpass
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from phonograd.device_runtime.base.errors import StorageError, UsageError
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.client.connection import Connection
+from phonograd.device_runtime.client.protocol import is_loopback
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def owner_file(port: int) -> Path:
+    """Where the server on `port` writes, in the user's state folder (XDG). Raises StorageError without a home."""
+    base = os.environ.get("XDG_STATE_HOME")
+    try:
+        home = Path(base) if base else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise StorageError("no home folder is known; set HOME or XDG_STATE_HOME") from error
+    return home / "phonograd" / "servers" / f"{port}.json"
+
+
+@contextlib.contextmanager
+def owner_file_written(url: str, token: str) -> Iterator[None]:
+    """The file of the server at `url`, an address of this machine, while the block lasts. Raises StorageError."""
+    path = owner_file(_port(httpx.URL(url)))
+    document = json.dumps({"url": url, "token": token}).encode()
+    with storage_errors(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.unlink(missing_ok=True)
+        partial.touch(0o600, exist_ok=False)
+        partial.write_bytes(document)
+        partial.replace(path)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == document:  # else the file of a later server
+                path.unlink()
+
+
+def as_owner(connection: Connection) -> Connection:
+    """The connection with its server's admin token, if this user started the server on this machine; else as it is.
+
+    A token that was given stays. Raises UsageError for a file that others can read.
+    """
+    if connection.token is not None:
+        return connection
+    try:
+        url = httpx.URL(connection.url)
+    except httpx.InvalidURL:
+        return connection  # said when it is used
+    if url.scheme not in DEFAULT_PORTS or not is_loopback(url.host):
+        return connection
+    found = _read(_port(url))
+    if found is None:
+        return connection
+    known, token = found
+    if (url.scheme, _port(url)) != (known.scheme, _port(known)) or url.host not in ("localhost", known.host):
+        return connection
+    # Another user's program may be what `localhost` leads to, on the other family of addresses. TLS would find it out.
+    address = connection.url if url.host == known.host or url.scheme == "https" else str(known)
+    return Connection(address, token, connection.ca_cert, connection.token_over_http)
+
+
+def operator_name() -> str:
+    """Who acts at this machine, for the audit log: `operator:USER`, which no phone can be called."""
+    try:
+        return f"operator:{getpass.getuser()}"
+    except (KeyError, OSError):  # a user id without a name, as in some containers
+        return "operator:?"
+
+
+def _read(port: int) -> tuple[httpx.URL, str] | None:
+    """URL and token; None where there is no such file, or one that no server of this user wrote."""
+    try:
+        path = owner_file(port)
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            document = json.loads(file.read(4096))
+        url, token = httpx.URL(document["url"]), str(document["token"])
+    except (OSError, StorageError, ValueError, KeyError, TypeError, httpx.InvalidURL):
+        return None
+    if status.st_uid != os.geteuid():
+        return None
+    if status.st_mode & 0o077:
+        raise UsageError(
+            f"{path}: mode 600 expected, found {status.st_mode & 0o777:o}: others could read the server's admin token; "
+            "chmod 600, and restart the server"
+        )
+    return url, token
+
+
+def _port(url: httpx.URL) -> int:
+    return url.port or DEFAULT_PORTS.get(url.scheme, 0)

@@ -1,0 +1,191 @@
+"""Fetching a model so that nothing comes twice: by ranges (RFC 9110, 14), from the byte where it broke off.
+
+What has come lies beside the model's place as `.NAME.SHA256.part`, and a later call goes on with it.
+"""
+
+import fcntl
+import glob
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import httpx
+
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
+from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES, sha256_of_file, storage_errors, sync_folder
+from phonograd.device_runtime.client.connection import Patience, Retries, Server, refusal, talking_to
+from phonograd.device_runtime.client.protocol import PHONE_HEADER
+
+ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
+PART = re.compile(r".*\.([0-9a-f]{64})\.part\Z")
+
+
+@dataclass(frozen=True)
+class DownloadedModel:
+    """A model on disk: hex SHA-256, size in bytes, and how many of them came over the network just now.
+
+    `changed` is false if the known model was still the one asked for; then nothing was written and `nbytes` is 0.
+    """
+
+    sha256: str
+    nbytes: int
+    changed: bool
+    received: int = 0
+
+
+def download_model(
+    server: Server,
+    path: Path,
+    known_sha256: str | None = None,
+    *,
+    sha256: str | None = None,
+    phone: str | None = None,
+    patience: Patience | None = None,
+) -> DownloadedModel:
+    """Fetch model `sha256`, or the current one, to `path`: atomically, and not at all if it is `known_sha256`.
+
+    What breaks off once it has begun goes on at the byte that is here, in this call as `patience` allows, or in a later
+    one. `phone` is a name for the server's ledger. Raises WeightsError if the bytes are not those the server announced,
+    StorageError when the disk refuses or another process fetches the same; then `path` is as before.
+    """
+    download = _Download(server, path, known_sha256, sha256, phone)
+    retries = Retries(patience or Patience())
+    while True:
+        before = download.reached
+        try:
+            return download.attempt()
+        except ServerUnreachableError:
+            if download.reached > before:  # bytes that came again bring nobody further
+                retries.progressed()
+            if download.received == 0 or not retries.again():
+                raise
+
+
+class _Download:
+    """One model on its way to `path`.
+
+    received: bytes that have come over the network so far; reached: how far into the model they went.
+    """
+
+    def __init__(self, server: Server, path: Path, known_sha256: str | None, sha256: str | None, phone: str | None):
+        self.received = self.reached = 0
+        self._server = server
+        self._path = path
+        self._known = known_sha256
+        self._sha256 = sha256
+        self._url = f"/v1/models/{sha256}" if sha256 else "/v1/model"
+        self._headers = {"If-None-Match": f'"{known_sha256}"'} if known_sha256 else {}
+        if phone is not None:
+            self._headers[PHONE_HEADER] = phone
+
+    def attempt(self) -> DownloadedModel:
+        """Fetch what is missing. Raises as `download_model` does."""
+        begun = self._begun()
+        offset = begun.stat().st_size if begun else 0
+        headers = dict(self._headers)
+        if begun and offset:
+            headers |= {"Range": f"bytes={offset}-", "If-Range": f'"{_hash_in(begun)}"'}
+        with talking_to(self._server) as client, client.stream("GET", self._url, headers=headers) as response:
+            if response.status_code == 304 and self._known:
+                return DownloadedModel(self._known, 0, changed=False)
+            if response.status_code == 416 and begun and offset:
+                return self._nothing_missing(begun)
+            if response.status_code not in (200, 206):
+                response.read()
+                raise refusal(self._server, response)
+            tag = ETAG.match(response.headers.get("ETag", ""))
+            if tag is None or self._sha256 not in (None, tag[1]):
+                raise ServerRefusedError(
+                    f"{self._server}: a model's hash expected as ETag, found another; is it phonograd serve?"
+                )
+            if response.status_code == 200:
+                offset = 0
+            elif not response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
+                raise ServerRefusedError(f"{self._server}: bytes from {offset} on expected, found others")
+            part = self._part(tag[1])
+            return self._save(response, part, offset, tag[1])
+
+    def _part(self, sha256: str) -> Path:
+        return self._path.with_name(f".{self._path.name}.{sha256}.part")
+
+    def _parts(self) -> list[Path]:
+        found = self._path.parent.glob(f".{glob.escape(self._path.name)}.*.part")
+        return [part for part in found if PART.match(part.name)]
+
+    def _begun(self) -> Path | None:
+        """What is here of the model asked for; of the current one, which it may be, what came last."""
+        if self._sha256 is None:
+            return max(self._parts(), key=lambda part: part.stat().st_mtime, default=None)
+        part = self._part(self._sha256)
+        return part if part.is_file() else None
+
+    def _save(self, response: httpx.Response, part: Path, offset: int, sha256: str) -> DownloadedModel:
+        """Put the bytes of an answer behind the first `offset` of a part, which is gone if the disk refuses them."""
+        with storage_errors(part), part.open("a+b") as file:
+            _lock(file, part)
+            try:
+                with storage_errors(part):
+                    file.truncate(offset)
+                    digest = _digest_of(file)
+                    for piece in response.iter_bytes():  # as they come: pieces of a size would hold bytes back
+                        self.received += len(piece)
+                        digest.update(piece)
+                        file.write(piece)
+                        offset += len(piece)
+                        self.reached = max(self.reached, offset)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except StorageError:
+                part.unlink(missing_ok=True)
+                raise
+            if digest.hexdigest() != sha256:
+                part.unlink()
+                raise WeightsError(
+                    f"model from {self._server}: SHA-256 {sha256[:12]}… expected, the {file.tell()} bytes received "
+                    f"have {digest.hexdigest()[:12]}…; fetch it again"
+                )
+            return self._finished(part, sha256)
+
+    def _nothing_missing(self, part: Path) -> DownloadedModel:
+        """All of it was here, but for its name; or else what is here is of no use."""
+        if sha256_of_file(part) == _hash_in(part):
+            return self._finished(part, _hash_in(part))
+        part.unlink()
+        return self.attempt()
+
+    def _finished(self, part: Path, sha256: str) -> DownloadedModel:
+        with storage_errors(self._path):
+            part.replace(self._path)
+            for other in self._parts():
+                other.unlink(missing_ok=True)
+            sync_folder(self._path.parent)
+            nbytes = self._path.stat().st_size
+        return DownloadedModel(sha256, nbytes, changed=True, received=self.received)
+
+
+def _hash_in(part: Path) -> str:
+    match = PART.match(part.name)
+    assert match is not None
+    return match[1]
+
+
+def _lock(file: BinaryIO, part: Path) -> None:
+    """Hold the part for this process. Raises StorageError if another one has it, or has just made a model of it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(part.stat(), os.fstat(file.fileno())):
+            raise FileNotFoundError
+    except OSError as error:
+        raise StorageError(f"{part}: another process fetches this model; wait until it has it") from error
+
+
+def _digest_of(file: BinaryIO) -> Any:
+    """SHA-256 of what is in the file, which stands at its end then."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while chunk := file.read(HASH_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest

@@ -1,0 +1,182 @@
+"""Sending an update so that nothing is sent twice: over the tus 1.0 protocol, from the byte where it broke off."""
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.connection import (
+    Patience,
+    Retries,
+    Server,
+    document_of,
+    expected_fields,
+    refusal,
+    talking_to,
+)
+from phonograd.device_runtime.client.protocol import (
+    PHONE_HEADER,
+    PHONE_NAME,
+    PHONE_NAME_RULE,
+    TUS_BODY_TYPE,
+    TUS_VERSION,
+)
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
+
+SEND_BYTES = 1 << 18
+TUS = {"Tus-Resumable": TUS_VERSION}
+
+# Called with bytes sent so far and bytes in all.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class UploadReceipt:
+    """The server's answer to an update.
+
+    `bytes`: of the update; `accepted`: updates the round has by now, None of a private round; `model_sha256`: its
+    result, once it closed.
+    """
+
+    round: int
+    phone: str
+    accepted: int | None
+    clients_per_round: int
+    round_closed: bool
+    model_sha256: str | None
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Upload:
+    """A file to send, and what the server knows it as."""
+
+    path: Path
+    nbytes: int
+    url: str
+    phone: str | None
+
+
+def upload_update(
+    server: Server, path: Path, phone: str | None, progress: Progress | None = None, patience: Patience | None = None
+) -> UploadReceipt:
+    """Send the update at `path` in the name of `phone` (see PHONE_NAME; None: whose token it is), streamed from disk.
+
+    What breaks off goes on at the byte that the server has, in this call as `patience` allows, or in a later one.
+    Sending the same update again is safe: the server counts it once and gives the receipt again. Raises UpdateError if
+    the file is no update or `phone` is not a name, ServerRefusedError, ServerUnreachableError.
+    """
+    if phone is not None and not PHONE_NAME.match(phone):
+        raise UpdateError(f"phone name {phone!r}: {PHONE_NAME_RULE} expected; choose another")
+    try:
+        nbytes = path.stat().st_size
+        sha256 = sha256_of_file(path)
+    except OSError as error:
+        raise UpdateError(f"{path}: cannot be read: {error.strerror}; expected an update that train wrote") from error
+    with UpdateFile(path) as update:
+        headers = _announcement(update.info, sha256, nbytes, phone)
+    patience = patience or Patience()
+    with talking_to(server) as client:
+        response = client.post("/v1/uploads", headers=headers)
+        if response.status_code != 201:
+            raise refusal(server, response)
+        with expected_fields(server):
+            upload = _Upload(path, nbytes, response.headers["Location"], phone)
+            offset = int(response.headers["Upload-Offset"])
+    _send_all(server, upload, offset, progress, patience)
+    outcome = _outcome(server, upload)
+    if outcome.get("state") == "receiving":
+        # All of it is there and not decided on: the disk refused it then, or an earlier request's answer was lost and
+        # it still is being read. An empty request waits for that, or has it decided on.
+        _send(server, upload, nbytes, progress)
+        outcome = _outcome(server, upload)
+    return _receipt(server, outcome)
+
+
+def _named(phone: str | None) -> dict[str, str]:
+    return {} if phone is None else {PHONE_HEADER: phone}
+
+
+def _announcement(info: UpdateInfo, sha256: str, nbytes: int, phone: str | None) -> dict[str, str]:
+    facts = {"sha256": sha256, "base_sha256": info.base_sha256, "round": str(info.round)}
+    metadata = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in facts.items())
+    return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_named(phone)}
+
+
+def _send_all(server: Server, upload: _Upload, offset: int, progress: Progress | None, patience: Patience) -> None:
+    """Send from `offset` on until the server has all; where the connection breaks, ask for the offset and go on."""
+    retries = Retries(patience)
+    while offset < upload.nbytes:
+        try:
+            _send(server, upload, offset, progress)
+            return
+        except ServerUnreachableError:
+            if not retries.again():
+                raise
+        try:
+            found = _offset(server, upload)
+        except ServerUnreachableError:
+            continue  # it counts at the next sending
+        if found > offset:
+            retries.progressed()
+        offset = found
+
+
+def _send(server: Server, upload: _Upload, offset: int, progress: Progress | None) -> None:
+    headers = {
+        **TUS,
+        "Upload-Offset": str(offset),
+        "Content-Type": TUS_BODY_TYPE,
+        "Content-Length": str(upload.nbytes - offset),
+        **_named(upload.phone),
+    }
+    with talking_to(server) as client:
+        response = client.patch(upload.url, content=_pieces(upload, offset, progress), headers=headers)
+    if response.status_code == 204:
+        return
+    if "Upload-Offset" in response.headers:
+        raise ServerUnreachableError(str(refusal(server, response)))  # another request was first, or bytes changed
+    raise refusal(server, response)
+
+
+def _pieces(upload: _Upload, offset: int, progress: Progress | None) -> Iterator[bytes]:
+    with upload.path.open("rb") as file:
+        file.seek(offset)
+        while piece := file.read(SEND_BYTES):
+            yield piece
+            offset += len(piece)
+            if progress is not None:
+                progress(offset, upload.nbytes)
+
+
+def _offset(server: Server, upload: _Upload) -> int:
+    with talking_to(server) as client:
+        response = client.head(upload.url, headers={**TUS, **_named(upload.phone)})
+    if response.status_code != 200:
+        raise refusal(server, response)
+    with expected_fields(server):
+        return int(response.headers["Upload-Offset"])
+
+
+def _outcome(server: Server, upload: _Upload) -> dict[str, Any]:
+    with talking_to(server) as client:
+        return document_of(server, client.get(upload.url, headers=_named(upload.phone)), 200)
+
+
+def _receipt(server: Server, document: dict[str, Any]) -> UploadReceipt:
+    with expected_fields(server):
+        receipt: dict[str, Any] | None = document["receipt"]
+        if receipt is None:
+            raise ServerRefusedError(f"{server}: refused ({document['status']}): {document['reason']}")
+        return UploadReceipt(
+            round=int(receipt["round"]),
+            phone=str(receipt["phone"]),
+            accepted=None if receipt["accepted"] is None else int(receipt["accepted"]),
+            clients_per_round=int(receipt["clients_per_round"]),
+            round_closed=bool(receipt["round_closed"]),
+            model_sha256=receipt["model_sha256"],
+            bytes=int(receipt["bytes"]),
+        )

@@ -1,0 +1,27 @@
+"""Backends by the name that `--backend` uses; a backend's runtime is imported when it is asked for."""
+
+from pathlib import Path
+
+from phonograd.device_runtime.engine.backend import Backend, BackendOptions
+from phonograd.device_runtime.formats.manifest import Artifacts
+
+BACKENDS = ("native", "ort")
+DEFAULT_BACKEND = "native"
+
+__all__ = ["BACKENDS", "DEFAULT_BACKEND", "Backend", "BackendOptions", "load_backend"]
+
+
+def load_backend(
+    name: str, artifacts: Artifacts, weights: Path | None = None, options: BackendOptions | None = None
+) -> Backend:
+    """Load artifacts into the backend of that name. Raises what `Backend.load` raises."""
+    chosen = options or BackendOptions()
+    if name == "native":
+        from phonograd.device_runtime.engine.native import NativeBackend
+
+        return NativeBackend.load(artifacts, weights, chosen)
+    if name == "ort":
+        from phonograd.device_runtime.engine.ort import OrtBackend
+
+        return OrtBackend.load(artifacts, weights, chosen)
+    raise ValueError(f"backend {name!r}: expected one of {', '.join(BACKENDS)}")

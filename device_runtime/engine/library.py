@@ -1,0 +1,172 @@
+"""The native engine's C ABI (native/include/phonograd.h) as Python calls it."""
+
+import ctypes
+import functools
+import json
+import platform
+from collections.abc import Mapping
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+from phonograd.device_runtime.base.errors import (
+    ArtifactsError,
+    BuildError,
+    OutOfMemoryError,
+    PhonogradError,
+    StateError,
+    StorageError,
+    TextError,
+    TrainingError,
+    UnsupportedError,
+    UpdateError,
+    UsageError,
+    VocabularyError,
+    WeightsError,
+)
+from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions
+from phonograd.device_runtime.native_build import PACKAGED_LIBRARY, Progress, build_host_library
+
+ABI_VERSION = 1
+ERRORS: Mapping[int, type[PhonogradError]] = {
+    kind.exit_code: kind
+    for kind in (
+        UsageError,
+        TextError,
+        VocabularyError,
+        ArtifactsError,
+        WeightsError,
+        UpdateError,
+        UnsupportedError,
+        StorageError,
+        TrainingError,
+        StateError,
+        OutOfMemoryError,
+    )
+}
+
+
+class Options(ctypes.Structure):
+    """pg_options."""
+
+    _fields_ = (
+        ("threads", c_int32),
+        ("pin_threads", c_int32),
+        ("fuse", c_int32),
+        ("precision", c_int32),
+        ("seed", c_uint64),
+        ("kernels", c_char_p),
+    )
+
+
+def options_of(options: BackendOptions, fuse: bool = True) -> Options:
+    """pg_options of a backend's options; `fuse` False runs every node by itself, for tests."""
+    return Options(
+        threads=options.threads,
+        pin_threads=options.pin_threads,
+        fuse=fuse,
+        precision=PRECISIONS.index(options.precision),
+        seed=options.seed,
+        kernels=None if options.kernels is None else options.kernels.encode(),
+    )
+
+
+# name: (result, arguments). A c_int result is a pg_status.
+PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
+    "pg_abi_version": (c_int32, ()),
+    "pg_last_error": (c_char_p, ()),
+    "pg_cpu_info": (c_char_p, ()),
+    "pg_engine_open": (c_int, (c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
+    "pg_engine_close": (None, (c_void_p,)),
+    "pg_engine_reset": (c_int, (c_void_p,)),
+    "pg_engine_step": (c_int, (c_void_p, c_void_p, c_void_p, c_float, POINTER(c_float))),
+    "pg_engine_logits": (c_int, (c_void_p, c_void_p, c_int64, c_int64, c_void_p)),
+    "pg_engine_parameters": (c_int32, (c_void_p,)),
+    "pg_engine_parameter": (
+        c_int,
+        (c_void_p, c_int32, POINTER(c_char_p), POINTER(c_int64), POINTER(POINTER(c_float))),
+    ),
+    "pg_engine_plan": (c_int, (c_void_p, POINTER(c_char_p))),
+    "pg_engine_phases": (c_int, (c_void_p, POINTER(c_char_p))),
+    "pg_state_open": (
+        c_int,
+        (c_void_p, c_char_p, c_void_p, c_int64, c_double, c_int32, POINTER(c_void_p)),
+    ),
+    "pg_state_close": (None, (c_void_p,)),
+    "pg_state_resume": (c_int, (c_void_p, c_void_p, c_void_p, c_int64, POINTER(c_int64))),
+    "pg_state_save": (c_int, (c_void_p, c_void_p, c_void_p, c_int64)),
+    "pg_state_discard": (c_int, (c_void_p,)),
+    "pg_graph_open": (c_int, (c_char_p, c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
+    "pg_graph_close": (None, (c_void_p,)),
+    "pg_graph_set": (c_int, (c_void_p, c_char_p, c_void_p, c_size_t)),
+    "pg_graph_run": (c_int, (c_void_p, c_float)),
+    "pg_graph_get": (
+        c_int,
+        (c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_int64), POINTER(c_int32)),
+    ),
+}
+
+
+class NativeLibrary:
+    """One loaded library. Thread-safe; the handles it gives are used by one thread at a time.
+
+    Raises BuildError if the file can't be loaded or speaks another version of the ABI.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            self._functions = ctypes.CDLL(str(path))
+            for name, (result, arguments) in PROTOTYPES.items():
+                function = getattr(self._functions, name)
+                function.restype, function.argtypes = result, arguments
+        except (OSError, AttributeError) as error:
+            raise BuildError(f"{path}: cannot be loaded ({error}); install phonograd again") from error
+        found = self._functions.pg_abi_version()
+        if found != ABI_VERSION:
+            raise BuildError(f"{path}: ABI version {ABI_VERSION} expected, found {found}; install phonograd again")
+
+    def function(self, name: str) -> Any:
+        """A function of PROTOTYPES, for those that can't fail."""
+        return getattr(self._functions, name)
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a function that returns a pg_status; another than 0 is raised as the error of that exit code."""
+        status = self.function(name)(*arguments)
+        if status:
+            raise self._error(status)
+
+    def text(self, name: str, handle: c_void_p) -> str:
+        """Call one that writes a string through its second argument."""
+        found = c_char_p()
+        self.call(name, handle, ctypes.byref(found))
+        return (found.value or b"").decode()
+
+    def cpu_info(self) -> dict[str, Any]:
+        """What the engine finds: features, cores, kernels this CPU can run (best first), bf16 (a name or None)."""
+        document: dict[str, Any] = json.loads(self.function("pg_cpu_info")())
+        return document
+
+    def _error(self, status: int) -> Exception:
+        message: str = self.function("pg_last_error")().decode(errors="replace")
+        if status in ERRORS:
+            return ERRORS[status](message)
+        return RuntimeError(f"native engine, status {status}: {message}")
+
+
+def find_library(progress: Progress | None = None) -> Path:
+    """The library that came with the wheel; in a source checkout the one in the build cache, built if it must be.
+
+    Raises UnsupportedError on another machine than x86-64 Linux, and what `build_host_library` raises.
+    """
+    machine = f"{platform.machine()} {platform.system()}"
+    if machine != "x86_64 Linux":
+        raise UnsupportedError(f"native engine: x86_64 Linux expected, found {machine}; use --backend ort")
+    if PACKAGED_LIBRARY.is_file():
+        return PACKAGED_LIBRARY
+    return build_host_library(progress=progress).path
+
+
+@functools.cache
+def load_library() -> NativeLibrary:
+    """The library of `find_library`, loaded once. Raises what that and `NativeLibrary` raise."""
+    return NativeLibrary(find_library())

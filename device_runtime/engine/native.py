@@ -1,0 +1,114 @@
+"""Backend `native`: our own C++ engine executes the artifacts."""
+
+import ctypes
+import json
+import os
+import weakref
+from ctypes import POINTER, c_char_p, c_float, c_int64, c_void_p
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.library import NativeLibrary, load_library, options_of
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.formats.tensor_file import Array, Floats
+from phonograd.device_runtime.text.vocabulary import Ids
+from phonograd.device_runtime.text.windows import Window
+
+
+class NativeBackend:
+    """An engine of the C ABI; see Backend. Windows and scores are passed by address, weights are copied once."""
+
+    def __init__(
+        self,
+        artifacts: Artifacts,
+        weights: Path | None,
+        options: BackendOptions,
+        fuse: bool = True,
+        library: NativeLibrary | None = None,
+    ):
+        self._library = library or load_library()
+        self._model = artifacts.manifest.model
+        self._window = (artifacts.manifest.training.bptt, artifacts.manifest.training.minibatch)
+        self._handle = c_void_p()
+        self._library.call(
+            "pg_engine_open",
+            os.fsencode(artifacts.folder),
+            weights and os.fsencode(weights),
+            options_of(options, fuse),
+            ctypes.byref(self._handle),
+        )
+        self._free = weakref.finalize(self, self._library.function("pg_engine_close"), self._handle.value)
+
+    @property
+    def engine(self) -> NativeLibrary:
+        """The library that the engine is of."""
+        return self._library
+
+    @property
+    def handle(self) -> c_void_p:
+        """The engine's handle in that library."""
+        return self._handle
+
+    @classmethod
+    def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "NativeBackend":
+        """See Backend.load."""
+        return cls(artifacts, weights, options)
+
+    def reset(self) -> None:
+        """See Backend.reset."""
+        self._library.call("pg_engine_reset", self._handle)
+
+    def step(self, window: Window, learning_rate: float) -> float:
+        """See Backend.step."""
+        tokens, targets = _dense(window.tokens), _dense(window.targets)
+        for what, ids in (("tokens", tokens), ("targets", targets)):
+            if ids.shape != self._window:
+                raise ValueError(f"window: {what} of shape {self._window} expected, found {ids.shape}")
+        loss = c_float()
+        self._library.call(
+            "pg_engine_step", self._handle, tokens.ctypes.data, targets.ctypes.data, learning_rate, ctypes.byref(loss)
+        )
+        return loss.value
+
+    def logits(self, tokens: Ids) -> Floats:
+        """See Backend.logits."""
+        ids = _dense(tokens)
+        if ids.ndim != 2:
+            raise ValueError(f"tokens: a shape [T, B] expected, found {ids.shape}")
+        scores = np.empty((ids.size, self._model.vocabulary), np.float32)
+        self._library.call("pg_engine_logits", self._handle, ids.ctypes.data, *ids.shape, scores.ctypes.data)
+        return scores
+
+    def weights(self) -> dict[str, Array]:
+        """See Backend.weights."""
+        copies: dict[str, Array] = {}
+        shapes = {spec.name: spec.shape for spec in self._model.tensor_specs()}
+        for index in range(self._library.function("pg_engine_parameters")(self._handle)):
+            name, elements, data = c_char_p(), c_int64(), POINTER(c_float)()
+            references = [ctypes.byref(part) for part in (name, elements, data)]
+            self._library.call("pg_engine_parameter", self._handle, index, *references)
+            values = np.ctypeslib.as_array(data, (elements.value,))
+            tensor = (name.value or b"").decode()
+            copies[tensor] = values.copy().reshape(shapes[tensor])
+        return copies
+
+    def plan(self) -> str:
+        """What runs, in order, and how memory is laid out; for people."""
+        return self._library.text("pg_engine_plan", self._handle)
+
+    def phases(self) -> dict[str, float]:
+        """Seconds of the last step by phase, in the order of the plan; the sum is the step."""
+        seconds: dict[str, float] = json.loads(self._library.text("pg_engine_phases", self._handle))
+        return seconds
+
+    def close(self) -> None:
+        """See Backend.close."""
+        self._free()
+        self._handle = c_void_p()
+
+
+def _dense(ids: Ids) -> Ids:
+    """The same ids where they lie, if they lie densely as int64."""
+    return np.ascontiguousarray(ids, np.int64)

@@ -1,0 +1,1 @@
+"""The artifacts folder and its tensors; FORMAT.md is the rule."""

@@ -1,0 +1,74 @@
+"""The language model's shape, and the tensors that follow from it."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.device_runtime.formats.tensor_file import TensorSpec
+
+Cell = Literal["lstm", "gru"]
+GATES: dict[Cell, int] = {"lstm": 4, "gru": 3}
+
+
+@dataclass(frozen=True)
+class LanguageModelConfig:
+    """A recurrent word model: embedding, `layers` recurrent layers, output layer over the vocabulary.
+
+    With `tied`, the output layer's weights are the embedding; where the hidden size differs from the embedding size,
+    a linear projection [E, H] without bias stands between them. Raises ArtifactsError for sizes below 1.
+    """
+
+    cell: Cell
+    vocabulary: int
+    embedding: int
+    hidden: int
+    layers: int
+    tied: bool = False
+    output_bias: bool = True
+
+    def __post_init__(self) -> None:
+        if self.cell not in get_args(Cell):
+            raise ArtifactsError(f"model: cell {self.cell!r}, expected one of {', '.join(get_args(Cell))}")
+        for name in ("vocabulary", "embedding", "hidden", "layers"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ArtifactsError(f"model: {name} is {value!r}, expected a whole number of at least 1")
+
+    @property
+    def projected(self) -> bool:
+        """Whether a projection brings the hidden state to the tied embedding's size."""
+        return self.tied and self.hidden != self.embedding
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Recurrent state names of one layer: h, and c for an LSTM."""
+        return ("h", "c") if self.cell == "lstm" else ("h",)
+
+    def layer_input(self, layer: int) -> int:
+        """Input size of recurrent layer `layer` (0 is the first)."""
+        return self.embedding if layer == 0 else self.hidden
+
+    def tensor_specs(self) -> list[TensorSpec]:
+        """Trainable tensors in file order, float32. Recurrent ones in ONNX layout: gates i,o,f,c (LSTM) or z,r,h (GRU).
+
+        W [1, G·H, I], R [1, G·H, H], B [1, 2·G·H] = input bias then recurrent bias, G = 4 or 3 gates.
+        """
+        V, E, H = self.vocabulary, self.embedding, self.hidden
+        gates = GATES[self.cell] * H
+        shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (V, E)}
+        for layer in range(self.layers):
+            shapes[f"{self.cell}.{layer}.W"] = (1, gates, self.layer_input(layer))
+            shapes[f"{self.cell}.{layer}.R"] = (1, gates, H)
+            shapes[f"{self.cell}.{layer}.B"] = (1, 2 * gates)
+        if self.projected:
+            shapes["projection.weight"] = (E, H)
+        if not self.tied:
+            shapes["decoder.weight"] = (V, H)
+        if self.output_bias:
+            shapes["decoder.bias"] = (V,)
+        return [TensorSpec(name, "F32", shape) for name, shape in shapes.items()]
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable parameters."""
+        return sum(spec.elements for spec in self.tensor_specs())

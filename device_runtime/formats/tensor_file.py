@@ -1,0 +1,362 @@
+"""Tensor files: the safetensors format, read by position and written as a stream.
+
+A file is `u64 header length (little endian) | JSON header | data`. The header is checked whole before a byte of data
+is used: its length against a cap of ours, every offset against the file's size, every shape against its bytes. Data is
+read with `pread`, a tensor or a tile of one at a time, so memory is what the caller asks for; the safetensors library
+maps the file (its pages count as resident) and writes only whole dictionaries, which is why it is not used here. The
+tests hold both directions equal to it.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES, WRITEBACK_BYTES, atomic_file, begin_writeback
+
+# The largest header of ours is about 4 KB; 1 MiB leaves room for models of a thousand tensors.
+HEADER_CAP_BYTES = 1 << 20
+MAX_DIMENSIONS = 8
+TENSOR_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}\Z")
+# 256 Ki elements: a tile of float32 and its float64 scratch stay in a phone's or server's second-level cache.
+TILE_ELEMENTS = 1 << 18
+
+# BF16 has no NumPy type: it is carried as its raw 16 bits.
+NUMPY_DTYPES: Mapping[str, str] = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "BF16": "<u2",
+    "U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
+}  # fmt: skip
+DTYPE_NAMES: Mapping[str, str] = {np.dtype(code).str: name for name, code in NUMPY_DTYPES.items() if name != "BF16"}
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor's name, safetensors dtype name and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor's data."""
+        return self.elements * np.dtype(NUMPY_DTYPES[self.dtype]).itemsize
+
+    @property
+    def row(self) -> int:
+        """Elements of one row: the last dimension (1 for a scalar)."""
+        return self.shape[-1] if self.shape else 1
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """What a writer produced: the file's size in bytes and the hex SHA-256 of all of it."""
+
+    nbytes: int
+    sha256: str
+
+
+def spec_of(name: str, array: Array) -> TensorSpec:
+    """The spec of an array. Raises WeightsError for a dtype the format lacks."""
+    dtype = DTYPE_NAMES.get(array.dtype.newbyteorder("<").str)
+    if dtype is None:
+        raise WeightsError(f"tensor {name}: dtype {array.dtype} has no place in a tensor file")
+    return TensorSpec(name, dtype, tuple(int(n) for n in array.shape))
+
+
+class TensorFile:
+    """A tensor file open for reading; not thread-safe for `close`, otherwise safe (reads are positional).
+
+    Raises WeightsError, on opening, for anything that is not a whole, consistent file.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise WeightsError(f"{path}: cannot be opened: {error.strerror}") from error
+        try:
+            self._opened = os.fstat(self._descriptor)
+            size = self.nbytes = self._opened.st_size
+            raw, self._data_start = _read_header(path, self._descriptor, size)
+            self.metadata, self.specs, self._offsets = _check_header(path, raw, size - self._data_start)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def __enter__(self) -> "TensorFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; reading afterwards raises OSError."""
+        os.close(self._descriptor)
+
+    def sha256(self) -> str:
+        """Hex SHA-256 of the file that is open, whatever stands at its path by now."""
+        digest = hashlib.sha256()
+        at = 0
+        while chunk := os.pread(self._descriptor, HASH_CHUNK_BYTES, at):
+            digest.update(chunk)
+            at += len(chunk)
+        return digest.hexdigest()
+
+    def require_unchanged(self) -> None:
+        """Raise WeightsError if the file that is open was written to or cut short since it was opened.
+
+        A new file that took its path is no change.
+        """
+        now = os.fstat(self._descriptor)
+        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+            raise WeightsError(f"{self.path}: was changed while it was in use; fetch it again and start anew")
+
+    def require_at_path(self) -> None:
+        """Raise WeightsError if another file stands at the path by now: who opened it meanwhile has another one."""
+        try:
+            same = os.path.samestat(self.path.stat(), self._opened)
+        except OSError:
+            same = False
+        if not same:
+            raise WeightsError(f"{self.path}: was replaced while it was opened; start again")
+
+    def read(self, name: str) -> Array:
+        """A whole tensor, freshly allocated, in its own dtype and shape. Raises WeightsError if absent."""
+        spec = self._spec(name)
+        return self.read_range(name, 0, spec.elements).reshape(spec.shape)
+
+    def read_range(self, name: str, start: int, stop: int) -> Array:
+        """Elements [start, stop) of a tensor seen as one dimension."""
+        spec = self._spec(name)
+        dtype = np.dtype(NUMPY_DTYPES[spec.dtype])
+        if not 0 <= start <= stop <= spec.elements:
+            raise IndexError(f"{name}: elements {start}:{stop} of {spec.elements}")
+        out = np.empty(stop - start, dtype)
+        _read_exactly(self.path, self._descriptor, out, self._data_start + self._offsets[name] + start * dtype.itemsize)
+        return out
+
+    def _spec(self, name: str) -> TensorSpec:
+        if name not in self.specs:
+            raise WeightsError(f"{self.path}: tensor {name} expected, found {', '.join(self.specs) or 'none'}")
+        return self.specs[name]
+
+
+def _read_exactly(path: Path, descriptor: int, out: Array, offset: int) -> None:
+    view = out.data.cast("B") if out.size else memoryview(b"")
+    done = 0
+    while done < len(view):
+        count = os.preadv(descriptor, [view[done:]], offset + done)
+        if count == 0:
+            raise WeightsError(f"{path}: ends at byte {offset + done}, {len(view) - done} bytes short; fetch it again")
+        done += count
+
+
+def _read_header(path: Path, descriptor: int, size: int) -> tuple[bytes, int]:
+    prefix = os.pread(descriptor, 8, 0)
+    if len(prefix) < 8:
+        raise WeightsError(f"{path}: {size} bytes, a tensor file has at least 8; it is truncated or not a tensor file")
+    (length,) = struct.unpack("<Q", prefix)
+    if length > HEADER_CAP_BYTES:
+        raise WeightsError(
+            f"{path}: header of {length} bytes, at most {HEADER_CAP_BYTES} accepted; not a tensor file of ours"
+        )
+    if 8 + length > size:
+        raise WeightsError(f"{path}: header of {length} bytes in a file of {size}; it is truncated, fetch it again")
+    return os.pread(descriptor, length, 8), 8 + length
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = dict(pairs)
+    if len(keys) != len(pairs):
+        raise ValueError("a key appears twice")
+    return keys
+
+
+def _check_header(
+    path: Path, raw: bytes, data_bytes: int
+) -> tuple[dict[str, str], dict[str, TensorSpec], dict[str, int]]:
+    try:
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(f"{path}: header is not valid JSON ({error})") from error
+    if not isinstance(header, dict):
+        raise WeightsError(f"{path}: header is a JSON {type(header).__name__}, expected an object")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise WeightsError(f"{path}: __metadata__ must map names to strings")
+    specs: dict[str, TensorSpec] = {}
+    offsets: dict[str, int] = {}
+    for name, entry in header.items():
+        specs[name], offsets[name] = _check_entry(path, name, entry)
+    end = 0
+    for name in sorted(offsets, key=lambda key: (offsets[key], specs[key].nbytes)):
+        if offsets[name] != end:
+            raise WeightsError(f"{path}: tensor {name} starts at {offsets[name]}, expected {end} (a gap or an overlap)")
+        end += specs[name].nbytes
+    if end != data_bytes:
+        state = "truncated" if end > data_bytes else "followed by bytes that belong to no tensor"
+        raise WeightsError(f"{path}: {data_bytes} bytes of data, the header describes {end}; the file is {state}")
+    return metadata, specs, offsets
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _check_entry(path: Path, name: str, entry: object) -> tuple[TensorSpec, int]:
+    if not TENSOR_NAME.match(name):
+        raise WeightsError(f"{path}: tensor name {name[:80]!r} is not letters, digits, '_', '.', '-' (200 at most)")
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise WeightsError(f"{path}: tensor {name}: expected dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in NUMPY_DTYPES:
+        raise WeightsError(f"{path}: tensor {name}: unknown dtype {dtype!r}")
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(map(_is_size, shape)):
+        raise WeightsError(
+            f"{path}: tensor {name}: shape {str(shape)[:80]} is not a list of up to {MAX_DIMENSIONS} sizes"
+        )
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
+        raise WeightsError(f"{path}: tensor {name}: data_offsets {str(offsets)[:80]} is not a pair of sizes")
+    spec = TensorSpec(name, dtype, tuple(shape))
+    # NumPy, like other readers, multiplies all sizes, so those beside a 0 are bounded too.
+    if math.prod(size or 1 for size in shape) * np.dtype(NUMPY_DTYPES[dtype]).itemsize >= 1 << 63:
+        raise WeightsError(f"{path}: tensor {spec}: its sizes make 2^63 bytes or more, those of 0 left out")
+    if offsets[1] - offsets[0] != spec.nbytes:
+        raise WeightsError(
+            f"{path}: tensor {spec}: {spec.nbytes} bytes expected, data_offsets hold {offsets[1] - offsets[0]}"
+        )
+    return spec, offsets[0]
+
+
+def encode_header(specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> bytes:
+    """Length prefix and JSON header of a file that holds `specs` in that order, padded to 8 bytes.
+
+    Metadata stand in the order of their keys: what a file says decides its bytes, in every implementation.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+    end = 0
+    for spec in specs:
+        header[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [end, end + spec.nbytes]}
+        end += spec.nbytes
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    return struct.pack("<Q", len(raw)) + raw
+
+
+class TensorWriter:
+    """Writes the data of announced tensors in order, hashing beside it in a thread; made by `write_tensor_file`."""
+
+    def __init__(self, file: BinaryIO, specs: Iterable[TensorSpec], metadata: Mapping[str, str]):
+        specs = list(specs)
+        self._file = file
+        self._hashing = ThreadPoolExecutor(1)  # its thread starts with the first piece, and ends with this object
+        self._begun = 0  # bytes on their way to the disk
+        self._digest = hashlib.sha256()
+        self._expected = sum(spec.nbytes for spec in specs)
+        self._written = 0
+        header = encode_header(specs, metadata)
+        self._header_bytes = len(header)
+        self._put(header)
+
+    def write(self, array: Array) -> None:
+        """Append an array's elements (little endian, C order)."""
+        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        if data.size:
+            self._put(data.data.cast("B"))
+            self._written += data.nbytes
+
+    def _put(self, data: bytes | memoryview) -> None:
+        hashed = self._hashing.submit(self._digest.update, data)
+        self._file.write(data)
+        if self._file.tell() - self._begun >= WRITEBACK_BYTES:
+            self._file.flush()
+            begin_writeback(self._file.fileno(), self._begun, self._file.tell())
+            self._begun = self._file.tell()
+        hashed.result()
+
+    def finish(self) -> WrittenFile:
+        """Check that all announced bytes were written. Raises WeightsError otherwise (a bug of the caller)."""
+        if self._written != self._expected:
+            raise WeightsError(f"tensor data: {self._written} bytes written, {self._expected} announced")
+        return WrittenFile(self._header_bytes + self._written, self._digest.hexdigest())
+
+
+def write_tensor_file(
+    path: Path, specs: Iterable[TensorSpec], chunks: Iterable[Array], metadata: Mapping[str, str]
+) -> WrittenFile:
+    """Write a tensor file atomically from a stream of arrays that follow each other in the order of `specs`.
+
+    Raises StorageError when the disk refuses; then nothing is left at `path` that was not there before.
+    """
+    with atomic_file(path) as file:
+        writer = TensorWriter(file, specs, metadata)
+        for chunk in chunks:
+            writer.write(chunk)
+        return writer.finish()
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> WrittenFile:
+    """Write named arrays in their order as one tensor file, atomically. Raises StorageError, WeightsError."""
+    specs = [spec_of(name, array) for name, array in tensors.items()]
+    return write_tensor_file(path, specs, tensors.values(), metadata or {})
+
+
+def tile_ranges(elements: int, tile: int = TILE_ELEMENTS) -> Iterator[tuple[int, int]]:
+    """[start, stop) ranges that cover `elements`, each at most `tile` long."""
+    for start in range(0, elements, tile):
+        yield start, min(start + tile, elements)
+
+
+def load_tensors(path: Path) -> dict[str, Array]:
+    """All tensors of a file, in memory. Raises WeightsError."""
+    with TensorFile(path) as file:
+        return {name: file.read(name) for name in file.specs}
+
+
+def check_specs(what: str, found: Mapping[str, TensorSpec], expected: Iterable[TensorSpec]) -> None:
+    """Raise WeightsError unless `found` holds just the `expected` names with their dtypes and shapes."""
+    wanted = {spec.name: spec for spec in expected}
+    for name, spec in wanted.items():
+        if name not in found:
+            raise WeightsError(f"{what}: tensor {spec} expected, not found")
+        if found[name] != spec:
+            raise WeightsError(f"{what}: tensor {spec} expected, found {found[name]}")
+    extra = sorted(set(found) - set(wanted))
+    if extra:
+        raise WeightsError(f"{what}: tensor {extra[0]} is not part of the model ({len(extra)} unexpected)")
+
+
+def check_finite(what: str, name: str, values: Array) -> None:
+    """Raise WeightsError naming the first element of `values` that is NaN or infinite."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        at = int(np.argmin(finite.ravel()))
+        bad = values.ravel()[at]
+        raise WeightsError(f"{what}: tensor {name}: element {at} is {bad}, expected a finite number")

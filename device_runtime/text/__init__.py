@@ -1,0 +1,1 @@
+"""From a user's messages to minibatches of tokens, and what a model makes of a text."""

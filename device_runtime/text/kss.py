@@ -1,0 +1,67 @@
+"""Keystroke savings (paper P, eq. 5): how many characters a keyboard with three suggestions saves its user.
+
+KSS = (N_total - N_typed) / N_total over non-space characters. A word costs the fewest characters after which it stands
+among the 3 most probable words that begin with them: 0 if it does with none, all of them if it never does or is not in
+the vocabulary. FORMAT.md, "Keystroke savings", has the rule to the letter.
+"""
+
+import bisect
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
+
+SUGGESTIONS = 3
+_UTF8_CONTINUATION = range(0x80, 0xC0)
+
+
+def character_starts(word: bytes) -> list[int]:
+    """Byte offsets at which a character begins: every byte that does not continue a UTF-8 sequence, and offset 0."""
+    return [at for at, byte in enumerate(word) if at == 0 or byte not in _UTF8_CONTINUATION]
+
+
+@dataclass(frozen=True)
+class PrefixIndex:
+    """The vocabulary sorted by bytes, so that the words with a prefix are one contiguous range.
+
+    order: ids of all words but `<unk>` and `<eos>`, by their bytes; ranges: per word the [low, high) of each of its
+    prefixes, by characters, from the empty one to the one short of the whole word (filled as words are asked for).
+    """
+
+    order: Ids
+    _sorted: list[bytes] = field(repr=False)
+    _vocabulary: Vocabulary = field(repr=False)
+    _ranges: dict[int, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> "PrefixIndex":
+        """Sort a vocabulary."""
+        suggestible = [word for word in range(len(vocabulary)) if word not in (UNK, EOS)]
+        order = sorted(suggestible, key=vocabulary.words.__getitem__)
+        return cls(np.array(order, np.int64), [vocabulary.words[word] for word in order], vocabulary)
+
+    def ranges(self, word: int) -> list[tuple[int, int]]:
+        """See the class."""
+        if word not in self._ranges:
+            spelling = self._vocabulary.words[word]
+            self._ranges[word] = [self._range(spelling[:end]) for end in character_starts(spelling)]
+        return self._ranges[word]
+
+    def _range(self, prefix: bytes) -> tuple[int, int]:
+        low = bisect.bisect_left(self._sorted, prefix)
+        return low, bisect.bisect_left(self._sorted, True, lo=low, key=lambda word: not word.startswith(prefix))
+
+    def typed(self, word: int, sorted_scores: Floats) -> int:
+        """Characters typed before `word` is suggested, given the scores [len(order)] of all words in sorted order.
+
+        A word's rank within a prefix is the count of strictly greater scores in the prefix's range.
+        """
+        ranges = self.ranges(word)
+        at = bisect.bisect_left(self._sorted, self._vocabulary.words[word])
+        greater = sorted_scores > sorted_scores[at]
+        for characters, (low, high) in enumerate(ranges):
+            if np.count_nonzero(greater[low:high]) < SUGGESTIONS:
+                return characters
+        return len(ranges)

@@ -1,0 +1,64 @@
+"""Messages and tokens. FORMAT.md, "Text", is the rule; this is its first implementation."""
+
+import re
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import TextError
+
+_NO_BREAK_SPACE = b"\xc2\xa0"  # U+00A0
+_FOLDS = (
+    (b"\xe2\x80\x98", b"'"),  # U+2018
+    (b"\xe2\x80\x99", b"'"),  # U+2019
+    (b"\xe2\x80\x9c", b'"'),  # U+201C
+    (b"\xe2\x80\x9d", b'"'),  # U+201D
+    (b"\xe2\x80\xa6", b"..."),  # U+2026
+    (b"\xe2\x80\x93", b"-"),  # U+2013
+    (b"\xe2\x80\x94", b"-"),  # U+2014
+    (_NO_BREAK_SPACE, b" "),
+)
+# The first choice is how WikiText, PTB and other published texts write a word that their authors left out.
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_TOKEN = re.compile(rb"<unk>|[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
+
+
+def tokenize(message: bytes) -> list[bytes]:
+    """Tokens of one message, on bytes: broken UTF-8 is no special case."""
+    message = message.lower()  # bytes.lower folds ASCII only
+    for mark, plain in _FOLDS:
+        message = message.replace(mark, plain)
+    return _TOKEN.findall(message)
+
+
+def split_messages(data: bytes) -> list[bytes]:
+    """The messages of a text: its lines, ended by a line feed, less those that hold no token."""
+    return [line for line in data.split(b"\n") if line.replace(_NO_BREAK_SPACE, b" ").strip()]
+
+
+def read_messages(path: Path) -> list[bytes]:
+    """The messages of a text file.
+
+    Raises TextError if it can't be read, holds none, or is not UTF-8: NUL bytes, a byte order mark of UTF-16.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TextError(
+            f"{path}: cannot be read: {error.strerror}; expected a text file, one message a line"
+        ) from error
+    _require_text(path, data)
+    messages = split_messages(data)
+    if not messages:
+        raise TextError(f"{path}: no words found in {len(data)} bytes; expected a text, one message a line")
+    return messages
+
+
+def _require_text(path: Path, data: bytes) -> None:
+    """Text that was written as UTF-16, or no text at all, would train as words that nobody wrote."""
+    if data[:2] in UTF16_MARKS:
+        raise TextError(
+            f"{path}: begins with the byte order mark of UTF-16; expected UTF-8; "
+            "convert it with: iconv -f UTF-16 -t UTF-8"
+        )
+    at = data.find(b"\0")
+    if at >= 0:
+        raise TextError(f"{path}: byte {at} is NUL, which no text in UTF-8 holds; expected a text, one message a line")

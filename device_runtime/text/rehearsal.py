@@ -1,0 +1,109 @@
+"""Random rehearsal (paper P): the user's messages mixed with general ones. FORMAT.md, "Rehearsal".
+
+The draw is spelt out down to the random generator, so that Python and the phone's engine train on the same stream.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
+
+_MASK = (1 << 64) - 1
+MOST_TOKENS = 2.0**62  # more than any text holds; a tiny share asks for more than a number does
+
+Item = TypeVar("Item")
+
+
+class SplitMix64:
+    """Steele, Lea and Flood's generator: 64 bits of state, the same numbers in every language."""
+
+    def __init__(self, seed: int):
+        self._state = seed & _MASK
+
+    def next(self) -> int:
+        """The next 64-bit number."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
+        z = self._state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+        return z ^ (z >> 31)
+
+    def below(self, bound: int) -> int:
+        """A number in [0, bound): the high word of next() · bound."""
+        return (self.next() * bound) >> 64
+
+    def shuffle(self, items: list[Item]) -> None:
+        """Fisher and Yates's shuffle, in place, from the last place down."""
+        for last in range(len(items) - 1, 0, -1):
+            other = self.below(last + 1)
+            items[last], items[other] = items[other], items[last]
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """What one epoch trains on: the stream of ids [N], how many of its tokens are whose, and which share of whose words
+    the vocabulary does not have (None: no such text).
+    """
+
+    stream: Ids
+    user_tokens: int
+    general_tokens: int
+    user_unknown_share: float = 0.0
+    general_unknown_share: float | None = None
+
+    @property
+    def user_share(self) -> float:
+        """λ as it came out."""
+        return self.user_tokens / (self.user_tokens + self.general_tokens)
+
+
+def mix(
+    user: Sequence[bytes], general: Sequence[bytes], user_share: float, vocabulary: Vocabulary, seed: int
+) -> TrainingText:
+    """The user's messages and as many general tokens as make the user's share λ, shuffled.
+
+    With λ = 1 the user's order is kept and `general` unused. Raises TextError when `general` is too short for λ.
+    """
+    if not 0 < user_share <= 1:
+        raise TextError(f"user share {user_share}: expected a number in (0, 1]")
+    messages = [vocabulary.encode([message]) for message in user]
+    user_tokens = sum(map(len, messages))
+    wanted = round(min(user_tokens * (1 - user_share) / user_share, MOST_TOKENS))
+    if wanted == 0:
+        return TrainingText(np.concatenate(messages), user_tokens, 0, unknown_share(messages))
+    random = SplitMix64(seed)
+    drawn = _draw(general, wanted, vocabulary, random)
+    shares = unknown_share(messages), unknown_share(drawn)
+    messages += drawn
+    random.shuffle(messages)
+    return TrainingText(np.concatenate(messages), user_tokens, wanted, *shares)
+
+
+def unknown_share(messages: Sequence[Ids]) -> float:
+    """The share of the words (tokens but `<eos>`) of encoded messages that are `<unk>`; 0 of none."""
+    ids = np.concatenate(messages)
+    words = np.count_nonzero(ids != EOS)
+    return float(np.count_nonzero(ids == UNK) / words) if words else 0.0
+
+
+def _draw(general: Sequence[bytes], wanted: int, vocabulary: Vocabulary, random: SplitMix64) -> list[Ids]:
+    """Random messages without repetition, `wanted` tokens in all; the last is cut to fit, ending in <eos>."""
+    order = list(range(len(general)))
+    drawn: list[Ids] = []
+    missing = wanted
+    for place in range(len(order)):
+        other = place + random.below(len(order) - place)
+        order[place], order[other] = order[other], order[place]
+        ids = vocabulary.encode([general[order[place]]])
+        if len(ids) >= missing:
+            drawn.append(np.append(ids[: missing - 1], EOS))
+            return drawn
+        drawn.append(ids)
+        missing -= len(ids)
+    raise TextError(
+        f"rehearsal text: {wanted} tokens needed, found {wanted - missing}; give a longer one or a larger --user-share"
+    )

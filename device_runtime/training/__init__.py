@@ -1,0 +1,1 @@
+"""An epoch on a user's text, which can stop and go on."""

@@ -1,0 +1,92 @@
+"""Resumable training: an epoch that was killed goes on where it was, to the same bits. FORMAT.md, "Training state".
+
+The engine itself writes and reads the state, from and into its own memory; this is Python's handle of it.
+"""
+
+import ctypes
+import os
+import weakref
+from collections.abc import Sequence
+from ctypes import c_int64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import UsageError, WeightsError
+from phonograd.device_runtime.engine.backend import Backend
+from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.text.vocabulary import Ids
+
+# Steps from one save to the next by default; the phone command's, where training/state.h says why.
+SAVE_EVERY = 5
+STATE_FILE = "state.safetensors"
+
+
+def saved_seed(folder: Path) -> int | None:
+    """The seed of the state that a folder holds, with which a run that was given none goes on; None without a state."""
+    try:
+        with TensorFile(folder / STATE_FILE) as state:
+            return int(state.metadata["seed"])
+    except (WeightsError, KeyError, ValueError):
+        return None  # no state, or a damaged one, which is refused where it is read
+
+
+@dataclass(frozen=True)
+class Done:
+    """The steps that were done when a state was saved: their losses in nats a token, and their wall times."""
+
+    losses: tuple[float, ...] = ()
+    step_seconds: tuple[float, ...] = ()
+
+
+class TrainingState:
+    """The state of one epoch, in a folder that is locked until `close`; use it as a context.
+
+    The stream of ids, the learning rate, and the backend's model and options are the job that a state must be of;
+    `restart` discards the state that is there. Raises UsageError for another backend than native, StateError if another
+    process trains with the folder, StorageError if it can't be made or written.
+    """
+
+    def __init__(self, backend: Backend, folder: Path, stream: Ids, learning_rate: float, restart: bool = False):
+        if not isinstance(backend, NativeBackend):
+            raise UsageError("training state: backend native expected, no other can be stopped within an epoch")
+        self._library = backend.engine
+        self._backend = backend  # the engine must outlive the state
+        self._handle = c_void_p()
+        ids = np.ascontiguousarray(stream, np.int64)
+        job = (os.fsencode(folder), ids.ctypes.data, len(ids), learning_rate, restart)
+        self._library.call("pg_state_open", backend.handle, *job, ctypes.byref(self._handle))
+        self._free = weakref.finalize(self, self._library.function("pg_state_close"), self._handle.value)
+
+    def __enter__(self) -> "TrainingState":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def resume(self, steps: int) -> Done:
+        """Bring the backend, just reset, to where the saved state is: so many of the epoch's `steps` are done.
+
+        Raises StateError: damaged, or of another job; the message names what differs.
+        """
+        losses, seconds, done = np.zeros(steps), np.zeros(steps), c_int64()
+        self._library.call(
+            "pg_state_resume", self._handle, losses.ctypes.data, seconds.ctypes.data, steps, ctypes.byref(done)
+        )
+        return Done(tuple(losses[: done.value].tolist()), tuple(seconds[: done.value].tolist()))
+
+    def save(self, losses: Sequence[float], step_seconds: Sequence[float]) -> None:
+        """Save durably how far the epoch is. Raises StorageError, and then the state saved before is as it was."""
+        done = np.array(losses, np.float64), np.array(step_seconds, np.float64)
+        self._library.call("pg_state_save", self._handle, *(part.ctypes.data for part in done), len(losses))
+
+    def discard(self) -> None:
+        """Remove the saved state: the epoch's outputs are on disk."""
+        self._library.call("pg_state_discard", self._handle)
+
+    def close(self) -> None:
+        """Unlock the folder; the state in it stays."""
+        self._free()
+        self._handle = c_void_p()

@@ -1,0 +1,127 @@
+"""Training on the phone: paper P's round from a phone's side, without the sending."""
+
+import math
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from phonograd.device_runtime.base.errors import StoppedError, TextError, TrainingError
+from phonograd.device_runtime.engine.backend import Backend
+from phonograd.device_runtime.formats.manifest import Manifest
+from phonograd.device_runtime.text.rehearsal import TrainingText
+from phonograd.device_runtime.text.windows import windows
+from phonograd.device_runtime.training.state import SAVE_EVERY, Done, TrainingState
+
+# A loss of so many times that of the uniform guess, ln V, is divergence.
+DIVERGENCE = 10.0
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What training did and cost.
+
+    epochs: passes over the text; steps: of all of them; tokens: of one pass; losses: nats a token, as they were before
+    each step's update (LwF: of its own loss); step_seconds: wall time of each step; both of all steps, those before a
+    resume included, and resumed_at is how many those are; *_unknown_share: see TrainingText; seconds: of the
+    others, with the saving between them; peak_rss_bytes: of the whole process so far.
+    """
+
+    epochs: int
+    steps: int
+    tokens: int
+    user_tokens: int
+    general_tokens: int
+    user_share: float
+    user_unknown_share: float
+    general_unknown_share: float | None
+    learning_rate: float
+    clip_norm: float | None
+    loss_reduction: str
+    losses: tuple[float, ...]
+    step_seconds: tuple[float, ...]
+    seconds: float
+    peak_rss_bytes: int
+    resumed_at: int = 0
+
+
+def train_epoch(
+    backend: Backend,
+    manifest: Manifest,
+    text: TrainingText,
+    learning_rate: float | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+    state: TrainingState | None = None,
+    save_every: int = SAVE_EVERY,
+    stop: Callable[[], int] | None = None,
+    epochs: int = 1,
+) -> EpochReport:
+    """Train over a text, each epoch from zero states. `progress` hears (steps done, steps in all, nats a token).
+
+    learning_rate None: the artifacts' own. `state` is resumed from, and saved to every `save_every` steps; `stop` is
+    asked between steps for the number of a signal that asks to end, 0 for none. Raises TextError if the text does not
+    fill one window of B·T tokens, TrainingError when a loss is not finite or diverges, StoppedError, with the state
+    saved, when `stop` says so, and what `TrainingState` raises.
+    """
+    training = manifest.training
+    rate = training.learning_rate if learning_rate is None else learning_rate
+    window_tokens = training.minibatch * training.bptt
+    if len(text.stream) < window_tokens:
+        raise TextError(
+            f"training text: {window_tokens} tokens expected (one window: minibatch {training.minibatch} x BPTT "
+            f"{training.bptt}), found {len(text.stream)}; give more text"
+        )
+    layout = list(windows(text.stream, training.minibatch, training.bptt))
+    steps = epochs * len(layout)
+    backend.reset()
+    done = state.resume(steps) if state else Done()
+    losses, step_seconds = list(done.losses), list(done.step_seconds)
+    resumed_at = saved_at = len(losses)
+    began = time.perf_counter()
+    for step in range(resumed_at, steps):
+        number = stop() if stop else 0
+        if state and saved_at < len(losses) and (number or len(losses) - saved_at >= save_every):
+            state.save(losses, step_seconds)
+            saved_at = len(losses)
+        if number:
+            kept = "the state is saved: the same command goes on from here" if state else "nothing is kept"
+            raise StoppedError(f"interrupted after step {len(losses)} of {steps}; {kept}", number)
+        window = layout[step % len(layout)]
+        if window is layout[0]:
+            backend.reset()
+        step_began = time.perf_counter()
+        loss = backend.step(window, rate)
+        step_seconds.append(time.perf_counter() - step_began)
+        if training.loss_reduction == "sum_over_time":
+            loss *= training.minibatch / window.predictions
+        losses.append(loss)
+        _require_sound(loss, len(losses), manifest.model.vocabulary, rate)
+        if progress is not None:
+            progress(len(losses), steps, loss)
+    return EpochReport(
+        epochs=epochs,
+        steps=steps,
+        tokens=len(text.stream),
+        user_tokens=text.user_tokens,
+        general_tokens=text.general_tokens,
+        user_share=text.user_share,
+        user_unknown_share=text.user_unknown_share,
+        general_unknown_share=text.general_unknown_share,
+        learning_rate=rate,
+        clip_norm=training.clip_norm,
+        loss_reduction=training.loss_reduction,
+        losses=tuple(losses),
+        step_seconds=tuple(step_seconds),
+        seconds=time.perf_counter() - began,
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        resumed_at=resumed_at,
+    )
+
+
+def _require_sound(loss: float, step: int, vocabulary: int, rate: float) -> None:
+    most = DIVERGENCE * math.log(vocabulary)
+    if not loss <= most:  # NaN too
+        raise TrainingError(
+            f"step {step}: loss is {loss:.6g} nats a token, expected {most:.6g} at most (ten times a uniform guess): "
+            f"training diverges; lower the learning rate ({rate}) or clip (export --clip-norm)"
+        )

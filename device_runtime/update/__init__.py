@@ -1,0 +1,1 @@
+"""What a phone sends back: update files, and the codecs of their tensors."""

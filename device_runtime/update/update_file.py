@@ -1,0 +1,156 @@
+"""The update a phone sends: a tensor file with the parts of one codec and the facts a server needs to fold it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import UpdateError
+from phonograd.device_runtime.formats.tensor_file import (
+    Array,
+    TensorFile,
+    TensorSpec,
+    WrittenFile,
+    check_finite,
+    check_specs,
+    save_tensors,
+    spec_of,
+)
+from phonograd.device_runtime.update.codecs import CODECS_OF, VERSION, Codec, Parts, Tile, codec_named
+from phonograd.device_runtime.update.compressed import PARTS_KEY, Compressed, CompressedParts, compress_parts
+
+FORMAT = "phonograd-update"
+MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
+
+
+@dataclass(frozen=True)
+class UpdateInfo:
+    """Metadata of an update.
+
+    base_sha256: hash of the tensor file the phone started from; round: the server's number of the round it belongs to;
+    tokens: tokens trained, the weight of a token-weighted average; seed: of the rehearsal draw and of random codecs.
+    """
+
+    base_sha256: str
+    round: int
+    tokens: int
+    codec: str
+    seed: int
+
+
+def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
+    """Encode trained weights against `base` with the codec `info` names and write the file atomically.
+
+    Raises WeightsError for weights that are not finite or do not fit the base, or a base that was changed since it was
+    opened, UpdateError for an unknown codec or a
+    count past MAX_COUNT, StorageError when the disk refuses.
+    """
+    codec = codec_named(info.codec)
+    for name, count in (("round", info.round), ("tokens", info.tokens), ("seed", info.seed)):
+        if not 0 <= count <= MAX_COUNT:
+            raise UpdateError(f"update: {name} {count}: expected a whole number from 0 to {MAX_COUNT}")
+    check_specs("trained weights", {name: spec_of(name, array) for name, array in trained.items()}, base.specs.values())
+    parts: dict[str, Array] = {}
+    for name, spec in base.specs.items():
+        check_finite("trained weights", name, trained[name])
+        parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
+    base.require_unchanged()
+    metadata = {"format": FORMAT, "version": str(VERSION)} | {k: str(v) for k, v in asdict(info).items()}
+    if isinstance(codec, Compressed):
+        parts, metadata[PARTS_KEY] = compress_parts(parts)
+    return save_tensors(path, parts, metadata)
+
+
+class UpdateFile:
+    """An update open for reading. Raises WeightsError (not a tensor file) or UpdateError (not an update) on opening."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.tensors = TensorFile(path)
+        try:
+            self.version = _parse_version(path, self.tensors.metadata)
+            self.info = _parse_info(path, self.tensors.metadata)
+            self.codec: Codec = codec_named(self.info.codec, self.version)
+            self.parts: Parts = CompressedParts(self.tensors) if isinstance(self.codec, Compressed) else self.tensors
+        except BaseException:
+            self.tensors.close()
+            raise
+
+    def __enter__(self) -> "UpdateFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.tensors.close()
+
+    def check(self, base: TensorFile, base_sha256: str) -> None:
+        """Hold the whole update against the model it must be for, one tile in memory at a time.
+
+        Raises UpdateError (another base model, parts that disagree) or WeightsError (name, shape, dtype, not finite).
+        """
+        if self.info.base_sha256 != base_sha256:
+            raise UpdateError(
+                f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
+                "fetch the current model and train again"
+            )
+        self.check_parts(base)
+        for name, spec in base.specs.items():
+            for _, values in self.tiles(spec, base):
+                check_finite(str(self.path), name, values)
+
+    def check_parts(self, base: TensorFile) -> None:
+        """Hold names, dtypes and shapes of the parts against the model, values unseen.
+
+        Raises UpdateError (parts that disagree) or WeightsError (name, shape, dtype).
+        """
+        expected = [part for spec in base.specs.values() for part in self.codec.expects(spec, self.parts)]
+        check_specs(str(self.path), self.parts.specs, expected)
+
+    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+        """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move."""
+        return self.codec.decode(spec, self.parts, base, self.info.seed)
+
+    def weights(self, base: TensorFile) -> dict[str, Array]:
+        """All trained weights, in memory: base with the update's tiles written over it."""
+        decoded = {}
+        for name, spec in base.specs.items():
+            flat = np.array(base.read(name)).reshape(-1)
+            for start, values in self.tiles(spec, base):
+                flat[start : start + len(values)] = values
+            decoded[name] = flat.reshape(spec.shape)
+        return decoded
+
+
+def _parse_version(path: Path, metadata: Mapping[str, str]) -> int:
+    if metadata.get("format") != FORMAT:
+        raise UpdateError(f"{path}: not an update: metadata has no format={FORMAT}; write one with: phonograd train")
+    versions = {str(version): version for version in CODECS_OF}
+    found = metadata.get("version", "none")
+    if found not in versions:
+        raise UpdateError(f"{path}: update version {' or '.join(versions)} expected, found {found}")
+    return versions[found]
+
+
+def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:
+    try:
+        info = UpdateInfo(
+            base_sha256=metadata["base_sha256"],
+            round=_count(metadata["round"]),
+            tokens=_count(metadata["tokens"]),
+            codec=metadata["codec"],
+            seed=_count(metadata["seed"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise UpdateError(f"{path}: metadata is missing or malformed: {error}") from error
+    if info.tokens == 0:
+        raise UpdateError(f"{path}: 0 tokens trained, expected at least 1")
+    return info
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_COUNT))):
+        raise ValueError(f"{text[:20]!r} is not a count")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Updates into the next model: pure objects and arithmetic, without SQL and HTTP."""

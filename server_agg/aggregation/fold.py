@@ -1,0 +1,258 @@
+"""The fold: the one place that adds weights.
+
+Updates are summed as fixed-point integers. Integer addition has no rounding, so the sum is the same to the bit whatever
+the order in which updates arrive, however they are split over folds that are merged later, and after a restart that
+folds them again. Memory is one int64 per parameter and a few tiles, whatever the number of phones.
+"""
+
+import hashlib
+import math
+import struct
+from collections.abc import Generator, Iterator, Mapping
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
+from phonograd.server_agg.aggregation.measuring import (
+    BLOCK_ELEMENTS,
+    NamedTile,
+    TileSource,
+    check_float32,
+    named_tiles,
+    reach_of,
+    threads_for,
+)
+from phonograd.server_agg.aggregation.parallel import prefetched, share_out
+
+# One step of the fixed point is 2**-32: an update is off by 1.2e-10 at most, a hundredth of float32's spacing near 0.1.
+FRACTION_BITS = 32
+# Sums stay below 2**62, so that adding one more term can't leave int64 before it is refused.
+SUM_LIMIT = 1 << 62
+# A reach is measured in float32 and may be a rounding short of the truth.
+REACH_MARGIN = 1 + 2.0**-22
+# Products below this can become integers by adding SHIFT, see _times.
+SMALL_STEPS = 2.0**50
+SHIFT = 1.5 * 2.0**52
+SHIFT_BITS = int(np.float64(SHIFT).view(np.int64))
+
+MAGIC = b"PHGFOLD\x00"
+BYTES_VERSION = 1
+# magic, version, fraction bits, base SHA-256, hash of the tensor table, updates, total weight, bound on |sum|
+HEADER = struct.Struct("<8sII32s32sQQQ")
+
+
+class Fold:
+    """The weighted sum of the updates of one round, relative to its base model.
+
+    `base` (all tensors F32) must stay open as long as the fold is used; it is read by position, a tile at a time.
+    `base_sha256` is its hex hash. `fraction_bits`: one step of the fixed point is 2**-fraction_bits. Not thread-safe.
+    Raises WeightsError for a base that is not float32 throughout.
+    """
+
+    def __init__(self, base: TensorFile, base_sha256: str, fraction_bits: int = FRACTION_BITS):
+        check_float32(base)
+        self.base = base
+        self.base_sha256 = base_sha256
+        self.updates = 0
+        self.total_weight = 0
+        self._bits = fraction_bits
+        self._steps_per_unit = 2.0**fraction_bits
+        self._spoilt = False
+        self._sums = {name: np.zeros(spec.elements, np.int64) for name, spec in base.specs.items()}
+        self._bounds = dict.fromkeys(self._sums, 0)  # by tensor: no |sum| is larger
+
+    def accumulate(
+        self,
+        update: TileSource,
+        weight: int,
+        reach: float | Mapping[str, float] | None = None,
+        scales: Mapping[str, float] | None = None,
+    ) -> None:
+        """Add weight x (update - base), rounded to steps. `weight` is at least 1 (ValueError otherwise).
+
+        scales: a factor for each tensor's delta; then steps are cut off towards zero, so that no norm grows.
+        reach: no |delta|, scaled, is larger, in all tensors or in each, and all are finite; measured by reading the
+        update once more if None.
+        Raises WeightsError, with nothing changed, for values that are not finite and for sums that would leave the
+        accumulators. An update that cannot be read to its end spoils the fold: it takes and gives nothing more.
+        """
+        if weight < 1:
+            raise ValueError(f"weight is {weight}, expected at least 1")
+        if reach is None:
+            reach = reach_of(update, self.base) * max((scales or {}).values(), default=1.0)
+        self._check_whole()
+        reaches = reach if isinstance(reach, Mapping) else dict.fromkeys(self._sums, reach)
+        bounds = {
+            name: bound + weight * math.ceil(reaches[name] * self._steps_per_unit * REACH_MARGIN)
+            for name, bound in self._bounds.items()
+        }
+        _check_room(bounds, self.total_weight + weight)
+        farthest = max(reaches.values(), default=0.0)
+        self._spoilt = True
+        share_out(
+            named_tiles(update, self.base),
+            lambda tiles: self._add(tiles, weight, farthest, scales),
+            threads_for(self.base),
+        )
+        self._spoilt = False
+        self._bounds = bounds
+        self.total_weight += weight
+        self.updates += 1
+
+    def merge(self, other: "Fold") -> None:
+        """Add another fold of the same base. Raises WeightsError, with nothing changed, for another base or no room."""
+        if (other.base_sha256, other.base.specs, other._bits) != (self.base_sha256, self.base.specs, self._bits):
+            raise WeightsError(
+                f"fold of model {self.base_sha256[:12]}… cannot take in one of model {other.base_sha256[:12]}…; "
+                "merge folds of one round only"
+            )
+        self._check_whole()
+        other._check_whole()
+        bounds = {name: bound + other._bounds[name] for name, bound in self._bounds.items()}
+        _check_room(bounds, self.total_weight + other.total_weight)
+        for name, sums in self._sums.items():
+            np.add(sums, other._sums[name], out=sums)
+        self._bounds = bounds
+        self.total_weight += other.total_weight
+        self.updates += other.updates
+
+    def deltas(self, divisor: float | None = None) -> Iterator[Array]:
+        """sum / divisor as fresh float64 tiles in the base's file order; the total weight divides if None is given.
+
+        Exactly 0.0 where no update moved, and everywhere in an empty fold.
+        """
+        self._check_whole()
+        steps = (divisor or self.total_weight or 1) * self._steps_per_unit
+        for name, spec in self.base.specs.items():
+            for start, stop in tile_ranges(spec.elements):
+                yield np.divide(self._sums[name][start:stop], steps)
+
+    def finish(self) -> Iterator[Array]:
+        """The weighted average of all updates, float32 tiles in the base's file order, ready for `write_tensor_file`.
+
+        base + sum / (total weight x 2**32), computed in float64. Elements that no update moved keep the base's bits.
+        """
+        return prefetched(self._averaged())
+
+    def _averaged(self) -> Generator[Array, None, None]:
+        deltas = self.deltas()
+        for name, spec in self.base.specs.items():
+            for start, _ in tile_ranges(spec.elements):
+                yield moved(self.base, name, start, next(deltas))
+
+    def average(self) -> dict[str, Array]:
+        """What `finish` streams, as tensors in memory."""
+        tiles = self.finish()
+        average = {}
+        for name, spec in self.base.specs.items():
+            parts = [next(tiles) for _ in tile_ranges(spec.elements)]
+            average[name] = np.concatenate([np.empty(0, np.float32), *parts]).reshape(spec.shape)
+        return average
+
+    def to_bytes(self) -> bytes:
+        """The fold as bytes: HEADER, then the sums in file order, int64 little endian."""
+        self._check_whole()
+        header = HEADER.pack(
+            MAGIC,
+            BYTES_VERSION,
+            self._bits,
+            bytes.fromhex(self.base_sha256),
+            _table_hash(self.base),
+            self.updates,
+            self.total_weight,
+            max(self._bounds.values(), default=0),
+        )
+        return b"".join([header, *(sums.astype("<i8", copy=False).data for sums in self._sums.values())])
+
+    @classmethod
+    def from_bytes(cls, data: bytes, base: TensorFile, base_sha256: str) -> "Fold":
+        """Read what `to_bytes` wrote. Raises WeightsError for bytes that are not a whole fold of this base."""
+        fold = cls(base, base_sha256)
+        fold._read_header(data)
+        offset = HEADER.size
+        for name, sums in fold._sums.items():
+            np.copyto(sums, np.frombuffer(data, "<i8", len(sums), offset))
+            offset += sums.nbytes
+            bound = fold._bounds[name]
+            if len(sums) and max(int(sums.max()), -int(sums.min())) > bound:
+                raise WeightsError(f"fold: tensor {name}: a sum is larger than the bound {bound}; bytes damaged")
+        return fold
+
+    def _read_header(self, data: bytes) -> None:
+        expected = HEADER.size + sum(sums.nbytes for sums in self._sums.values())
+        if len(data) != expected:
+            raise WeightsError(f"fold: {expected} bytes expected for this model, found {len(data)}; fold again")
+        magic, version, bits, sha, table, updates, weight, bound = HEADER.unpack_from(data)
+        facts: tuple[tuple[str, int | str, int | str], ...] = (
+            ("magic", magic.hex(), MAGIC.hex()),
+            ("version", version, BYTES_VERSION),
+            ("fraction bits", bits, FRACTION_BITS),
+            ("base model", sha.hex(), self.base_sha256),
+            ("tensor table", table.hex(), _table_hash(self.base).hex()),
+        )
+        for what, found, wanted in facts:
+            if found != wanted:
+                raise WeightsError(f"fold: {what} {wanted} expected, found {found}; fold the round's updates again")
+        if not (updates <= weight < SUM_LIMIT and bound < SUM_LIMIT and (updates > 0 or weight == bound == 0)):
+            raise WeightsError(
+                f"fold: {updates} updates of weight {weight} and bound {bound} contradict; bytes damaged"
+            )
+        self.updates, self.total_weight, self._bounds = updates, weight, dict.fromkeys(self._bounds, bound)
+
+    def _add(self, tiles: Iterator[NamedTile], weight: int, reach: float, scales: Mapping[str, float] | None) -> None:
+        """Add tiles, of which threads that run this beside each other get different ones."""
+        to_whole = np.rint if scales is None else np.trunc
+        small = reach * self._steps_per_unit * weight < SMALL_STEPS
+        scratch = np.empty((3, BLOCK_ELEMENTS), np.float64)
+        for name, first, values in tiles:
+            factor = self._steps_per_unit * (1.0 if scales is None else scales[name])
+            for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
+                delta, old, whole = scratch[:, : stop - start]
+                np.copyto(delta, values[start:stop])  # faster than a difference that casts on the way
+                np.copyto(old, self.base.read_range(name, first + start, first + stop))
+                np.subtract(delta, old, out=delta)
+                np.multiply(delta, factor, out=delta)
+                to_whole(delta, out=delta)
+                steps = _times(delta, weight, small, out=whole.view(np.int64))
+                sums = self._sums[name][first + start : first + stop]
+                np.add(sums, steps, out=sums)
+
+    def _check_whole(self) -> None:
+        if self._spoilt:
+            raise StorageError("fold: an update could not be read to its end; fold the round's updates again")
+
+
+def _times(steps: Array, weight: int, small: bool, out: Array) -> Array:
+    """Whole float64 `steps` times weight as int64; exact. `steps` is used up."""
+    if small:  # vectors can add, but not convert: 1.5 x 2**52 + n holds n in its low bits
+        np.multiply(steps, weight, out=steps)
+        np.add(steps, SHIFT, out=steps)
+        return np.subtract(steps.view(np.int64), SHIFT_BITS, out=out)
+    np.copyto(out, steps, casting="unsafe")
+    return np.multiply(out, weight, out=out)
+
+
+def moved(base: TensorFile, name: str, start: int, delta: Array) -> Array:
+    """A float32 tile of base + delta, from element `start` of a tensor; where delta is 0.0 the base keeps its bits.
+
+    `delta` (float64) is used up.
+    """
+    tile = base.read_range(name, start, start + len(delta))
+    moving = delta != 0  # -0.0 + 0.0 would be 0.0
+    np.add(delta, tile, out=delta)
+    np.copyto(tile, delta, casting="same_kind", where=moving)
+    return tile
+
+
+def _check_room(bounds: Mapping[str, int], total_weight: int) -> None:
+    bound = max(bounds.values(), default=0)
+    if bound >= SUM_LIMIT or total_weight >= SUM_LIMIT:
+        raise WeightsError(
+            f"fold: weights x steps would reach {max(bound, total_weight)}, at most 2**62 fit; "
+            "an update is far from the base model or claims too large a weight"
+        )
+
+
+def _table_hash(base: TensorFile) -> bytes:
+    return hashlib.sha256("\n".join(map(str, base.specs.values())).encode()).digest()

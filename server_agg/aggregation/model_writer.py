@@ -1,0 +1,85 @@
+"""From a round's averaged delta to the next model's file: streamed, a few tiles in memory."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.files import atomic_file
+from phonograd.device_runtime.formats.tensor_file import (
+    Array,
+    TensorFile,
+    TensorWriter,
+    WrittenFile,
+    tile_ranges,
+    write_tensor_file,
+)
+from phonograd.server_agg.aggregation.fold import moved
+from phonograd.server_agg.aggregation.optimizers import (
+    Moments,
+    ServerOptimizer,
+    optimizer_of,
+    state_metadata,
+    state_specs,
+)
+from phonograd.server_agg.aggregation.parallel import prefetched
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import Aggregation, Member
+
+# The float32 tile of the next model, and of the optimiser's moments [n, number of them].
+ModelTile = tuple[Array, Array]
+
+
+def write_model(
+    settings: StrategySettings,
+    aggregation: Aggregation,
+    members: Sequence[Member],
+    base: TensorFile,
+    old_optimizer_state: TensorFile | None,
+    model_path: Path,
+    state_path: Path,
+    metadata: Mapping[str, str],
+) -> tuple[WrittenFile, WrittenFile | None]:
+    """Write the model after this round, and the optimiser's state if it keeps one (else None).
+
+    old_optimizer_state: the state written with `base`; None in the first round, and after a change of optimiser.
+    metadata: the model's, and in the state beside its own. The same updates, settings and context give the same bytes.
+    Raises ValueError for a round without updates, unless its strategy is private: it leaves the model as it was.
+    Raises WeightsError for a state that does not fit or a model that leaves float32; StorageError when the disk
+    refuses.
+    """
+    if not members and not settings.private:
+        raise ValueError("a round without updates leaves the model as it was; there is nothing to write")
+    optimizer = optimizer_of(settings)
+    moments = Moments(settings, base, optimizer.first, old_optimizer_state)
+    tiles = prefetched(_model_tiles(optimizer, moments, base, aggregation.deltas(members)))
+    if not optimizer.first:
+        return write_tensor_file(model_path, base.specs.values(), (tile for tile, _ in tiles), metadata), None
+    specs = state_specs(base, len(optimizer.first))
+    with atomic_file(model_path) as model_file, atomic_file(state_path) as state_file:
+        model = TensorWriter(model_file, base.specs.values(), metadata)
+        state = TensorWriter(state_file, specs, {**metadata, **state_metadata(settings)})
+        for weights, remembered in tiles:
+            model.write(weights)
+            state.write(remembered)
+        return model.finish(), state.finish()
+
+
+def _model_tiles(
+    optimizer: ServerOptimizer, moments: Moments, base: TensorFile, deltas: Iterator[Array]
+) -> Generator[ModelTile, None, None]:
+    """Weights and moments, tile by tile, in the base's file order."""
+    for name, spec in base.specs.items():
+        for start, stop in tile_ranges(spec.elements):
+            remembered = moments.read(name, start, stop)
+            step = optimizer.step(next(deltas), remembered)
+            try:
+                with np.errstate(over="raise", invalid="raise"):
+                    tile = moved(base, name, start, step), remembered.astype(np.float32)
+            except FloatingPointError as error:
+                raise WeightsError(
+                    f"tensor {name}: the next model would leave float32 ({error}); lower the server's learning rate or "
+                    "the noise, or roll the round back"
+                ) from error
+            yield tile

@@ -1,0 +1,114 @@
+"""The epsilon that rounds have spent together, by Google's dp-accounting.
+
+Each round is a Poisson-sampled Gaussian mechanism; neighbours differ by one phone more or less (paper M, section 2).
+"""
+
+import contextlib
+import functools
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from phonograd.device_runtime.base.errors import MissingExtraError
+
+
+@dataclass(frozen=True)
+class PrivateRounds:
+    """`count` rounds with the same sampling q and noise multiplier z."""
+
+    sampling: float
+    noise_multiplier: float
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Spent:
+    """epsilon at `delta` after `rounds` rounds: `epsilon` by privacy loss distributions, the figure that counts, and
+    `epsilon_rdp` by Renyi divergences, which is looser and what most papers report."""
+
+    epsilon: float
+    epsilon_rdp: float
+    delta: float
+    rounds: int
+
+
+def spent(rounds: Iterable[PrivateRounds], delta: float) -> Spent:
+    """What these rounds have spent together. Raises MissingExtraError without dp-accounting."""
+    kinds = _gathered(rounds)
+    count = sum(kind.count for kind in kinds)
+    return Spent(_epsilon("pld", kinds, delta), _epsilon("rdp", kinds, delta), delta, count)
+
+
+def bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
+    """epsilon by Renyi divergences alone: no less than `spent` says, and quick however many rounds there are."""
+    return _epsilon("rdp", _gathered(rounds), delta)
+
+
+def would_exceed(
+    rounds: Sequence[PrivateRounds], next_round: PrivateRounds, delta: float, budget: float | None
+) -> bool:
+    """Whether `next_round` after `rounds` would take epsilon (by PLD) past `budget`; never for a budget of None.
+
+    Raises MissingExtraError without dp-accounting.
+    """
+    return budget is not None and _epsilon("pld", _gathered([*rounds, next_round]), delta) > budget
+
+
+def require_accounting() -> None:
+    """Raise MissingExtraError unless dp-accounting is installed; asked before a private round opens."""
+    _dp_accounting()
+
+
+def _gathered(rounds: Iterable[PrivateRounds]) -> tuple[PrivateRounds, ...]:
+    counts: Counter[tuple[float, float]] = Counter()
+    for group in rounds:
+        counts[group.sampling, group.noise_multiplier] += group.count
+    return tuple(PrivateRounds(q, z, count) for (q, z), count in sorted(counts.items()) if count)
+
+
+@functools.lru_cache(maxsize=64)  # a report asks again and again about the same rounds
+def _epsilon(method: str, kinds: tuple[PrivateRounds, ...], delta: float) -> float:
+    dp = _dp_accounting()
+    if not kinds:
+        return 0.0
+    if any(kind.noise_multiplier == 0 for kind in kinds):
+        return math.inf
+    accountant = dp.pld.PLDAccountant() if method == "pld" else dp.rdp.RdpAccountant()
+    with _without_warnings():
+        for kind in kinds:
+            noisy = dp.GaussianDpEvent(kind.noise_multiplier)
+            event = noisy if kind.sampling == 1 else dp.PoissonSampledDpEvent(kind.sampling, noisy)
+            accountant.compose(event, kind.count)
+    return float(accountant.get_epsilon(delta))
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """For sampling near 1/2 some Renyi orders do not converge and are left out, each with a warning in the log.
+
+    Leaving out orders only makes epsilon larger.
+    """
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _dp_accounting() -> ModuleType:
+    try:
+        # Only private rounds need it, and it brings SciPy.
+        import dp_accounting  # noqa: PLC0415
+        import dp_accounting.pld  # noqa: PLC0415
+        import dp_accounting.rdp  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError(
+            "a private strategy needs dp-accounting; install it with: pip install 'phonograd[dp]'"
+        ) from error
+    module: ModuleType = dp_accounting
+    return module

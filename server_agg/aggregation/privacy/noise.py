@@ -1,0 +1,79 @@
+"""Gaussian noise from a key: the same key, round, tensor and position always give the same number, others another.
+
+SHAKE-256 expands the key, Box-Muller makes normal numbers of its bits, in float64. So a round that a crash cut off
+while it was closing releases the same noise when it is closed again (two noises of one sum could be averaged away), and
+once the key is deleted nobody can compute it any more.
+"""
+
+import hashlib
+import math
+import struct
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
+
+KEY_BYTES = 32
+DOMAIN = b"phonograd-noise-v1"
+# Noise is made in blocks that begin at multiples of this, so that it depends on the position and not on the tiles.
+BLOCK = 1 << 15
+_UNIT = 2.0**-53
+
+
+class NoiseStream:
+    """Standard normal numbers for every position of every tensor of one round.
+
+    purpose: what the noise is for; another purpose is another stream. Raises ValueError unless the key has 32 bytes.
+    """
+
+    def __init__(self, key: bytes, round_number: int, purpose: str):
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"noise_key has {len(key)} bytes, expected {KEY_BYTES} from a cryptographic source")
+        fields = (key, DOMAIN, purpose.encode(), struct.pack("<Q", round_number))
+        self._prefix = b"".join(struct.pack("<I", len(field)) + field for field in fields)
+
+    def normals(self, tensor: str, start: int, stop: int) -> Array:
+        """Numbers [start, stop) of a tensor's N(0, 1), float64. No |x| is above 8.6 (the bits end at 2**-53)."""
+        out = np.empty(stop - start, np.float64)
+        for block in range(start // BLOCK, -(-stop // BLOCK)):
+            numbers = self._block(tensor, block)
+            first = block * BLOCK
+            low, high = max(start, first), min(stop, first + BLOCK)
+            out[low - start : high - start] = numbers[low - first : high - first]
+        return out
+
+    def _block(self, tensor: str, block: int) -> Array:
+        name = tensor.encode()
+        digest = hashlib.shake_256(self._prefix + struct.pack("<I", len(name)) + name + struct.pack("<Q", block))
+        bits = np.frombuffer(digest.digest(8 * BLOCK), "<u8").astype(np.uint64) >> np.uint64(11)
+        uniform = bits.astype(np.float64)
+        radius, angle = uniform[: BLOCK // 2], uniform[BLOCK // 2 :]
+        radius += 1  # (0, 1]: its logarithm is finite
+        radius *= _UNIT
+        np.log(radius, out=radius)
+        radius *= -2
+        np.sqrt(radius, out=radius)
+        angle *= 2 * math.pi * _UNIT
+        numbers = np.empty(BLOCK, np.float64)
+        np.multiply(radius, np.cos(angle), out=numbers[: BLOCK // 2])
+        np.multiply(radius, np.sin(angle), out=numbers[BLOCK // 2 :])
+        return numbers
+
+
+def with_noise(
+    tiles: Iterator[Array], base: TensorFile, noise: NoiseStream, spread: Mapping[str, float], whole: bool = False
+) -> Iterator[Array]:
+    """float64 tiles in the base's file order with N(0, spread^2) added to each element; `spread` by tensor.
+
+    whole: noise is rounded to whole numbers. Where the tiles hold whole numbers, the result is then the rounding of a
+    sum with real-valued noise, and its low bits tell nothing of the tiles (Mironov 2012).
+    """
+    for name, spec in base.specs.items():
+        for start, stop in tile_ranges(spec.elements):
+            added = noise.normals(name, start, stop)
+            added *= spread[name]
+            if whole:
+                np.rint(added, out=added)
+            added += next(tiles)
+            yield added

@@ -1,0 +1,99 @@
+"""DP-FedAvg and DP-FedSGD (McMahan et al., paper M, Algorithm 1): clipped deltas, a mean of known sensitivity, noise.
+
+The two differ in what the phone does, an epoch or one step; the server's part is the same. Sampling the phones is the
+keeper's (privacy.sampling), and so is the account of epsilon (privacy.accountant).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.fold import FRACTION_BITS, Fold
+from phonograd.server_agg.aggregation.measuring import TileSource, norms_of
+from phonograd.server_agg.aggregation.privacy.clipping import clip_scales, scaled_reach
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
+from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, with_noise
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import ANY_NUMBER, NORM, Measures, Member, RoundContext, norms_in
+from phonograd.server_agg.aggregation.weighting import WEIGHT_STEPS, capped_weight
+
+STEPS_PER_UNIT = 2.0**FRACTION_BITS
+
+
+@dataclass(frozen=True)
+class PrivateAveraging:
+    """dp-fedavg and dp-fedsgd. A weight is counted in steps of 2**-20."""
+
+    settings: StrategySettings
+    fewest_members: int = 1
+    most_members: int = ANY_NUMBER
+
+    @property
+    def name(self) -> str:
+        """dp-fedavg or dp-fedsgd."""
+        return self.settings.strategy
+
+    def weight(self, info: UpdateInfo) -> int:
+        """w_k in steps of 2**-20. Raises InvalidUpdateError for more tokens than one phone can have trained."""
+        return capped_weight(self.settings, info)
+
+    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "PrivateMean":
+        """A fold: one int64 a parameter. Raises ValueError for a population below 1 or a key that is not one."""
+        if context.population < 1:
+            raise ValueError(f"population is {context.population}, expected at least 1 enrolled phone")
+        noise = NoiseStream(context.noise_key, context.number, "dp")
+        return PrivateMean(
+            self.settings, Fold(base, base_sha256), mechanism_of(self.settings, context.population), noise
+        )
+
+
+def mechanism_of(settings: StrategySettings, population: int) -> GaussianMean:
+    """The round's mechanism for `population` enrolled phones, N: W = N x mean_weight."""
+    return GaussianMean(
+        clip_norm=settings.clip_norm,
+        estimator=settings.estimator,
+        sampling=settings.sampling,
+        population_weight=population * settings.mean_weight,
+        min_share=settings.min_share,
+        noise_multiplier=settings.noise_multiplier,
+    )
+
+
+class PrivateMean:
+    """Updates clipped, weighted and summed as they come; noise at the close."""
+
+    def __init__(self, settings: StrategySettings, fold: Fold, mechanism: GaussianMean, noise: NoiseStream):
+        self._settings = settings
+        self._fold = fold
+        self._mechanism = mechanism
+        self._noise = noise
+        self._weight = 0  # in steps of 2**-20
+
+    def measure(self, update: TileSource) -> dict[str, float]:
+        """Each tensor's L2 norm. Raises WeightsError for values that are not finite."""
+        return {NORM + name: norm for name, norm in norms_of(update, self._fold.base).items()}
+
+    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+        """Clip, weight, cut off to whole steps of the fold towards zero (no norm grows by it), and fold."""
+        norms = norms_in(measures)
+        share = weight / WEIGHT_STEPS
+        clips = clip_scales(norms, self._settings.clip_norm, self._settings.per_layer)
+        scales = {name: clip * share for name, clip in clips.items()}
+        self._fold.accumulate(update, 1, scaled_reach(norms, scales), scales)
+        self._weight += weight
+
+    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+        """(sum of w x clipped delta + noise) / divisor; the noise in whole steps, as the sum is. Of no members too."""
+        del members
+        # Noise on the sum that is z x sensitivity once divided. For f_f this is z x S, whoever took part.
+        divisor = self._mechanism.divisor(self._weight / WEIGHT_STEPS)
+        spread = self._mechanism.noise_std * divisor * STEPS_PER_UNIT
+        steps = with_noise(
+            self._fold.deltas(1 / STEPS_PER_UNIT),
+            self._fold.base,
+            self._noise,
+            dict.fromkeys(self._fold.base.specs, spread),
+            whole=True,
+        )
+        return (tile / (divisor * STEPS_PER_UNIT) for tile in steps)

@@ -1,0 +1,44 @@
+"""How a round's updates become the next model: settings, strategies, server optimisers, and the writer of the model."""
+
+from collections.abc import Callable, Mapping
+
+from phonograd.server_agg.aggregation.model_writer import write_model
+from phonograd.server_agg.aggregation.optimizers import state_is_of
+from phonograd.server_agg.aggregation.privacy.strategy import PrivateAveraging
+from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, STRATEGIES, WEIGHTINGS, StrategySettings
+from phonograd.server_agg.aggregation.strategies.attention import FedAtt
+from phonograd.server_agg.aggregation.strategies.averaging import FedAvg, NormBound
+from phonograd.server_agg.aggregation.strategies.robust import median, multi_krum, trimmed_mean
+from phonograd.server_agg.aggregation.strategy import Aggregation, Measures, Member, RoundContext, Strategy
+
+_MAKERS: Mapping[str, Callable[[StrategySettings], Strategy]] = {
+    "fedavg": FedAvg,
+    "fedsgd": FedAvg,
+    "fedatt": FedAtt,
+    "median": median,
+    "trimmed-mean": trimmed_mean,
+    "multi-krum": multi_krum,
+    "norm-bound": NormBound,
+    "dp-fedavg": PrivateAveraging,
+    "dp-fedsgd": PrivateAveraging,
+}
+
+__all__ = [
+    "PRIVATE_STRATEGIES",
+    "STRATEGIES",
+    "WEIGHTINGS",
+    "Aggregation",
+    "Measures",
+    "Member",
+    "RoundContext",
+    "Strategy",
+    "StrategySettings",
+    "state_is_of",
+    "strategy_of",
+    "write_model",
+]
+
+
+def strategy_of(settings: StrategySettings) -> Strategy:
+    """The strategy that the settings name."""
+    return _MAKERS[settings.strategy](settings)

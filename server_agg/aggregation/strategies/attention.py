@@ -1,0 +1,104 @@
+"""FedAtt (Ji et al., paper J): phones that moved a layer further weigh more in that layer."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.fold import SUM_LIMIT, Fold
+from phonograd.server_agg.aggregation.measuring import Norm, TileSource, check_float32, norms_of
+from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, with_noise
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import (
+    ANY_NUMBER,
+    NORM,
+    Measures,
+    Member,
+    RoundContext,
+    in_order,
+    norms_in,
+)
+from phonograd.server_agg.aggregation.weighting import plain_weight
+
+# Attention sums to 1, so sums stay as small as one update's reach, and steps can be finer than a plain fold's.
+FRACTION_BITS = 44
+REACH_LIMIT = SUM_LIMIT / 2.0 ** (FRACTION_BITS + 1)  # 131072: half of what the accumulators hold
+
+
+@dataclass(frozen=True)
+class FedAtt:
+    """Attentive aggregation; weights by tokens are checked but not used."""
+
+    settings: StrategySettings
+    name: str = "fedatt"
+    fewest_members: int = 1
+    most_members: int = ANY_NUMBER
+
+    def weight(self, info: UpdateInfo) -> int:
+        """Tokens, or 1. Raises InvalidUpdateError for more tokens than one phone can have trained."""
+        return plain_weight(self.settings, info)
+
+    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "Attention":
+        """Nothing is held until the close; then a fold, one int64 a parameter. ValueError for a bad noise key."""
+        return Attention(self.settings, base, base_sha256, context)
+
+
+class Attention:
+    """Norms at ingest; at the close a second pass over the stored updates, one at a time."""
+
+    def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
+        check_float32(base)
+        self._settings = settings
+        self._base = base
+        self._base_sha256 = base_sha256
+        noisy = settings.attention_noise > 0
+        self._noise = NoiseStream(context.noise_key, context.number, "fedatt") if noisy else None
+
+    def measure(self, update: TileSource) -> dict[str, float]:
+        """Each tensor's s = ||w - w^k||_p (eq. 2). Raises WeightsError."""
+        norms = norms_of(update, self._base, cast(Norm, self._settings.attention_norm))
+        for name, norm in norms.items():
+            if norm >= REACH_LIMIT:  # no element is larger than the norm
+                raise WeightsError(
+                    f"update: tensor {name}: norm {norm:.6g} of its difference from the base, "
+                    f"below {REACH_LIMIT:.6g} expected; the update is far from the base model"
+                )
+        return {NORM + name: norm for name, norm in norms.items()}
+
+    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+        """Nothing: who weighs what is known when all are there."""
+
+    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+        """-epsilon x sum over k of alpha_k (w - w^k + beta N(0, sigma^2)), eqs. 5-6.
+
+        The noises of all phones are drawn as one: their sum is N(0, (beta sigma)^2 x sum of alpha_k^2).
+        """
+        members = in_order(members)
+        attention = attention_of([norms_in(member.measures) for member in members])
+        fold = Fold(self._base, self._base_sha256, FRACTION_BITS)
+        for member, alphas in zip(members, attention, strict=True):
+            # By tensor: each tensor's attention sums to 1, so no sum leaves the fold that `measure` let in.
+            reach = {name: norm * alphas[name] for name, norm in norms_in(member.measures).items()}
+            with member.open() as update:
+                fold.accumulate(update, 1, reach, alphas)
+        step, noise = self._settings.attention_step, self._settings.attention_noise
+        deltas = fold.deltas(1 / step)
+        if not members or self._noise is None:
+            return deltas
+        spread = {name: step * noise * math.hypot(*(alphas[name] for alphas in attention)) for name in self._base.specs}
+        return with_noise(deltas, self._base, self._noise, spread)
+
+
+def attention_of(norms: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """alpha (eqs. 3-4): for each phone and tensor, softmax of its norm over all phones', in whatever order."""
+    attention: list[dict[str, float]] = [{} for _ in norms]
+    for name in norms[0] if norms else ():
+        largest = max(phone[name] for phone in norms)
+        powers = [math.exp(phone[name] - largest) for phone in norms]
+        total = math.fsum(powers)
+        for alphas, power in zip(attention, powers, strict=True):
+            alphas[name] = power / total
+    return attention

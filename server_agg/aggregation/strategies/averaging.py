@@ -1,0 +1,91 @@
+"""FedAvg and FedSGD: the weighted mean of the deltas. Norm bound: the same over deltas shortened to a bound."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.fold import Fold
+from phonograd.server_agg.aggregation.measuring import TileSource, norms_of, reach_of
+from phonograd.server_agg.aggregation.privacy.clipping import clip_scales, scaled_reach
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import ANY_NUMBER, NORM, REACH, Measures, Member, RoundContext, norms_in
+from phonograd.server_agg.aggregation.weighting import plain_weight
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Federated averaging (McMahan et al. 2017): sum of n_k delta_k over sum of n_k, n_k tokens or 1.
+
+    FedSGD is the same sum over updates of a single step of each phone, whose delta is its gradient times minus its
+    learning rate; the server's learning rate does the rest.
+    """
+
+    settings: StrategySettings
+    fewest_members: int = 1
+    most_members: int = ANY_NUMBER
+
+    @property
+    def name(self) -> str:
+        """fedavg or fedsgd."""
+        return self.settings.strategy
+
+    def weight(self, info: UpdateInfo) -> int:
+        """Tokens, or 1. Raises InvalidUpdateError for more tokens than one phone can have trained."""
+        return plain_weight(self.settings, info)
+
+    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "Averaging":
+        """A fold: one int64 a parameter."""
+        del context
+        return Averaging(Fold(base, base_sha256))
+
+
+class Averaging:
+    """Updates summed as they come."""
+
+    def __init__(self, fold: Fold):
+        self._fold = fold
+
+    def measure(self, update: TileSource) -> dict[str, float]:
+        """The reach. Raises WeightsError."""
+        return {REACH: reach_of(update, self._fold.base)}
+
+    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+        """Fold it. Raises WeightsError, with nothing changed, for sums that would overflow."""
+        self._fold.accumulate(update, weight, measures[REACH])
+
+    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+        """The sum over the total weight."""
+        del members
+        return self._fold.deltas()
+
+
+@dataclass(frozen=True)
+class NormBound(FedAvg):
+    """Norm bounding (Sun et al. 2019): each delta is scaled to an L2 norm of at most M, then averaged as in FedAvg.
+
+    A hostile phone can then push no further than M times its share of the weight.
+    """
+
+    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "BoundedAveraging":
+        """A fold: one int64 a parameter."""
+        del context
+        return BoundedAveraging(Fold(base, base_sha256), self.settings.norm_bound)
+
+
+class BoundedAveraging(Averaging):
+    """Updates scaled to a bound and summed as they come."""
+
+    def __init__(self, fold: Fold, bound: float):
+        super().__init__(fold)
+        self._bound = bound
+
+    def measure(self, update: TileSource) -> dict[str, float]:
+        """Each tensor's L2 norm. Raises WeightsError."""
+        return {NORM + name: norm for name, norm in norms_of(update, self._fold.base).items()}
+
+    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+        """Scale and fold it. Raises WeightsError, with nothing changed, for sums that would overflow."""
+        norms = norms_in(measures)
+        scales = clip_scales(norms, self._bound, per_layer=False)
+        self._fold.accumulate(update, weight, scaled_reach(norms, scales), scales)

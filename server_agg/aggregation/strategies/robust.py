@@ -1,0 +1,123 @@
+"""Averages that a hostile minority cannot move at will. Each phone counts once: claimed tokens are worth nothing."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.measuring import TileSource, check_float32, reach_of
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import MOST_STREAMS, REACH, Measures, Member, RoundContext, in_order
+from phonograd.server_agg.aggregation.streams import as_tiles, no_deltas, side_by_side
+from phonograd.server_agg.aggregation.weighting import plain_weight
+
+# How K updates' deltas become one: from members and base to float64 runs.
+Combine = Callable[[Sequence[Member], TensorFile], Iterator[Array]]
+
+
+@dataclass(frozen=True)
+class Robust:
+    """median, trimmed-mean or multi-krum."""
+
+    settings: StrategySettings
+    combine: Combine
+    fewest_members: int = 1
+    most_members: int = MOST_STREAMS
+
+    @property
+    def name(self) -> str:
+        """The strategy's."""
+        return self.settings.strategy
+
+    def weight(self, info: UpdateInfo) -> int:
+        """Tokens, or 1; checked and not used. Raises InvalidUpdateError for more than one phone can have trained."""
+        return plain_weight(self.settings, info)
+
+    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "SideBySide":
+        """Nothing is held until the close."""
+        del base_sha256, context
+        check_float32(base)
+        return SideBySide(base, self.combine)
+
+
+class SideBySide:
+    """Updates are only checked at ingest, and read side by side at the close."""
+
+    def __init__(self, base: TensorFile, combine: Combine):
+        self._base = base
+        self._combine = combine
+
+    def measure(self, update: TileSource) -> dict[str, float]:
+        """The reach. Raises WeightsError for values that are not finite."""
+        return {REACH: reach_of(update, self._base)}
+
+    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+        """Nothing: it takes all updates together."""
+
+    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+        """The robust average of all members."""
+        if not members:
+            return no_deltas(self._base)
+        return as_tiles(self._combine(members, self._base), self._base)
+
+
+def median(settings: StrategySettings) -> Robust:
+    """The coordinate-wise median (Yin et al. 2018); of an even number, the mean of the two in the middle."""
+
+    def combine(members: Sequence[Member], base: TensorFile) -> Iterator[Array]:
+        for block in side_by_side(members, base):
+            block.sort(axis=0)
+            count = len(block)
+            yield (block[(count - 1) // 2] + block[count // 2]) / 2
+
+    return Robust(settings, combine)
+
+
+def trimmed_mean(settings: StrategySettings) -> Robust:
+    """The coordinate-wise mean without the floor(share x K) smallest and as many largest values (Yin et al. 2018)."""
+
+    def combine(members: Sequence[Member], base: TensorFile) -> Iterator[Array]:
+        for block in side_by_side(members, base):
+            block.sort(axis=0)
+            trimmed = math.floor(settings.trim_share * len(block))
+            yield block[trimmed : len(block) - trimmed].mean(axis=0)
+
+    return Robust(settings, combine)
+
+
+def multi_krum(settings: StrategySettings) -> Robust:
+    """Multi-Krum (Blanchard et al. 2017): the mean of the m updates that lie closest to their neighbours.
+
+    An update's score is the sum of its squared distances to the K - f - 2 updates nearest to it. K is at least 2f + 3.
+    """
+    hostile = settings.krum_byzantine
+
+    def combine(members: Sequence[Member], base: TensorFile) -> Iterator[Array]:
+        members = in_order(members)
+        scores = krum_scores(squared_distances(members, base), hostile)
+        wanted = min(settings.krum_selected or len(members) - hostile, len(members))
+        chosen = sorted(range(len(members)), key=lambda row: (scores[row], row))[: max(1, wanted)]
+        for block in side_by_side([members[row] for row in chosen], base):
+            yield block.mean(axis=0)
+
+    return Robust(settings, combine, fewest_members=2 * hostile + 3)
+
+
+def squared_distances(members: Sequence[Member], base: TensorFile) -> Array:
+    """||delta_i - delta_j||^2, float64 [K, K], rows by the updates' hashes; from sums of products, block by block."""
+    products = np.zeros((len(members), len(members)))
+    for block in side_by_side(members, base):
+        products += block @ block.T
+    lengths = np.diag(products)
+    distances: Array = np.maximum(lengths[:, None] + lengths[None, :] - 2 * products, 0)
+    return distances
+
+
+def krum_scores(distances: Array, hostile: int) -> list[float]:
+    """Each update's sum of squared distances to its K - f - 2 nearest neighbours, itself left out."""
+    count = len(distances)
+    nearest = max(1, count - hostile - 2)
+    return [math.fsum(np.sort(np.delete(row, at))[:nearest]) for at, row in enumerate(distances)]

@@ -1,0 +1,87 @@
+"""All updates of a round side by side: for each run of elements a [K, n] block of deltas, K updates in one order."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, tile_ranges
+from phonograd.device_runtime.update.codecs import Tile
+from phonograd.server_agg.aggregation.strategy import MOST_STREAMS, Member, in_order
+
+# float64 elements of one block, of all updates together: 16 MiB.
+BLOCK_ELEMENTS = 1 << 21
+
+
+def side_by_side(members: Sequence[Member], base: TensorFile) -> Iterator[Array]:
+    """Blocks of deltas, float64 [K, n], in the base's file order; rows by the updates' hashes, n by K.
+
+    Every tile of `tile_ranges` is covered by whole blocks. Raises WeightsError for more than MOST_STREAMS updates.
+    """
+    if len(members) > MOST_STREAMS:
+        raise WeightsError(f"{len(members)} updates in a round, at most {MOST_STREAMS} can be read side by side")
+    length = block_length(len(members))
+    with contextlib.ExitStack() as stack:
+        updates = [stack.enter_context(member.open()) for member in in_order(members)]
+        for name, spec in base.specs.items():
+            streams = [_Stream(update.tiles(spec, base)) for update in updates]
+            for start, stop in tile_ranges(spec.elements, length):
+                old = base.read_range(name, start, stop)
+                block = np.zeros((len(streams), stop - start), np.float64)
+                for row, stream in zip(block, streams, strict=True):
+                    stream.put_deltas(row, start, old)
+                yield block
+
+
+def block_length(count: int) -> int:
+    """Elements of each of `count` updates in one block: a power of two, so that blocks fill tiles."""
+    share = max(1, BLOCK_ELEMENTS // max(1, count))
+    return min(TILE_ELEMENTS, 1 << (share.bit_length() - 1))
+
+
+def as_tiles(runs: Iterator[Array], base: TensorFile) -> Iterator[Array]:
+    """Runs of float64 elements, as blocks are cut, put together to tiles in the base's file order."""
+    for spec in base.specs.values():
+        for start, stop in tile_ranges(spec.elements):
+            tile = np.empty(stop - start, np.float64)
+            filled = 0
+            while filled < len(tile):
+                run = next(runs)
+                tile[filled : filled + len(run)] = run
+                filled += len(run)
+            yield tile
+
+
+def no_deltas(base: TensorFile) -> Iterator[Array]:
+    """Tiles of 0.0 in the base's file order."""
+    for spec in base.specs.values():
+        for start, stop in tile_ranges(spec.elements):
+            yield np.zeros(stop - start, np.float64)
+
+
+@dataclass
+class _Stream:
+    """One update's tiles of one tensor, read on as far as asked."""
+
+    tiles: Iterator[Tile]
+    start: int = 0
+    values: Array = field(default_factory=lambda: np.empty(0, np.float32))  # read but not used up, from `start`
+
+    def put_deltas(self, out: Array, first: int, old: Array) -> None:
+        """Write value - old into `out`, elements [first, first + n), where the update has values."""
+        end = first + len(out)
+        while self._ready() and self.start < end:
+            count = min(len(self.values), end - self.start)
+            place = slice(self.start - first, self.start - first + count)
+            np.subtract(self.values[:count], old[place], out=out[place], dtype=np.float64)
+            self.start, self.values = self.start + count, self.values[count:]
+
+    def _ready(self) -> bool:
+        while not len(self.values):
+            tile = next(self.tiles, None)
+            if tile is None:
+                return False
+            self.start, self.values = tile
+        return True

@@ -1,0 +1,336 @@
+"""What each round cost in bytes and time, beside paper P's figures; the same document from a server or a folder."""
+
+import contextlib
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.claiming import LEDGER
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import MODELS
+from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Quality, Round, Traffic, Update
+
+REPORT_VERSION = 3
+MIB, GIB = 1 << 20, 1 << 30
+# Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
+PAPER_MIB_PER_PHONE = 174.43
+PAPER_GIB_PER_ROUND = 1.70
+
+# Where the received bytes of an update belong by what became of it; of an accepted one, those past its length were
+# sent again.
+WASTE = {
+    "repeated": "retried", "broken": "retried", "rejected": "rejected", "late": "late", "expired": "unfinished",
+    "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected", "kept": "rejected",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CodecBytes:
+    """Accepted updates of one codec and the bytes of their bodies."""
+
+    updates: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
+
+    reason: why it failed, if it did. accepted, repeated, rejected (those of a failed round too), late, broken,
+    unfinished: updates by what became of them; late_folded: of the accepted ones, those trained from an earlier round's
+    model. useful_bytes: bodies of accepted updates;
+    retried_bytes: what came again or in vain, lost on the way or refused unread; rejected_, late_, unfinished_bytes: of
+    those updates. They add up to up_body_bytes.
+    up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
+    sent. setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from
+    the first byte of the first accepted update to the new model.
+    base_bytes: the file of the round's base model. model_ratio: how many times less than that file a phone sent, which
+    is what the codec saves. phone_ratio, round_ratio: how many times less than paper P's phone and round upload, of its
+    own model.
+    epsilon: privacy spent up to the round, by privacy loss distributions; epsilon_rdp: by Renyi divergences, looser,
+    what most papers report; None where the round has no finite one. epsilon_infinite_phones: phones for which epsilon
+    is infinite, up to the round: their updates are in a model that was published without noise.
+    quality: by metric, as evaluators reported it of the round's model.
+    """
+
+    round: int
+    base_sha256: str
+    base_bytes: int
+    model_sha256: str | None
+    strategy: str
+    weighting: str
+    clients_per_round: int
+    opened_at: float
+    closed_at: float | None
+    ending: str | None
+    reason: str | None
+    rolled_back: bool
+    accepted: int
+    late_folded: int
+    repeated: int
+    rejected: int
+    late: int
+    broken: int
+    unfinished: int
+    useful_bytes: int
+    retried_bytes: int
+    rejected_bytes: int
+    late_bytes: int
+    unfinished_bytes: int
+    up_body_bytes: int
+    up_header_bytes: int
+    down_body_bytes: int
+    down_header_bytes: int
+    model_bytes: int
+    requests: int
+    setups: int
+    codecs: dict[str, CodecBytes]
+    mean_bytes_per_phone: float | None
+    seconds_to_model: float | None
+    model_ratio: float | None
+    phone_ratio: float | None
+    round_ratio: float | None
+    epsilon: float | None
+    epsilon_rdp: float | None
+    epsilon_infinite_phones: int
+    quality: dict[str, float]
+
+
+COUNTS = ("accepted", "late_folded", "repeated", "rejected", "late", "broken", "unfinished", "requests", "setups")
+BYTES = (
+    "useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes", "up_body_bytes",
+    "up_header_bytes", "down_body_bytes", "down_header_bytes", "model_bytes",
+)  # fmt: skip
+
+
+def report_of(ledger: Ledger) -> dict[str, Any]:
+    """The report as a JSON document: version, paper, rounds (see RoundReport), totals. Raises StorageError."""
+    with ledger.reading() as session:
+        rounds = list(_round_reports(session))
+    totals: dict[str, int] = {name: sum(getattr(round_, name) for round_ in rounds) for name in (*COUNTS, *BYTES)}
+    totals["rounds_closed"] = sum(round_.closed_at is not None for round_ in rounds)
+    return {
+        "version": REPORT_VERSION,
+        "paper": {"mib_per_phone": PAPER_MIB_PER_PHONE, "gib_per_round": PAPER_GIB_PER_ROUND},
+        "rounds": [asdict(round_) for round_ in rounds],
+        "totals": totals,
+    }
+
+
+def phones_of(ledger: Ledger, number: int) -> list[dict[str, Any]]:
+    """What each phone cost in round `number`: its update's state, codec and reason, bytes by kind as in RoundReport."""
+    with ledger.reading() as session:
+        phones: dict[str, dict[str, Any]] = defaultdict(
+            lambda: {"state": None, "codec": None, "reason": None} | dict.fromkeys((*BYTES, "requests", "setups"), 0)
+        )
+        for update in session.scalars(select(Update).where(Update.round == number).order_by(Update.created_at)):
+            entry = phones[update.phone]
+            if entry["state"] != "accepted":
+                entry["state"], entry["codec"], entry["reason"] = update.state, update.codec, update.reason or None
+            entry["setups"] += update.requests
+            for kind, nbytes in outcome_bytes(update.state, update.length, update.received_bytes):
+                entry[f"{kind}_bytes"] += nbytes
+        for row in session.scalars(select(Traffic).where(Traffic.round == number)):
+            _add_traffic(phones[row.phone], row)
+    for entry in phones.values():
+        entry["retried_bytes"] += _in_vain(entry)
+    return [{"phone": name or None, **entry} for name, entry in sorted(phones.items())]
+
+
+def lineage_of(ledger: Ledger, state: Path) -> list[dict[str, Any]]:
+    """All models, oldest first: hash, round, parent, bytes, when it was made, whether its file is kept, quality."""
+    with ledger.reading() as session:
+        quality = _quality(session)
+        return [
+            {
+                "sha256": model.sha256,
+                "round": model.round,
+                "parent_sha256": model.parent_sha256,
+                "bytes": model.bytes,
+                "created_at": model.created_at,
+                "kept": (state / MODELS / f"{model.sha256}.safetensors").is_file(),
+                "quality": quality[model.sha256],
+            }
+            for model in queries.all_models(session)
+        ]
+
+
+def read_report(state: Path) -> dict[str, Any]:
+    """The report of a state folder, whether a server uses it or not. Raises StorageError if it holds no ledger."""
+    with _reading(state) as ledger:
+        return report_of(ledger)
+
+
+def read_phones(state: Path, number: int) -> list[dict[str, Any]]:
+    """`phones_of` for a state folder. Raises StorageError if it holds no ledger."""
+    with _reading(state) as ledger:
+        return phones_of(ledger, number)
+
+
+def read_lineage(state: Path) -> list[dict[str, Any]]:
+    """`lineage_of` for a state folder. Raises StorageError if it holds no ledger."""
+    with _reading(state) as ledger:
+        return lineage_of(ledger, state)
+
+
+@contextlib.contextmanager
+def _reading(state: Path) -> Iterator[Ledger]:
+    ledger = Ledger(state / LEDGER, create=False)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) -> dict[str, Any] | None:
+    """What `rounds` rounds of `phones_per_round` phones each would cost; None if no update was accepted yet.
+
+    up: all that went over the wire so far, by accepted update, so that today's share of retries and refusals is in it.
+    down: the whole of today's model once for each phone and round; what phones of this ledger fetched is no measure of
+    it: one may fetch twice, another have the model already.
+    """
+    totals = report["totals"]
+    if not totals["accepted"]:
+        return None
+    uploads = phones_per_round * rounds
+    up = (totals["up_body_bytes"] + totals["up_header_bytes"]) / totals["accepted"]
+    model = report["rounds"][-1]["base_bytes"]
+    return {
+        "phones_per_round": phones_per_round,
+        "rounds": rounds,
+        "uploads": uploads,
+        "up_bytes": round(up * uploads),
+        "model_file_bytes": model,
+        "down_bytes": model * uploads,
+        "model_ratio": model / up if up else None,
+        "paper_up_bytes": round(PAPER_MIB_PER_PHONE * MIB * uploads),
+        "ratio": PAPER_MIB_PER_PHONE * MIB / up if up else None,
+    }
+
+
+def report_csv(report: Mapping[str, Any]) -> str:
+    """A report's rounds as CSV (RFC 4180): a header line, a line a round, codecs as `name:updates:bytes` by space."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, fieldnames=[field.name for field in fields(RoundReport)])
+    writer.writeheader()
+    for entry in report["rounds"]:
+        codecs = " ".join(f"{name}:{part['updates']}:{part['bytes']}" for name, part in entry["codecs"].items())
+        quality = " ".join(f"{metric}:{value}" for metric, value in entry["quality"].items())
+        writer.writerow({**entry, "codecs": codecs, "quality": quality})
+    return out.getvalue()
+
+
+def outcome_bytes(state: str, length: int, received: int) -> Iterable[tuple[str, int]]:
+    """Received bytes of updates in `state`, told apart by what became of them; sums over many give sums."""
+    if state == "accepted":
+        return (("useful", length), ("retried", received - length))
+    return ((WASTE[state], received),)
+
+
+def _in_vain(entry: Mapping[str, int]) -> int:
+    """Body bytes on the wire that are in no update: their connection broke before they were read, or their request was
+    answered without looking at them."""
+    known = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
+    return max(0, entry["up_body_bytes"] - sum(entry[name] for name in known))
+
+
+def _quality(session: Session) -> dict[str, dict[str, float]]:
+    quality: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in session.scalars(select(Quality).order_by(Quality.metric)):
+        quality[row.sha256][row.metric] = row.value
+    return quality
+
+
+def _add_traffic(entry: dict[str, Any], row: Any) -> None:
+    entry["requests"] += row.requests
+    for name in ("up_header_bytes", "down_body_bytes", "down_header_bytes"):
+        entry[name] += getattr(row, name)
+    if row.kind == "upload":
+        entry["up_body_bytes"] += row.up_body_bytes
+    if row.kind == "model":
+        entry["model_bytes"] += row.down_body_bytes
+
+
+def _round_reports(session: Session) -> Iterable[RoundReport]:
+    late = Update.base_sha256.is_not(None)
+    groups: dict[int, list[Any]] = defaultdict(list)
+    for group in session.execute(
+        select(
+            Update.round,
+            Update.state,
+            Update.codec,
+            func.count().label("updates"),
+            func.sum(Update.length).label("length"),
+            func.sum(Update.received_bytes).label("received"),
+            func.sum(Update.requests).label("requests"),
+            func.min(Update.created_at).label("first"),
+            func.sum(late).label("late"),
+        )
+        .group_by(Update.round, Update.state, Update.codec)
+        .order_by(Update.codec)
+    ):
+        groups[group.round].append(group)
+    traffic: dict[int, list[Any]] = defaultdict(list)
+    sums = (func.sum(getattr(Traffic, name)).label(name) for name in TRAFFIC_COUNTERS)
+    for row in session.execute(select(Traffic.round, Traffic.kind, *sums).group_by(Traffic.round, Traffic.kind)):
+        traffic[row.round].append(row)
+    quality = _quality(session)
+    sizes = {model.sha256: model.bytes for model in queries.all_models(session)}
+    unbounded, phones = queries.phones_without_epsilon(session), 0
+    for round_ in queries.all_rounds(session):
+        phones += unbounded.get(round_.number, 0)
+        facts = {"base_bytes": sizes[round_.base_sha256], "epsilon_infinite_phones": phones}
+        yield _round_report(round_, facts, groups[round_.number], traffic[round_.number], quality)
+
+
+def _round_report(
+    row: Round, facts: Mapping[str, int], groups: list[Any], traffic: list[Any], quality: Mapping[str, dict[str, float]]
+) -> RoundReport:
+    counted: dict[str, int] = dict.fromkeys((*COUNTS, *BYTES), 0)
+    for group in groups:
+        name = group.state if group.state in ("accepted", "repeated", "rejected", "late", "broken") else "unfinished"
+        counted["rejected" if group.state in ("discarded", "kept") else name] += group.updates
+        counted["setups"] += group.requests
+        for kind, nbytes in outcome_bytes(group.state, group.length, group.received):
+            counted[f"{kind}_bytes"] += nbytes
+    for entry in traffic:
+        _add_traffic(counted, entry)
+    counted["retried_bytes"] += _in_vain(counted)
+    taken = [group for group in groups if group.state == "accepted"]
+    counted["late_folded"] = sum(group.late for group in taken)
+    accepted, useful, closed_at = counted["accepted"], counted["useful_bytes"], row.closed_at
+    strategy = StrategySettings.from_json(row.strategy)
+    return RoundReport(
+        round=row.number,
+        base_sha256=row.base_sha256,
+        model_sha256=row.result_sha256,
+        strategy=strategy.strategy,
+        weighting=strategy.weighting,
+        clients_per_round=RoundRules.from_json(row.rules).clients_per_round,
+        opened_at=row.opened_at,
+        closed_at=closed_at,
+        ending=row.ending,
+        reason=row.reason,
+        rolled_back=row.rolled_back_at is not None,
+        codecs={str(group.codec): CodecBytes(updates=group.updates, bytes=group.length) for group in taken},
+        mean_bytes_per_phone=useful / accepted if accepted else None,
+        seconds_to_model=closed_at - min(group.first for group in taken) if closed_at and taken else None,
+        model_ratio=facts["base_bytes"] * accepted / useful if accepted else None,
+        phone_ratio=PAPER_MIB_PER_PHONE * MIB * accepted / useful if accepted else None,
+        round_ratio=PAPER_GIB_PER_ROUND * GIB / useful if closed_at and useful else None,
+        epsilon=row.epsilon,
+        epsilon_rdp=row.epsilon_rdp,
+        quality=quality.get(row.result_sha256 or "", {}),
+        **facts,
+        **counted,
+    )

@@ -1,0 +1,1 @@
+"""The server's settings: the one place that declares their defaults."""
