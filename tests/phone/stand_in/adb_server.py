@@ -69,8 +69,6 @@ class AdbServer:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.run("kill-server", timeout=5)
         if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
             self._process.kill()
             self._process.wait()
             self._process = None
@@ -88,8 +86,8 @@ class AdbServer:
         _until(lambda: not self._listed(), "a phone stays in adb's list", seconds=20)
 
     def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run this adb's client; its output as text."""
-        return subprocess.run(
+        """Run this adb's client; its output as text. After `kill-server` the server has ended, not just heard of it."""
+        done = subprocess.run(
             [self.adb, *arguments],
             env=self.environment,
             capture_output=True,
@@ -98,6 +96,9 @@ class AdbServer:
             check=False,
             stdin=subprocess.DEVNULL,
         )
+        if "kill-server" in arguments and self._process is not None:
+            self._process.wait(timeout)
+        return done
 
     def state(self, serial: str) -> str:
         """What `adb devices` says of it; "absent" if nothing."""
