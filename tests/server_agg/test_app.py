@@ -277,13 +277,13 @@ def test_refusals_are_logged_in_one_line(
     hostile = tmp_path / "hostile"
     metadata = {"format": "phonograd-update", "version": "3\n\x1b[31mforged line \ud800" + 5000 * "x"}
     save_tensors(hostile, {"bias": np.zeros(3, np.float32)}, metadata)
-    with caplog.at_level(logging.WARNING, logger="server_agg"):
+    with caplog.at_level(logging.WARNING, logger="phonograd.server_agg"):
         check_problem(post(http, workshop.update(1, round=2), "phone1"), 409, "round 2")
         check_problem(
             post(http, hostile, "phone1"), 400, "update version 1 or 2 expected, found 3??[31mforged line ?xxx"
         )
         check_problem(http.get("/v1/models/no%0amodel"), 404, "model no?model is not here")
-    messages = [record.getMessage() for record in caplog.records if record.name.startswith("server_agg")]
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("phonograd.server_agg")]
     assert len(messages) == 3
     assert messages[0].startswith("update of phone1 refused after ")
     assert "404" in messages[2]

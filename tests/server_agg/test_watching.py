@@ -299,7 +299,7 @@ def test_text_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_events_and_requests_carry_their_facts(
     server: RunningServer, workshop: Workshop, http: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="server_agg")
+    caplog.set_level(logging.INFO, logger="phonograd.server_agg")
     update = workshop.update(1)
     post(http, update, "phone1")
     post(http, workshop.update(3, round=7), "phone3")
