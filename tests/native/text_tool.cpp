@@ -15,7 +15,6 @@
 #include "text/evaluation.h"
 #include "text/kss.h"
 #include "text/rehearsal.h"
-#include "text/suggestions.h"
 #include "text/text.h"
 #include "text/vocabulary.h"
 #include "text/windows.h"

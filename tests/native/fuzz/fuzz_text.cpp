@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/utf8.h"
 #include "text/kss.h"
-#include "text/quoted.h"
 #include "text/text.h"
 #include "text/vocabulary.h"
 #include "text/windows.h"

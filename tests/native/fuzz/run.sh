@@ -16,7 +16,7 @@ CXX=${CXX:-clang++-19}
 
 objects=
 for source in "$native"/src/base/*.cpp "$native"/src/formats/*.cpp "$native"/src/text/*.cpp \
-  "$native"/src/training/state_file.cpp "$native"/src/update/moved_rows.cpp; do
+  "$native"/src/training/state_file.cpp "$native"/src/update/deltas.cpp; do
   object=$built/objects/$(basename "$source" .cpp).o
   # shellcheck disable=SC2086
   $CXX $flags -fsanitize=fuzzer-no-link -c "$source" -o "$object"

@@ -16,6 +16,13 @@ class TensorFile;
 
 enum class Precision { fp32, bf16, bf16_emulated };
 
+// What commands and files call them, in that order.
+constexpr const char* kPrecisionNames[] = {"fp32", "bf16", "bf16-emulated"};
+
+inline const char* name_of(Precision precision) {
+  return kPrecisionNames[static_cast<size_t>(precision)];
+}
+
 struct EngineOptions {
   int threads = 2;
   uint64_t seed = 0;         // of the dropout masks

@@ -287,30 +287,19 @@ Mapping TensorFile::map_copy_on_write() const {
   return mapped(true);
 }
 
-namespace {
-
-// A tensor file before it is written.
-struct Layout {
-  std::string header;         // padded
-  std::vector<size_t> sizes;  // bytes of each tensor
-  size_t file_bytes = 0;
-};
-
-Layout layout_of(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata) {
+std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<std::string, std::string>& metadata) {
   // Python's json.dumps with separators=(",", ":").
-  Layout layout;
-  std::string& header = layout.header;
-  header = "{";
+  std::string text = "{";
   if (!metadata.empty()) {
-    header += "\"__metadata__\":{";
+    text += "\"__metadata__\":{";
     for (const auto& [key, value] : metadata) {
-      if (header.back() != '{') header += ',';
-      header += json::quote(key) + ":" + json::quote(value);
+      if (text.back() != '{') text += ',';
+      text += json::quote(key) + ":" + json::quote(value);
     }
-    header += '}';
+    text += '}';
   }
   uint64_t end = 0;
-  for (const TensorOut& tensor : tensors) {
+  for (TensorSpec& tensor : tensors) {
     uint64_t bytes = 0;
     const uint64_t unit = element_bytes(tensor.dtype);
     const bool sized = std::all_of(tensor.shape.begin(), tensor.shape.end(), [](int64_t size) { return size >= 0; });
@@ -319,38 +308,52 @@ Layout layout_of(const std::vector<TensorOut>& tensors, const std::map<std::stri
     }
     std::string shape;
     for (const int64_t size : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
-    if (header.size() > 1) header += ',';
-    header += json::quote(tensor.name) + ":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[" + shape +
-              "],\"data_offsets\":[" + std::to_string(end) + "," + std::to_string(end + bytes) + "]}";
+    if (text.size() > 1) text += ',';
+    text += json::quote(tensor.name) + ":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[" + shape +
+            "],\"data_offsets\":[" + std::to_string(end) + "," + std::to_string(end + bytes) + "]}";
+    tensor.offset = static_cast<size_t>(end);
+    tensor.bytes = static_cast<size_t>(bytes);
     end += bytes;
-    layout.sizes.push_back(static_cast<size_t>(bytes));
   }
-  header += '}';
-  header.append((8 - header.size() % 8) % 8, ' ');
-  layout.file_bytes = sizeof(uint64_t) + header.size() + static_cast<size_t>(end);
-  return layout;
+  text += '}';
+  text.append((8 - text.size() % 8) % 8, ' ');
+  std::string header(8, '\0');
+  for (size_t i = 0; i < 8; i++) header[i] = static_cast<char>(uint64_t{text.size()} >> 8 * i);
+  header += text;
+  for (TensorSpec& tensor : tensors) tensor.offset += header.size();
+  return header;
+}
+
+namespace {
+
+std::vector<TensorSpec> specs_of(const std::vector<TensorOut>& tensors) {
+  std::vector<TensorSpec> specs;
+  for (const TensorOut& tensor : tensors) specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  return specs;
+}
+
+size_t file_bytes(const std::string& header, const std::vector<TensorSpec>& tensors) {
+  return tensors.empty() ? header.size() : tensors.back().offset + tensors.back().bytes;
 }
 
 }  // namespace
 
 size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata) {
-  return layout_of(tensors, metadata).file_bytes;
+  std::vector<TensorSpec> specs = specs_of(tensors);
+  const std::string header = tensor_file_header(specs, metadata);
+  return file_bytes(header, specs);
 }
 
 size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
                          const std::map<std::string, std::string>& metadata, const std::function<void()>& check) {
-  const Layout layout = layout_of(tensors, metadata);
-  const std::string& header = layout.header;
-  unsigned char length[8];
-  for (int i = 0; i < 8; i++) length[i] = static_cast<unsigned char>(uint64_t{header.size()} >> 8 * i);
-
+  std::vector<TensorSpec> specs = specs_of(tensors);
+  const std::string header = tensor_file_header(specs, metadata);
   AtomicFile file(path);
-  file.write(length, sizeof length);
   file.write(header.data(), header.size());
-  for (size_t i = 0; i < tensors.size(); i++) file.write(tensors[i].data, layout.sizes[i]);
+  for (size_t i = 0; i < tensors.size(); i++) file.write(tensors[i].data, specs[i].bytes);
   if (check) check();
   file.commit();
-  return layout.file_bytes;
+  return file_bytes(header, specs);
 }
 
 }  // namespace phonograd

@@ -86,6 +86,10 @@ struct TensorOut {
   const void* data = nullptr;
 };
 
+// What a tensor file begins with: 8 bytes of length and the header of these tensors, one after the other, which name,
+// dtype and shape must tell; gives them offset and bytes. Throws Error(bug) for a tensor that no file can hold.
+std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<std::string, std::string>& metadata);
+
 // Write a tensor file at `path`: temporary name beside it, fsync, rename, fsync of the folder. The bytes are those that
 // device_runtime/formats/tensor_file.py's save_tensors writes for the same tensors and metadata. `check` is called when all is
 // written, before the file appears. Returns the bytes written. Throws Error(storage) and what `check` throws: the old

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/splitmix64.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
-#include "text/rehearsal.h"
 
 namespace phonograd::phone {
 namespace {

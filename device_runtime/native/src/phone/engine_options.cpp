@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "phone/cores.h"
 
@@ -13,8 +14,6 @@ std::vector<int> numbers(const std::vector<Core>& cores) {
   for (const Core& core : cores) found.push_back(core.number);
   return found;
 }
-
-const std::vector<std::string> kPrecisions = {"fp32", "bf16", "bf16-emulated"};  // in the order of enum Precision
 
 }  // namespace
 
@@ -34,13 +33,9 @@ std::vector<Option> engine_options(bool training) {
   return options;
 }
 
-std::string precision_name(Precision precision) {
-  return kPrecisions[static_cast<size_t>(precision)];
-}
-
 void Running::describe(JsonLine& line) const {
   line.text("kernels", engine->kernels_name());
-  line.text("precision", precision_name(options.precision));
+  line.text("precision", name_of(options.precision));
   line.whole("threads", options.threads).raw("pinned", options.pin_threads ? "true" : "false");
   line.wholes("cores", cores).wholes("allowed_cores", allowed_cores);
 }
@@ -53,8 +48,9 @@ Running start_engine(const Arguments& arguments, uint64_t seed) {
   options.seed = seed;
   options.pin_threads = arguments.has("--pin");
   options.kernels = arguments.text("--kernels");
-  const std::string precision = arguments.choice("--precision", kPrecisions[0], kPrecisions);
-  const auto at = std::find(kPrecisions.begin(), kPrecisions.end(), precision) - kPrecisions.begin();
+  const std::vector<std::string> names(std::begin(kPrecisionNames), std::end(kPrecisionNames));
+  const std::string precision = arguments.choice("--precision", names[0], names);
+  const auto at = std::find(names.begin(), names.end(), precision) - names.begin();
   options.precision = static_cast<Precision>(at);
   const std::string which = arguments.text("--cores", "all");
   const std::vector<Core> allowed = allowed_cores(), chosen = chosen_cores(allowed, which);

@@ -9,7 +9,7 @@
 #include "engine/engine.h"
 #include "phone/arguments.h"
 #include "phone/json_line.h"
-#include "text/scorer.h"
+#include "text/evaluation.h"
 
 namespace phonograd::phone {
 
@@ -35,9 +35,6 @@ struct Running {
 // Move to the chosen cores and load the artifacts; at most one thread for each of those cores. Throws what Engine's
 // constructor throws, and Error(usage, unsupported) for options that can't be.
 Running start_engine(const Arguments& arguments, uint64_t seed);
-
-// The name of a precision, as --precision takes it.
-std::string precision_name(Precision precision);
 
 // An engine as evaluation and suggestions ask it. The engine must outlive this.
 class EngineScorer : public Scorer {

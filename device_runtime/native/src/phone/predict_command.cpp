@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
-#include "text/suggestions.h"
+#include "text/kss.h"
 
 namespace phonograd::phone {
 namespace {

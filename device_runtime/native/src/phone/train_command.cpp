@@ -2,13 +2,13 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 
 #include "base/error.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
-#include "phone/stop.h"
 #include "phone/training_input.h"
 #include "phone/training_outputs.h"
 #include "phone/training_seed.h"
@@ -21,6 +21,22 @@ namespace {
 constexpr double kMaxRate = 3.4e38;  // a float
 constexpr int64_t kMaxEpochs = 1000000;
 constexpr int kSignalled = 128;  // a shell's exit code of a process that a signal ended, plus the signal's number
+
+volatile std::sig_atomic_t stop_signal = 0;  // the first that was noted
+
+extern "C" void note_signal(int number) {
+  if (stop_signal == 0) stop_signal = number;
+}
+
+// From now on SIGTERM and SIGINT ask to end after the step that is running.
+void note_stop_signals() {
+  struct sigaction action{};
+  action.sa_handler = note_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+}
 
 Syntax syntax() {
   Syntax syntax{"train", "ARTIFACTS", "Train on a user's text.", {}};
@@ -119,7 +135,7 @@ void report_events(const Running& running, const TrainingText& text, std::chrono
 }
 
 int interrupted(const EpochReport& epoch, bool saved) {
-  const int number = stop_signal();
+  const int number = stop_signal;
   const auto done = static_cast<int64_t>(epoch.progress.losses.size());
   JsonLine line("interrupted");
   line.whole("signal", number).whole("step", done).whole("steps", epoch.steps).raw("saved", saved ? "true" : "false");
@@ -145,7 +161,7 @@ int run(const Arguments& arguments) {
   options.learning_rate = arguments.real("--lr", manifest.learning_rate, 0, kMaxRate);
   options.epochs = arguments.whole("--epochs", 1, 1, kMaxEpochs);
   options.save_every = save_every;
-  options.stop = [] { return stop_signal() != 0; };
+  options.stop = [] { return stop_signal != 0; };
   const TrainingText text = training_text(arguments, manifest, seed);
   const auto tokens = static_cast<int64_t>(text.stream.size());
   require_window(manifest, tokens);

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/finite.h"
 #include "formats/sha256.h"
 #include "update/update_file.h"
 
@@ -18,12 +18,10 @@ void check_finite(const std::vector<TensorOut>& tensors) {
   for (const TensorOut& tensor : tensors) {
     size_t count = 1;
     for (const int64_t size : tensor.shape) count *= static_cast<size_t>(size);
-    const auto* values = static_cast<const float*>(tensor.data);
-    for (size_t i = 0; i < count; ++i) {
-      if (std::isfinite(values[i])) continue;
-      throw Error(Status::training, "trained weights: tensor " + tensor.name + ": element " + std::to_string(i) +
-                                        " is not finite; lower the learning rate or clip (export --clip-norm)");
-    }
+    const size_t at = first_not_finite(static_cast<const float*>(tensor.data), count);
+    if (at == count) continue;
+    throw Error(Status::training, "trained weights: tensor " + tensor.name + ": element " + std::to_string(at) +
+                                      " is not finite; lower the learning rate or clip (export --clip-norm)");
   }
 }
 

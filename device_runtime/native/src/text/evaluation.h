@@ -1,5 +1,6 @@
-// Perplexity, top-1 accuracy and keystroke savings of a model on a text. FORMAT.md; the same as
-// device_runtime/text/evaluation.py's: counts to the bit, perplexities to the rounding of exp and log.
+// What a model makes of a text: the scores of the next word; perplexity, top-1 accuracy and keystroke savings.
+// FORMAT.md; the same as device_runtime/text/evaluation.py's: counts to the bit, perplexities to the rounding of exp
+// and log.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +8,24 @@
 #include <string_view>
 #include <vector>
 
-#include "text/scorer.h"
 #include "text/vocabulary.h"
 
 namespace phonograd {
+
+// A language model over a vocabulary of V words. One caller at a time.
+struct Scorer {
+  virtual ~Scorer() = default;
+  // Recurrent states to zero: a new text begins.
+  virtual void reset() = 0;
+  // Scores [T*B,V] of every next word after tokens [T,B]; states carry over from call to call of the same B. The result
+  // is the model's memory, valid until the next call.
+  virtual const float* logits(const int64_t* tokens, int64_t T, int64_t B) = 0;
+};
+
+// Scores [V] of the next word after a context: the messages before, a line each, and what is written of the current one
+// (the last line, maybe empty). Resets the scorer and asks it in pieces of at most `bptt` steps; the result is the
+// scorer's memory, valid until its next call.
+const float* score_next(Scorer& scorer, const Vocabulary& vocabulary, std::string_view context, int64_t bptt);
 
 struct Evaluation {
   int64_t tokens = 0;  // <eos> and unknown words included

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "text/text.h"
+
 namespace phonograd {
 namespace {
 
@@ -49,6 +51,22 @@ int64_t PrefixIndex::typed(int64_t word, const float* scores) const {
     ++count;
   }
   return count;
+}
+
+std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, std::string_view typed) {
+  const PrefixIndex::Range range = index.with_prefix(fold(typed));
+  std::vector<int64_t> best;
+  const auto before = [&](int64_t one, int64_t other) {
+    return scores[one] > scores[other] || (scores[one] == scores[other] && one < other);
+  };
+  for (const int64_t* id = range.begin; id != range.end; ++id) {
+    size_t place = best.size();
+    while (place > 0 && before(*id, best[place - 1])) --place;
+    if (place == kSuggestions) continue;
+    best.insert(best.begin() + static_cast<std::ptrdiff_t>(place), *id);
+    if (best.size() > kSuggestions) best.pop_back();
+  }
+  return best;
 }
 
 }  // namespace phonograd

@@ -1,5 +1,5 @@
-// Keystroke savings (paper P, eq. 5): what a keyboard with three suggestions saves its user. FORMAT.md, "Keystroke
-// savings"; the same as device_runtime/text/kss.py's.
+// A keyboard's three suggestions, and keystroke savings (paper P, eq. 5): what they save its user. FORMAT.md,
+// "Keystroke savings"; the same as device_runtime/text/kss.py's.
 #pragma once
 
 #include <cstddef>
@@ -35,5 +35,10 @@ class PrefixIndex {
   const Vocabulary& vocabulary_;
   std::vector<int64_t> order_;  // [V-2]
 };
+
+// Ids of the 3 words with the highest scores [V] that begin with `typed` (folded as text is), best first, of equals the
+// one with the lower id first; fewer if there are fewer. Never <unk> or <eos>. A word stands among them just when
+// PrefixIndex::typed says that it is suggested, ties aside. Thread-safe.
+std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, std::string_view typed);
 
 }  // namespace phonograd

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/splitmix64.h"
 
 namespace phonograd {
 namespace {
@@ -53,19 +54,6 @@ double unknown_share(const std::vector<int64_t>& stream) {
   const auto words = static_cast<int64_t>(stream.size()) - std::count(stream.begin(), stream.end(), kEos);
   const auto unknown = std::count(stream.begin(), stream.end(), kUnk);
   return words == 0 ? 0 : static_cast<double>(unknown) / static_cast<double>(words);
-}
-
-uint64_t SplitMix64::next() {
-  state_ += 0x9E3779B97F4A7C15u;
-  uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
-uint64_t SplitMix64::below(uint64_t bound) {
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
 }
 
 TrainingText mix(const std::vector<std::string_view>& user, const std::vector<std::string_view>& general,

@@ -5,30 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "text/vocabulary.h"
 
 namespace phonograd {
-
-// Steele, Lea and Flood's generator: 64 bits of state, the same numbers in every language.
-class SplitMix64 {
- public:
-  explicit SplitMix64(uint64_t seed) : state_(seed) {}
-
-  uint64_t next();
-  // A number in [0, bound): the high word of next() * bound.
-  uint64_t below(uint64_t bound);
-  // Fisher and Yates's shuffle, in place, from the last place down.
-  template <typename Item>
-  void shuffle(std::vector<Item>& items) {
-    for (size_t last = items.size(); last-- > 1;) std::swap(items[last], items[below(last + 1)]);
-  }
-
- private:
-  uint64_t state_;
-};
 
 // The share of a stream's words (tokens but <eos>) that are <unk>; 0 of none.
 double unknown_share(const std::vector<int64_t>& stream);

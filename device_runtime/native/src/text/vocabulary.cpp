@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "text/quoted.h"
+#include "formats/utf8.h"
 #include "text/text.h"
 
 namespace phonograd {

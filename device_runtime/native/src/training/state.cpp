@@ -65,18 +65,6 @@ std::string stream_sha256(const std::vector<int64_t>& stream) {
   return digest.hex();
 }
 
-const char* precision_name(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return "fp32";
-    case Precision::bf16:
-      return "bf16";
-    case Precision::bf16_emulated:
-      return "bf16-emulated";
-  }
-  return "unknown";
-}
-
 }  // namespace
 
 StateFolder::StateFolder(const std::string& path) : path_(path) {
@@ -133,7 +121,7 @@ TrainingState::TrainingState(StateFolder& folder, Engine& engine, const EngineOp
       {"optimizer_model_sha256", sha256_of_file(manifest.path("optimizer_model.onnx"), Status::artifacts)},
       {"learning_rate", json::number(learning_rate)},
       {"seed", std::to_string(options.seed)},
-      {"precision", precision_name(options.precision)},
+      {"precision", name_of(options.precision)},
       {"kernels", engine.kernels_name()},
   };
 }

@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <memory>
 
 #include "base/crc32.h"
 #include "base/files.h"
-#include "update/moved_rows.h"
+#include "update/deltas.h"
 
 namespace phonograd {
 namespace {
@@ -38,19 +39,10 @@ std::vector<uint32_t> changed_rows(const TensorFile& base, const Parameter& para
   return moved_rows(base, spec, parameter.data, spec.elements());
 }
 
-// One tensor of the file in its place: name, type, shape, and where its values come from or go to.
-struct Entry {
-  std::string name;
-  std::string dtype;
-  std::vector<int64_t> shape;
-
-  size_t bytes() const { return elements_of(shape) * (dtype == "F64" ? 8 : 4); }
-};
-
-// The file's tensors but for the checksum, in order, when `steps` steps are done and `rows` rows of the embedding
-// stored.
-std::vector<Entry> layout(const StateTensors& tensors, int64_t steps, int64_t rows) {
-  std::vector<Entry> entries = {{"losses", "F64", {steps}}, {"step_seconds", "F64", {steps}}};
+// Names, dtypes and shapes of the file's tensors but for the checksum, in order, when `steps` steps are done and `rows`
+// rows of the embedding stored.
+std::vector<TensorSpec> layout(const StateTensors& tensors, int64_t steps, int64_t rows) {
+  std::vector<TensorSpec> entries = {{"losses", "F64", {steps}}, {"step_seconds", "F64", {steps}}};
   for (const Parameter& parameter : tensors.parameters) {
     if (parameter.name == tensors.rows_of) {
       entries.push_back({parameter.name + ".rows", "U32", {rows}});
@@ -65,39 +57,11 @@ std::vector<Entry> layout(const StateTensors& tensors, int64_t steps, int64_t ro
   return entries;
 }
 
-size_t data_bytes(const std::vector<Entry>& entries) {
-  size_t sum = 0;
-  for (const Entry& entry : entries) sum += entry.bytes();
-  return sum;
-}
-
 const Parameter* rows_parameter(const StateTensors& tensors) {
   for (const Parameter& parameter : tensors.parameters) {
     if (parameter.name == tensors.rows_of) return &parameter;
   }
   return nullptr;
-}
-
-// Metadata values are digits, hexadecimal and plain words: nothing in them needs escaping.
-std::string header(const std::vector<Entry>& entries,
-                   const std::vector<std::pair<std::string, std::string>>& metadata) {
-  std::string json = "{\"__metadata__\":{";
-  for (const auto& [name, value] : metadata)
-    json += (json.back() == '{' ? "\"" : ",\"") + name + "\":\"" + value + "\"";
-  json += "}";
-  size_t end = 0;
-  for (const Entry& entry : entries) {
-    std::string shape;
-    for (const int64_t size : entry.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
-    json += ",\"" + entry.name + "\":{\"dtype\":\"" + entry.dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[";
-    json += std::to_string(end) + "," + std::to_string(end + entry.bytes()) + "]}";
-    end += entry.bytes();
-  }
-  json += "}";
-  json.append((8 - json.size() % 8) % 8, ' ');
-  std::string prefix(8, '\0');
-  for (size_t i = 0; i < 8; ++i) prefix[i] = static_cast<char>(json.size() >> (8 * i) & 0xFF);
-  return prefix + json;
 }
 
 // Appends to a file through a small buffer, with the CRC of all that went through.
@@ -186,11 +150,11 @@ class Reader {
   }
 
   // Hold the file's tensors to those expected, one by one and in order.
-  void check_layout(const std::vector<Entry>& entries) const {
+  void check_layout(const std::vector<TensorSpec>& entries) const {
     if (file_.specs().size() != entries.size() + 1) fail("its tensors are not those of this model");
     for (size_t i = 0; i < entries.size(); ++i) {
       const TensorSpec& found = file_.specs()[i];
-      const Entry& wanted = entries[i];
+      const TensorSpec& wanted = entries[i];
       if (found.name != wanted.name || found.dtype != wanted.dtype || found.shape != wanted.shape) {
         fail("tensor " + wanted.name + " expected, found " + found.name + " or another shape of it");
       }
@@ -226,17 +190,16 @@ size_t write_state_file(const std::string& path, const Job& job, const Progress&
   const Parameter* embedding = rows_parameter(tensors);
   const std::vector<uint32_t> rows = embedding == nullptr ? std::vector<uint32_t>() : changed_rows(base, *embedding);
   const auto steps = static_cast<int64_t>(progress.losses.size());
-  std::vector<Entry> entries = layout(tensors, steps, static_cast<int64_t>(rows.size()));
+  std::vector<TensorSpec> entries = layout(tensors, steps, static_cast<int64_t>(rows.size()));
   entries.push_back({kChecksum, "U32", {1}});
-  std::vector<std::pair<std::string, std::string>> metadata = {{"format", kFormat}, {"version", kVersion}};
-  metadata.insert(metadata.end(), job.begin(), job.end());
-  metadata.emplace_back("step", std::to_string(steps));
-  metadata.emplace_back("dropout_steps", std::to_string(progress.dropout_steps));
-  std::sort(metadata.begin(), metadata.end());
+  std::map<std::string, std::string> metadata = {{"format", kFormat}, {"version", kVersion}};
+  metadata.insert(job.begin(), job.end());
+  metadata.emplace("step", std::to_string(steps));
+  metadata.emplace("dropout_steps", std::to_string(progress.dropout_steps));
 
   AtomicFile file(path, 0600);
   SummedWriter out(file);
-  const std::string head = header(entries, metadata);
+  const std::string head = tensor_file_header(entries, metadata);
   out.write(head.data(), head.size());
   out.write(progress.losses.data(), progress.losses.size() * sizeof(double));
   out.write(progress.step_seconds.data(), progress.step_seconds.size() * sizeof(double));
@@ -257,7 +220,7 @@ size_t write_state_file(const std::string& path, const Job& job, const Progress&
   out.flush();
   check();
   file.commit();
-  return head.size() + data_bytes(entries);
+  return entries.back().offset + entries.back().bytes;
 }
 
 Progress read_state_file(const std::string& path, const Job& job, const StateTensors& tensors) {
@@ -272,7 +235,7 @@ Progress read_state_file(const std::string& path, const Job& job, const StateTen
   const TensorSpec* rows_spec = embedding == nullptr ? nullptr : in.file().find(embedding->name + ".rows");
   const size_t stored = rows_spec == nullptr ? 0 : rows_spec->elements();
   const int64_t steps = in.count("step");
-  const std::vector<Entry> entries = layout(tensors, steps, static_cast<int64_t>(stored));
+  const std::vector<TensorSpec> entries = layout(tensors, steps, static_cast<int64_t>(stored));
   in.check_layout(entries);
 
   // Everything is checked before the engine's memory changes. The sizes read are those of tensors that are in the file.

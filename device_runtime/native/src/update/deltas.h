@@ -1,4 +1,5 @@
-// What training changed: trained - base, read in pieces. FORMAT.md, "Updates".
+// What training changed: which rows, and trained - base. The base is read in pieces and its pages are let go, so that
+// it never counts as resident memory. FORMAT.md, "Updates".
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,13 @@
 #include "update/codec.h"
 
 namespace phonograd {
+
+// Elements of a row: the last dimension, 1 for a scalar.
+size_t row_elements(const TensorSpec& spec);
+
+// Numbers, rising, of the rows of `trained` whose bits differ from those of the base's tensor `spec` (float32, of the
+// same shape); it stops early once there are `enough` of them. Thread-safe.
+std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const float* trained, size_t enough);
 
 // The deltas of one float32 tensor, cut to ±2^100. Not thread-safe.
 class Deltas {

@@ -4,17 +4,20 @@
 #include <cstdint>
 #include <string>
 
-namespace phonograd {
+#include "base/crc32.h"
+#include "base/splitmix64.h"
 
-// What a tensor's stream starts from.
-uint64_t stream_of(uint64_t seed, const std::string& name);
+namespace phonograd {
 
 // Number `index`, from 0, of a stream.
 inline uint64_t random_word(uint64_t stream, uint64_t index) {
-  uint64_t z = stream + (index + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
+  return split_mixed(stream + (index + 1) * kSplitMixStep);
+}
+
+// What a tensor's stream starts from.
+inline uint64_t stream_of(uint64_t seed, const std::string& name) {
+  const uint64_t of_name = crc32(0, name.data(), name.size());
+  return random_word(seed ^ (of_name << 32), 0);
 }
 
 }  // namespace phonograd

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "update/deltas.h"
 #include "update/random_words.h"
 
 namespace phonograd {
@@ -90,7 +91,19 @@ float quantise(const float* y, size_t size, int bits, const std::vector<float>& 
   return aligned > 0 ? static_cast<float>(energy / aligned) : 0.0f;
 }
 
+// rot-q4, rot-q2, rot-q1: every delta.
+template <int kBits>
+void encode(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed, EncodedParts& parts) {
+  Deltas deltas(file, base, trained);
+  const auto read = [&](size_t start, size_t count, float* out) { deltas.read(start, count, out); };
+  add_rotated(base.name, deltas.elements(), kBits, seed, read, parts);
+}
+
 }  // namespace
+
+const Codec kRotQ4{"rot-q4", encode<4>};
+const Codec kRotQ2{"rot-q2", encode<2>};
+const Codec kRotQ1{"rot-q1", encode<1>};
 
 double sum_by_halves(double* values, size_t count) {
   for (size_t half = count / 2; half > 0; half /= 2) {

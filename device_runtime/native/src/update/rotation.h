@@ -1,4 +1,5 @@
-// Randomised Hadamard rotations and quantisation: EDEN (Vargaftik et al., 2022). FORMAT.md, "Rotation".
+// Randomised Hadamard rotations and quantisation: EDEN (Vargaftik et al., 2022), which the codecs rot-q4, rot-q2 and
+// rot-q1 do to every delta. FORMAT.md, "Rotation".
 #pragma once
 
 #include <cstddef>

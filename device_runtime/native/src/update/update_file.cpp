@@ -1,10 +1,9 @@
 #include "update/update_file.h"
 
-#include <algorithm>
-#include <cmath>
 #include <map>
 
-#include "text/quoted.h"
+#include "base/finite.h"
+#include "formats/utf8.h"
 
 namespace phonograd {
 namespace {
@@ -46,10 +45,8 @@ std::vector<const float*> matched(const TensorFile& base, const std::vector<Tens
 }
 
 void check_finite(const std::string& name, const float* values, size_t count) {
-  const float* bad = std::find_if(values, values + count, [](float value) { return !std::isfinite(value); });
-  if (bad == values + count) return;
-  const char* found = std::isnan(*bad) ? "nan" : *bad > 0 ? "inf" : "-inf";
-  fail(name + ": element " + std::to_string(bad - values) + " is " + found + ", expected a finite number");
+  const size_t at = first_not_finite(values, count);
+  if (at < count) fail(name + ": " + not_finite(values, at));
 }
 
 void check_count(const char* name, uint64_t count) {

@@ -1,19 +1,25 @@
-// rows-f32: lossless; rows that did not move are left out. A row is the last dimension.
+// full-f32: every trained weight, as paper P sends them. rows-f32: the same without the rows that did not move, where
+// that is smaller. A row is the last dimension.
 #include <cstring>
 #include <utility>
 
 #include "update/codec.h"
-#include "update/moved_rows.h"
+#include "update/deltas.h"
 
 namespace phonograd {
 namespace {
 
-void encode(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed, EncodedParts& parts) {
+void encode_full(const TensorFile&, const TensorSpec& base, const float* trained, uint64_t, EncodedParts& parts) {
+  parts.tensors.push_back({base.name, base.dtype, base.shape, trained});
+}
+
+void encode_rows(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed,
+                 EncodedParts& parts) {
   const size_t width = row_elements(base), row_bytes = width * sizeof(float);
   // The fewest moved rows that take as much as the whole: a number of 4 bytes goes with each.
   const size_t cost = sizeof(uint32_t) + row_bytes, enough = (base.bytes + cost - 1) / cost;
   std::vector<uint32_t> moved = moved_rows(file, base, trained, enough);
-  if (moved.size() >= enough) return kFullF32.encode(file, base, trained, seed, parts);
+  if (moved.size() >= enough) return encode_full(file, base, trained, seed, parts);
 
   std::vector<float> values(moved.size() * width);
   for (size_t i = 0; i < moved.size(); ++i) {
@@ -26,6 +32,7 @@ void encode(const TensorFile& file, const TensorSpec& base, const float* trained
 
 }  // namespace
 
-const Codec kRowsF32{"rows-f32", encode};
+const Codec kFullF32{"full-f32", encode_full};
+const Codec kRowsF32{"rows-f32", encode_rows};
 
 }  // namespace phonograd
