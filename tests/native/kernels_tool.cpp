@@ -124,7 +124,7 @@ struct Product {
   bool a_transposed, b_transposed, above;
   float alpha, beta;
 
-  long wrong(Compute& compute, std::mt19937& random) const {
+  long wrong(Products& products, bool in_bf16, std::mt19937& random) const {
     std::normal_distribution<float> normal;
     std::vector<float> a(static_cast<size_t>(M * K)), b(static_cast<size_t>(K * N));
     for (float& x : a) x = normal(random);
@@ -139,8 +139,8 @@ struct Product {
     Matrix A = row_major(a.data(), a_transposed ? M : K), B = row_major(b.data(), b_transposed ? K : N);
     if (a_transposed) A = transposed(A);
     if (b_transposed) B = transposed(B);
-    compute.gemm(M, N, K, A, B, c.data(), ldc, alpha, beta, above);
-    if (compute.bf16 != nullptr && !above) {
+    products.gemm(M, N, K, A, B, c.data(), ldc, alpha, beta, above);
+    if (in_bf16 && !above) {
       for (float& x : a) x = rounded_to_bf16(x);
       for (float& x : b) x = rounded_to_bf16(x);
     }
@@ -171,19 +171,20 @@ struct Product {
 
 void gemm(const KernelSet& set, int threads, const std::string& precision) {
   const Bf16Kernels* bf16 = precision == "fp32" ? nullptr : &bf16_kernels(set, precision == "bf16-emulated");
-  Compute compute(threads, false, set, bf16);
+  ThreadPool pool(threads, false);
+  Products products(pool, set, bf16);
   std::mt19937 random(1);
-  long products = 0, wrong = 0;
+  long count = 0, wrong = 0;
   const auto check = [&](const Product& product) {
-    ++products;
-    wrong += product.wrong(compute, random) != 0;
+    ++count;
+    wrong += product.wrong(products, bf16 != nullptr, random) != 0;
   };
   const int64_t sizes[] = {1, 5, 6, 7, 12, 13, 16, 17, 97};
   for (int64_t M : sizes) {
     for (int64_t N : sizes) {
       for (int64_t K : sizes) {
-        const int way = static_cast<int>(products % 4);
-        check({M, N, K, way % 2 == 1, way >= 2, false, 1, products % 3 == 0 ? 1.0f : 0.0f});
+        const int way = static_cast<int>(count % 4);
+        check({M, N, K, way % 2 == 1, way >= 2, false, 1, count % 3 == 0 ? 1.0f : 0.0f});
       }
     }
   }
@@ -196,7 +197,7 @@ void gemm(const KernelSet& set, int threads, const std::string& precision) {
     check({35, 35, 450, a, b, true, 1, 0});
     check({70, 70, 9, a, b, true, 1, 0});
   }
-  std::printf("{\"products\": %ld, \"wrong\": %ld}\n", products, wrong);
+  std::printf("{\"products\": %ld, \"wrong\": %ld}\n", count, wrong);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "capi/border.h"
-#include "kernels/gemm.h"
+#include "engine/compute.h"
 #include "phonograd.h"
 
 namespace {
@@ -43,7 +43,7 @@ std::function<void()> product(Compute& compute, const std::string& name, Sizes s
     Matrix A = row_major(a.data(), a_transposed ? s.M : s.K), B = row_major(b.data(), b_transposed ? s.K : s.N);
     if (a_transposed) A = transposed(A);
     if (b_transposed) B = transposed(B);
-    compute.gemm(s.M, s.N, s.K, A, B, c.data(), s.N, 1e-6f, 1);
+    compute.products.gemm(s.M, s.N, s.K, A, B, c.data(), s.N, 1e-6f, 1);
   };
 }
 

@@ -4,8 +4,7 @@
 #include <string>
 
 #include "capi/border.h"
-#include "capi/engine_handle.h"
-#include "capi/graph_handle.h"
+#include "capi/handles.h"
 #include "phonograd.h"
 
 using namespace phonograd;
@@ -152,7 +151,7 @@ pg_status pg_graph_get(pg_graph* graph, const char* name, const void** data, siz
     const Tensor& tensor = graph->get(name);
     border::require(tensor.shape.size() <= 8, "value '" + tensor.name + "': more than 8 dimensions");
     *data = tensor.data;
-    *bytes = static_cast<size_t>(tensor.elements()) * size_of(tensor.type);
+    *bytes = tensor.bytes();
     *rank = static_cast<int32_t>(tensor.shape.size());
     for (size_t i = 0; i < tensor.shape.size(); ++i) shape[i] = tensor.shape[i];
   });

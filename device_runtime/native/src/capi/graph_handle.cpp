@@ -1,10 +1,9 @@
-#include "capi/graph_handle.h"
-
 #include <cstring>
 
 #include "capi/border.h"
-#include "engine/optimizer_model.h"
+#include "capi/handles.h"
 #include "formats/onnx_reader.h"
+#include "formats/optimizer_model.h"
 
 using namespace phonograd;
 
@@ -15,7 +14,7 @@ pg_graph::pg_graph(const char* model, const char* optimizer, const char* weights
   how.fuse = options.fuse;
   how.updates = optimizer != nullptr;
   if (how.updates) how.clip_norm = read_clip_norm(optimizer);
-  auto graph = std::make_unique<Graph>(onnx::read_model(model), FreeSizes{});
+  auto graph = std::make_unique<Graph>(onnx::read_model(model), FreeSizes{}, check_node);
   std::map<std::string, float*> memory;
   if (weights != nullptr) {
     file_ = std::make_unique<TensorFile>(weights);
@@ -40,14 +39,14 @@ void pg_graph::set(const char* name, const void* data, size_t bytes) {
   const int value = program_->graph().find(name);
   border::require(tensor != nullptr && program_->graph().value(value).is_input,
                   std::string("value '") + name + "': no input of that name, or nothing reads it");
-  const size_t expected = static_cast<size_t>(tensor->elements()) * size_of(tensor->type);
+  const size_t expected = tensor->bytes();
   border::require(bytes == expected, std::string("input '") + name + "' " + to_text(tensor->shape) + ": " +
                                          std::to_string(expected) + " bytes expected, found " + std::to_string(bytes));
   std::memcpy(tensor->data, data, bytes);
 }
 
 void pg_graph::run(float learning_rate) {
-  Run run{compute_, learning_rate, seed_, steps_};
+  Run run{compute_.pool, compute_.kernels, compute_.products, learning_rate, seed_, steps_};
   program_->run(run);
   ++steps_;
 }

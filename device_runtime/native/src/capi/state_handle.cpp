@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "capi/border.h"
-#include "capi/engine_handle.h"
+#include "capi/handles.h"
 #include "phonograd.h"
 #include "training/state.h"
 

@@ -20,7 +20,7 @@ size_t lay_out(std::vector<Lifetime>& lifetimes);
 // Anonymous zeroed memory, 64-byte aligned, given back by the destructor. Pages cost nothing until touched.
 class Memory {
  public:
-  explicit Memory(size_t bytes = 0);  // throws Error(bug) if the system has no more
+  explicit Memory(size_t bytes = 0);  // throws Error(out_of_memory) if the system has no more
   ~Memory();
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;

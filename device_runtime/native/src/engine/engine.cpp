@@ -5,9 +5,10 @@
 #include <map>
 #include <utility>
 
-#include "engine/optimizer_model.h"
+#include "base/finite.h"
 #include "engine/program.h"
 #include "formats/onnx_reader.h"
+#include "formats/optimizer_model.h"
 #include "formats/tensor_file.h"
 
 namespace phonograd {
@@ -26,10 +27,6 @@ Tensor& need(Program& program, const std::string& name, DataType type, const Sha
   return *tensor;
 }
 
-size_t bytes_of(const Tensor& tensor) {
-  return static_cast<size_t>(tensor.elements()) * size_of(tensor.type);
-}
-
 const Bf16Kernels* bf16_of(const EngineOptions& options) {
   if (options.precision == Precision::fp32) return nullptr;
   return &bf16_kernels(kernel_set(options.kernels.c_str()), options.precision == Precision::bf16_emulated);
@@ -38,8 +35,8 @@ const Bf16Kernels* bf16_of(const EngineOptions& options) {
 // A recurrent state and the value it becomes.
 struct CarriedState {
   Tensor *now, *next;
-  void carry() { std::memcpy(now->data, next->data, bytes_of(*now)); }
-  void clear() { std::memset(now->data, 0, bytes_of(*now)); }
+  void carry() { std::memcpy(now->data, next->data, now->bytes()); }
+  void clear() { std::memset(now->data, 0, now->bytes()); }
 };
 
 }  // namespace
@@ -129,13 +126,10 @@ void Engine::Impl::check_finite() {
   for (size_t i = 0; i < specs.size(); ++i) {
     if (finite[i]) continue;
     const auto* values = reinterpret_cast<const float*>(file.data(specs[i]));
-    size_t at = 0;
-    while (at < specs[i].elements() && std::isfinite(values[at])) ++at;
+    const size_t at = first_not_finite(values, specs[i].elements());
     const std::string where = file.path() + ": tensor " + specs[i].name + ": ";
     if (at == specs[i].elements()) throw Error(Status::weights, where + "values whose squares pass the largest float");
-    const char* found = std::isnan(values[at]) ? "nan" : values[at] > 0 ? "inf" : "-inf";
-    throw Error(Status::weights,
-                where + "element " + std::to_string(at) + " is " + found + ", expected a finite number");
+    throw Error(Status::weights, where + not_finite(values, at));
   }
   file.release_pages();
   file.require_unchanged();
@@ -146,7 +140,7 @@ void Engine::Impl::plan_training() {
   how.fuse = options.fuse;
   how.updates = true;
   how.clip_norm = read_clip_norm(manifest.path("optimizer_model.onnx"));
-  auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("training_model.onnx")), FreeSizes{});
+  auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("training_model.onnx")), FreeSizes{}, check_node);
   training = std::make_unique<Program>(std::move(graph), compute, memory, how);
   const Shape window = {manifest.bptt, manifest.minibatch};
   tokens = &need(*training, "tokens", DataType::int64, window);
@@ -175,8 +169,8 @@ void Engine::Impl::plan_evaluation(int64_t T, int64_t B) {
   }
   evaluation_states.clear();
   evaluation.reset();
-  auto graph =
-      std::make_unique<Graph>(onnx::read_model(manifest.path("eval_model.onnx")), FreeSizes{{"T", T}, {"B", B}});
+  auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("eval_model.onnx")),
+                                       FreeSizes{{"T", T}, {"B", B}}, check_node);
   evaluation = std::make_unique<Program>(std::move(graph), compute, memory, ProgramOptions{options.fuse, false, 0});
   evaluation_T = T;
   evaluation_B = B;
@@ -209,9 +203,10 @@ void Engine::reset() {
 
 float Engine::step(const int64_t* tokens, const int64_t* targets, float learning_rate) {
   Impl& impl = *impl_;
-  std::memcpy(impl.tokens->data, tokens, bytes_of(*impl.tokens));
-  std::memcpy(impl.targets->data, targets, bytes_of(*impl.targets));
-  Run run{impl.compute, learning_rate, impl.options.seed, impl.steps};
+  std::memcpy(impl.tokens->data, tokens, impl.tokens->bytes());
+  std::memcpy(impl.targets->data, targets, impl.targets->bytes());
+  Compute& compute = impl.compute;
+  Run run{compute.pool, compute.kernels, compute.products, learning_rate, impl.options.seed, impl.steps};
   impl.training->run(run);
   for (size_t i = 0; i < impl.phases.size(); ++i) impl.phases[i].seconds = impl.training->phases()[i].seconds;
   impl.require_unchanged();
@@ -226,8 +221,8 @@ const float* Engine::logits(const int64_t* tokens, int64_t T, int64_t B) {
   Impl& impl = *impl_;
   if (impl.evaluation == nullptr || T != impl.evaluation_T || B != impl.evaluation_B) impl.plan_evaluation(T, B);
   Tensor* input = impl.evaluation->find("tokens");
-  std::memcpy(input->data, tokens, bytes_of(*input));
-  Run run{impl.compute};
+  std::memcpy(input->data, tokens, input->bytes());
+  Run run{impl.compute.pool, impl.compute.kernels, impl.compute.products};
   impl.evaluation->run(run);
   impl.require_unchanged();
   for (CarriedState& state : impl.evaluation_states) state.carry();
@@ -260,7 +255,7 @@ void Engine::require_weights_unchanged() const {
 }
 
 std::string Engine::plan_text() const {
-  const Bf16Kernels* bf16 = impl_->compute.bf16;
+  const Bf16Kernels* bf16 = bf16_of(impl_->options);
   const std::string products = bf16 == nullptr ? "" : std::string(" with bf16 products (") + bf16->name + ")";
   return "kernels " + kernels_name() + products + ", " + std::to_string(impl_->compute.pool.threads()) + " threads\n" +
          impl_->training->plan_text();

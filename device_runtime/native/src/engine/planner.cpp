@@ -7,19 +7,6 @@
 
 namespace phonograd {
 
-namespace {
-
-constexpr const char* kBufferSuffix = "_grad.accumulation.buffer";
-
-const onnx::Attribute* find_attribute(const onnx::Node& node, const char* name) {
-  for (const onnx::Attribute& attribute : node.attributes) {
-    if (attribute.name == name) return &attribute;
-  }
-  return nullptr;
-}
-
-}  // namespace
-
 // A node's tensors, as its operator asks for them.
 class PlannedNode : public NodeBuilder {
  public:
@@ -35,22 +22,11 @@ class PlannedNode : public NodeBuilder {
   Tensor* scratch(const std::string& name, int64_t floats) override { return planner_.scratch(name, floats, false); }
   Tensor* kept(const std::string& name, int64_t floats) override { return planner_.scratch(name, floats, true); }
   int number() const override { return number_; }
-  int64_t attribute(const char* name, int64_t otherwise) const override {
-    const onnx::Attribute* found = find_attribute(*node_.source, name);
-    return found == nullptr ? otherwise : found->integer;
-  }
-  float attribute_real(const char* name, float otherwise) const override {
-    const onnx::Attribute* found = find_attribute(*node_.source, name);
-    return found == nullptr ? otherwise : found->real;
-  }
-  std::string attribute_text(const char* name, const char* otherwise) const override {
-    const onnx::Attribute* found = find_attribute(*node_.source, name);
-    return found == nullptr ? otherwise : found->text;
-  }
+  const onnx::Node& source() const override { return *node_.source; }
   const std::vector<int64_t>& integers(size_t index) const override {
     return planner_.graph_.value(node_.inputs[index]).integers;
   }
-  const Compute& compute() const override { return planner_.compute_; }
+  const KernelSet& kernels() const override { return planner_.compute_.kernels; }
 
  private:
   Planner& planner_;
@@ -67,13 +43,15 @@ void Planner::plan() {
     program_.tensors_.push_back(std::make_unique<Tensor>(Tensor{value.name, value.type, value.shape, nullptr}));
   }
   std::map<int, OutputLayer> layers;
+  std::vector<MarkedGradient> gradients;
+  if (options_.updates) gradients = find_gradients(graph_);
   if (options_.fuse && options_.updates) {
     for (const OutputLayer& layer : find_output_layers(graph_)) {
       layers[layer.at] = layer;
       fused_nodes_.insert(layer.nodes.begin(), layer.nodes.end());
       factored_.insert(layer.weight_gradient);
     }
-    choose_factored_gradients();
+    for (const MarkedGradient& gradient : gradients) leave_factored(gradient);
   }
   for (int node = 0; node < static_cast<int>(graph_.nodes().size()); ++node) {
     const auto layer = layers.find(node);
@@ -83,26 +61,17 @@ void Planner::plan() {
       add_node(node);
     }
   }
-  if (options_.updates) add_update();
-  assign_memory();
+  if (options_.updates) add_update(gradients);
+  lay_out_arena();
+  place_inputs();
+  resolve_views();
 }
 
-// A gradient that only the update reads need not be stored if it is a product or touches few rows.
-void Planner::choose_factored_gradients() {
-  for (const Node& node : graph_.nodes()) {
-    if (node.source->op != "InPlaceAccumulatorV2") continue;
-    const int gradient = graph_.root(node.inputs[1]), producer = graph_.value(gradient).producer;
-    if (producer < 0 || graph_.users(gradient).size() != 1 || graph_.value(gradient).is_output) continue;
-    if (graph_.root(node.inputs[1]) != node.inputs[1]) continue;
-    const std::string& op = graph_.node(producer).source->op;
-    const std::vector<int>& outputs = graph_.node(producer).outputs;
-    const PlannedNode made(*this, producer);
-    const bool weights = (op == "LSTMGrad" || op == "GRUGrad") && (outputs[1] == gradient || outputs[2] == gradient);
-    const bool product = op == "Gemm" && made.attribute("transA", 0) == 1 && made.attribute("transB", 0) == 0 &&
-                         made.attribute_real("alpha", 1) == 1 && graph_.node(producer).inputs.size() == 2;
-    if (weights || product || op == "GatherGrad") factored_.insert(gradient);
-    if (product || op == "GatherGrad") fused_nodes_.insert(producer);
-  }
+void Planner::leave_factored(const MarkedGradient& gradient) {
+  using Form = MarkedGradient::Form;
+  if (gradient.form == Form::dense) return;
+  factored_.insert(gradient.value);
+  if (gradient.form != Form::factors) fused_nodes_.insert(graph_.value(gradient.value).producer);
 }
 
 bool Planner::has_memory(int value) const {
@@ -114,13 +83,13 @@ bool Planner::has_memory(int value) const {
 Tensor* Planner::use(int value) {
   Tensor* tensor = program_.tensors_[static_cast<size_t>(value)].get();
   const int root = graph_.root(value);
-  const Tensor* owner = program_.tensors_[static_cast<size_t>(root)].get();
+  Tensor* owner = program_.tensors_[static_cast<size_t>(root)].get();
   const Value& v = graph_.value(root);
   if (v.is_input || v.constant != nullptr || v.has_integers) return tensor;
   const auto found = lives_.find(owner);
   if (found == lives_.end()) {
     order_.push_back(owner);
-    lives_[owner] = {static_cast<size_t>(owner->elements()) * size_of(owner->type), now_, now_, 0};
+    lives_[owner] = {owner->bytes(), now_, now_, 0};
   } else {
     found->second.last = now_;
   }
@@ -131,7 +100,7 @@ Tensor* Planner::scratch(const std::string& name, int64_t floats, bool kept) {
   program_.tensors_.push_back(std::make_unique<Tensor>(Tensor{name, DataType::float32, {floats}, nullptr}));
   Tensor* tensor = program_.tensors_.back().get();
   order_.push_back(tensor);
-  lives_[tensor] = {static_cast<size_t>(floats) * sizeof(float), now_, now_, 0};
+  lives_[tensor] = {tensor->bytes(), now_, now_, 0};
   if (kept) kept_.insert(tensor);
   return tensor;
 }
@@ -180,49 +149,40 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   t.hidden_gradient = use(layer.hidden_gradient);
   t.bias_gradient = layer.bias < 0 ? nullptr : use(layer.bias_gradient);
   t.logits = scratch("logits", V * columns, true);
-  t.packed_hidden = scratch("packed hidden", static_cast<int64_t>(compute_.packed_size(H, N)), false);
+  t.packed_hidden = scratch("packed hidden", static_cast<int64_t>(compute_.products.packed_size(H, N)), false);
   t.gram = options_.clip_norm > 0 ? scratch("gram of logits' gradients", N * N, true) : nullptr;
   t.sums = scratch("sums of exponentials", OutputLayerOperator::sums_floats(V, N), false);
   t.parts = scratch("parts of gradients", OutputLayerOperator::parts_floats(N, H), false);
   t.per_token = scratch("log sums", 3 * columns, false);
   keep(t.hidden);
-  LossSettings settings;
-  const onnx::Node& loss = *graph_.node(layer.nodes[1]).source;
-  const onnx::Attribute* reduction = find_attribute(loss, "reduction");
-  const onnx::Attribute* ignored = find_attribute(loss, "ignore_index");
-  settings.mean = reduction == nullptr || reduction->text == "mean";
-  if (ignored != nullptr) settings.ignored = ignored->integer;
   made_by_piece_[layer.weight_gradient] = now_;
-  add_piece(std::make_unique<OutputLayerOperator>(t, settings),
-            std::to_string(layer.nodes.size()) + " nodes around " + loss.name);
+  add_piece(std::make_unique<OutputLayerOperator>(t, LossSettings{layer.mean, layer.ignored}),
+            std::to_string(layer.nodes.size()) + " nodes around " + graph_.node(layer.nodes[1]).source->name);
 }
 
-ParameterGradient Planner::gradient_of(int parameter, int gradient) {
+ParameterGradient Planner::planned(const MarkedGradient& gradient) {
   ParameterGradient result;
-  result.parameter = use(parameter);
-  const int root = graph_.root(gradient);
+  result.parameter = use(gradient.parameter);
+  const int root = graph_.root(gradient.value);
   if (factored_.count(root) == 0) {
     result.form = ParameterGradient::Form::dense;
-    result.dense = use(gradient);
+    result.dense = use(gradient.value);
     return result;
   }
-  const Node& producer = graph_.node(graph_.value(root).producer);
-  if (producer.source->op == "GatherGrad") {
+  if (gradient.form == MarkedGradient::Form::rows) {
     result.form = ParameterGradient::Form::rows;
-    result.ids = use(producer.inputs[1]);
-    result.rows = use(producer.inputs[2]);
+    result.ids = use(gradient.first);
+    result.rows = use(gradient.second);
     return result;
   }
   result.form = ParameterGradient::Form::factored;
   const auto piece = made_by_piece_.find(root);
   if (piece != made_by_piece_.end()) {
-    const size_t index = static_cast<size_t>(std::find(producer.outputs.begin(), producer.outputs.end(), root) -
-                                             producer.outputs.begin());
-    result.factors = program_.pieces_[static_cast<size_t>(piece->second)].work->factors(index);
-  } else {  // Gemm(D, X, transA=1): D [N, M], X [N, K]
+    result.factors = program_.pieces_[static_cast<size_t>(piece->second)].work->factors(gradient.output);
+  } else {
     Factors& f = result.factors;
-    f.d = use(producer.inputs[0]);
-    f.x = use(producer.inputs[1]);
+    f.d = use(gradient.first);
+    f.x = use(gradient.second);
     f.N = f.d->shape[0];
     f.M = f.d->shape[1];
     f.K = f.x->shape[1];
@@ -234,21 +194,16 @@ ParameterGradient Planner::gradient_of(int parameter, int gradient) {
   return result;
 }
 
-void Planner::add_update() {
+void Planner::add_update(const std::vector<MarkedGradient>& marked) {
   std::vector<ParameterGradient> gradients;
-  for (const Node& node : graph_.nodes()) {
-    if (node.source->op != "InPlaceAccumulatorV2") continue;
-    const std::string& buffer = graph_.value(node.inputs[0]).name;
-    const size_t suffix = std::strlen(kBufferSuffix);
-    const bool named = buffer.size() > suffix && buffer.compare(buffer.size() - suffix, suffix, kBufferSuffix) == 0;
-    const int parameter = named ? graph_.find(buffer.substr(0, buffer.size() - suffix)) : -1;
-    if (parameter < 0 || parameters_.count(graph_.value(parameter).name) == 0 ||
-        graph_.value(parameter).shape != graph_.value(node.inputs[1]).shape) {
-      throw Error(Status::artifacts, graph_.path() + ": node '" + node.source->name +
-                                         "' (InPlaceAccumulatorV2): its buffer '" + buffer +
+  for (const MarkedGradient& gradient : marked) {
+    if (gradient.parameter < 0 || parameters_.count(graph_.value(gradient.parameter).name) == 0) {
+      const Node& mark = graph_.node(gradient.node);
+      throw Error(Status::artifacts, graph_.path() + ": node '" + mark.source->name + "' (" + mark.source->op +
+                                         "): its buffer '" + graph_.value(mark.inputs[0]).name +
                                          "' belongs to no parameter of that shape; export the artifacts again");
     }
-    gradients.push_back(gradient_of(parameter, node.inputs[1]));
+    gradients.push_back(planned(gradient));
   }
   if (gradients.empty()) {
     throw Error(Status::artifacts, graph_.path() + ": no gradients to train with; export the artifacts again");
@@ -260,7 +215,7 @@ void Planner::add_update() {
             "optimizer");
 }
 
-void Planner::assign_memory() {
+void Planner::lay_out_arena() {
   for (size_t i = 0; i < graph_.values().size(); ++i) {
     const Value& value = graph_.values()[i];
     if (value.is_output &&
@@ -277,33 +232,37 @@ void Planner::assign_memory() {
   }
   program_.arena_ = Memory(lay_out(lives));
   for (size_t i = 0; i < order_.size(); ++i) {
-    const_cast<Tensor*>(order_[i])->data = program_.arena_.data() + lives[i].offset;
+    order_[i]->data = program_.arena_.data() + lives[i].offset;
     program_.lifetimes_.emplace_back(order_[i]->name, lives[i]);
   }
-  // Inputs that something reads; gradient buffers are named in the graph and used by nobody.
-  std::vector<std::pair<Tensor*, size_t>> inputs;
-  size_t bytes = 0;
+}
+
+// What does not change while a program runs, or is set from outside: constants, shapes where they are data, and inputs.
+void Planner::place_inputs() {
+  std::vector<Tensor*> placed;
+  std::vector<const void*> contents;  // of each: nullptr for zeros
+  std::vector<Lifetime> lives;        // all at once
   for (size_t i = 0; i < graph_.values().size(); ++i) {
     const Value& value = graph_.values()[i];
-    Tensor& tensor = *program_.tensors_[i];
-    if (value.has_integers) tensor.data = const_cast<int64_t*>(value.integers.data());  // a shape, where it is data
-    if (value.constant != nullptr) tensor.data = const_cast<char*>(value.constant->bytes.data());
-    if (!value.is_input) continue;
-    const auto bound = parameters_.find(value.name);
-    bool read = false;
-    for (int consumer : value.consumers) {
-      const Node& node = graph_.node(consumer);
-      read = read || node.source->op != "InPlaceAccumulatorV2" || node.inputs[1] == static_cast<int>(i);
-    }
-    if (bound != parameters_.end()) {
-      tensor.data = bound->second;
-    } else if (read) {
-      inputs.emplace_back(&tensor, bytes);
-      bytes += (static_cast<size_t>(tensor.elements()) * size_of(tensor.type) + 63) / 64 * 64;
-    }
+    Tensor* tensor = program_.tensors_[i].get();
+    const auto parameter = value.is_input ? parameters_.find(value.name) : parameters_.end();
+    if (parameter != parameters_.end()) tensor->data = parameter->second;
+    const void* content = value.integers.data();
+    if (value.constant != nullptr) content = value.constant->bytes.data();
+    const bool wanted = value.is_input ? is_read(graph_, static_cast<int>(i)) : content != nullptr;
+    if (tensor->data != nullptr || !wanted || value.view_of >= 0) continue;
+    placed.push_back(tensor);
+    contents.push_back(content);
+    lives.push_back({tensor->bytes(), 0, 0, 0});
   }
-  program_.inputs_ = Memory(bytes);
-  for (const auto& [tensor, offset] : inputs) tensor->data = program_.inputs_.data() + offset;
+  program_.inputs_ = Memory(lay_out(lives));
+  for (size_t i = 0; i < placed.size(); ++i) {
+    placed[i]->data = program_.inputs_.data() + lives[i].offset;
+    if (contents[i] != nullptr && lives[i].bytes > 0) std::memcpy(placed[i]->data, contents[i], lives[i].bytes);
+  }
+}
+
+void Planner::resolve_views() {
   for (size_t i = 0; i < graph_.values().size(); ++i) {
     const int root = graph_.root(static_cast<int>(i));
     program_.tensors_[i]->data = program_.tensors_[static_cast<size_t>(root)]->data;

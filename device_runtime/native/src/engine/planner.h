@@ -20,13 +20,15 @@ class Planner {
   Tensor* scratch(const std::string& name, int64_t floats, bool kept);
   void keep(const Tensor* tensor);  // until the step has ended
   bool has_memory(int value) const;
-  void choose_factored_gradients();
+  void leave_factored(const MarkedGradient& gradient);
   void add_piece(std::unique_ptr<Operator> work, const std::string& nodes);
   void add_node(int node);
   void add_output_layer(const OutputLayer& layer);
-  void add_update();
-  ParameterGradient gradient_of(int parameter, int gradient);
-  void assign_memory();
+  void add_update(const std::vector<MarkedGradient>& marked);
+  ParameterGradient planned(const MarkedGradient& gradient);
+  void lay_out_arena();
+  void place_inputs();
+  void resolve_views();
 
   Program& program_;
   const Graph& graph_;
@@ -35,7 +37,7 @@ class Planner {
   const ProgramOptions& options_;
   int now_ = 0;  // number of the piece of work being made
   std::map<const Tensor*, Lifetime> lives_;
-  std::vector<const Tensor*> order_;  // of their first use, so that plans do not depend on addresses
+  std::vector<Tensor*> order_;  // of their first use, so that plans do not depend on addresses
   std::set<const Tensor*> kept_;
   std::map<int, int> made_by_piece_;  // factored gradient (value) -> piece that knows its factors
   std::set<int> factored_;            // gradients (values) that are left as factors, or rows, and have no memory

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/arena.h"
+#include "engine/compute.h"
 #include "graph/fusion.h"
 #include "operators/update.h"
 

@@ -1,6 +1,7 @@
 // An ONNX model as the reader hands it on: plain data, nothing interpreted yet.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +10,11 @@ namespace phonograd::onnx {
 
 // TensorProto.DataType, the ones our artifacts use.
 enum class DataType : int { undefined = 0, float32 = 1, int64 = 7, boolean = 9 };
+
+// Bytes of an element; 0 for `undefined`.
+constexpr size_t size_of(DataType type) {
+  return type == DataType::float32 ? 4 : type == DataType::int64 ? 8 : type == DataType::boolean ? 1 : 0;
+}
 
 struct Attribute {
   enum class Kind { real, integer, text, integers };
@@ -27,6 +33,27 @@ struct Node {
   std::vector<std::string> inputs;   // "" where an optional input is left out
   std::vector<std::string> outputs;  // likewise
   std::vector<Attribute> attributes;
+
+  // The attribute of that name, nullptr if the node has none.
+  const Attribute* find(const char* attribute) const {
+    for (const Attribute& other : attributes) {
+      if (other.name == attribute) return &other;
+    }
+    return nullptr;
+  }
+  // Its value, which is of that type; `otherwise` if the node has none.
+  int64_t integer(const char* attribute, int64_t otherwise) const {
+    const Attribute* found = find(attribute);
+    return found == nullptr ? otherwise : found->integer;
+  }
+  float real(const char* attribute, float otherwise) const {
+    const Attribute* found = find(attribute);
+    return found == nullptr ? otherwise : found->real;
+  }
+  std::string text(const char* attribute, const char* otherwise) const {
+    const Attribute* found = find(attribute);
+    return found == nullptr ? otherwise : found->text;
+  }
 };
 
 // A dimension: a number, or a name when it is free until the graph is planned.

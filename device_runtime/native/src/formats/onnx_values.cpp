@@ -15,10 +15,6 @@ DataType data_type(const Fields& fields, int64_t number) {
   fields.fail("data type " + std::to_string(number) + ", expected 1 (float32), 7 (int64) or 9 (bool)");
 }
 
-size_t size_of(DataType type) {
-  return type == DataType::float32 ? 4 : type == DataType::int64 ? 8 : 1;
-}
-
 template <class T>
 std::string bytes_of(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));

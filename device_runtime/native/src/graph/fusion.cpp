@@ -1,34 +1,21 @@
 #include "graph/fusion.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace phonograd {
 
 namespace {
 
+constexpr const char* kMark = "InPlaceAccumulatorV2";  // inputs: a buffer, the gradient
+constexpr std::string_view kBufferSuffix = "_grad.accumulation.buffer";
+
+const onnx::Node& source(const Graph& graph, int node) {
+  return *graph.node(node).source;
+}
+
 bool is(const Graph& graph, int node, const char* op) {
-  return graph.node(node).source->op == op;
-}
-
-int64_t integer(const Graph& graph, int node, const char* name, int64_t otherwise) {
-  for (const onnx::Attribute& attribute : graph.node(node).source->attributes) {
-    if (attribute.name == name) return attribute.integer;
-  }
-  return otherwise;
-}
-
-float real(const Graph& graph, int node, const char* name, float otherwise) {
-  for (const onnx::Attribute& attribute : graph.node(node).source->attributes) {
-    if (attribute.name == name) return attribute.real;
-  }
-  return otherwise;
-}
-
-std::string text(const Graph& graph, int node, const char* name) {
-  for (const onnx::Attribute& attribute : graph.node(node).source->attributes) {
-    if (attribute.name == name) return attribute.text;
-  }
-  return "mean";
+  return source(graph, node).op == op;
 }
 
 int input(const Graph& graph, int node, size_t index) {
@@ -55,12 +42,13 @@ int only_user(const Graph& graph, int value) {
 
 bool goes_to_the_update(const Graph& graph, int value) {
   const int user = only_user(graph, value);
-  return user >= 0 && is(graph, user, "InPlaceAccumulatorV2");
+  return user >= 0 && is(graph, user, kMark);
 }
 
 bool plain_gemm(const Graph& graph, int node, int64_t a_transposed, int64_t b_transposed) {
-  return is(graph, node, "Gemm") && integer(graph, node, "transA", 0) == a_transposed &&
-         integer(graph, node, "transB", 0) == b_transposed && real(graph, node, "alpha", 1) == 1;
+  const onnx::Node& gemm = source(graph, node);
+  return gemm.op == "Gemm" && gemm.integer("transA", 0) == a_transposed && gemm.integer("transB", 0) == b_transposed &&
+         gemm.real("alpha", 1) == 1;
 }
 
 // The layer around one loss node, or false.
@@ -72,15 +60,18 @@ bool match(const Graph& graph, int loss, OutputLayer& layer) {
   layer.bias = input(graph, product, 2);
   if (!graph.value(layer.weight).is_input) return false;
   if (layer.bias >= 0 && (!graph.value(layer.bias).is_input || graph.value(layer.bias).shape.size() != 1 ||
-                          real(graph, product, "beta", 1) != 1)) {
+                          source(graph, product).real("beta", 1) != 1)) {
     return false;
   }
   const int gradient = only_user(graph, output(graph, loss, 1));
   if (gradient < 0 || !is(graph, gradient, "SoftmaxCrossEntropyLossGrad")) return false;
   layer.targets = input(graph, loss, 1);
   if (graph.root(layer.targets) != root_of_input(graph, gradient, 2)) return false;
-  if (text(graph, loss, "reduction") != text(graph, gradient, "reduction")) return false;
-  if (integer(graph, loss, "ignore_index", -1) != integer(graph, gradient, "ignore_index", -1)) return false;
+  const std::string reduction = source(graph, loss).text("reduction", "mean");
+  if (reduction != source(graph, gradient).text("reduction", "mean")) return false;
+  layer.mean = reduction == "mean";
+  layer.ignored = source(graph, loss).integer("ignore_index", -1);
+  if (layer.ignored != source(graph, gradient).integer("ignore_index", -1)) return false;
   layer.at = gradient;
   layer.loss = output(graph, loss, 0);
   layer.loss_gradient = input(graph, gradient, 0);
@@ -111,6 +102,37 @@ bool match(const Graph& graph, int loss, OutputLayer& layer) {
          !graph.value(graph.root(dlogits)).is_output;
 }
 
+// The parameter that the buffer of a marked gradient is named after, or -1.
+int parameter_of(const Graph& graph, const Node& mark) {
+  const std::string& buffer = graph.value(mark.inputs[0]).name;
+  if (buffer.size() <= kBufferSuffix.size()) return -1;
+  const size_t length = buffer.size() - kBufferSuffix.size();
+  if (buffer.compare(length, kBufferSuffix.size(), kBufferSuffix) != 0) return -1;
+  const int parameter = graph.find(buffer.substr(0, length));
+  return parameter >= 0 && graph.value(parameter).shape == graph.value(mark.inputs[1]).shape ? parameter : -1;
+}
+
+// Sets what else than dense the gradient could be left as.
+void choose_form(const Graph& graph, MarkedGradient& gradient) {
+  using Form = MarkedGradient::Form;
+  const int number = graph.value(gradient.value).producer;  // of no view: a view is another value's memory
+  if (number < 0 || graph.root(gradient.value) != gradient.value || only_user(graph, gradient.value) < 0) return;
+  const Node& producer = graph.node(number);
+  if (plain_gemm(graph, number, 1, 0) && producer.inputs.size() == 2) {
+    gradient.form = Form::product;
+    gradient.first = producer.inputs[0], gradient.second = producer.inputs[1];
+  } else if (producer.source->op == "GatherGrad") {
+    gradient.form = Form::rows;
+    gradient.first = producer.inputs[1], gradient.second = producer.inputs[2];
+  } else if (producer.source->op == "LSTMGrad" || producer.source->op == "GRUGrad") {
+    for (const size_t weights : {1, 2}) {
+      if (output(graph, number, weights) != gradient.value) continue;
+      gradient.form = Form::factors;
+      gradient.output = weights;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<OutputLayer> find_output_layers(const Graph& graph) {
@@ -120,6 +142,23 @@ std::vector<OutputLayer> find_output_layers(const Graph& graph) {
     if (is(graph, node, "SoftmaxCrossEntropyLoss") && match(graph, node, layer)) layers.push_back(layer);
   }
   return layers;
+}
+
+std::vector<MarkedGradient> find_gradients(const Graph& graph) {
+  std::vector<MarkedGradient> gradients;
+  for (int number = 0; number < static_cast<int>(graph.nodes().size()); ++number) {
+    if (!is(graph, number, kMark)) continue;
+    const Node& mark = graph.node(number);
+    gradients.push_back({number, parameter_of(graph, mark), mark.inputs[1]});
+    choose_form(graph, gradients.back());
+  }
+  return gradients;
+}
+
+bool is_read(const Graph& graph, int input) {
+  const std::vector<int>& consumers = graph.value(input).consumers;
+  return std::any_of(consumers.begin(), consumers.end(),
+                     [&](int node) { return !is(graph, node, kMark) || graph.node(node).inputs[1] == input; });
 }
 
 }  // namespace phonograd

@@ -1,4 +1,4 @@
-// Patterns of nodes that run as one.
+// Patterns of nodes: those that run as one, and gradients that need not be stored.
 #pragma once
 
 #include <vector>
@@ -16,8 +16,32 @@ struct OutputLayer {
   std::vector<int> nodes;
   int hidden, weight, bias;  // values; bias -1 if there is none
   int targets, loss_gradient, loss, hidden_gradient, weight_gradient, bias_gradient;
+  bool mean;        // the loss: a mean over the targets, else a sum
+  int64_t ignored;  // the target that does not count
 };
 
 std::vector<OutputLayer> find_output_layers(const Graph& graph);
+
+// A gradient that a training graph marks as a parameter's (InPlaceAccumulatorV2), and what it could be left as because
+// no one but the update reads it.
+struct MarkedGradient {
+  enum class Form {
+    dense,    // nothing else: it is stored
+    rows,     // `second` [N, E], rows of a gradient [V, E] that is zero elsewhere, and their numbers `first` [N]
+    product,  // D^T X of `first`, D [N, M], and `second`, X [N, K]
+    factors,  // the operator that would make it as its result number `output` knows its factors
+  };
+  int node;
+  int parameter;  // the input that the gradient's buffer is named after; -1 if none of the gradient's shape is
+  int value;
+  Form form = Form::dense;
+  int first = -1, second = -1;  // values
+  size_t output = 0;
+};
+
+std::vector<MarkedGradient> find_gradients(const Graph& graph);
+
+// Whether some node reads an input. Buffers of gradients are named by the nodes that mark these, and read by none.
+bool is_read(const Graph& graph, int input);
 
 }  // namespace phonograd

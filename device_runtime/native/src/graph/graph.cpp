@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "operators/operator.h"
+#include "graph/node_checker.h"
 
 namespace phonograd {
 
@@ -11,20 +11,6 @@ int64_t element_count(const Shape& shape) {
   int64_t count = 1;
   for (int64_t size : shape) count *= size;
   return count;
-}
-
-size_t size_of(DataType type) {
-  switch (type) {
-    case DataType::float32:
-      return 4;
-    case DataType::int64:
-      return 8;
-    case DataType::boolean:
-      return 1;
-    case DataType::undefined:
-      break;
-  }
-  return 0;
 }
 
 std::string to_text(const Shape& shape) {
@@ -95,7 +81,7 @@ std::vector<int> Graph::users(int number) const {
   return found;
 }
 
-Graph::Graph(onnx::Model model, const FreeSizes& sizes) : model_(std::move(model)) {
+Graph::Graph(onnx::Model model, const FreeSizes& sizes, CheckNode check) : model_(std::move(model)) {
   for (const onnx::Constant& constant : model_.constants) {
     Value& value = values_[static_cast<size_t>(add_value(constant.name))];
     value.type = constant.type;
@@ -141,7 +127,8 @@ Graph::Graph(onnx::Model model, const FreeSizes& sizes) : model_(std::move(model
       if (!name.empty()) values_.back().producer = number;
     }
     nodes_.push_back(std::move(node));
-    NodeChecker(*this, number).check();
+    NodeChecker checker(*this, number);
+    check(checker);
   }
   for (const onnx::ValueInfo& info : model_.outputs) {
     const int output = find(info.name);

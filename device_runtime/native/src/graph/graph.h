@@ -18,7 +18,6 @@ using onnx::DataType;
 constexpr int64_t kMostElements = int64_t{1} << 31;
 
 int64_t element_count(const Shape& shape);
-size_t size_of(DataType type);
 std::string to_text(const Shape& shape);
 
 struct Value {
@@ -44,12 +43,16 @@ struct Node {
 // Sizes for the names of free dimensions, such as T and B of an evaluation graph.
 using FreeSizes = std::map<std::string, int64_t>;
 
+// Holds one node to what its operator expects, and gives its outputs types and shapes. Throws Error(artifacts).
+class NodeChecker;
+using CheckNode = void (*)(NodeChecker& node);
+
 // Owns the model it was made from. Immutable once made.
 class Graph {
  public:
-  // Checks every node against the operator table and infers all types and shapes. Throws Error(artifacts) naming file,
-  // node and operator for whatever the engine does not know: operator, attribute, shape.
-  Graph(onnx::Model model, const FreeSizes& sizes);
+  // `check` is called for every node in order and infers all types and shapes; operators' `check_node` is the engine's.
+  // Throws Error(artifacts) naming file, node and operator for whatever that does not know: operator, attribute, shape.
+  Graph(onnx::Model model, const FreeSizes& sizes, CheckNode check);
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 

@@ -20,49 +20,49 @@ int64_t block_depth(int64_t K, int64_t at_most) {
 
 }  // namespace
 
-Compute::Compute(int threads, bool pin, const KernelSet& set, const Bf16Kernels* lowered)
-    : pool(threads, pin),
-      kernels(set),
-      bf16(lowered),
+Products::Products(ThreadPool& pool, const KernelSet& kernels, const Bf16Kernels* bf16)
+    : pool_(pool),
+      kernels_(kernels),
+      bf16_(bf16),
       shared_(kSharedFloats),
-      of_thread_(static_cast<size_t>(threads)) {
+      of_thread_(static_cast<size_t>(pool.threads())) {
   for (OfThread& own : of_thread_) {
-    own.panel.resize(static_cast<size_t>(kMostDepth * set.panel));
+    own.panel.resize(static_cast<size_t>(kMostDepth * kernels.panel));
     if (bf16 != nullptr) own.pairs.resize(static_cast<size_t>(kMostRows * ((kDepth + 1) / 2)));
   }
 }
 
-size_t Compute::packed_size(int64_t K, int64_t N) const {
-  return static_cast<size_t>(K * divided_up(N, kernels.panel) * kernels.panel);
+size_t Products::packed_size(int64_t K, int64_t N) const {
+  return static_cast<size_t>(K * divided_up(N, kernels_.panel) * kernels_.panel);
 }
 
-void Compute::pack(int64_t K, int64_t N, Matrix B, float* packed) {
+void Products::pack(int64_t K, int64_t N, Matrix B, float* packed) {
   const int64_t depth = block_depth(K, kDepth), blocks = divided_up(K, depth);
-  const int64_t panel = kernels.panel, panels = divided_up(N, panel);
-  pool.for_each(blocks * panels, [&](int64_t item, int) {
+  const int64_t panel = kernels_.panel, panels = divided_up(N, panel);
+  pool_.for_each(blocks * panels, [&](int64_t item, int) {
     const int64_t k = item / panels * depth, n = item % panels * panel;
-    const int64_t rows = std::min(depth, K - k), elements = bf16 == nullptr ? rows : divided_up(rows, 2);
+    const int64_t rows = std::min(depth, K - k), elements = bf16_ == nullptr ? rows : divided_up(rows, 2);
     pack_block(rows, std::min(panel, N - n), {B.data + k * B.row + n * B.column, B.row, B.column},
-               packed + k * panels * panel + n * elements, bf16 != nullptr);
+               packed + k * panels * panel + n * elements, bf16_ != nullptr);
   });
 }
 
-void Compute::multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, float* packed, float* C, ptrdiff_t ldc,
-                              float alpha, float beta, int thread) {
-  const int64_t depth = block_depth(K, kDepth), width = divided_up(N, kernels.panel) * kernels.panel;
+void Products::multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, float* packed, float* C, ptrdiff_t ldc,
+                               float alpha, float beta, int thread) {
+  const int64_t depth = block_depth(K, kDepth), width = divided_up(N, kernels_.panel) * kernels_.panel;
   for (int64_t k = 0; k < K; k += depth) {
     const int64_t deep = std::min(depth, K - k);
     Operands operands{{A.data + k * A.column, A.row, A.column}, packed + k * width, nullptr, M};
-    if (bf16 != nullptr) {
+    if (bf16_ != nullptr) {
       operands.pairs = of_thread_[static_cast<size_t>(thread)].pairs.data();
-      bf16->to_pairs(operands.a.data, A.row, A.column, static_cast<int>(M), static_cast<int>(deep), operands.pairs);
+      bf16_->to_pairs(operands.a.data, A.row, A.column, static_cast<int>(M), static_cast<int>(deep), operands.pairs);
     }
     multiply_block(0, M, N, deep, operands, C, ldc, alpha, k == 0 ? beta : 1);
   }
 }
 
-void Compute::gemm(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                   float beta, bool above) {
+void Products::gemm(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
+                    float beta, bool above) {
   if (!above && packed_size(K, N) <= shared_.size() && M >= N / 4) {
     gemm_shared_b(M, N, K, A, B, C, ldc, alpha, beta);
   } else {
@@ -70,26 +70,26 @@ void Compute::gemm(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C
   }
 }
 
-void Compute::gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                            float beta) {
+void Products::gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
+                             float beta) {
   pack(K, N, B, shared_.data());
-  const int64_t share = divided_up(divided_up(M, pool.threads()), kernels.rows) * kernels.rows;
+  const int64_t share = divided_up(divided_up(M, pool_.threads()), kernels_.rows) * kernels_.rows;
   const int64_t block = std::min(kRowBlock, share);
-  pool.for_each(divided_up(M, block), [&](int64_t item, int thread) {
+  pool_.for_each(divided_up(M, block), [&](int64_t item, int thread) {
     const int64_t m = item * block;
     multiply_packed(std::min(block, M - m), N, K, {A.data + m * A.row, A.row, A.column}, shared_.data(), C + m * ldc,
                     ldc, alpha, beta, thread);
   });
 }
 
-void Compute::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                              float beta, bool above) {
+void Products::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
+                               float alpha, float beta, bool above) {
   // As many groups of columns as share evenly among the threads.
   const int64_t at_most = above ? kColumnsAbove : kColumns;
-  const int64_t groups = divided_up(divided_up(N, at_most), pool.threads()) * pool.threads();
-  const int64_t columns = divided_up(divided_up(N, groups), kernels.panel) * kernels.panel;
+  const int64_t groups = divided_up(divided_up(N, at_most), pool_.threads()) * pool_.threads();
+  const int64_t columns = divided_up(divided_up(N, groups), kernels_.panel) * kernels_.panel;
   const int64_t depth = block_depth(K, kMostDepth);
-  pool.for_each(divided_up(N, columns), [&](int64_t item, int thread) {
+  pool_.for_each(divided_up(N, columns), [&](int64_t item, int thread) {
     const int64_t n = item * columns, width = std::min(columns, N - n);
     for (int64_t k = 0; k < K; k += depth) {
       multiply_unpacked(M, width, std::min(depth, K - k), {A.data + k * A.column, A.row, A.column},
@@ -99,10 +99,10 @@ void Compute::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix 
   });
 }
 
-void Compute::multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
-                                float alpha, float beta, int64_t diagonal, int thread) {
+void Products::multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
+                                 float alpha, float beta, int64_t diagonal, int thread) {
   OfThread& own = of_thread_[static_cast<size_t>(thread)];
-  if (bf16 == nullptr || diagonal != kNone) {
+  if (bf16_ == nullptr || diagonal != kNone) {
     const Operands operands{A, own.panel.data(), nullptr, 0};
     multiply_panels(M, N, K, operands, B, C, ldc, alpha, beta, diagonal);
     return;
@@ -111,16 +111,16 @@ void Compute::multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matri
   for (int64_t m = 0; m < M; m += at_most) {
     const int64_t rows = std::min(at_most, M - m);
     const Matrix block{A.data + m * A.row, A.row, A.column};
-    bf16->to_pairs(block.data, A.row, A.column, static_cast<int>(rows), static_cast<int>(K), own.pairs.data());
+    bf16_->to_pairs(block.data, A.row, A.column, static_cast<int>(rows), static_cast<int>(K), own.pairs.data());
     const Operands operands{block, own.panel.data(), own.pairs.data(), rows};
     multiply_panels(rows, N, K, operands, B, C + m * ldc, ldc, alpha, beta, diagonal);
   }
 }
 
 // Panel by panel of B: pack it, and multiply; meanwhile the next panel comes from memory, a few lines at a time.
-void Compute::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix B, float* C,
-                              ptrdiff_t ldc, float alpha, float beta, int64_t diagonal) const {
-  const int64_t panel = kernels.panel;
+void Products::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix B, float* C,
+                               ptrdiff_t ldc, float alpha, float beta, int64_t diagonal) const {
+  const int64_t panel = kernels_.panel;
   for (int64_t n = 0; n < N; n += panel) {
     const int64_t width = std::min(panel, N - n), rows = diagonal == kNone ? M : std::min(M, diagonal + n + width);
     pack_block(K, width, {B.data + n * B.column, B.row, B.column}, operands.panel, operands.pairs != nullptr);
@@ -133,28 +133,28 @@ void Compute::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& o
   }
 }
 
-void Compute::pack_block(int64_t K, int64_t N, Matrix B, float* packed, bool in_bf16) const {
+void Products::pack_block(int64_t K, int64_t N, Matrix B, float* packed, bool in_bf16) const {
   const int depth = static_cast<int>(K), columns = static_cast<int>(N);
   if (in_bf16) {
-    bf16->pack(B.data, B.row, B.column, depth, columns, reinterpret_cast<uint32_t*>(packed));
+    bf16_->pack(B.data, B.row, B.column, depth, columns, reinterpret_cast<uint32_t*>(packed));
   } else {
-    kernels.pack(B.data, B.row, B.column, depth, columns, packed);
+    kernels_.pack(B.data, B.row, B.column, depth, columns, packed);
   }
 }
 
 // Rows [m, m + M) of the operands, and all the columns that are packed.
-void Compute::multiply_block(int64_t m, int64_t M, int64_t N, int64_t K, const Operands& operands, float* C,
-                             ptrdiff_t ldc, float alpha, float beta) const {
+void Products::multiply_block(int64_t m, int64_t M, int64_t N, int64_t K, const Operands& operands, float* C,
+                              ptrdiff_t ldc, float alpha, float beta) const {
   const Matrix& A = operands.a;
   const int rows = static_cast<int>(M), columns = static_cast<int>(N);
   if (operands.pairs == nullptr) {
-    kernels.multiply(rows, columns, static_cast<int>(K), A.data + m * A.row, A.row, A.column, operands.panel, C, ldc,
-                     alpha, beta);
+    kernels_.multiply(rows, columns, static_cast<int>(K), A.data + m * A.row, A.row, A.column, operands.panel, C, ldc,
+                      alpha, beta);
     return;
   }
   const int64_t pairs = divided_up(K, 2), row = A.column == 1 ? pairs : 1, column = A.column == 1 ? 1 : operands.rows;
-  bf16->multiply(rows, columns, static_cast<int>(pairs), operands.pairs + m * row, row, column,
-                 reinterpret_cast<const uint32_t*>(operands.panel), C, ldc, alpha, beta);
+  bf16_->multiply(rows, columns, static_cast<int>(pairs), operands.pairs + m * row, row, column,
+                  reinterpret_cast<const uint32_t*>(operands.panel), C, ldc, alpha, beta);
 }
 
 }  // namespace phonograd

@@ -31,16 +31,12 @@ inline Matrix transposed(Matrix m) {
   return {m.data, m.column, m.row};
 }
 
-// Threads, kernels and the memory that packing needs: what every operator computes with. Not thread-safe.
-class Compute {
+// Products on the threads of a pool, which must outlive this, and the memory that packing needs. Not thread-safe.
+class Products {
  public:
   // bf16: nullptr for fp32. With it every product below has bf16 operands, but those above a diagonal: a norm wants all
   // its digits.
-  Compute(int threads, bool pin, const KernelSet& kernels, const Bf16Kernels* bf16 = nullptr);
-
-  ThreadPool pool;
-  const KernelSet& kernels;
-  const Bf16Kernels* const bf16;
+  Products(ThreadPool& pool, const KernelSet& kernels, const Bf16Kernels* bf16 = nullptr);
 
   // C[M, N] = alpha A[M, K] B[K, N] + beta C, C row-major with rows ldc apart; beta is 0 or 1. Above: only elements
   // with column >= row are sure to be computed (a symmetric result).
@@ -82,6 +78,9 @@ class Compute {
     std::vector<uint32_t> pairs;  // a block of A in bf16
   };
 
+  ThreadPool& pool_;
+  const KernelSet& kernels_;
+  const Bf16Kernels* bf16_;
   std::vector<float> shared_;  // B packed whole
   std::vector<OfThread> of_thread_;
 };

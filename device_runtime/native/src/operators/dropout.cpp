@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/splitmix64.h"
 #include "operators/operator.h"
 
 namespace phonograd {
 
 namespace {
-
-// SplitMix64's output function.
-uint64_t mixed(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
 
 constexpr int64_t kChunk = 8192;
 
@@ -26,11 +20,11 @@ class Dropout : public Operator {
   void run(Run& run) override {
     const float ratio = *ratio_->floats(), scale = 1 / (1 - ratio);
     const uint64_t threshold = static_cast<uint64_t>(static_cast<double>(ratio) * 4294967296.0);
-    const uint64_t key = mixed(run.seed + 0x9E3779B97F4A7C15u * mixed(run.step + (node_ << 40) + 1));
+    const uint64_t key = split_mixed(run.seed + kSplitMixStep * split_mixed(run.step + (node_ << 40) + 1));
     const int64_t count = x_->elements();
-    run.compute.pool.for_each(divided_up(count, kChunk), [&](int64_t chunk, int) {
+    run.pool.for_each(divided_up(count, kChunk), [&](int64_t chunk, int) {
       for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
-        const bool kept = mixed(key + 0x9E3779B97F4A7C15u * static_cast<uint64_t>(i)) >> 32 >= threshold;
+        const bool kept = split_mixed(key + kSplitMixStep * static_cast<uint64_t>(i)) >> 32 >= threshold;
         if (mask_ != nullptr) mask_->booleans()[i] = kept;
         y_->floats()[i] = kept ? x_->floats()[i] * scale : 0;
       }
@@ -51,7 +45,7 @@ class DropoutGradient : public Operator {
   void run(Run& run) override {
     const float scale = 1 / (1 - *ratio_->floats());
     const int64_t count = dy_->elements();
-    run.compute.pool.for_each(divided_up(count, kChunk), [&](int64_t chunk, int) {
+    run.pool.for_each(divided_up(count, kChunk), [&](int64_t chunk, int) {
       for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
         dx_->floats()[i] = mask_->booleans()[i] ? dy_->floats()[i] * scale : 0;
       }

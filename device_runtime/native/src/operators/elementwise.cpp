@@ -12,8 +12,8 @@ constexpr int64_t kChunk = 16384;  // elements a thread takes at a time
 // work(first, end) over chunks of [0, count).
 template <typename Work>
 void in_chunks(Run& run, int64_t count, Work work) {
-  run.compute.pool.for_each(divided_up(count, kChunk),
-                            [&](int64_t chunk, int) { work(chunk * kChunk, std::min(count, (chunk + 1) * kChunk)); });
+  run.pool.for_each(divided_up(count, kChunk),
+                    [&](int64_t chunk, int) { work(chunk * kChunk, std::min(count, (chunk + 1) * kChunk)); });
 }
 
 Shape broadcast(NodeChecker& node, const Shape& a, const Shape& b) {
@@ -71,7 +71,7 @@ class Binary : public Operator {
     const int64_t a_step = y_->shape.empty() ? 0 : a_strides_.back(),
                   b_step = y_->shape.empty() ? 0 : b_strides_.back();
     const int64_t rows_at_once = std::max<int64_t>(1, kChunk / width);
-    run.compute.pool.for_each(divided_up(rows, rows_at_once), [&](int64_t item, int) {
+    run.pool.for_each(divided_up(rows, rows_at_once), [&](int64_t item, int) {
       const int64_t end = std::min(rows, (item + 1) * rows_at_once);
       for (int64_t row = item * rows_at_once; row < end; ++row) {
         const float* a = a_->floats() + offset(row, a_strides_);

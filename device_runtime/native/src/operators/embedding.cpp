@@ -16,7 +16,7 @@ class Gather : public Operator {
     const int64_t V = table_->shape[0], E = table_->elements() / V, count = ids_->elements();
     check_ids("token", *ids_, V);
     constexpr int64_t kRows = 32;
-    run.compute.pool.for_each(divided_up(count, kRows), [&](int64_t item, int) {
+    run.pool.for_each(divided_up(count, kRows), [&](int64_t item, int) {
       for (int64_t n = item * kRows; n < std::min(count, (item + 1) * kRows); ++n) {
         std::memcpy(y_->floats() + n * E, table_->floats() + ids_->integers()[n] * E,
                     static_cast<size_t>(E) * sizeof(float));
@@ -53,7 +53,7 @@ class GatherGradient : public Operator {
     check_ids("token", *ids_, dx_->shape[0]);
     // Threads share columns, so that each element is summed in the order of the tokens.
     constexpr int64_t kColumns = 64;
-    run.compute.pool.for_each(divided_up(E, kColumns), [&](int64_t item, int) {
+    run.pool.for_each(divided_up(E, kColumns), [&](int64_t item, int) {
       const int64_t first = item * kColumns, width = std::min(kColumns, E - first);
       for (int64_t v = 0; v < dx_->shape[0]; ++v) std::fill_n(dx_->floats() + v * E + first, width, 0.0f);
       for (int64_t n = 0; n < count; ++n) {

@@ -39,7 +39,7 @@ class Gru : public Operator {
       biases_->floats()[m] = bias_ == nullptr ? 0 : bias_->floats()[m] + recurrent;
     }
     input_gates(run, s_, kGates, *x_, *w_, biases_->floats(), gates_->floats());
-    run.compute.pool.run([&](int thread) { sweep(run, thread); });
+    run.pool.run([&](int thread) { sweep(run, thread); });
     if (last_h_ == nullptr) return;
     std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H,
                 static_cast<size_t>(s_.B * s_.H) * sizeof(float));
@@ -52,11 +52,11 @@ class Gru : public Operator {
 
  private:
   void sweep(Run& run, int thread) const {
-    const KernelSet& kernels = run.compute.kernels;
+    const KernelSet& kernels = run.kernels;
     const int64_t B = s_.B, H = s_.H, N = s_.N();
     const int columns = static_cast<int>(B), depth = static_cast<int>(H);
     const size_t count = static_cast<size_t>(B);
-    const Units units = units_of(H, thread, run.compute.pool.threads());
+    const Units units = units_of(H, thread, run.pool.threads());
     for (int64_t t = 0; t < s_.T; ++t) {
       const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * B * H;  // [B, H]
       float* h_now = y_->floats() + t * B * H;
@@ -71,7 +71,7 @@ class Gru : public Operator {
         kernels.hyperbolic_tangent(n, n, count);
         for (int64_t b = 0; b < B; ++b) h_now[b * H + u] = (1 - z[b]) * n[b] + z[b] * h_before[b * H + u];
       }
-      run.compute.pool.barrier();
+      run.pool.barrier();
     }
   }
 
@@ -99,7 +99,7 @@ class GruGradient : public Operator {
         before_(node.kept("states before", s_.N() * s_.H)),
         recurrent_(node.kept("recurrent side", kGates * s_.H * s_.N())),
         packed_(
-            node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.compute(), kGates * s_.H, s_.H)))),
+            node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.kernels(), kGates * s_.H, s_.H)))),
         step_(node.scratch("gates of a step", kGates * s_.H * s_.B)),
         back_(node.scratch("dh back", s_.B * s_.H)),
         direct_(node.scratch("dh through z", s_.H * s_.B)) {}
@@ -113,11 +113,11 @@ class GruGradient : public Operator {
     for (int64_t u = 0; u < H; ++u) {
       std::fill_n(q + u * N, N, bias_ == nullptr ? 0.0f : bias_->floats()[(kGates + 2) * H + u]);
     }
-    run.compute.gemm(H, N, H, row_major(r_->floats() + 2 * H * H, H), transposed(row_major(before_->floats(), H)), q, N,
-                     1, 1);
+    run.products.gemm(H, N, H, row_major(r_->floats() + 2 * H * H, H), transposed(row_major(before_->floats(), H)), q,
+                      N, 1, 1);
     std::fill_n(back_->floats(), H * s_.B, 0.0f);
     std::fill_n(direct_->floats(), H * s_.B, 0.0f);
-    run.compute.pool.run([&](int thread) { sweep(run, thread); });
+    run.pool.run([&](int thread) { sweep(run, thread); });
     std::memcpy(recurrent_->floats(), gates_->floats(), static_cast<size_t>(2 * H * N) * sizeof(float));
     input_gradient(run, s_, kGates, gates_->floats(), *w_, dx_);
     weight_gradient(run, rows, N, s_.E, gates_->floats(), x_->floats(), dw_);
@@ -142,7 +142,7 @@ class GruGradient : public Operator {
  private:
   void sweep(Run& run, int thread) const {
     const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const Units units = units_of(H, thread, run.compute.pool.threads());
+    const Units units = units_of(H, thread, run.pool.threads());
     for (int64_t t = s_.T - 1; t >= 0; --t) {
       const float* h_before = before_->floats() + t * B * H;
       for (int64_t u = units.first; u < units.end; ++u) {
@@ -164,9 +164,9 @@ class GruGradient : public Operator {
         std::memcpy(step_->floats() + (2 * H + u) * B, q, static_cast<size_t>(B) * sizeof(float));
       }
       if (t == 0) break;
-      run.compute.pool.barrier();
+      run.pool.barrier();
       hidden_gradient(run, thread, kGates * H, s_, step_->floats(), packed_->floats(), back_->floats());
-      run.compute.pool.barrier();
+      run.pool.barrier();
     }
   }
 

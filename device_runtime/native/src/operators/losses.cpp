@@ -30,13 +30,13 @@ class Softmax : public Operator {
 
   void run(Run& run) override {
     const int64_t V = x_->shape.back();
-    run.compute.pool.for_each(x_->elements() / V, [&](int64_t n, int) {
+    run.pool.for_each(x_->elements() / V, [&](int64_t n, int) {
       float scratch[512];
       const float* x = x_->floats() + n * V;
       float* y = y_->floats() + n * V;
-      const float sum = log_sum(run.compute.kernels, x, V, scratch);
+      const float sum = log_sum(run.kernels, x, V, scratch);
       for (int64_t v = 0; v < V; ++v) y[v] = x[v] - sum;
-      if (!logarithm_) run.compute.kernels.exponential(y, y, static_cast<size_t>(V));
+      if (!logarithm_) run.kernels.exponential(y, y, static_cast<size_t>(V));
     });
   }
   const char* phase() const override { return "softmax"; }
@@ -54,7 +54,7 @@ class SoftmaxGradient : public Operator {
 
   void run(Run& run) override {
     const int64_t V = y_->shape.back();
-    run.compute.pool.for_each(y_->elements() / V, [&](int64_t n, int) {
+    run.pool.for_each(y_->elements() / V, [&](int64_t n, int) {
       const float *y = y_->floats() + n * V, *dy = dy_->floats() + n * V;
       float* dx = dx_->floats() + n * V;
       double total = 0;
@@ -64,7 +64,7 @@ class SoftmaxGradient : public Operator {
       float softmax[kPiece];
       for (int64_t first = 0; first < V; first += kPiece) {
         const int64_t count = std::min(kPiece, V - first);
-        if (logarithm_) run.compute.kernels.exponential(y + first, softmax, static_cast<size_t>(count));
+        if (logarithm_) run.kernels.exponential(y + first, softmax, static_cast<size_t>(count));
         for (int64_t i = 0; i < count; ++i) {
           dx[first + i] = logarithm_ ? dy[first + i] - softmax[i] * sum : y[first + i] * (dy[first + i] - sum);
         }
@@ -121,8 +121,8 @@ class CrossEntropy : public Operator {
         targets_(node.input(1)),
         loss_(node.output(0)),
         log_p_(node.output(1) != nullptr ? node.output(1) : node.scratch("log p", node.input(0)->elements())),
-        ignored_(node.attribute("ignore_index", -1)),
-        mean_(node.attribute_text("reduction", "mean") == "mean"),
+        ignored_(node.source().integer("ignore_index", -1)),
+        mean_(node.source().text("reduction", "mean") == "mean"),
         softmax_(logits_, log_p_, true) {}
 
   void run(Run& run) override {
@@ -169,22 +169,22 @@ class CrossEntropyGradient : public Operator {
         log_p_(node.input(1)),
         targets_(node.input(2)),
         dx_(node.output(0)),
-        ignored_(node.attribute("ignore_index", -1)),
-        mean_(node.attribute_text("reduction", "mean") == "mean") {}
+        ignored_(node.source().integer("ignore_index", -1)),
+        mean_(node.source().text("reduction", "mean") == "mean") {}
 
   void run(Run& run) override {
     const int64_t V = log_p_->shape[1];
     check_ids("target", *targets_, V, &ignored_);
     const int64_t count = mean_ ? std::max<int64_t>(1, counted(*targets_, ignored_)) : 1;
     const float scale = *dy_->floats() / static_cast<float>(count);
-    run.compute.pool.for_each(log_p_->shape[0], [&](int64_t n, int) {
+    run.pool.for_each(log_p_->shape[0], [&](int64_t n, int) {
       float* dx = dx_->floats() + n * V;
       const int64_t target = targets_->integers()[n];
       if (target == ignored_) {
         std::fill(dx, dx + V, 0.0f);
         return;
       }
-      run.compute.kernels.exponential(log_p_->floats() + n * V, dx, static_cast<size_t>(V));
+      run.kernels.exponential(log_p_->floats() + n * V, dx, static_cast<size_t>(V));
       dx[target] -= 1;
       for (int64_t v = 0; v < V; ++v) dx[v] *= scale;
     });

@@ -43,7 +43,7 @@ class Lstm : public Operator {
     for (int64_t u = 0; u < s_.H; ++u) {
       for (int64_t b = 0; b < s_.B; ++b) first_c_->floats()[u * s_.B + b] = c0_->floats()[b * s_.H + u];
     }
-    run.compute.pool.run([&](int thread) { sweep(run, thread); });
+    run.pool.run([&](int thread) { sweep(run, thread); });
     if (last_h_ != nullptr) {
       std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H,
                   static_cast<size_t>(s_.B * s_.H) * sizeof(float));
@@ -63,9 +63,9 @@ class Lstm : public Operator {
 
  private:
   void sweep(Run& run, int thread) const {
-    const KernelSet& kernels = run.compute.kernels;
+    const KernelSet& kernels = run.kernels;
     const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const Units units = units_of(H, thread, run.compute.pool.threads());
+    const Units units = units_of(H, thread, run.pool.threads());
     for (int64_t t = 0; t < s_.T; ++t) {
       const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * B * H;  // [B, H]
       float* h_now = y_->floats() + t * B * H;
@@ -78,7 +78,7 @@ class Lstm : public Operator {
         kernels.lstm_cell(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, h);
         for (int64_t b = 0; b < B; ++b) h_now[b * H + u] = h[b];
       }
-      run.compute.pool.barrier();
+      run.pool.barrier();
     }
   }
 
@@ -106,7 +106,7 @@ class LstmGradient : public Operator {
         dbias_(node.output(3)),
         before_(node.kept("states before", s_.N() * s_.H)),
         packed_(
-            node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.compute(), kGates * s_.H, s_.H)))),
+            node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.kernels(), kGates * s_.H, s_.H)))),
         step_(node.scratch("gates of a step", kGates * s_.H * s_.B)),
         back_(node.scratch("dh back", s_.B * s_.H)),
         dh_(node.scratch("dh", s_.H * s_.B)),
@@ -122,7 +122,7 @@ class LstmGradient : public Operator {
     for (int64_t u = 0; u < H; ++u) {
       for (int64_t b = 0; b < B; ++b) first_c_->floats()[u * B + b] = c0_->floats()[b * H + u];
     }
-    run.compute.pool.run([&](int thread) { sweep(run, thread); });
+    run.pool.run([&](int thread) { sweep(run, thread); });
     input_gradient(run, s_, kGates, gates_->floats(), *w_, dx_);
     weight_gradient(run, rows, s_.N(), s_.E, gates_->floats(), x_->floats(), dw_);
     weight_gradient(run, rows, s_.N(), H, gates_->floats(), before_->floats(), dr_);
@@ -144,9 +144,9 @@ class LstmGradient : public Operator {
 
  private:
   void sweep(Run& run, int thread) const {
-    const KernelSet& kernels = run.compute.kernels;
+    const KernelSet& kernels = run.kernels;
     const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const Units units = units_of(H, thread, run.compute.pool.threads());
+    const Units units = units_of(H, thread, run.pool.threads());
     for (int64_t t = s_.T - 1; t >= 0; --t) {
       for (int64_t u = units.first; u < units.end; ++u) {
         float* dh = dh_->floats() + u * B;
@@ -161,9 +161,9 @@ class LstmGradient : public Operator {
         }
       }
       if (t == 0) break;
-      run.compute.pool.barrier();
+      run.pool.barrier();
       hidden_gradient(run, thread, kGates * H, s_, step_->floats(), packed_->floats(), back_->floats());
-      run.compute.pool.barrier();
+      run.pool.barrier();
     }
   }
 

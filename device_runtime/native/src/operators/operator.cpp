@@ -5,7 +5,7 @@ namespace phonograd {
 const OperatorType* find_operator(const std::string& name, const std::string& domain) {
   for (const OperatorTable* table :
        {&view_operators(), &elementwise_operators(), &reduction_operators(), &product_operators(), &loss_operators(),
-        &embedding_operators(), &dropout_operators(), &lstm_operators(), &gru_operators(), &gradient_operators()}) {
+        &embedding_operators(), &dropout_operators(), &lstm_operators(), &gru_operators()}) {
     for (const OperatorType& type : *table) {
       if (name == type.name && domain == type.domain) return &type;
     }
@@ -27,137 +27,22 @@ void check_ids(const char* what, const Tensor& ids, int64_t below, const int64_t
   }
 }
 
-NodeChecker::NodeChecker(Graph& graph, int node) : graph_(graph), node_(graph.nodes_[static_cast<size_t>(node)]) {}
-
-void NodeChecker::refuse(const std::string& reason) const {
-  const onnx::Node& source = *node_.source;
-  throw Error(Status::artifacts, graph_.path() + ": node '" + source.name + "' (" +
-                                     (source.domain.empty() ? "" : source.domain + ".") + source.op + "): " + reason);
-}
-
-void NodeChecker::require(bool good, const std::string& reason) const {
-  if (!good) refuse(reason);
-}
-
-void NodeChecker::check() {
-  const OperatorType* type = find_operator(node_.source->op, node_.source->domain);
-  if (type == nullptr) refuse("the engine has no such operator; see `phonograd inspect` for the graph");
-  const size_t inputs = node_.inputs.size(), outputs = node_.outputs.size();
-  require(inputs >= type->fewest_inputs && inputs <= type->most_inputs, std::to_string(inputs) + " inputs, expected " +
-                                                                            std::to_string(type->fewest_inputs) +
-                                                                            " to " + std::to_string(type->most_inputs));
-  require(outputs >= 1 && outputs <= type->most_outputs,
-          std::to_string(outputs) + " outputs, expected 1 to " + std::to_string(type->most_outputs));
-  for (const onnx::Attribute& attribute : node_.source->attributes) {
+void check_node(NodeChecker& node) {
+  const onnx::Node& source = *node.node().source;
+  const OperatorType* type = find_operator(source.op, source.domain);
+  if (type == nullptr) node.refuse("the engine has no such operator; see `phonograd inspect` for the graph");
+  const size_t inputs = source.inputs.size(), outputs = source.outputs.size();
+  node.require(inputs >= type->fewest_inputs && inputs <= type->most_inputs,
+               std::to_string(inputs) + " inputs, expected " + std::to_string(type->fewest_inputs) + " to " +
+                   std::to_string(type->most_inputs));
+  node.require(outputs >= 1 && outputs <= type->most_outputs,
+               std::to_string(outputs) + " outputs, expected 1 to " + std::to_string(type->most_outputs));
+  for (const onnx::Attribute& attribute : source.attributes) {
     bool known = false;
     for (const char* name : type->attributes) known = known || attribute.name == name;
-    require(known, "attribute '" + attribute.name + "' is not known to the engine");
+    node.require(known, "attribute '" + attribute.name + "' is not known to the engine");
   }
-  type->check(*this);
-}
-
-bool NodeChecker::has_input(size_t index) const {
-  return index < node_.inputs.size() && node_.inputs[index] >= 0;
-}
-
-const Value& NodeChecker::input(size_t index) const {
-  require(has_input(index), "input " + std::to_string(index) + " is left out");
-  return graph_.value(node_.inputs[index]);
-}
-
-const Value& NodeChecker::typed_input(size_t index, DataType type) const {
-  const Value& value = input(index);
-  require(value.type == type, "input '" + value.name + "' has data type " +
-                                  std::to_string(static_cast<int>(value.type)) + ", expected " +
-                                  std::to_string(static_cast<int>(type)));
-  return value;
-}
-
-const Value& NodeChecker::float_input(size_t index, size_t rank) const {
-  const Value& value = typed_input(index, DataType::float32);
-  require(value.shape.size() == rank, "input '" + value.name + "' has shape " + to_text(value.shape) + ", expected " +
-                                          std::to_string(rank) + " dimensions");
-  return value;
-}
-
-void NodeChecker::require_shape(size_t index, const Shape& shape) const {
-  const Value& value = input(index);
-  require(value.shape == shape,
-          "input '" + value.name + "' has shape " + to_text(value.shape) + ", expected " + to_text(shape));
-}
-
-void NodeChecker::require_floats(size_t index, const Shape& shape) const {
-  typed_input(index, DataType::float32);
-  require_shape(index, shape);
-}
-
-const std::vector<int64_t>& NodeChecker::integers(size_t index) const {
-  const Value& value = typed_input(index, DataType::int64);
-  require(value.has_integers, "input '" + value.name + "' must be a constant or a shape");
-  return value.integers;
-}
-
-const onnx::Attribute* NodeChecker::find(const char* name, onnx::Attribute::Kind kind) const {
-  for (const onnx::Attribute& attribute : node_.source->attributes) {
-    if (attribute.name != name) continue;
-    require(attribute.kind == kind, "attribute '" + attribute.name + "' has another type than expected");
-    return &attribute;
-  }
-  return nullptr;
-}
-
-int64_t NodeChecker::attribute(const char* name, int64_t otherwise) const {
-  const onnx::Attribute* found = find(name, onnx::Attribute::Kind::integer);
-  return found == nullptr ? otherwise : found->integer;
-}
-
-float NodeChecker::attribute_real(const char* name, float otherwise) const {
-  const onnx::Attribute* found = find(name, onnx::Attribute::Kind::real);
-  return found == nullptr ? otherwise : found->real;
-}
-
-std::string NodeChecker::attribute_text(const char* name, const char* otherwise) const {
-  const onnx::Attribute* found = find(name, onnx::Attribute::Kind::text);
-  return found == nullptr ? otherwise : found->text;
-}
-
-std::vector<int64_t> NodeChecker::attribute_integers(const char* name) const {
-  const onnx::Attribute* found = find(name, onnx::Attribute::Kind::integers);
-  return found == nullptr ? std::vector<int64_t>{} : found->integers;
-}
-
-bool NodeChecker::has_output(size_t index) const {
-  return index < node_.outputs.size() && node_.outputs[index] >= 0;
-}
-
-void NodeChecker::output(size_t index, DataType type, const Shape& shape) {
-  int64_t elements = 1;
-  for (int64_t size : shape) {
-    require(size >= 1 && size <= kMostElements / elements,
-            "result " + to_text(shape) + ", expected at least 1 and at most 2^31 elements");
-    elements *= size;
-  }
-  if (!has_output(index)) return;
-  Value& value = graph_.values_[static_cast<size_t>(node_.outputs[index])];
-  value.type = type;
-  value.shape = shape;
-}
-
-void NodeChecker::output_view(size_t index, size_t of_input, const Shape& shape) {
-  const Value& source = input(of_input);
-  require(element_count(shape) == element_count(source.shape),
-          "a view " + to_text(shape) + " of '" + source.name + "' " + to_text(source.shape));
-  output(index, source.type, shape);
-  if (has_output(index)) graph_.values_[static_cast<size_t>(node_.outputs[index])].view_of = node_.inputs[of_input];
-}
-
-void NodeChecker::output_integers(size_t index, const std::vector<int64_t>& values) {
-  if (!has_output(index)) return;
-  Value& value = graph_.values_[static_cast<size_t>(node_.outputs[index])];
-  value.type = DataType::int64;
-  value.shape = {static_cast<int64_t>(values.size())};
-  value.has_integers = true;
-  value.integers = values;
+  type->check(node);
 }
 
 }  // namespace phonograd

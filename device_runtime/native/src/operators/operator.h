@@ -7,46 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "graph/graph.h"
+#include "graph/node_checker.h"
 #include "kernels/gemm.h"
 
 namespace phonograd {
-
-// Checks one node: arity, attributes, types and shapes of its inputs; gives its outputs theirs. Every refusal is an
-// Error(artifacts) that names file, node and operator.
-class NodeChecker {
- public:
-  NodeChecker(Graph& graph, int node);
-  void check();
-
-  [[noreturn]] void refuse(const std::string& reason) const;
-  void require(bool good, const std::string& reason) const;
-
-  bool has_input(size_t index) const;
-  const Value& input(size_t index) const;  // refuses if it is left out
-  const Value& typed_input(size_t index, DataType type) const;
-  const Value& float_input(size_t index, size_t rank) const;
-  void require_shape(size_t index, const Shape& shape) const;
-  void require_floats(size_t index, const Shape& shape) const;
-  // The int64 values of an input that must be known while planning: an initializer, or the result of Shape.
-  const std::vector<int64_t>& integers(size_t index) const;
-
-  int64_t attribute(const char* name, int64_t otherwise) const;
-  float attribute_real(const char* name, float otherwise) const;
-  std::string attribute_text(const char* name, const char* otherwise) const;
-  std::vector<int64_t> attribute_integers(const char* name) const;  // empty if it is not there
-
-  bool has_output(size_t index) const;
-  void output(size_t index, DataType type, const Shape& shape);
-  void output_view(size_t index, size_t of_input, const Shape& shape);
-  void output_integers(size_t index, const std::vector<int64_t>& values);
-
- private:
-  const onnx::Attribute* find(const char* name, onnx::Attribute::Kind kind) const;
-
-  Graph& graph_;
-  const Node& node_;
-};
 
 // A value's memory while the engine runs. `data` is set once, before the first run.
 struct Tensor {
@@ -56,6 +20,7 @@ struct Tensor {
   void* data = nullptr;
 
   int64_t elements() const { return element_count(shape); }
+  size_t bytes() const { return static_cast<size_t>(elements()) * size_of(type); }
   float* floats() const { return static_cast<float*>(data); }
   int64_t* integers() const { return static_cast<int64_t*>(data); }
   uint8_t* booleans() const { return static_cast<uint8_t*>(data); }
@@ -66,7 +31,9 @@ void check_ids(const char* what, const Tensor& ids, int64_t below, const int64_t
 
 // What a run hands to every operator.
 struct Run {
-  Compute& compute;
+  ThreadPool& pool;
+  const KernelSet& kernels;
+  Products& products;  // on that pool, by these kernels
   float learning_rate = 0;
   uint64_t seed = 0;
   uint64_t step = 0;
@@ -104,11 +71,9 @@ class NodeBuilder {
   virtual Tensor* scratch(const std::string& name, int64_t floats) = 0;
   virtual Tensor* kept(const std::string& name, int64_t floats) = 0;  // until the step has ended
   virtual int number() const = 0;
-  virtual int64_t attribute(const char* name, int64_t otherwise) const = 0;
-  virtual float attribute_real(const char* name, float otherwise) const = 0;
-  virtual std::string attribute_text(const char* name, const char* otherwise) const = 0;
-  virtual const std::vector<int64_t>& integers(size_t index) const = 0;
-  virtual const Compute& compute() const = 0;
+  virtual const onnx::Node& source() const = 0;
+  virtual const std::vector<int64_t>& integers(size_t index) const = 0;  // as NodeChecker's
+  virtual const KernelSet& kernels() const = 0;
 };
 
 template <typename Kind>
@@ -129,6 +94,9 @@ struct OperatorType {
 // nullptr for an operator that the engine does not know.
 const OperatorType* find_operator(const std::string& name, const std::string& domain);
 
+// A graph's CheckNode: operator, arity, attributes, and what the operator's own check holds the node to.
+void check_node(NodeChecker& node);
+
 // The tables that operators/*.cpp give, joined by find_operator.
 using OperatorTable = std::vector<OperatorType>;
 const OperatorTable& view_operators();
@@ -140,6 +108,5 @@ const OperatorTable& embedding_operators();
 const OperatorTable& dropout_operators();
 const OperatorTable& lstm_operators();
 const OperatorTable& gru_operators();
-const OperatorTable& gradient_operators();
 
 }  // namespace phonograd

@@ -44,7 +44,7 @@ Factors OutputLayerOperator::factors(size_t) const {
 void OutputLayerOperator::run(Run& run) {
   check_targets();
   exponentials(run);
-  sums_and_loss(run.compute.kernels);
+  sums_and_loss(run.kernels);
   gradients(run);
   add_parts(run);
 }
@@ -61,10 +61,9 @@ void OutputLayerOperator::check_targets() const {
 }
 
 void OutputLayerOperator::exponentials(Run& run) {
-  Compute& compute = run.compute;
   // The tokens of a padded column are those of no token; pack() fills them with zeros.
-  compute.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
-  compute.pool.for_each(blocks_, [&](int64_t block, int thread) { exponentials_of_block(run, block, thread); });
+  run.products.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
+  run.pool.for_each(blocks_, [&](int64_t block, int thread) { exponentials_of_block(run, block, thread); });
 }
 
 void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block, int thread) {
@@ -74,16 +73,16 @@ void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block, int thr
   if (N_ < columns_) {
     for (int64_t r = 0; r < rows; ++r) std::fill_n(logits + r * columns_ + N_, columns_ - N_, 0.0f);
   }
-  run.compute.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
-                              logits, columns_, 1, 0, thread);
+  run.products.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
+                               logits, columns_, 1, 0, thread);
   for (int64_t n = 0; n < N_; ++n) {
     const int64_t r = t_.targets->integers()[n] - v;
     if (r < 0 || r >= rows) continue;
     t_.per_token->floats()[n] = logits[r * columns_ + n] + (bias == nullptr ? 0.0f : bias[r]);
   }
   float* highest = t_.sums->floats() + (block + 1) * 2 * columns_;
-  run.compute.kernels.column_exponentials(static_cast<int>(rows), static_cast<int>(columns_), bias, logits, columns_,
-                                          highest, highest + columns_);
+  run.kernels.column_exponentials(static_cast<int>(rows), static_cast<int>(columns_), bias, logits, columns_, highest,
+                                  highest + columns_);
 }
 
 void OutputLayerOperator::sums_and_loss(const KernelSet& kernels) {
@@ -114,7 +113,7 @@ void OutputLayerOperator::sums_and_loss(const KernelSet& kernels) {
 }
 
 void OutputLayerOperator::gradients(Run& run) {
-  run.compute.pool.for_each(kParts, [&](int64_t part, int thread) {
+  run.pool.for_each(kParts, [&](int64_t part, int thread) {
     const int64_t begin = blocks_ * part / kParts, end = blocks_ * (part + 1) / kParts;
     float* dhidden = t_.parts->floats() + part * (N_ * H_ + N_ * N_);
     for (int64_t block = begin; block < end; ++block) {
@@ -126,16 +125,15 @@ void OutputLayerOperator::gradients(Run& run) {
 // While the block of D = dlogits [rows, N] is in the cache: dhidden [N, H] += D^T W, gram [N, N] += D^T D.
 void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first, float* dhidden, float* gram,
                                              int thread) {
-  Compute& compute = run.compute;
   const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
   float* D = t_.logits->floats() + v * columns_;
   const float *log_sum = t_.per_token->floats() + columns_, *scale = log_sum + columns_;
   float* factor = t_.sums->floats() + (block + 1) * 2 * columns_;  // where the block's maxima were
   for (int64_t n = 0; n < columns_; ++n) factor[n] -= log_sum[n];
-  compute.kernels.exponential(factor, factor, static_cast<size_t>(columns_));
+  run.kernels.exponential(factor, factor, static_cast<size_t>(columns_));
   for (int64_t n = 0; n < columns_; ++n) factor[n] *= scale[n];
   float sums[kMostDepth];
-  compute.kernels.scale_columns(static_cast<int>(rows), static_cast<int>(columns_), D, columns_, factor, sums);
+  run.kernels.scale_columns(static_cast<int>(rows), static_cast<int>(columns_), D, columns_, factor, sums);
   for (int64_t n = 0; n < N_; ++n) {
     const int64_t r = t_.targets->integers()[n] - v;
     if (r < 0 || r >= rows) continue;
@@ -145,14 +143,14 @@ void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first
   if (t_.bias_gradient != nullptr) std::copy_n(sums, rows, t_.bias_gradient->floats() + v);
   const Matrix by_token{D, 1, columns_};
   const float beta = first ? 0 : 1;
-  compute.multiply_unpacked(N_, H_, rows, by_token, row_major(t_.weight->floats() + v * H_, H_), dhidden, H_, 1, beta,
-                            Compute::kNone, thread);
+  run.products.multiply_unpacked(N_, H_, rows, by_token, row_major(t_.weight->floats() + v * H_, H_), dhidden, H_, 1,
+                                 beta, Products::kNone, thread);
   if (t_.gram == nullptr) return;
-  compute.multiply_unpacked(N_, N_, rows, by_token, row_major(D, columns_), gram, N_, 1, beta, 0, thread);
+  run.products.multiply_unpacked(N_, N_, rows, by_token, row_major(D, columns_), gram, N_, 1, beta, 0, thread);
 }
 
 void OutputLayerOperator::add_parts(Run& run) {
-  run.compute.pool.for_each(N_, [&](int64_t n, int) {
+  run.pool.for_each(N_, [&](int64_t n, int) {
     const int64_t part_floats = N_ * H_ + N_ * N_;
     float* dhidden = t_.hidden_gradient->floats() + n * H_;
     float* gram = t_.gram == nullptr ? nullptr : t_.gram->floats() + n * N_;

@@ -25,7 +25,7 @@ class Gemm : public Operator {
     if (settings_.a_transposed) A = transposed(A);
     if (settings_.b_transposed) B = transposed(B);
     if (c_ != nullptr) fill(run, M, N);
-    run.compute.gemm(M, N, K, A, B, y_->floats(), N, settings_.alpha, c_ != nullptr ? 1.0f : 0.0f);
+    run.products.gemm(M, N, K, A, B, y_->floats(), N, settings_.alpha, c_ != nullptr ? 1.0f : 0.0f);
   }
   const char* phase() const override { return "products"; }
   std::string description() const override {
@@ -36,7 +36,7 @@ class Gemm : public Operator {
  private:
   void fill(Run& run, int64_t M, int64_t N) {
     const int64_t columns = c_->shape.empty() ? 1 : c_->shape.back(), rows = c_->elements() / columns;
-    run.compute.pool.for_each(M, [&](int64_t m, int) {
+    run.pool.for_each(M, [&](int64_t m, int) {
       const float* c = c_->floats() + (rows == 1 ? 0 : m * columns);
       float* y = y_->floats() + m * N;
       for (int64_t n = 0; n < N; ++n) y[n] = settings_.beta * c[columns == 1 ? 0 : n];
@@ -65,9 +65,10 @@ void check_gemm(NodeChecker& node) {
 }
 
 std::unique_ptr<Operator> make_gemm(NodeBuilder& node) {
-  const float beta = node.attribute_real("beta", 1);
-  const Gemm::Settings settings{node.attribute("transA", 0) != 0, node.attribute("transB", 0) != 0,
-                                node.attribute_real("alpha", 1), beta};
+  const onnx::Node& source = node.source();
+  const float beta = source.real("beta", 1);
+  const Gemm::Settings settings{source.integer("transA", 0) != 0, source.integer("transB", 0) != 0,
+                                source.real("alpha", 1), beta};
   return std::make_unique<Gemm>(node.input(0), node.input(1), beta == 0 ? nullptr : node.input(2), node.output(0),
                                 settings);
 }
@@ -91,7 +92,7 @@ class Transpose : public Operator {
   void run(Run& run) override {
     const int64_t rows = x_->shape[0], columns = x_->shape[1];
     constexpr int64_t kTile = 32;
-    run.compute.pool.for_each(divided_up(rows, kTile), [&](int64_t item, int) {
+    run.pool.for_each(divided_up(rows, kTile), [&](int64_t item, int) {
       const int64_t end = std::min(rows, (item + 1) * kTile);
       for (int64_t c = 0; c < columns; ++c) {
         for (int64_t r = item * kTile; r < end; ++r) y_->floats()[c * rows + r] = x_->floats()[r * columns + c];

@@ -31,12 +31,12 @@ void give_gradients(NodeChecker& node, int64_t gates, const RecurrentShape& s) {
 void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor& x, const Tensor& w, const float* bias,
                  float* G) {
   const int64_t N = s.N(), rows = gates * s.H;
-  run.compute.pool.for_each((rows + 63) / 64, [&](int64_t item, int) {
+  run.pool.for_each((rows + 63) / 64, [&](int64_t item, int) {
     for (int64_t m = item * 64; m < std::min(rows, (item + 1) * 64); ++m) {
       std::fill_n(G + m * N, N, bias == nullptr ? 0.0f : bias[m]);
     }
   });
-  run.compute.gemm(rows, N, s.E, row_major(w.floats(), s.E), transposed(row_major(x.floats(), s.E)), G, N, 1, 1);
+  run.products.gemm(rows, N, s.E, row_major(w.floats(), s.E), transposed(row_major(x.floats(), s.E)), G, N, 1, 1);
 }
 
 void states_before(const RecurrentShape& s, const float* h0, const float* y, float* before) {
@@ -47,17 +47,17 @@ void states_before(const RecurrentShape& s, const float* h0, const float* y, flo
 
 void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const float* G, const Tensor& w, Tensor* dx) {
   if (dx == nullptr) return;
-  run.compute.gemm(s.N(), s.E, gates * s.H, transposed(row_major(G, s.N())), row_major(w.floats(), s.E), dx->floats(),
-                   s.E);
+  run.products.gemm(s.N(), s.E, gates * s.H, transposed(row_major(G, s.N())), row_major(w.floats(), s.E), dx->floats(),
+                    s.E);
 }
 
 void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw) {
-  if (dw != nullptr) run.compute.gemm(rows, columns, N, row_major(G, N), row_major(x, columns), dw->floats(), columns);
+  if (dw != nullptr) run.products.gemm(rows, columns, N, row_major(G, N), row_major(x, columns), dw->floats(), columns);
 }
 
 void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums) {
   constexpr int64_t kRows = 64, kSums = 8;
-  run.compute.pool.for_each(divided_up(rows, kRows), [&](int64_t item, int) {
+  run.pool.for_each(divided_up(rows, kRows), [&](int64_t item, int) {
     for (int64_t m = item * kRows; m < std::min(rows, (item + 1) * kRows); ++m) {
       const float* row = G + m * N;
       float sum[kSums] = {};
@@ -71,15 +71,15 @@ void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums) {
   });
 }
 
-size_t packed_recurrent_size(const Compute& compute, int64_t rows, int64_t H) {
-  const int64_t panel = compute.kernels.panel;
+size_t packed_recurrent_size(const KernelSet& kernels, int64_t rows, int64_t H) {
+  const int64_t panel = kernels.panel;
   return static_cast<size_t>((H + panel - 1) / panel * panel * rows);
 }
 
 void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* packed) {
-  const KernelSet& kernels = run.compute.kernels;
+  const KernelSet& kernels = run.kernels;
   const int64_t panel = kernels.panel;
-  run.compute.pool.for_each(divided_up(H, panel), [&](int64_t item, int) {
+  run.pool.for_each(divided_up(H, panel), [&](int64_t item, int) {
     kernels.pack(r + item * panel, H, 1, static_cast<int>(rows), static_cast<int>(std::min(panel, H - item * panel)),
                  packed + item * panel * rows);
   });
@@ -87,9 +87,9 @@ void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* pa
 
 void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d,
                      const float* packed, float* dh) {
-  const KernelSet& kernels = run.compute.kernels;
+  const KernelSet& kernels = run.kernels;
   const int64_t panel = kernels.panel;
-  const Units panels = units_of(divided_up(s.H, panel), thread, run.compute.pool.threads());
+  const Units panels = units_of(divided_up(s.H, panel), thread, run.pool.threads());
   const int64_t first = panels.first * panel, end = std::min(s.H, panels.end * panel);
   if (first >= end) return;
   kernels.multiply(static_cast<int>(s.B), static_cast<int>(end - first), static_cast<int>(rows), d, 1, s.B,

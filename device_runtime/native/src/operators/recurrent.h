@@ -45,7 +45,7 @@ void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums);
 void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw);
 
 // R [rows, H] packed in panels over its whole depth, and dh [B, H] = D^T R for one thread's panels, D [rows, B].
-size_t packed_recurrent_size(const Compute& compute, int64_t rows, int64_t H);
+size_t packed_recurrent_size(const KernelSet& kernels, int64_t rows, int64_t H);
 void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* packed);
 void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d,
                      const float* packed, float* dh);

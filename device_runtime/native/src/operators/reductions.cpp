@@ -14,7 +14,7 @@ class ReduceSum : public Operator {
   void run(Run& run) override {
     const int64_t outer = x_->elements() / (reduced_ * inner_);
     const int64_t block = std::min<int64_t>(inner_, 1024), blocks = divided_up(inner_, block);
-    run.compute.pool.for_each(outer * blocks, [&](int64_t item, int) {
+    run.pool.for_each(outer * blocks, [&](int64_t item, int) {
       const int64_t first = item % blocks * block, end = std::min(inner_, first + block);
       const float* x = x_->floats() + item / blocks * reduced_ * inner_;
       float* y = y_->floats() + item / blocks * inner_;

@@ -83,7 +83,7 @@ void Update::run(Run& run) {
 }
 
 double Update::squared_norm(Run& run, const ParameterGradient& gradient) {
-  const KernelSet& kernels = run.compute.kernels;
+  const KernelSet& kernels = run.kernels;
   if (gradient.form == ParameterGradient::Form::factored) return factored_squared_norm(run, gradient.factors);
   if (gradient.form == ParameterGradient::Form::rows) {
     const size_t i = static_cast<size_t>(&gradient - gradients_.data());
@@ -96,7 +96,7 @@ double Update::squared_norm(Run& run, const ParameterGradient& gradient) {
   }
   const int64_t elements = gradient.dense->elements();
   auto* sums = static_cast<double*>(scratch_->data);
-  run.compute.pool.for_each(chunks(elements), [&](int64_t chunk, int) {
+  run.pool.for_each(chunks(elements), [&](int64_t chunk, int) {
     const int64_t first = chunk * kChunk, count = std::min(kChunk, elements - first);
     sums[chunk] = kernels.sum_of_squares(static_cast<size_t>(count), gradient.dense->floats() + first);
   });
@@ -109,18 +109,17 @@ double Update::squared_norm(Run& run, const ParameterGradient& gradient) {
 // ||D X||^2 = sum over i, j of (D^T D)_ij (X X^T)_ij, i and j tokens: N^2 (M + K) products in place of M N K, and no
 // gradient in memory.
 double Update::factored_squared_norm(Run& run, const Factors& f) {
-  Compute& compute = run.compute;
   float *of_d = scratch_->floats(), *of_x = of_d + f.N * f.N;  // [N, N]
   const Matrix D{f.d->floats(), f.d_row, f.d_column}, X = row_major(f.x->floats(), f.K);
   if (f.gram != nullptr) {
     of_d = f.gram->floats();
   } else if (gram_of_ != f.d) {
-    compute.gemm(f.N, f.N, f.M, transposed(D), D, of_d, f.N, 1, 0, true);
+    run.products.gemm(f.N, f.N, f.M, transposed(D), D, of_d, f.N, 1, 0, true);
     gram_of_ = f.d;
   }
-  compute.gemm(f.N, f.N, f.K, X, transposed(X), of_x, f.N, 1, 0, true);
+  run.products.gemm(f.N, f.N, f.K, X, transposed(X), of_x, f.N, 1, 0, true);
   auto* rows = static_cast<double*>(static_cast<void*>(of_x + f.N * f.N));
-  compute.pool.for_each(f.N, [&](int64_t i, int) {
+  run.pool.for_each(f.N, [&](int64_t i, int) {
     double off_diagonal = 0;
     for (int64_t j = i + 1; j < f.N; ++j) {
       off_diagonal += static_cast<double>(of_d[i * f.N + j]) * static_cast<double>(of_x[i * f.N + j]);
@@ -144,7 +143,7 @@ void Update::merge_rows(Run& run, ParameterGradient& gradient) {
   std::sort(order.begin(), order.end(),
             [&](int64_t a, int64_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
   float* rows = gradient.rows->floats();
-  run.compute.pool.for_each(parts(E), [&](int64_t part, int) {
+  run.pool.for_each(parts(E), [&](int64_t part, int) {
     const int64_t first = part * 64, width = std::min<int64_t>(64, E - first);
     int64_t into = order[0];
     for (size_t n = 1; n < order.size(); ++n) {
@@ -165,27 +164,26 @@ void Update::merge_rows(Run& run, ParameterGradient& gradient) {
 }
 
 void Update::apply(Run& run, const ParameterGradient& gradient, float rate) {
-  Compute& compute = run.compute;
   float* parameter = gradient.parameter->floats();
   if (gradient.form == ParameterGradient::Form::factored) {
     const Factors& f = gradient.factors;
-    compute.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter, f.K,
-                 -rate, 1);
+    run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter,
+                      f.K, -rate, 1);
     return;
   }
   if (gradient.form == ParameterGradient::Form::rows) {
     const size_t i = static_cast<size_t>(&gradient - gradients_.data());
     const int64_t E = gradient.rows->elements() / gradient.ids->elements();
     for (size_t row = 0; row < touched_count_[i]; ++row) {
-      compute.kernels.add_scaled(static_cast<size_t>(E), -rate, gradient.rows->floats() + order_[i][row] * E,
-                                 parameter + touched_[i][row] * E);
+      run.kernels.add_scaled(static_cast<size_t>(E), -rate, gradient.rows->floats() + order_[i][row] * E,
+                             parameter + touched_[i][row] * E);
     }
     return;
   }
   const int64_t elements = gradient.dense->elements();
-  compute.pool.for_each(chunks(elements), [&](int64_t chunk, int) {
+  run.pool.for_each(chunks(elements), [&](int64_t chunk, int) {
     const int64_t first = chunk * kChunk, count = std::min(kChunk, elements - first);
-    compute.kernels.add_scaled(static_cast<size_t>(count), -rate, gradient.dense->floats() + first, parameter + first);
+    run.kernels.add_scaled(static_cast<size_t>(count), -rate, gradient.dense->floats() + first, parameter + first);
   });
 }
 

@@ -1,4 +1,5 @@
-// Operators that run nothing: their result is their input's memory under another shape, or a shape itself.
+// Operators that run nothing: their result is their input's memory under another shape, or a shape itself; or they
+// mark a parameter's gradient (InPlaceAccumulatorV2), which the update takes from where it is.
 #include <algorithm>
 
 #include "operators/operator.h"
@@ -72,6 +73,13 @@ void check_shape(NodeChecker& node) {
   node.output_integers(0, node.input(0).shape);
 }
 
+void check_mark(NodeChecker& node) {
+  const Shape& shape = node.typed_input(0, DataType::float32).shape;
+  node.typed_input(1, DataType::float32);
+  node.require_shape(1, shape);
+  node.output(0, DataType::boolean, {1});
+}
+
 }  // namespace
 
 const OperatorTable& view_operators() {
@@ -81,6 +89,7 @@ const OperatorTable& view_operators() {
       {"Squeeze", "", 2, 2, 1, {}, check_squeeze, nullptr},
       {"Unsqueeze", "", 2, 2, 1, {}, check_unsqueeze, nullptr},
       {"Shape", "", 1, 1, 1, {"start"}, check_shape, nullptr},
+      {"InPlaceAccumulatorV2", "com.microsoft", 2, 3, 1, {}, check_mark, nullptr},
   };
   return table;
 }

@@ -1,4 +1,4 @@
-#include "engine/optimizer_model.h"
+#include "formats/optimizer_model.h"
 
 #include "base/error.h"
 #include "formats/onnx_reader.h"

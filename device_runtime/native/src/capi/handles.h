@@ -1,4 +1,4 @@
-// pg_graph: one graph of known operators with memory for its values, run by name.
+// What the C ABI's opaque handles are.
 #pragma once
 
 #include <map>
@@ -9,6 +9,14 @@
 #include "engine/program.h"
 #include "formats/tensor_file.h"
 
+// An engine, what it was made with, and the text it handed out last.
+struct pg_engine {
+  phonograd::Engine engine;
+  phonograd::EngineOptions options;
+  std::string text;  // the last plan or phases
+};
+
+// One graph of known operators with memory for its values, run by name.
 struct pg_graph {
  public:
   pg_graph(const char* model, const char* optimizer, const char* weights, const phonograd::EngineOptions& options);
