@@ -91,9 +91,9 @@ struct TensorOut {
 std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<std::string, std::string>& metadata);
 
 // Write a tensor file at `path`: temporary name beside it, fsync, rename, fsync of the folder. The bytes are those that
-// device_runtime/formats/tensor_file.py's save_tensors writes for the same tensors and metadata. `check` is called when all is
-// written, before the file appears. Returns the bytes written. Throws Error(storage) and what `check` throws: the old
-// file, if any, is untouched and no temporary file is left.
+// device_runtime/formats/tensor_file.py's save_tensors writes for the same tensors and metadata. `check` is called when
+// all is written, before the file appears. Returns the bytes written. Throws Error(storage) and what `check` throws:
+// the old file, if any, is untouched and no temporary file is left.
 size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
                          const std::map<std::string, std::string>& metadata = {},
                          const std::function<void()>& check = {});

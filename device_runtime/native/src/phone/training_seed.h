@@ -1,4 +1,5 @@
-// Where the seed of `train` comes from. FORMAT.md, "Seeds"; the same as device_runtime/update/seeds.py and `phonograd train`.
+// Where the seed of `train` comes from. FORMAT.md, "Seeds"; the same as device_runtime/update/seeds.py and `phonograd
+// train`.
 #pragma once
 
 #include <cstdint>
