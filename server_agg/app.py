@@ -27,7 +27,7 @@ from phonograd.server_agg.http.wire import RequestWire, WireCounter, wire_of
 from phonograd.server_agg.openapi.document import OpenApi
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.rounds import lineage_of, phones_of, report_csv, report_of
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.guard import Guard
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
@@ -38,28 +38,28 @@ from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import TrafficKind
 
 
-def create_app(keeper: RoundKeeper, settings: ServerSettings, owner: Owner) -> Starlette:
-    """The application over an open keeper, which stays the caller's to close. `owner`: an administrator too."""
-    registry, audit, lanes = PhoneRegistry(keeper.ledger), AuditLog(keeper.ledger), Lanes()
-    api = _Api(keeper, settings, audit, lanes)
+def create_app(coordinator: Coordinator, settings: ServerSettings, owner: Owner) -> Starlette:
+    """The application over an open coordinator, which stays the caller's to close. `owner`: an administrator too."""
+    registry, audit, lanes = PhoneRegistry(coordinator.ledger), AuditLog(coordinator.ledger), Lanes()
+    api = _Api(coordinator, settings, audit, lanes)
     observer = RequestObserver()
     routes = [
-        Route("/healthz", Health(keeper).answer),
-        Route("/metrics", Metrics(keeper, observer).answer),
-        Route("/openapi.json", OpenApi(keeper.security, settings.host).answer),
+        Route("/healthz", Health(coordinator).answer),
+        Route("/metrics", Metrics(coordinator, observer).answer),
+        Route("/openapi.json", OpenApi(coordinator.security, settings.host).answer),
         Route("/v1/round", api.round),
         Route("/v1/model", api.current_model),
         Route("/v1/models", api.models),
         Route("/v1/models/{sha256}", api.model),
-        Route("/v1/models/{sha256}/quality", QualityRoute(keeper.ledger, lanes).report, methods=["POST"]),
+        Route("/v1/models/{sha256}/quality", QualityRoute(coordinator.ledger, lanes).report, methods=["POST"]),
         Route("/v1/report", api.report),
         Route("/v1/report.csv", api.report_as_csv),
         Route("/v1/report/rounds/{number:int}", api.phones),
         Route("/v1/rollback", api.rollback, methods=["POST"]),
         Route("/v1/discard", api.discard, methods=["POST"]),
-        *UploadRoutes(keeper, settings, lanes).routes(),
+        *UploadRoutes(coordinator, settings, lanes).routes(),
         *admin_routes(registry, audit, owner, lanes),
-        *Dashboard(keeper).routes(),
+        *Dashboard(coordinator).routes(),
     ]
 
     def over(scope: Scope, wire: RequestWire, cost: WireBytes) -> None:
@@ -69,14 +69,20 @@ def create_app(keeper: RoundKeeper, settings: ServerSettings, owner: Owner) -> S
 
     counted = Middleware(WireCounter, on_request=over)
     guard = Middleware(
-        Guard, settings=keeper.security, host=settings.host, owner=owner, registry=registry, audit=audit, lanes=lanes
+        Guard,
+        settings=coordinator.security,
+        host=settings.host,
+        owner=owner,
+        registry=registry,
+        audit=audit,
+        lanes=lanes,
     )
     return Starlette(routes=routes, middleware=[counted, guard], exception_handlers=dict(HANDLERS))
 
 
 class _Api:
-    def __init__(self, keeper: RoundKeeper, settings: ServerSettings, audit: AuditLog, lanes: Lanes):
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator, settings: ServerSettings, audit: AuditLog, lanes: Lanes):
+        self._coordinator = coordinator
         self._settings = settings
         self._audit = audit
         self._lanes = lanes
@@ -85,9 +91,11 @@ class _Api:
         # Refused before anybody knew what it was for: no token, too often, a malformed header.
         kind: TrafficKind | None = wire.kind or ("refused" if 400 <= (wire.status or 0) < 500 else None)
         if kind is not None:
-            number = self._keeper.current.round if wire.round is None else wire.round
+            number = self._coordinator.current.round if wire.round is None else wire.round
             # Of a body that goes on after its answer, which is no request of its own, nothing was read, nor booked.
-            self._keeper.ledger.count(number, wire.phone, kind, cost.without(wire.booked) if cost.requests else cost)
+            self._coordinator.ledger.count(
+                number, wire.phone, kind, cost.without(wire.booked) if cost.requests else cost
+            )
 
     async def round(self, request: Request) -> Response:
         """The open round; for a phone that names itself, whether it has a place in it.
@@ -95,30 +103,30 @@ class _Api:
         How many took part in a private one is for administrators alone.
         """
         phone = self._note(request, "round")
-        current = self._keeper.current
+        current = self._coordinator.current
         document = {**dataclasses.asdict(current), "model_url": f"/v1/models/{current.base_sha256}"}
         principal = request.scope["state"].get("principal")
         if current.private and (principal is None or principal.role != "admin"):
             document["accepted"] = None
         if not phone:
             return JSONResponse(document)
-        refused = await run_in_threadpool(self._keeper.participation, phone)
+        refused = await run_in_threadpool(self._coordinator.participation, phone)
         wait = {} if refused is None else {"Retry-After": str(math.ceil(self._settings.retry_seconds))}
         return JSONResponse({**document, "participate": refused is None, "reason": refused}, headers=wait)
 
     async def current_model(self, request: Request) -> Response:
-        return self._send_model(request, self._keeper.current.base_sha256)
+        return self._send_model(request, self._coordinator.current.base_sha256)
 
     async def model(self, request: Request) -> Response:
         sha256 = request.path_params["sha256"]
-        if not SHA256.match(sha256) or not self._keeper.folder.model(sha256).is_file():
+        if not SHA256.match(sha256) or not self._coordinator.folder.model(sha256).is_file():
             raise RequestError(404, f"model {sha256[:80]} is not here, or no longer; the current one is at /v1/model")
         return self._send_model(request, sha256)
 
     async def models(self, request: Request) -> Response:
         """All models with their parents: the lineage."""
         del request
-        models = await run_in_threadpool(lineage_of, self._keeper.ledger, self._keeper.folder.root)
+        models = await run_in_threadpool(lineage_of, self._coordinator.ledger, self._coordinator.folder.root)
         return JSONResponse({"models": models})
 
     async def report(self, request: Request) -> Response:
@@ -133,31 +141,33 @@ class _Api:
     async def phones(self, request: Request) -> Response:
         """What each phone cost in one round."""
         number = int(request.path_params["number"])
-        if number > self._keeper.current.round:
-            raise RequestError(404, f"round {number} is not here; round {self._keeper.current.round} is the open one")
-        await self._lanes.writing.run(self._keeper.ledger.flush)
-        phones = await run_in_threadpool(phones_of, self._keeper.ledger, number)
+        if number > self._coordinator.current.round:
+            raise RequestError(
+                404, f"round {number} is not here; round {self._coordinator.current.round} is the open one"
+            )
+        await self._lanes.writing.run(self._coordinator.ledger.flush)
+        phones = await run_in_threadpool(phones_of, self._coordinator.ledger, number)
         return JSONResponse({"round": number, "phones": phones})
 
     async def rollback(self, request: Request) -> Response:
         """Go back to the model of ?round=N."""
         number = whole_number(request, "round")
-        opened = await self._lanes.settling.run(self._keeper.rollback, number)
+        opened = await self._lanes.settling.run(self._coordinator.rollback, number)
         await self._lanes.writing.run(self._audit.done, request.state.actor, "rollback", f"to round {number}")
         return JSONResponse(dataclasses.asdict(opened))
 
     async def discard(self, request: Request) -> Response:
         """Delete the updates that are kept of ?round=N, which failed."""
         number = whole_number(request, "round")
-        discarded = await self._lanes.settling.run(self._keeper.discard, number)
+        discarded = await self._lanes.settling.run(self._coordinator.discard, number)
         await self._lanes.writing.run(
             self._audit.done, request.state.actor, "discard", f"round {number}", f"{discarded} updates"
         )
         return JSONResponse({"round": number, "discarded": discarded})
 
     async def _report(self) -> dict[str, object]:
-        await self._lanes.writing.run(self._keeper.ledger.flush)
-        return await run_in_threadpool(report_of, self._keeper.ledger)
+        await self._lanes.writing.run(self._coordinator.ledger.flush)
+        return await run_in_threadpool(report_of, self._coordinator.ledger)
 
     def _note(self, request: Request, kind: TrafficKind) -> str:
         """Tell the wire counter what this is; the phone's name, '' if it has none."""
@@ -171,6 +181,6 @@ class _Api:
         etag = f'"{sha256}"'
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers={"ETag": etag})
-        path = self._keeper.folder.model(sha256)
+        path = self._coordinator.folder.model(sha256)
         check_range(request, path, etag)
         return ModelFile(path, etag)

@@ -14,8 +14,8 @@ from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.device_runtime.client.owner_file import owner_file_written
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.http.wire import CountingProtocol
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.drawing import cost_of_a_day
-from phonograd.server_agg.rounds.keeper import RoundKeeper
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.security.tls import tls_files
@@ -59,12 +59,12 @@ class AggregationServer:
     None where nobody is asked. Raises ServerAddressError, TlsError.
     """
 
-    def __init__(self, keeper: RoundKeeper, settings: ServerSettings, listener: Listener | None = None):
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator, settings: ServerSettings, listener: Listener | None = None):
+        self._coordinator = coordinator
         listener = listener or Listener(settings)
-        _warn(keeper, settings)
+        _warn(coordinator, settings)
         self._socket = listener.socket
-        owner, asks = Owner(), keeper.security.auth != "none"
+        owner, asks = Owner(), coordinator.security.auth != "none"
         scheme, address = "https" if listener.tls else "http", self._socket.getsockname()
         self.url = _url(scheme, settings.host, address[1])
         self.local_url = _url(scheme, HERE.get(address[0], address[0]), address[1])
@@ -73,7 +73,7 @@ class AggregationServer:
         )
         self.admin_token = owner.token if asks else None
         config = uvicorn.Config(
-            create_app(keeper, settings, owner),
+            create_app(coordinator, settings, owner),
             loop="asyncio",
             http=CountingProtocol,
             ws="none",
@@ -93,7 +93,7 @@ class AggregationServer:
     def run(self) -> None:
         """Serve until `stop`, or until a signal that `stopped_by_signals` heard, then return."""
         stopped = threading.Event()
-        clockwork = threading.Thread(target=_tick, args=(self._keeper, stopped), name="rounds")
+        clockwork = threading.Thread(target=_tick, args=(self._coordinator, stopped), name="rounds")
         clockwork.start()
         try:
             self._server.run(sockets=[self._socket])
@@ -137,13 +137,13 @@ class AggregationServer:
 
 
 def serve(
-    keeper: RoundKeeper,
+    coordinator: Coordinator,
     settings: ServerSettings,
     on_ready: Callable[[AggregationServer], None] | None = None,
     listener: Listener | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. `on_ready` gets the server once connections are taken. Raises as it does."""
-    server = AggregationServer(keeper, settings, listener)
+    server = AggregationServer(coordinator, settings, listener)
     # Signals first: whoever was told that the server is ready may stop it at once.
     with server.stopped_by_signals(), server.known_to_its_owner():
         if on_ready is not None:
@@ -151,23 +151,23 @@ def serve(
         server.run()
 
 
-def _tick(keeper: RoundKeeper, stopped: threading.Event) -> None:
-    """Let time pass for the keeper until `stopped`; once more at the end, for what is counted and not written down."""
+def _tick(coordinator: Coordinator, stopped: threading.Event) -> None:
+    """Tick until `stopped`; once more at the end, for what is counted and not written down."""
     running = True
     while running:
         running = not stopped.wait(TICK_SECONDS)
         try:
-            keeper.tick()
+            coordinator.tick()
         except Exception:  # a disk that refuses now may take it at the next tick; a bug must not end the deadlines
             log.exception("what time brings to the round went wrong; it is tried again")
 
 
-def _warn(keeper: RoundKeeper, settings: ServerSettings) -> None:
-    for line in keeper.security.warnings(settings.host):
+def _warn(coordinator: Coordinator, settings: ServerSettings) -> None:
+    for line in coordinator.security.warnings(settings.host):
         log.warning(line)
     if settings.strategy.private:
         log.warning(cost_of_a_day(settings.strategy, settings.rules.deadline_seconds or math.inf))
-    if keeper.security.asks_for_tokens(settings.host) and not PhoneRegistry(keeper.ledger).phones():
+    if coordinator.security.asks_for_tokens(settings.host) and not PhoneRegistry(coordinator.ledger).phones():
         log.warning("nobody is enrolled yet; enrol phones with: phonograd phones add NAME --state DIR")
 
 

@@ -36,7 +36,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     import logging
 
     from phonograd.device_runtime.formats.manifest import open_artifacts
-    from phonograd.server_agg.rounds.keeper import RoundKeeper
+    from phonograd.server_agg.rounds.coordinator import Coordinator
     from phonograd.server_agg.server import AggregationServer, Listener
     from phonograd.server_agg.server import serve as run_server
 
@@ -46,7 +46,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     opened_artifacts = open_artifacts(artifacts)
 
     def ready(server: AggregationServer) -> None:
-        opened = keeper.current
+        opened = coordinator.current
         if console.as_json:
             document = {"url": server.url, "admin_url": server.admin_url, **dataclasses.asdict(opened)}
             click.echo(json.dumps(document))
@@ -57,9 +57,9 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
 
     with (
         contextlib.closing(Listener(settings)) as listener,
-        contextlib.closing(RoundKeeper(opened_artifacts, state, settings)) as keeper,
+        contextlib.closing(Coordinator(opened_artifacts, state, settings)) as coordinator,
     ):
-        run_server(keeper, settings, ready, listener)
+        run_server(coordinator, settings, ready, listener)
 
 
 @click.command()

@@ -19,7 +19,7 @@ from phonograd.server_agg.http.downloads import matches
 from phonograd.server_agg.http.queries import whole_number
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.rounds import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 
 HERE = Path(__file__).parent
 NEWEST_ROUNDS = 10
@@ -42,10 +42,10 @@ HEADERS = {
 
 
 class Dashboard:
-    """The pages over an open keeper."""
+    """The pages over an open coordinator."""
 
-    def __init__(self, keeper: RoundKeeper):
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator):
+        self._coordinator = coordinator
         self._templates = _environment()
         self._static = {path.name: path.read_bytes() for path in (HERE / "static").iterdir()}
 
@@ -99,11 +99,11 @@ class Dashboard:
         return Response(content, media_type=mimetypes.guess_type(name)[0], headers=headers)
 
     def _overview(self, phones: int, rounds: int) -> Response:
-        report = report_of(self._keeper.ledger)
+        report = report_of(self._coordinator.ledger)
         return self._page(
             "overview.html",
             live=self._live(),
-            tiles=views.tiles(report, self._keeper.settings.strategy.epsilon_budget),
+            tiles=views.tiles(report, self._coordinator.settings.strategy.epsilon_budget),
             charts=views.overview_charts(report),
             rounds_closed=report["totals"]["rounds_closed"],
             rounds_drawn=views.ROUNDS_DRAWN,
@@ -117,16 +117,16 @@ class Dashboard:
         )
 
     def _rounds(self, number: int) -> Response:
-        report = report_of(self._keeper.ledger)
+        report = report_of(self._coordinator.ledger)
         page = Page.of(report["rounds"][::-1], number, ROUNDS_A_PAGE)
         return self._page("rounds.html", page=page, metrics=views.metrics_of(report))
 
     def _round(self, number: int, page: int) -> Response:
-        report = report_of(self._keeper.ledger)
+        report = report_of(self._coordinator.ledger)
         entry = next((entry for entry in report["rounds"] if entry["round"] == number), None)
         if entry is None:
             raise RequestError(404, f"round {number} is not here; see /dashboard/rounds")
-        phones = phones_of(self._keeper.ledger, number)
+        phones = phones_of(self._coordinator.ledger, number)
         return self._page(
             "round.html",
             entry=entry,
@@ -136,16 +136,16 @@ class Dashboard:
         )
 
     def _models(self, number: int) -> Response:
-        current = self._keeper.current.base_sha256
-        models = views.lineage_rows(lineage_of(self._keeper.ledger, self._keeper.folder.root), current)
+        current = self._coordinator.current.base_sha256
+        models = views.lineage_rows(lineage_of(self._coordinator.ledger, self._coordinator.folder.root), current)
         return self._page("models.html", page=Page.of(models, number, MODELS_A_PAGE))
 
     def _live(self) -> Live:
-        keeper = self._keeper
-        return Live.of(keeper.current, keeper.uploads.unfinished(), keeper.ledger.clock())
+        coordinator = self._coordinator
+        return Live.of(coordinator.current, coordinator.uploads.unfinished(), coordinator.ledger.clock())
 
     def _page(self, template: str, **values: Any) -> Response:
-        now = self._keeper.ledger.clock()
+        now = self._coordinator.ledger.clock()
         html = self._templates.get_template(template).render(now=now, template=template, **values)
         return HTMLResponse(html, headers={**HEADERS, "Cache-Control": "no-store"})
 

@@ -6,15 +6,15 @@ from starlette.responses import JSONResponse, Response
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.http.problems import Problem
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries
 
 
 class Health:
-    """The route's handler over an open keeper."""
+    """The route's handler over an open coordinator."""
 
-    def __init__(self, keeper: RoundKeeper):
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator):
+        self._coordinator = coordinator
 
     async def answer(self, request: Request) -> Response:
         """200, or 503 with what is wrong; the ledger is read, nothing is written."""
@@ -27,15 +27,15 @@ class Health:
 
     def _wrong(self) -> str | None:
         """What is wrong, in words that tell a stranger nothing of the machine; None if nothing is."""
-        keeper = self._keeper
+        coordinator = self._coordinator
         try:
-            with keeper.ledger.reading() as session:
+            with coordinator.ledger.reading() as session:
                 if queries.open_round(session) is None:
                     return "no round is open; the server's log says why"
         except StorageError:
             return "the ledger does not answer; see the server's log"
         try:
-            keeper.folder.check_space(keeper.current.model_bytes)
+            coordinator.folder.check_space(coordinator.current.model_bytes)
         except StorageError:
             return "the disk has no room for another model; free space"
         return None

@@ -31,8 +31,8 @@ class Lane:
 class Lanes:
     """The lanes of one application.
 
-    settling: the keeper, which decides on one update at a time. writing: other transactions of the ledger, which has
-    one writer. storing: bytes to the disk and their hashes. authenticating: tokens, whose use is noted now and then.
+    settling: the coordinator, which decides on one update at a time. writing: other transactions of the ledger, which
+    has one writer. storing: bytes to the disk and their hashes. authenticating: tokens, whose use is noted at times.
     """
 
     def __init__(self) -> None:

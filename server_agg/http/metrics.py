@@ -25,7 +25,7 @@ from starlette.responses import Response
 
 from phonograd.server_agg.http.observing import BUCKETS, RequestObserver
 from phonograd.server_agg.report.rounds import outcome_bytes
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Quality, Round, Traffic, Update
 from phonograd.server_agg.version import VERSION
@@ -34,12 +34,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """The route's handler over an open keeper."""
+    """The route's handler over an open coordinator."""
 
-    def __init__(self, keeper: RoundKeeper, observer: RequestObserver):
+    def __init__(self, coordinator: Coordinator, observer: RequestObserver):
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_FromLedger(keeper))
-        self._registry.register(_OfThisProcess(keeper, observer))
+        self._registry.register(_FromLedger(coordinator))
+        self._registry.register(_OfThisProcess(coordinator, observer))
 
     async def answer(self, request: Request) -> Response:
         """All metrics as text."""
@@ -49,11 +49,11 @@ class Metrics:
 
 
 class _FromLedger(Collector):
-    def __init__(self, keeper: RoundKeeper):
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator):
+        self._coordinator = coordinator
 
     def collect(self) -> Iterable[Metric]:
-        with self._keeper.ledger.reading() as session:
+        with self._coordinator.ledger.reading() as session:
             found = [*_traffic(session), *_updates(session), *_rounds(session), *self._quality(session)]
         yield from found
         yield from self._open_round()
@@ -62,12 +62,12 @@ class _FromLedger(Collector):
         family = GaugeMetricFamily(
             "phonograd_quality", "What evaluators found the current model to be worth.", labels=["metric"]
         )
-        for row in session.scalars(select(Quality).where(Quality.sha256 == self._keeper.current.base_sha256)):
+        for row in session.scalars(select(Quality).where(Quality.sha256 == self._coordinator.current.base_sha256)):
             family.add_metric([row.metric], row.value)
         yield family
 
     def _open_round(self) -> Iterator[Metric]:
-        current, uploads = self._keeper.current, self._keeper.uploads.unfinished()
+        current, uploads = self._coordinator.current, self._coordinator.uploads.unfinished()
         yield _gauge("phonograd_round", "Number of the open round.", current.round)
         yield _gauge("phonograd_round_accepted", "Updates that the open round has accepted.", current.accepted)
         yield _gauge("phonograd_round_needed", "Accepted updates that close it.", current.clients_per_round)
@@ -80,8 +80,8 @@ class _FromLedger(Collector):
 
 
 class _OfThisProcess(Collector):
-    def __init__(self, keeper: RoundKeeper, observer: RequestObserver):
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator, observer: RequestObserver):
+        self._coordinator = coordinator
         self._observer = observer
 
     def collect(self) -> Iterable[Metric]:
@@ -89,7 +89,7 @@ class _OfThisProcess(Collector):
         build.add_metric([VERSION], 1)
         yield build
         yield _gauge("process_resident_memory_bytes", "Memory of the server's process.", resident_bytes())
-        free = shutil.disk_usage(self._keeper.folder.root).free
+        free = shutil.disk_usage(self._coordinator.folder.root).free
         yield _gauge("phonograd_state_free_bytes", "Free on the disk of the state folder.", free)
         requests = HistogramMetricFamily(
             "phonograd_http_request_seconds", "Requests by what they took.", labels=["method", "route", "status"]

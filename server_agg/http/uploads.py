@@ -29,7 +29,8 @@ from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.refusals import RequestError, UploadBrokenError, one_line
-from phonograd.server_agg.rounds.keeper import Receipt, RoundKeeper
+from phonograd.server_agg.rounds.answers import Receipt
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import Announcement, UploadRecord, truncate
 from phonograd.server_agg.settings.server import ServerSettings
 
@@ -57,10 +58,10 @@ class _Live:
 
 
 class UploadRoutes:
-    """The routes that take updates in, over an open keeper."""
+    """The routes that take updates in, over an open coordinator."""
 
-    def __init__(self, keeper: RoundKeeper, settings: ServerSettings, lanes: Lanes):
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator, settings: ServerSettings, lanes: Lanes):
+        self._coordinator = coordinator
         self._settings = settings
         self._lanes = lanes
         self._live: dict[str, _Live] = {}
@@ -88,11 +89,11 @@ class UploadRoutes:
             sha256=_content_digest(request.headers.get("Content-Digest", "")),
             resumable=False,
         )
-        _note(request, announced.phone, self._keeper.current.round)
-        upload = await self._lanes.writing.run(self._keeper.announce, announced)
+        _note(request, announced.phone, self._coordinator.current.round)
+        upload = await self._lanes.writing.run(self._coordinator.announce, announced)
         live = _Live(hashlib.sha256())
         receiving = Receiving(request, [live.digest], self._settings.idle_seconds, self._lanes.storing)
-        path = self._keeper.folder.upload(upload.id)
+        path = self._coordinator.folder.upload(upload.id)
         try:
             await receiving.into(path, 0, announced.length)
             found = live.digest.hexdigest()
@@ -102,9 +103,9 @@ class UploadRoutes:
                     f"Content-Digest: SHA-256 {str(announced.sha256)[:12]}… expected, the {receiving.nbytes} bytes "
                     f"received have {found[:12]}…; they changed on their way, send again",
                 )
-            receipt = await self._lanes.settling.run(self._keeper.settle, upload.id, found, receiving.nbytes)
+            receipt = await self._lanes.settling.run(self._coordinator.settle, upload.id, found, receiving.nbytes)
         except PhonogradError as error:
-            booked = isinstance(error, UpdateError)  # the keeper wrote those down
+            booked = isinstance(error, UpdateError)  # the coordinator wrote those down
             if booked or await self._lanes.writing.run(self._broken, upload, receiving.nbytes, error):
                 wire_of(request.scope).booked = receiving.nbytes
             problem = problem_of(error)
@@ -133,8 +134,8 @@ class UploadRoutes:
         """Announce an upload; the body, if there is one, is its beginning."""
         tus.check_version(request.headers)
         announced = tus.announcement(request.headers, phone_of(request), self._limit())
-        _note(request, _checked(announced.phone), self._keeper.current.round)
-        upload = await self._lanes.writing.run(self._keeper.announce, announced)
+        _note(request, _checked(announced.phone), self._coordinator.current.round)
+        upload = await self._lanes.writing.run(self._coordinator.announce, announced)
         location = {"Location": f"/v1/uploads/{upload.id}"}
         # Of an upload that has begun already, the body is what is here: it is left unread.
         if upload.offset == 0 and tus.has_body_type(request.headers):
@@ -159,7 +160,7 @@ class UploadRoutes:
         upload = await self._upload(request)
         receipt: Receipt | None = None
         if upload.state in ("accepted", "repeated"):
-            receipt = await run_in_threadpool(self._keeper.receipt, upload)
+            receipt = await run_in_threadpool(self._coordinator.receipt, upload)
         document = {
             "id": upload.id,
             "state": upload.state,
@@ -189,7 +190,7 @@ class UploadRoutes:
             if upload.state != "receiving":
                 raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
             await self._lanes.writing.run(
-                self._keeper.uploads.give_up, upload.id, "terminated", "the phone gave it up", 410
+                self._coordinator.uploads.give_up, upload.id, "terminated", "the phone gave it up", 410
             )
         return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
 
@@ -253,7 +254,7 @@ class UploadRoutes:
             raise RequestError(409, f"Upload-Offset: {upload.offset} expected, found {offset}; go on from there")
         if upload.state != "receiving":
             return  # settled by the request before this one
-        path = self._keeper.folder.upload(upload.id)
+        path = self._coordinator.folder.upload(upload.id)
         if live.digest is None:
             live.digest = await self._lanes.storing.run(_digest_of, path)
         before, part = live.digest.copy(), None if checksum is None else hashlib.new(checksum.algorithm)
@@ -278,7 +279,7 @@ class UploadRoutes:
                 await self._settle(upload, live, path, live.receiving.nbytes)
                 counted = True
         except PhonogradError as error:
-            counted = isinstance(error, UpdateError)  # by the keeper, that wrote down why
+            counted = isinstance(error, UpdateError)  # by the coordinator, that wrote down why
             if isinstance(error, StorageError):
                 live.digest = None  # it may have taken bytes that the disk did not
             if unchecked:
@@ -287,7 +288,7 @@ class UploadRoutes:
         finally:
             receiving, live.receiving = live.receiving, None
             if not counted:
-                await self._lanes.writing.run(self._keeper.uploads.received, upload.id, receiving.nbytes)
+                await self._lanes.writing.run(self._coordinator.uploads.received, upload.id, receiving.nbytes)
             wire_of(request.scope).booked = receiving.nbytes
 
     async def _settle(self, upload: UploadRecord, live: _Live, path: Path, nbytes: int) -> None:
@@ -299,7 +300,7 @@ class UploadRoutes:
                 f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
                 f"{found[:12]}…; they changed on their way, send them again from offset 0",
             )
-        await self._lanes.settling.run(self._keeper.settle, upload.id, found, nbytes)
+        await self._lanes.settling.run(self._coordinator.settle, upload.id, found, nbytes)
 
     async def _take_back(self, path: Path, live: _Live, digest: Any, offset: int) -> None:
         await self._lanes.storing.run(truncate, path, offset)
@@ -311,7 +312,7 @@ class UploadRoutes:
         return upload
 
     def _found(self, request: Request, identifier: str) -> UploadRecord:
-        upload = self._keeper.uploads.find(identifier)
+        upload = self._coordinator.uploads.find(identifier)
         phone = phone_of(request)
         if upload is None or (phone is not None and phone != upload.phone):
             raise RequestError(404, f"upload {identifier[:40]} is not here; announce it anew: POST /v1/uploads")
@@ -322,7 +323,7 @@ class UploadRoutes:
         broken = isinstance(error, UploadBrokenError)
         status = error.status if isinstance(error, RequestError) else None if broken else 507
         try:
-            self._keeper.uploads.give_up(
+            self._coordinator.uploads.give_up(
                 upload.id, "broken" if broken or status == 408 else "rejected", one_line(error), status, nbytes
             )
         except PhonogradError as ledger_error:
@@ -331,7 +332,7 @@ class UploadRoutes:
         return True
 
     def _limit(self) -> int:
-        return self._settings.upload_limit(self._keeper.current.model_bytes)
+        return self._settings.upload_limit(self._coordinator.current.model_bytes)
 
     def _checked_length(self, request: Request) -> int:
         length = request.headers.get("Content-Length", "")

@@ -4,13 +4,13 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.server_agg.aggregation.strategies import Aggregation, StrategySettings, state_is_of, write_model
+from phonograd.server_agg.aggregation.strategies import state_is_of, write_model
 from phonograd.server_agg.rounds import drawing, opening
+from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.stored import StoredUpdate
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
@@ -20,19 +20,8 @@ from phonograd.server_agg.storage.tables import Ending, Model, Round
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RoundToClose:
-    """A round that is due, its updates, and why it is due."""
-
-    round: Round
-    strategy: StrategySettings
-    aggregation: Aggregation
-    updates: Sequence[StoredUpdate]
-    ending: Ending
-
-
 def close_round(
-    due: RoundToClose, folder: StateFolder, ledger: Ledger, base: TensorFile, settings: ServerSettings
+    aggregator: RoundAggregator, ending: Ending, folder: StateFolder, ledger: Ledger, settings: ServerSettings
 ) -> None:
     """Write the model and end the round; without updates it leaves the model as it was, unless the strategy is private.
 
@@ -41,9 +30,10 @@ def close_round(
     The model is the same to the bit whenever it is written again: a crash in between costs nothing. Raises
     StorageError, or whatever keeps the model from being made; then the round is open as before.
     """
-    model = _new_model(due, folder, ledger, base) if due.updates or due.strategy.private else None
-    result = due.round.base_sha256 if model is None else model.sha256
-    with end_round(due.round, due.ending, ledger) as (session, row):
+    round_, updates = aggregator.row, aggregator.stored()
+    model = _new_model(aggregator, updates, folder, ledger) if updates or aggregator.settings.private else None
+    result = round_.base_sha256 if model is None else model.sha256
+    with end_round(round_, ending, ledger) as (session, row):
         if model is not None and session.get(Model, model.sha256) is None:
             session.add(model)
             session.flush()  # the rounds refer to it
@@ -69,16 +59,25 @@ def _finite(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-def _new_model(due: RoundToClose, folder: StateFolder, ledger: Ledger, base: TensorFile) -> Model:
-    parent = due.round.base_sha256
+def _new_model(
+    aggregator: RoundAggregator, updates: Sequence[StoredUpdate], folder: StateFolder, ledger: Ledger
+) -> Model:
+    number, parent = aggregator.row.number, aggregator.row.base_sha256
     # The metadata hold no time: the same updates give the same file, to the bit.
-    metadata = {"round": str(due.round.number), "parent_sha256": parent}
+    metadata = {"round": str(number), "parent_sha256": parent}
     draft, state_draft = folder.new_draft(), folder.new_draft()
-    members = [update.member for update in due.updates]
+    members = [update.member for update in updates]
     try:
-        with _optimizer_state(due, folder, ledger) as old_state:
+        with _optimizer_state(aggregator, folder, ledger) as old_state:
             written, state = write_model(
-                due.strategy, due.aggregation, members, base, old_state, draft, state_draft, metadata
+                aggregator.settings,
+                aggregator.aggregation,
+                members,
+                aggregator.base,
+                old_state,
+                draft,
+                state_draft,
+                metadata,
             )
         folder.move_in(draft, folder.model(written.sha256))
         if state is not None:
@@ -88,7 +87,7 @@ def _new_model(due: RoundToClose, folder: StateFolder, ledger: Ledger, base: Ten
         state_draft.unlink(missing_ok=True)
     return Model(
         sha256=written.sha256,
-        round=due.round.number,
+        round=number,
         parent_sha256=parent,
         optimizer_sha256=None if state is None else state.sha256,
         bytes=written.nbytes,
@@ -97,17 +96,17 @@ def _new_model(due: RoundToClose, folder: StateFolder, ledger: Ledger, base: Ten
 
 
 @contextlib.contextmanager
-def _optimizer_state(due: RoundToClose, folder: StateFolder, ledger: Ledger) -> Iterator[TensorFile | None]:
+def _optimizer_state(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> Iterator[TensorFile | None]:
     """What the server optimiser remembers from the round that made the base model; None if it begins anew."""
     with ledger.reading() as session:
-        sha256 = session.get_one(Model, due.round.base_sha256).optimizer_sha256
+        sha256 = session.get_one(Model, aggregator.row.base_sha256).optimizer_sha256
     if sha256 is None:
         yield None
         return
     with TensorFile(folder.optimizer(sha256)) as state:
-        same = state_is_of(due.strategy, state)
+        same = state_is_of(aggregator.settings, state)
         if not same:
-            before, now = state.metadata.get("optimizer"), due.strategy.server_optimizer
+            before, now = state.metadata.get("optimizer"), aggregator.settings.server_optimizer
             text = "round %d: the server optimiser changed from %s to %s, which begins without the earlier state"
-            log.warning(text, due.round.number, before, now)
+            log.warning(text, aggregator.row.number, before, now)
         yield state if same else None

@@ -1,4 +1,4 @@
-"""What the keeper tells the log: a line for people and its facts as fields, an event each."""
+"""What the coordinator tells the log: a line for people and its facts as fields, an event each."""
 
 import logging
 

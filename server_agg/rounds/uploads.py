@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.files import storage_errors
-from phonograd.server_agg.refusals import UploadOverError
+from phonograd.server_agg.refusals import LateUpdateError, RefusalError, UploadOverError, one_line
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes, add_traffic
 from phonograd.server_agg.storage.state_folder import StateFolder
@@ -130,13 +130,18 @@ class UploadBook:
                 self.end(row, state, reason, status)
         self._folder.upload(identifier).unlink(missing_ok=True)
 
-    def turned_away(self, announced: Announcement, number: int, state: UpdateState, reason: str, status: int) -> None:
+    def refuse(self, identifier: str, error: RefusalError, nbytes: int) -> None:
+        """End an upload whose update is refused; `nbytes`: of its last request."""
+        self.give_up(identifier, _state_after(error), one_line(error), error.status, nbytes)
+
+    def turned_away(self, announced: Announcement, number: int, error: RefusalError) -> None:
         """Write down that an update was refused before a byte of it came: once, however often the phone asks again."""
+        state = _state_after(error)
         with self._ledger.writing() as session:
             for known in queries.updates_of_phone(session, announced.phone, state):
                 if (known.round, known.sha256, known.requests) == (number, announced.sha256, 0):
                     return
-            self.end(self.add(session, announced, number), state, reason, status)
+            self.end(self.add(session, announced, number), state, one_line(error), error.status)
 
     def end(self, row: Update, state: UpdateState, reason: str, status: int | None) -> None:
         """Mark a row as ended, within the caller's transaction; deleting its file is the caller's."""
@@ -177,6 +182,10 @@ class UploadBook:
         except FileNotFoundError:
             return 0, row.created_at
         return found.st_size, found.st_mtime
+
+
+def _state_after(error: RefusalError) -> UpdateState:
+    return "late" if isinstance(error, LateUpdateError) else "rejected"
 
 
 def still_on_its_way(session: Session, identifier: str) -> Update:

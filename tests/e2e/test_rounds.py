@@ -1,4 +1,4 @@
-"""What a server's keeper does after the first rounds: who sent what, which models there are, and going back."""
+"""What a server's operator does after the first rounds: who sent what, which models there are, and going back."""
 
 import csv
 import io

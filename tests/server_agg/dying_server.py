@@ -28,7 +28,7 @@ from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, spent
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.rounds import closing
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.storage import noise_keys
 from tests.server_agg.workshop import settings_with
@@ -78,8 +78,8 @@ def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], 
     same_noise()
     dies_at(number)
     settings = settings_with(port=port, **changes)
-    keeper = RoundKeeper(artifacts, state, settings)
-    serve(keeper, settings)
+    coordinator = Coordinator(artifacts, state, settings)
+    serve(coordinator, settings)
 
 
 def same_noise() -> None:

@@ -48,7 +48,7 @@ def half_sent(server: RunningServer, phone: TusPhone, nbytes: int) -> Iterator[s
 
 
 def arriving(server: RunningServer, phone: TusPhone) -> Path:
-    return server.keeper.folder.upload(phone.path.rpartition("/")[2])
+    return server.coordinator.folder.upload(phone.path.rpartition("/")[2])
 
 
 def answer_on(connection: socket.socket) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy.orm import Session
 
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Model, Quality, Round, Traffic, Update
@@ -32,7 +32,7 @@ def write_history(
     codecs: Mapping[str, int] = CODECS,
 ) -> None:
     """A state folder whose ledger has `rounds` closed rounds of `phones` phones each, and one open."""
-    RoundKeeper(workshop.artifacts, state, settings_with(clients_per_round=phones)).close()
+    Coordinator(workshop.artifacts, state, settings_with(clients_per_round=phones)).close()
     rng, ledger = np.random.default_rng(rounds), Ledger(state / "ledger.sqlite")
     with ledger.writing() as session:
         first = queries.open_round(session)

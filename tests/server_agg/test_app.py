@@ -94,7 +94,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Cl
     assert (second["round"], second["base_sha256"], second["accepted"]) == (2, two["model_sha256"], 0)
     content = http.get("/v1/model").content
     assert hashlib.sha256(content).hexdigest() == two["model_sha256"]
-    averaged = load_tensors(server.keeper.folder.model(two["model_sha256"]))
+    averaged = load_tensors(server.coordinator.folder.model(two["model_sha256"]))
     for name, found in averaged.items():
         assert np.allclose(found, (workshop.trained(1)[name] + workshop.trained(2)[name]) / 2, rtol=0, atol=1e-6)
 
@@ -194,7 +194,7 @@ def test_a_full_disk(
     def full(*_: object) -> None:
         raise StorageError("/secret/folder: cannot write: No space left on device")
 
-    for owner, method in ((server.keeper.folder, "check_space"), (server.keeper.folder, "link_in")):
+    for owner, method in ((server.coordinator.folder, "check_space"), (server.coordinator.folder, "link_in")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, method, full)
             answer = post(http, workshop.update(1), "phone1")
@@ -225,8 +225,8 @@ def test_a_cut_upload_leaves_the_round_as_it_was(
         f"Phonograd-Phone: phone1\r\nContent-Digest: {digest_of(whole)}\r\n\r\n"
     ).encode()
     with start_server(max_upload_bytes=len(whole)) as server:
-        incoming = server.keeper.folder.uploads
-        before = server.keeper.current
+        incoming = server.coordinator.folder.uploads
+        before = server.coordinator.current
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(head + whole[:half])
             # Hang up once the half is on the server's disk.
@@ -237,7 +237,7 @@ def test_a_cut_upload_leaves_the_round_as_it_was(
         # Its row is written first, then the file goes, then the line.
         until(lambda: f"update of phone1 refused after {half} bytes: {reason}" in caplog.text)
         assert list(incoming.iterdir()) == []
-        assert server.keeper.current == before
+        assert server.coordinator.current == before
         with client_of(server.url) as http:
             assert post(http, workshop.update(1), "phone1").json()["accepted"] == 1
 
@@ -305,7 +305,7 @@ def test_phones_that_send_at_once_are_all_counted(start_server: StartServer, wor
         for thread in threads:
             thread.join()
         assert answers == [201, 201]
-        assert server.keeper.current.round == 2
+        assert server.coordinator.current.round == 2
 
 
 def test_a_body_is_never_held_in_memory(start_server: StartServer) -> None:

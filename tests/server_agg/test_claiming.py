@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.claiming import MARK, claim
 from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.test_migrations import write_version_2
@@ -44,7 +44,7 @@ def test_a_folder_of_other_things_is_refused_untouched(mine: Path, workshop: Wor
     with pytest.raises(
         StorageError, match="an empty folder or none expected, found one with drafts, incoming, models, …"
     ):
-        RoundKeeper(workshop.artifacts, mine, settings_with())
+        Coordinator(workshop.artifacts, mine, settings_with())
     assert below(mine) == before
 
 
@@ -66,7 +66,7 @@ def test_nothing_is_deleted_through_a_symbolic_link(name: str, mine: Path, works
     (state / name).rename(moved)
     (state / name).symlink_to(mine / name)
     with pytest.raises(StorageError, match=f"state/{name}: a symbolic link, where the server would delete"):
-        RoundKeeper(workshop.artifacts, state, settings_with())
+        Coordinator(workshop.artifacts, state, settings_with())
     assert files(mine / name) == {f"{'ab' * 32}.safetensors"}
 
 
@@ -74,8 +74,8 @@ def test_an_empty_folder_is_taken_and_marked(workshop: Workshop, tmp_path: Path)
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     for _ in range(2):  # the second time it is known by its mark, whatever else has come into it
-        with opened(workshop, state) as keeper:
-            assert keeper.current.round == 1
+        with opened(workshop, state) as coordinator:
+            assert coordinator.current.round == 1
         assert "deletes files in it" in (state / MARK).read_text()
         (state / "notes.txt").write_text("mine")
     assert (state / "notes.txt").read_text() == "mine"
@@ -97,9 +97,9 @@ def test_a_folder_that_others_can_read_is_refused(mode: int, workshop: Workshop,
         pass
     state.chmod(mode)
     with pytest.raises(StorageError, match=rf"others can read it \(mode {mode:o}\).*; run: chmod 700 '/.*/a state'$"):
-        RoundKeeper(workshop.artifacts, state, settings_with())
+        Coordinator(workshop.artifacts, state, settings_with())
     state.chmod(0o700)
-    RoundKeeper(workshop.artifacts, state, settings_with()).close()
+    Coordinator(workshop.artifacts, state, settings_with()).close()
 
 
 def test_files_that_the_server_did_not_name_are_not_deleted(workshop: Workshop, tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_files_that_the_server_did_not_name_are_not_deleted(workshop: Workshop, 
         pass
     for name in SUBFOLDERS:
         (state / name / "notes.txt").write_text("mine")
-    with opened(workshop, state, settings_with(clients_per_round=1, models_kept=1)) as keeper:
-        send(keeper, workshop.update(1), "a")
+    with opened(workshop, state, settings_with(clients_per_round=1, models_kept=1)) as coordinator:
+        send(coordinator, workshop.update(1), "a")
     for name in SUBFOLDERS:
         assert (state / name / "notes.txt").read_text() == "mine"
 
@@ -127,11 +127,11 @@ def test_a_failed_start_leaves_nothing_behind(
     empty = tmp_path / "empty"
     empty.mkdir(mode=0o700)
     monkeypatch.setattr(
-        "phonograd.server_agg.rounds.in_hand.TensorFile", damaged
+        "phonograd.server_agg.rounds.aggregator.TensorFile", damaged
     )  # when folder, ledger and model are there
     for state in (tmp_path / "above" / "state", empty):
         with pytest.raises(WeightsError, match="truncated"):
-            RoundKeeper(workshop.artifacts, state, settings_with())
+            Coordinator(workshop.artifacts, state, settings_with())
     assert not (tmp_path / "above").exists()
     assert list(empty.iterdir()) == []
 
@@ -140,13 +140,13 @@ def test_a_failed_start_on_an_older_state_takes_nothing_away(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state) as keeper:
-        send(keeper, workshop.update(1), "a")
+    with opened(workshop, state) as coordinator:
+        send(coordinator, workshop.update(1), "a")
     with monkeypatch.context() as patch, pytest.raises(WeightsError, match="truncated"):
-        patch.setattr("phonograd.server_agg.rounds.in_hand.TensorFile", damaged)
-        RoundKeeper(workshop.artifacts, state, settings_with())
-    with opened(workshop, state) as keeper:
-        assert keeper.current.accepted == 1
+        patch.setattr("phonograd.server_agg.rounds.aggregator.TensorFile", damaged)
+        Coordinator(workshop.artifacts, state, settings_with())
+    with opened(workshop, state) as coordinator:
+        assert coordinator.current.accepted == 1
 
 
 def test_a_start_where_another_one_begins_takes_nothing_away(tmp_path: Path) -> None:

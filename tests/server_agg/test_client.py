@@ -24,7 +24,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client as client
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.report.rounds import read_report
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import AggregationServer, ServerAddressError
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
@@ -190,26 +190,26 @@ def test_another_model_than_was_asked_for(impostor: str, tmp_path: Path) -> None
 def test_a_port_that_is_taken(workshop: Workshop, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = ServerSettings(port=taken.getsockname()[1])
-        keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
+        coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings)
         try:
             with pytest.raises(ServerAddressError, match=r"127.0.0.1:\d+: cannot listen there: Address already in use"):
-                AggregationServer(keeper, settings)
+                AggregationServer(coordinator, settings)
         finally:
-            keeper.close()
+            coordinator.close()
 
 
 SERVE = """
 import sys
 from pathlib import Path
 from phonograd.device_runtime.formats.manifest import open_artifacts
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 settings = ServerSettings(port=0, rules=RoundRules(2))
-keeper = RoundKeeper(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
-serve(keeper, settings, lambda server: print(server.url, flush=True))
-keeper.close()
+coordinator = Coordinator(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
+serve(coordinator, settings, lambda server: print(server.url, flush=True))
+coordinator.close()
 print("stopped", flush=True)
 """
 
@@ -245,9 +245,9 @@ def test_a_killed_server_loses_nothing(workshop: Workshop, tmp_path: Path) -> No
                     models.append(client.upload_update(url, workshop.update(2), "phone2").model_sha256)
             finally:
                 process.kill()
-    keeper = RoundKeeper(workshop.artifacts, tmp_path / "calm", ServerSettings(rules=RoundRules(2)))
+    coordinator = Coordinator(workshop.artifacts, tmp_path / "calm", ServerSettings(rules=RoundRules(2)))
     try:
-        server = AggregationServer(keeper, ServerSettings(port=0))
+        server = AggregationServer(coordinator, ServerSettings(port=0))
         thread = threading.Thread(target=server.run)
         thread.start()
         for seed in (2, 1):
@@ -255,5 +255,5 @@ def test_a_killed_server_loses_nothing(workshop: Workshop, tmp_path: Path) -> No
         server.stop()
         thread.join()
     finally:
-        keeper.close()
+        coordinator.close()
     assert models == [last.model_sha256]

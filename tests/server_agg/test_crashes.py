@@ -28,7 +28,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import Patience
 from phonograd.device_runtime.client.server_client import Connection, download_model, upload_update
 from phonograd.server_agg.report.rounds import BYTES, phones_of, report_of
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage import noise_keys
 from tests.server_agg.relay import Relay, relay_to
@@ -66,12 +66,12 @@ Updates = list[list[Path]]
 def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tuple[Updates, list[str]]:
     """The updates of all rounds, and the models that they make where nothing goes wrong."""
     enrol(workshop, state, changes)
-    keeper = RoundKeeper(workshop.artifacts, state, settings_with(**changes))
+    coordinator = Coordinator(workshop.artifacts, state, settings_with(**changes))
     updates: Updates = []
     models = []
     try:
         for number in range(1, ROUNDS + 1):
-            base = keeper.folder.model(keeper.current.base_sha256)
+            base = coordinator.folder.model(coordinator.current.base_sha256)
             codecs = ("full-f32", "rows-f32", "full-f32")
             updates.append(
                 [
@@ -80,10 +80,10 @@ def calm_run(workshop: Workshop, state: Path, changes: dict[str, object]) -> tup
                 ]
             )
             for phone, update in enumerate(updates[-1]):
-                receipt = send(keeper, update, f"phone{phone}")
+                receipt = send(coordinator, update, f"phone{phone}")
             models.append(str(receipt.model_sha256))
     finally:
-        keeper.close()
+        coordinator.close()
     return updates, models
 
 
@@ -91,10 +91,10 @@ def enrol(workshop: Workshop, state: Path, changes: dict[str, object]) -> dict[s
     """Each phone's token, where the strategy asks for some; then the first round is drawn when the server starts."""
     if not settings_with(**changes).strategy.private:
         return dict.fromkeys(names())
-    with opened(workshop, state, settings_with(**changes)) as keeper:
-        registry = PhoneRegistry(keeper.ledger)
+    with opened(workshop, state, settings_with(**changes)) as coordinator:
+        registry = PhoneRegistry(coordinator.ledger)
         tokens: dict[str, str | None] = {name: registry.add(name, "phone", "never", "test").token for name in names()}
-        keeper.tick()
+        coordinator.tick()
         return tokens
 
 
@@ -240,13 +240,13 @@ def check_ledger(state: Path, updates: Updates) -> None:
     assert sorted(accepted) == expected
 
 
-def check_bytes(keeper: RoundKeeper, updates: Updates, wire: Relay) -> None:
+def check_bytes(coordinator: Coordinator, updates: Updates, wire: Relay) -> None:
     """Every byte is counted once: what the ledger knows of a crash adds up, and is no more than the wire carried."""
-    keeper.ledger.flush()
-    report = report_of(keeper.ledger)
+    coordinator.ledger.flush()
+    report = report_of(coordinator.ledger)
     kinds = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
     for entry in report["rounds"]:
-        phones = phones_of(keeper.ledger, entry["round"])
+        phones = phones_of(coordinator.ledger, entry["round"])
         assert min(part[name] for part in (entry, *phones) for name in BYTES) >= 0, entry
         assert [sum(phone[name] for phone in phones) for name in BYTES] == [entry[name] for name in BYTES]
         for part in (entry, *phones):
@@ -286,22 +286,22 @@ def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
             killed += reaper.done
         runs += 1
         check_ledger(state, updates)
-        keeper = RoundKeeper(workshop.artifacts, state, settings_with(**changes))
+        coordinator = Coordinator(workshop.artifacts, state, settings_with(**changes))
         try:
-            assert (keeper.current.round, keeper.current.accepted) == (ROUNDS + 1, 0)
-            found = [keeper.folder.model(model).is_file() for model in models]
-            assert (keeper.current.base_sha256, found) == (models[-1], [True] * ROUNDS)
+            assert (coordinator.current.round, coordinator.current.accepted) == (ROUNDS + 1, 0)
+            found = [coordinator.folder.model(model).is_file() for model in models]
+            assert (coordinator.current.base_sha256, found) == (models[-1], [True] * ROUNDS)
             with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:
                 closed = ledger.execute("SELECT result_sha256 FROM rounds WHERE closed_at IS NOT NULL").fetchall()
             assert [sha256 for (sha256,) in closed] == models
             for folder in ("incoming", "updates", "drafts"):
                 assert list((state / folder).iterdir()) == []
             assert [path.name for path in (state / "noise").iterdir()] == [str(ROUNDS + 1)]
-            check_bytes(keeper, updates, wire)
-            kept = {path.name: sha256_of_file(path) for path in keeper.folder.models.iterdir()}
+            check_bytes(coordinator, updates, wire)
+            kept = {path.name: sha256_of_file(path) for path in coordinator.folder.models.iterdir()}
             assert kept == {f"{sha256}.safetensors": sha256 for sha256 in (workshop.base_sha256, *models)}
         finally:
-            keeper.close()
+            coordinator.close()
     log.warning("%d kills in %d runs of %d rounds", killed, runs, ROUNDS)
 
 

@@ -134,7 +134,7 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
         post(http, workshop.update(1), "phone1")  # again
         post(http, workshop.update(3, round=7), "phone3")
         post(http, workshop.update(2, codec="rows-f32"), "phone2")
-        server.keeper.ledger.flush()
+        server.coordinator.ledger.flush()
         report = read_report(server.state)
         entry = report["rounds"][0]
         (row,) = [row for row in rows_of(http.get("/dashboard/rounds").text) if row[0] == "1"]
@@ -144,7 +144,7 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
         assert [row[5], row[6]] == [formats.times(entry["model_ratio"]), formats.times(entry["phone_ratio"])]
         assert row[3] == "full-f32 ×1, rows-f32 ×1"
 
-        phones = phones_of(server.keeper.ledger, 1)
+        phones = phones_of(server.coordinator.ledger, 1)
         shown = {row[0]: row for row in rows_of(http.get("/dashboard/rounds/1").text)}
         for phone in phones:
             found = shown[phone["phone"]]
@@ -162,8 +162,8 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
 
 def test_the_open_round_as_it_stands(server: RunningServer, workshop: Workshop) -> None:
     with client_of(server.url) as http:
-        announced = server.keeper.announce(Announcement("phone9", 4096, "0" * 64))
-        server.keeper.folder.upload(announced.id).write_bytes(b"\0" * 1024)
+        announced = server.coordinator.announce(Announcement("phone9", 4096, "0" * 64))
+        server.coordinator.folder.upload(announced.id).write_bytes(b"\0" * 1024)
         text = http.get("/dashboard/live").text
         assert '<progress max="4096" value="1024" aria-label="Upload of phone9">1024 of 4096 bytes</progress>' in text
         assert "1.02 kB of 4.10 kB" in text.replace("\xa0", " ")
@@ -175,7 +175,7 @@ def test_the_open_round_as_it_stands(server: RunningServer, workshop: Workshop) 
 
 def test_more_uploads_than_are_shown(server: RunningServer) -> None:
     for number in range(25):
-        server.keeper.announce(Announcement(f"phone{number}", 4096, f"{number:064x}"))
+        server.coordinator.announce(Announcement(f"phone{number}", 4096, f"{number:064x}"))
     with client_of(server.url) as http:
         text = http.get("/dashboard/live").text
     assert text.count("<li>") == 20
@@ -185,7 +185,7 @@ def test_more_uploads_than_are_shown(server: RunningServer) -> None:
 
 def test_what_strangers_write_is_text(server: RunningServer) -> None:
     """Names are checked when they come in; a ledger that holds worse all the same harms no reader."""
-    with server.keeper.ledger.writing() as session:
+    with server.coordinator.ledger.writing() as session:
         for state in ("rejected", "receiving"):
             session.add(
                 Update(
@@ -193,7 +193,7 @@ def test_what_strangers_write_is_text(server: RunningServer) -> None:
                     created_at=1.0, codec=EVIL, reason=EVIL,
                 )
             )  # fmt: skip
-        sha256 = server.keeper.current.base_sha256
+        sha256 = server.coordinator.current.base_sha256
         session.add(Quality(sha256=sha256, metric=EVIL[:64], value=1.5, reported_at=1.0))
         session.add(
             Traffic(
@@ -246,7 +246,7 @@ def test_a_rolled_back_model_is_off_the_line(server: RunningServer, workshop: Wo
     with client_of(server.url) as http:
         for seed in (1, 2):
             post(http, workshop.update(seed), f"phone{seed}")
-        server.keeper.rollback(0)
+        server.coordinator.rollback(0)
         made, exported = [row for row in rows_of(http.get("/dashboard/models").text) if row[0] != "Round"]
         assert made[0] == "○ 1 rolled back"
         assert exported[0] == "● exported current"

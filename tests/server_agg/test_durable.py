@@ -45,13 +45,13 @@ def test_accepted_means_durable(workshop: Workshop, tmp_path: Path, monkeypatch:
     """Bytes, their second name, the row; then the first name goes. The model before the round's end, that before the
     answer."""
     update, state = workshop.update(1), tmp_path / "state"
-    with opened(workshop, state, settings_with(clients_per_round=1)) as keeper, monkeypatch.context() as patch:
-        upload = keeper.announce(Announcement("phone1", update.stat().st_size))
-        arrived = keeper.folder.upload(upload.id)
+    with opened(workshop, state, settings_with(clients_per_round=1)) as coordinator, monkeypatch.context() as patch:
+        upload = coordinator.announce(Announcement("phone1", update.stat().st_size))
+        arrived = coordinator.folder.upload(upload.id)
         arrived.write_bytes(update.read_bytes())
         sha256 = sha256_of_file(update)
         diary = LedgerDiary(patch, state)
-        model = keeper.settle(upload.id, sha256, 0).model_sha256
+        model = coordinator.settle(upload.id, sha256, 0).model_sha256
         diary.note("answer")
     stored, first = f"updates/{sha256}.safetensors", f"incoming/{upload.id}"
     assert diary.order_of(f"fsync {first}", "accepted", f"unlink {first}", "answer")
@@ -61,8 +61,8 @@ def test_accepted_means_durable(workshop: Workshop, tmp_path: Path, monkeypatch:
 
 
 def test_a_committed_row_is_on_disk(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state") as keeper:
-        for session_of in (keeper.ledger.reading, keeper.ledger.writing):
+    with opened(workshop, tmp_path / "state") as coordinator:
+        for session_of in (coordinator.ledger.reading, coordinator.ledger.writing):
             with session_of() as session:
                 found = [session.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous")]
             assert found == ["wal", 2]  # 2: FULL, the log is synced at each commit

@@ -13,9 +13,9 @@ from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.rounds import read_report
 from phonograd.server_agg.report.table import report_rows
 from phonograd.server_agg.rounds import closing, drawing, stopped
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.test_app import StartServer, check_problem, post
-from tests.server_agg.test_private_rounds import Clock, drawn, enrol, known_draws, private_keeper, update_of
+from tests.server_agg.test_private_rounds import Clock, drawn, enrol, known_draws, private_coordinator, update_of
 from tests.server_agg.test_report import settled
 from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Workshop, client_of, settings_with
@@ -45,12 +45,12 @@ def test_another_server_optimizer_begins_without_the_earlier_state(
     optimizer: str, workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state, settings_with(clients_per_round=1, server_optimizer="momentum")) as keeper:
-        first = keeper.folder.model(str(send(keeper, workshop.update(1), "a").model_sha256))
-    with opened(workshop, state, settings_with(clients_per_round=1, server_optimizer=optimizer)) as keeper:
-        receipt = send(keeper, workshop.update(2, round=2, base=first), "a")
-        assert (receipt.round_closed, keeper.current.round) == (True, 3)
-        second = load_tensors(keeper.folder.model(str(receipt.model_sha256)))
+    with opened(workshop, state, settings_with(clients_per_round=1, server_optimizer="momentum")) as coordinator:
+        first = coordinator.folder.model(str(send(coordinator, workshop.update(1), "a").model_sha256))
+    with opened(workshop, state, settings_with(clients_per_round=1, server_optimizer=optimizer)) as coordinator:
+        receipt = send(coordinator, workshop.update(2, round=2, base=first), "a")
+        assert (receipt.round_closed, coordinator.current.round) == (True, 3)
+        second = load_tensors(coordinator.folder.model(str(receipt.model_sha256)))
     assert f"the server optimiser changed from momentum to {optimizer}, which begins without" in caplog.text
     base, trained = load_tensors(first), workshop.trained(2, base=first)
     for name, found in second.items():
@@ -64,13 +64,13 @@ def test_updates_that_fedatt_accepts_can_be_averaged(workshop: Workshop, tmp_pat
     """Two phones, each with one weight of another tensor as far from the base as an update may be."""
     base = load_tensors(workshop.base_path)
     names = list(base)[:2]
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=2, strategy="fedatt")) as keeper:
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=2, strategy="fedatt")) as coordinator:
         for seed, name in enumerate(names):
             far = {other: weights.copy() for other, weights in base.items()}
             far[name].flat[0] = base[name].flat[0] + FAR
-            receipt = send(keeper, workshop.update(seed, trained=far), f"p{seed}")
-        assert (receipt.round_closed, keeper.current.round) == (True, 2)
-        found = load_tensors(keeper.folder.model(str(receipt.model_sha256)))
+            receipt = send(coordinator, workshop.update(seed, trained=far), f"p{seed}")
+        assert (receipt.round_closed, coordinator.current.round) == (True, 2)
+        found = load_tensors(coordinator.folder.model(str(receipt.model_sha256)))
     for name in names:
         assert np.isclose(found[name].flat[0], base[name].flat[0] + 1.2 * FAR, rtol=1e-4)
 
@@ -81,18 +81,18 @@ def test_updates_that_fedatt_accepts_can_be_averaged(workshop: Workshop, tmp_pat
 @pytest.mark.usefixtures("no_model")
 def test_a_round_that_cannot_be_closed_fails_and_the_next_one_is_open(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state, TWO) as keeper:
-        send(keeper, workshop.update(1), "a")
-        receipt = send(keeper, workshop.update(2), "b")
+    with opened(workshop, state, TWO) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+        receipt = send(coordinator, workshop.update(2), "b")
         assert (receipt.round_closed, receipt.model_sha256, receipt.accepted) == (True, None, 2)
-        current = keeper.current
+        current = coordinator.current
         assert (current.round, current.base_sha256, current.accepted) == (2, workshop.base_sha256, 0)
         assert len(files(state / "updates")) == 2
         # The same bytes are of today's model: they count again.
-        assert send(keeper, workshop.update(1, round=2), "a").round == 2
-        assert send(keeper, workshop.update(2), "b").round == 2
-    with opened(workshop, state, TWO) as keeper:  # and so after a restart
-        assert keeper.current.round == 3
+        assert send(coordinator, workshop.update(1, round=2), "a").round == 2
+        assert send(coordinator, workshop.update(2), "b").round == 2
+    with opened(workshop, state, TWO) as coordinator:  # and so after a restart
+        assert coordinator.current.round == 3
     report = read_report(state)
     assert [(entry["ending"], entry["reason"]) for entry in report["rounds"]] == [
         ("failed", LEAVES_FLOAT32),
@@ -111,9 +111,9 @@ def test_a_bug_in_a_close_fails_the_round_and_shows_its_traceback(
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr(closing, "write_model", divide)
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as keeper:
-        send(keeper, workshop.update(1), "a")
-        assert keeper.current.round == 2
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+        assert coordinator.current.round == 2
     (failed,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     text = "round 1 failed, its updates are kept: ZeroDivisionError: division by zero; delete them with: phonograd"
     assert text in failed.getMessage()
@@ -132,7 +132,7 @@ def test_a_server_goes_on_after_a_failed_round(
         assert 'phonograd_rounds_closed_total{ending="failed"} 1.0' in http.get("/metrics").text
         no_model.undo()
         again = [post(http, workshop.update(seed, 2), f"p{seed}").json() for seed in (1, 2)]
-        assert again[-1]["model_sha256"] == server.keeper.current.base_sha256 != workshop.base_sha256
+        assert again[-1]["model_sha256"] == server.coordinator.current.base_sha256 != workshop.base_sha256
 
         assert http.post("/v1/discard?round=1").json() == {"round": 1, "discarded": 2}
         check_problem(http.post("/v1/discard?round=2"), 404, "round 2: a round that failed expected")
@@ -150,14 +150,14 @@ def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
 ) -> None:
     monkeypatch.setattr(drawing, "spent", lambda rounds, delta: Spent(float(len(rounds)), 0.0, delta, len(rounds)))
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock) as keeper:
-        enrol(keeper)
-        for name in sorted(drawn(keeper)):
-            send(keeper, update_of(workshop, keeper, name), name)
-        assert keeper.current.round == 2
+    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
+        enrol(coordinator)
+        for name in sorted(drawn(coordinator)):
+            send(coordinator, update_of(workshop, coordinator, name), name)
+        assert coordinator.current.round == 2
         clock.now += 101
-        keeper.tick()  # a round that nobody joined makes a model as well, of noise alone
-        assert keeper.current.round == 3
+        coordinator.tick()  # a round that nobody joined makes a model as well, of noise alone
+        assert coordinator.current.round == 3
         keys = [path.name for path in (tmp_path / "state" / "noise").iterdir()]
         assert set(keys) <= {"3"}
     failed, after = read_report(tmp_path / "state")["rounds"][:2]
@@ -174,23 +174,23 @@ def test_too_many_open_files_are_no_reason_to_fail(
         except OSError as error:
             raise WeightsError("update: cannot be opened: Too many open files") from error
 
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as keeper:
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         with monkeypatch.context() as patch:
             patch.setattr(closing, "write_model", refused)
-            assert not send(keeper, workshop.update(1), "a").round_closed
-        keeper.tick()
-        assert (keeper.current.round, read_report(tmp_path / "state")["rounds"][0]["ending"]) == (2, "full")
+            assert not send(coordinator, workshop.update(1), "a").round_closed
+        coordinator.tick()
+        assert (coordinator.current.round, read_report(tmp_path / "state")["rounds"][0]["ending"]) == (2, "full")
 
 
 def test_a_stored_update_that_is_gone_fails_the_round(workshop: Workshop, tmp_path: Path) -> None:
     """No restart and no waiting brings it back."""
     state = tmp_path / "state"
-    with opened(workshop, state, settings_with(clients_per_round=2, strategy="median")) as keeper:
-        send(keeper, workshop.update(1), "a")
+    with opened(workshop, state, settings_with(clients_per_round=2, strategy="median")) as coordinator:
+        send(coordinator, workshop.update(1), "a")
         for path in (state / "updates").iterdir():
             path.unlink()
-        assert send(keeper, workshop.update(2), "b").round_closed
-        assert keeper.current.round == 2
+        assert send(coordinator, workshop.update(2), "b").round_closed
+        assert coordinator.current.round == 2
     assert "cannot be opened: No such file" in read_report(state)["rounds"][0]["reason"]
 
 
@@ -199,16 +199,16 @@ def test_a_stored_update_that_is_gone_fails_the_round(workshop: Workshop, tmp_pa
 
 def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None:
     state, settings = tmp_path / "state", settings_with(clients_per_round=1, server_lr=0.5)
-    with opened(workshop, state, settings) as keeper:
-        send(keeper, workshop.update(1), "a")
+    with opened(workshop, state, settings) as coordinator:
+        send(coordinator, workshop.update(1), "a")
         with pytest.raises(StorageError, match="another server uses this state folder; stop it"):
             stopped.roll_back(state, 0, "operator:me")
     with pytest.raises(UnknownRoundError, match="round 7: a closed round that made a model, or 0"):
         stopped.roll_back(state, 7, "operator:me")
     (state / "updates" / "damaged").write_bytes(b"what keeps a server from starting")
     assert stopped.roll_back(state, 0, "operator:me") == {"round": 3, "base_sha256": workshop.base_sha256}
-    with opened(workshop, state, settings) as keeper:
-        assert (keeper.current.round, keeper.current.base_sha256) == (3, workshop.base_sha256)
+    with opened(workshop, state, settings) as coordinator:
+        assert (coordinator.current.round, coordinator.current.base_sha256) == (3, workshop.base_sha256)
     rounds = read_report(state)["rounds"]
     assert [(entry["ending"], entry["rolled_back"]) for entry in rounds] == [
         ("full", True), ("rollback", True), (None, False),
@@ -225,13 +225,13 @@ def test_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None
 @pytest.mark.usefixtures("no_model")
 def test_kept_updates_are_discarded_without_a_server(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state, settings_with(clients_per_round=1)) as keeper:
-        send(keeper, workshop.update(1), "a")
-        send(keeper, workshop.update(2), "b")
+    with opened(workshop, state, settings_with(clients_per_round=1)) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+        send(coordinator, workshop.update(2), "b")
     assert len(files(state / "updates")) == 2
     assert stopped.discard(state, 1, "operator:me") == 1
     assert len(files(state / "updates")) == 1
     assert stopped.discard(state, 2, "operator:me") == 1
     assert files(state / "updates") == set()
     assert stopped.discard(state, 2, "operator:me") == 0
-    RoundKeeper(workshop.artifacts, state, TWO).close()
+    Coordinator(workshop.artifacts, state, TWO).close()

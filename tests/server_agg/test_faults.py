@@ -45,15 +45,15 @@ def test_connections_that_drop_anywhere(seed: int, start_server: StartServer, wo
 
             with ThreadPoolExecutor(2) as pool:
                 list(pool.map(lambda phone: until(lambda: arrived(phone)), range(2)))
-        assert server.keeper.current.round == 2
-        model = server.keeper.current.base_sha256
+        assert server.coordinator.current.round == 2
+        model = server.coordinator.current.base_sha256
         closed, open_ = settled(server)["rounds"]
         assert (closed["accepted"], closed["useful_bytes"]) == (2, sum(path.stat().st_size for path in updates))
         assert adds_up(closed)
         assert adds_up(open_)
         assert incoming(server) == []
-    with opened(workshop, server.state.parent / "calm", settings_with(clients_per_round=2)) as keeper:
-        receipts = [send(keeper, update, f"phone{phone}") for phone, update in enumerate(updates)]
+    with opened(workshop, server.state.parent / "calm", settings_with(clients_per_round=2)) as coordinator:
+        receipts = [send(coordinator, update, f"phone{phone}") for phone, update in enumerate(updates)]
     assert receipts[-1].model_sha256 == model
 
 
@@ -88,7 +88,7 @@ def test_patches_of_one_upload_at_once(server: RunningServer, workshop: Workshop
     assert set(answers) <= {204, 409}
     assert upload_update(server.url, workshop.update(1), "phone1").accepted == 1
     assert states(server) == [("phone1", "accepted")]
-    assert server.keeper.folder.update(hashlib.sha256(phone.data).hexdigest()).read_bytes() == phone.data
+    assert server.coordinator.folder.update(hashlib.sha256(phone.data).hexdigest()).read_bytes() == phone.data
 
 
 def test_a_new_connection_takes_over_from_a_dead_one(
@@ -186,7 +186,7 @@ def test_slow_phones_do_not_hold_up_the_others(start_server: StartServer, worksh
                 stop.set()
                 thread.join()
         until(lambda: slow.patch(slow.offset(), slow.data[slow.offset() :]).is_success)
-        assert server.keeper.current.round == 2
+        assert server.coordinator.current.round == 2
 
 
 def test_what_a_slow_phone_sent_is_soon_on_disk(
@@ -223,7 +223,7 @@ def test_a_slow_disk_is_not_the_phone_s_fault(
         assert phone.outcome().json()["state"] == "accepted"
         assert states(server) == [("phone1", "accepted")]
         sha256 = hashlib.sha256(phone.data).hexdigest()
-        assert server.keeper.folder.update(sha256).read_bytes() == phone.data
+        assert server.coordinator.folder.update(sha256).read_bytes() == phone.data
 
 
 def test_a_hundred_uploads_at_once(start_server: StartServer, workshop: Workshop) -> None:
@@ -236,8 +236,8 @@ def test_a_hundred_uploads_at_once(start_server: StartServer, workshop: Workshop
         with ThreadPoolExecutor(100) as pool:
             accepted = list(pool.map(upload, range(100)))
         assert max(accepted) == 100
-        assert server.keeper.current.round == 2
-        averaged = load_tensors(server.keeper.folder.model(server.keeper.current.base_sha256))
+        assert server.coordinator.current.round == 2
+        averaged = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
         closed = settled(server)["rounds"][0]
         assert (closed["accepted"], closed["retried_bytes"], closed["setups"]) == (100, 0, 100)
         assert adds_up(closed)
@@ -259,7 +259,7 @@ def test_a_client_that_never_reads_harms_nobody_else(server: RunningServer, work
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         deaf.connect(("127.0.0.1", server.port))
         deaf.sendall(head + data + 200 * download)
-        until(lambda: server.keeper.current.accepted == 1)
+        until(lambda: server.coordinator.current.accepted == 1)
         assert upload_update(server.url, workshop.update(2), "phone2").round_closed
 
 
@@ -285,7 +285,7 @@ def test_a_body_that_is_refused_unread_is_counted_all_the_same(
 
 def test_tokens_shared_expired_and_revoked(start_server: StartServer, workshop: Workshop, tmp_path: Path) -> None:
     with start_server(security=SecuritySettings(auth="tokens")) as server:
-        registry = PhoneRegistry(server.keeper.ledger)
+        registry = PhoneRegistry(server.coordinator.ledger)
         token = registry.add("phone1", "phone", "1h", "test").token
         shared = [Connection(server.url, token) for _ in range(2)]
         updates = [workshop.update(1), workshop.update(1, tokens=7)]
@@ -298,7 +298,7 @@ def test_tokens_shared_expired_and_revoked(start_server: StartServer, workshop: 
         assert sum(error is None for error in errors) == 1
         refused = next(error for error in errors if error is not None)
         assert isinstance(refused, ServerRefusedError)
-        assert server.keeper.current.accepted == 1
+        assert server.coordinator.current.accepted == 1
         assert [state for _, state in states(server)].count("accepted") == 1
 
         expired = registry.add("phone2", "phone", "0s", "test").token

@@ -85,8 +85,8 @@ def test_a_disk_that_is_full_at_any_step(
     with start_server(clients_per_round=1) as server:
         disk = FailingDisk(monkeypatch)
         for at in range(1, 100):
-            number = server.keeper.current.round
-            base = server.keeper.folder.model(server.keeper.current.base_sha256)
+            number = server.coordinator.current.round
+            base = server.coordinator.folder.model(server.coordinator.current.base_sha256)
             with talking(server) as http:
                 phone = phone_with(http, "phone1", workshop.update(1, number, base=base))
                 disk.arm(at, lasting)
@@ -98,9 +98,9 @@ def test_a_disk_that_is_full_at_any_step(
                 # There is space again.
                 receipt = phone.finish()
             assert (receipt["round"], receipt["accepted"]) == (number, 1)
-            server.keeper.tick()
-            assert server.keeper.current.round == number + 1
-            found = load_tensors(server.keeper.folder.model(server.keeper.current.base_sha256))
+            server.coordinator.tick()
+            assert server.coordinator.current.round == number + 1
+            found = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
             for name, trained in workshop.trained(1, base=base).items():
                 assert np.allclose(found[name], trained, rtol=0, atol=1e-6)
             if not disk.refused:
@@ -114,16 +114,16 @@ def test_a_round_s_end_is_finished_before_the_next_is_touched(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ended in the ledger, the disk refuses what follows: the next round must not take the ended one's place."""
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as keeper:
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         with monkeypatch.context() as patch:
             patch.setattr(StateFolder, "keep_updates", refuse)
-            receipt = send(keeper, workshop.update(1), "a")
+            receipt = send(coordinator, workshop.update(1), "a")
             assert receipt.round_closed
             with pytest.raises(StorageError):
-                send(keeper, workshop.update(2), "b")
-        keeper.tick()
-        assert (keeper.current.round, keeper.current.accepted) == (2, 0)
-        assert keeper.current.base_sha256 == receipt.model_sha256
+                send(coordinator, workshop.update(2), "b")
+        coordinator.tick()
+        assert (coordinator.current.round, coordinator.current.accepted) == (2, 0)
+        assert coordinator.current.base_sha256 == receipt.model_sha256
 
 
 def refuse(*_: object) -> None:
@@ -135,7 +135,7 @@ def test_our_client_goes_on_once_the_disk_has_space(
 ) -> None:
     update = workshop.update(1)
     with monkeypatch.context() as patch:
-        patch.setattr(server.keeper.folder, "link_in", refuse)
+        patch.setattr(server.coordinator.folder, "link_in", refuse)
         for _ in range(2):
             with pytest.raises(ServerRefusedError, match=r"refused \(507 "):
                 upload_update(server.url, update, "phone1", patience=QUICK)
@@ -181,15 +181,15 @@ def test_another_process_may_hold_the_ledger(
 def test_too_many_open_files_is_not_the_phone_s_fault(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(workshop, tmp_path / "state") as keeper:
+    with opened(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
-        upload = keeper.announce(Announcement("phone1", update.stat().st_size))
-        keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
+        upload = coordinator.announce(Announcement("phone1", update.stat().st_size))
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
         with monkeypatch.context() as patch:
             patch.setattr("phonograd.device_runtime.formats.tensor_file.os.open", no_descriptor)
             with pytest.raises(StorageError, match="Too many open files"):
-                keeper.settle(upload.id, sha256_of_file(update), 0)
-        assert keeper.settle(upload.id, sha256_of_file(update), 0).accepted == 1
+                coordinator.settle(upload.id, sha256_of_file(update), 0)
+        assert coordinator.settle(upload.id, sha256_of_file(update), 0).accepted == 1
 
 
 def no_descriptor(*_: object) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.faults import talking
 from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.test_report import settled
@@ -54,38 +54,38 @@ def test_more_phones_than_needed_and_no_more_than_that(start_server: StartServer
 
 def test_a_deadline_closes_a_round_that_has_enough(workshop: Workshop, tmp_path: Path, clock: Clock) -> None:
     settings = settings_with(clients_per_round=3, min_clients=2, deadline_seconds=60.0)
-    keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings, clock)
+    coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings, clock)
     try:
-        assert keeper.current.closes_at == pytest.approx(clock.now + 60)
-        send(keeper, workshop.update(1), "a")
+        assert coordinator.current.closes_at == pytest.approx(clock.now + 60)
+        send(coordinator, workshop.update(1), "a")
         clock.now += 61
-        keeper.tick()
-        assert keeper.current.round == 1  # one phone is not enough: it waits for another
-        receipt = send(keeper, workshop.update(2), "b")
-        assert (receipt.round_closed, keeper.current.round) == (True, 2)
+        coordinator.tick()
+        assert coordinator.current.round == 1  # one phone is not enough: it waits for another
+        receipt = send(coordinator, workshop.update(2), "b")
+        assert (receipt.round_closed, coordinator.current.round) == (True, 2)
         clock.now += 61
-        keeper.tick()
-        assert keeper.current.round == 2
-        base = keeper.folder.model(keeper.current.base_sha256)
+        coordinator.tick()
+        assert coordinator.current.round == 2
+        base = coordinator.folder.model(coordinator.current.base_sha256)
         for seed in (3, 4):
-            send(keeper, workshop.update(seed, 2, base=base), f"p{seed}")
-        assert keeper.current.round == 3
+            send(coordinator, workshop.update(seed, 2, base=base), f"p{seed}")
+        assert coordinator.current.round == 3
     finally:
-        keeper.close()
+        coordinator.close()
 
 
 def test_a_deadline_waits_for_as_many_as_the_strategy_needs(workshop: Workshop, tmp_path: Path, clock: Clock) -> None:
     settings = settings_with(strategy="multi-krum", krum_byzantine=1, clients_per_round=6, deadline_seconds=60.0)
-    keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings, clock)
+    coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings, clock)
     try:
         for seed in range(4):
-            send(keeper, workshop.update(seed), f"p{seed}")
+            send(coordinator, workshop.update(seed), f"p{seed}")
         clock.now += 61
-        keeper.tick()
-        assert keeper.current.round == 1  # 2f + 3 are five, though one would do for --min-clients
-        assert send(keeper, workshop.update(4), "p4").round_closed
+        coordinator.tick()
+        assert coordinator.current.round == 1  # 2f + 3 are five, though one would do for --min-clients
+        assert send(coordinator, workshop.update(4), "p4").round_closed
     finally:
-        keeper.close()
+        coordinator.close()
 
 
 def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
@@ -96,10 +96,10 @@ def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
         late.announce()
         late.patch(0, late.data[:1000])
         assert post(http, workshop.update(1), "phone1").json()["round_closed"]
-        second = load_tensors(server.keeper.folder.model(server.keeper.current.base_sha256))
+        second = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
         assert late.patch(1000, late.data[1000:]).status_code == 204
         assert late.outcome().json()["receipt"]["round"] == 2
-        found = load_tensors(server.keeper.folder.model(server.keeper.current.base_sha256))
+        found = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
         report = settled(server)
     base, trained = load_tensors(workshop.base_path), workshop.trained(2)
     for name, weights in found.items():
@@ -111,38 +111,38 @@ def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
 
 def test_a_late_update_of_a_model_that_is_gone(workshop: Workshop, tmp_path: Path) -> None:
     settings = settings_with(clients_per_round=1, late="next", models_kept=1)
-    with opened(workshop, tmp_path / "state", settings) as keeper:
-        send(keeper, workshop.update(1), "a")
-        base = keeper.folder.model(keeper.current.base_sha256)  # the exported one is kept for good
+    with opened(workshop, tmp_path / "state", settings) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+        base = coordinator.folder.model(coordinator.current.base_sha256)  # the exported one is kept for good
         in_time, late = (workshop.update(phone, 2, base=base) for phone in (2, 3))
-        send(keeper, in_time, "b")
+        send(coordinator, in_time, "b")
         with pytest.raises(Exception, match="is of round 2, whose model is not kept any more") as caught:
-            send(keeper, late, "c")
+            send(coordinator, late, "c")
         assert type(caught.value).__name__ == "LateUpdateError"
 
 
 def test_a_late_update_of_a_round_that_was_undone_is_dropped(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as keeper:
-        bad = keeper.folder.model(str(send(keeper, workshop.update(1), "a").model_sha256))
-        keeper.rollback(0)
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
+        bad = coordinator.folder.model(str(send(coordinator, workshop.update(1), "a").model_sha256))
+        coordinator.rollback(0)
         with pytest.raises(Exception, match="is of round 2, which is over") as caught:
-            send(keeper, workshop.update(2, 2, base=bad), "b")
+            send(coordinator, workshop.update(2, 2, base=bad), "b")
         assert type(caught.value).__name__ == "LateUpdateError"
 
 
 def test_the_model_of_a_late_update_is_kept_as_long_as_it_is_needed(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state, settings_with(clients_per_round=1, late="next")) as keeper:
-        send(keeper, workshop.update(1), "a")
+    with opened(workshop, state, settings_with(clients_per_round=1, late="next")) as coordinator:
+        send(coordinator, workshop.update(1), "a")
     models = []
     for kept in (None, 1):
         settings = settings_with(clients_per_round=2, late="next", models_kept=kept)
-        with opened(workshop, state, settings) as keeper:
+        with opened(workshop, state, settings) as coordinator:
             if kept is None:
-                send(keeper, workshop.update(2), "b")
+                send(coordinator, workshop.update(2), "b")
             else:
-                base = keeper.folder.model(keeper.current.base_sha256)
-                models.append(send(keeper, workshop.update(3, 2, base=base), "c").model_sha256)
+                base = coordinator.folder.model(coordinator.current.base_sha256)
+                models.append(send(coordinator, workshop.update(3, 2, base=base), "c").model_sha256)
     assert models[0] is not None
 
 
@@ -152,9 +152,9 @@ def test_the_model_of_a_late_update_is_kept_as_long_as_it_is_needed(workshop: Wo
 def test_going_back_to_an_earlier_model(start_server: StartServer, workshop: Workshop) -> None:
     with start_server(clients_per_round=1) as server, talking(server) as http:
         first = post(http, workshop.update(1), "a").json()["model_sha256"]
-        base = server.keeper.folder.model(first)
+        base = server.coordinator.folder.model(first)
         second = post(http, workshop.update(2, 2, base=base), "a").json()["model_sha256"]
-        open_base = server.keeper.folder.model(second)
+        open_base = server.coordinator.folder.model(second)
         started = phone_with(http, "b", workshop.update(3, 3, base=open_base))
         of_first = phone_with(http, "c", workshop.update(4, 2, base=base))
         started.announce()
@@ -175,7 +175,7 @@ def test_going_back_to_an_earlier_model(start_server: StartServer, workshop: Wor
     newest = report["rounds"][3]["model_sha256"]
     assert (parents[newest], parents[second], parents[first]) == (first, first, workshop.base_sha256)
     with start_server(clients_per_round=1) as server:
-        assert (server.keeper.current.round, server.keeper.current.base_sha256) == (5, newest)
+        assert (server.coordinator.current.round, server.coordinator.current.base_sha256) == (5, newest)
 
 
 def test_what_a_rollback_discards_may_be_sent_again(start_server: StartServer, workshop: Workshop) -> None:
@@ -183,9 +183,9 @@ def test_what_a_rollback_discards_may_be_sent_again(start_server: StartServer, w
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.send()
         http.post("/v1/rollback?round=0")
-        assert server.keeper.current.accepted == 0
+        assert server.coordinator.current.accepted == 0
         assert phone.head().status_code == 410
         assert phone.outcome().json()["state"] == "discarded"
         assert phone.send().status_code == 204
-        assert server.keeper.current.accepted == 1
+        assert server.coordinator.current.accepted == 1
         assert upload_update(server.url, workshop.update(2), "phone2").round_closed

@@ -32,8 +32,8 @@ def test_an_upload_that_ends_while_its_bytes_come_is_gone(
     phone.announce()
     with half_sent(server, phone, 2000) as connection:
         if ending == "expired":
-            monkeypatch.setattr(server.keeper.ledger, "clock", lambda: time.time() + 10 * 86400)
-            server.keeper.tick()
+            monkeypatch.setattr(server.coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
+            server.coordinator.tick()
         elif ending == "replaced":
             other = TusPhone(http, "phone1", workshop.update(1, tokens=7).read_bytes())
             assert other.announce().status_code == 201
@@ -45,27 +45,27 @@ def test_an_upload_that_ends_while_its_bytes_come_is_gone(
     assert phone.head().status_code == 410
     path = phone.path.rpartition("/")[2]
     until(lambda: path not in incoming(server))
-    assert server.keeper.current.accepted == 0
-    assert server.keeper.uploads.find(path).state == {"replaced": "terminated"}.get(ending, ending)  # type: ignore[union-attr]
+    assert server.coordinator.current.accepted == 0
+    assert server.coordinator.uploads.find(path).state == {"replaced": "terminated"}.get(ending, ending)  # type: ignore[union-attr]
 
 
 def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state") as keeper:
+    with opened(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
-        upload = keeper.announce(Announcement("phone1", update.stat().st_size))
-        keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
-        link_in = keeper.folder.link_in
+        upload = coordinator.announce(Announcement("phone1", update.stat().st_size))
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+        link_in = coordinator.folder.link_in
 
         def expires_meanwhile(source: Path, target: Path) -> None:
             link_in(source, target)
-            keeper.uploads.give_up(upload.id, "expired", "too slow", 410)
+            coordinator.uploads.give_up(upload.id, "expired", "too slow", 410)
 
-        keeper.folder.link_in = expires_meanwhile  # type: ignore[method-assign]
+        coordinator.folder.link_in = expires_meanwhile  # type: ignore[method-assign]
         with pytest.raises(Exception, match="the upload is expired: too slow; announce it anew"):
-            keeper.settle(upload.id, sha256_of_file(update), 7)
-        keeper.folder.link_in = link_in  # type: ignore[method-assign]
-        assert keeper.current.accepted == 0
-        receipt = send(keeper, update, "phone1")
+            coordinator.settle(upload.id, sha256_of_file(update), 7)
+        coordinator.folder.link_in = link_in  # type: ignore[method-assign]
+        assert coordinator.current.accepted == 0
+        receipt = send(coordinator, update, "phone1")
         assert receipt.accepted == 1
 
 
@@ -73,26 +73,26 @@ def test_what_has_come_whole_does_not_expire(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk refused to take it, say: the phone has done its part."""
-    with opened(workshop, tmp_path / "state") as keeper:
+    with opened(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
         data = update.read_bytes()
-        whole, part = (keeper.announce(Announcement(phone, len(data))) for phone in ("phone1", "phone2"))
-        keeper.folder.upload(whole.id).write_bytes(data)
-        keeper.folder.upload(part.id).write_bytes(data[:-1])
-        monkeypatch.setattr(keeper.ledger, "clock", lambda: time.time() + 10 * 86400)
-        keeper.tick()
-        assert [upload.id for upload in keeper.uploads.unfinished()] == [whole.id]
-        assert keeper.settle(whole.id, sha256_of_file(update), 0).accepted == 1
+        whole, part = (coordinator.announce(Announcement(phone, len(data))) for phone in ("phone1", "phone2"))
+        coordinator.folder.upload(whole.id).write_bytes(data)
+        coordinator.folder.upload(part.id).write_bytes(data[:-1])
+        monkeypatch.setattr(coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
+        coordinator.tick()
+        assert [upload.id for upload in coordinator.uploads.unfinished()] == [whole.id]
+        assert coordinator.settle(whole.id, sha256_of_file(update), 0).accepted == 1
 
 
 def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:
     """A request that found the upload open a moment before it ended makes its file anew."""
-    with opened(workshop, tmp_path / "state") as keeper:
-        upload = keeper.announce(Announcement("phone1", 1000))
-        keeper.uploads.give_up(upload.id, "terminated", "the phone gave it up", 410)
-        keeper.folder.upload(upload.id).write_bytes(bytes(100))
-        keeper.uploads.received(upload.id, 100)
-        assert list(keeper.folder.uploads.iterdir()) == []
+    with opened(workshop, tmp_path / "state") as coordinator:
+        upload = coordinator.announce(Announcement("phone1", 1000))
+        coordinator.uploads.give_up(upload.id, "terminated", "the phone gave it up", 410)
+        coordinator.folder.upload(upload.id).write_bytes(bytes(100))
+        coordinator.uploads.received(upload.id, 100)
+        assert list(coordinator.folder.uploads.iterdir()) == []
 
 
 @pytest.mark.parametrize("resumable", [True, False])
@@ -100,13 +100,13 @@ def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: 
     """Its request never ended, so nothing had counted it."""
     update = workshop.update(1)
     size = update.stat().st_size
-    with opened(workshop, tmp_path / "state") as keeper:
-        upload = keeper.announce(Announcement("phone1", size, resumable=resumable))
-        keeper.folder.upload(upload.id).write_bytes(update.read_bytes()[:-100])
-    with opened(workshop, tmp_path / "state") as keeper:
+    with opened(workshop, tmp_path / "state") as coordinator:
+        upload = coordinator.announce(Announcement("phone1", size, resumable=resumable))
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes()[:-100])
+    with opened(workshop, tmp_path / "state") as coordinator:
         if resumable:
-            keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
-            keeper.settle(upload.id, sha256_of_file(update), 100)
+            coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+            coordinator.settle(upload.id, sha256_of_file(update), 100)
     (entry,) = read_report(tmp_path / "state")["rounds"]
     useful, retried = (size, 0) if resumable else (0, size - 100)
     assert (entry["useful_bytes"], entry["retried_bytes"], entry["up_body_bytes"]) == (
@@ -117,13 +117,13 @@ def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: 
 
 
 def test_an_update_that_counts_in_a_later_round_takes_its_bytes_along(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as keeper:
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
         late = workshop.update(1)
-        upload = keeper.announce(Announcement("phone1", late.stat().st_size))
-        keeper.uploads.received(upload.id, 1000)
-        send(keeper, workshop.update(2), "phone2")
-        keeper.folder.upload(upload.id).write_bytes(late.read_bytes())
-        assert keeper.settle(upload.id, sha256_of_file(late), late.stat().st_size - 1000).round == 2
+        upload = coordinator.announce(Announcement("phone1", late.stat().st_size))
+        coordinator.uploads.received(upload.id, 1000)
+        send(coordinator, workshop.update(2), "phone2")
+        coordinator.folder.upload(upload.id).write_bytes(late.read_bytes())
+        assert coordinator.settle(upload.id, sha256_of_file(late), late.stat().st_size - 1000).round == 2
     for entry in read_report(tmp_path / "state")["rounds"]:
         assert entry["useful_bytes"] == entry["up_body_bytes"]
         assert entry["retried_bytes"] == 0
@@ -158,14 +158,14 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
 ) -> None:
     """The phone comes back while the server is still reading the update: it waits, and gets its receipt."""
     going_on, at_it = threading.Event(), threading.Event()
-    link_in = server.keeper.folder.link_in
+    link_in = server.coordinator.folder.link_in
 
     def slowly(source: Path, target: Path) -> None:
         at_it.set()
         assert going_on.wait(20)
         link_in(source, target)
 
-    monkeypatch.setattr(server.keeper.folder, "link_in", slowly)
+    monkeypatch.setattr(server.coordinator.folder, "link_in", slowly)
     with talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.announce()
@@ -202,14 +202,14 @@ def test_what_changed_on_its_way_does_not_count_after_a_restart_either(workshop:
     state, update = tmp_path / "state", workshop.update(1)
     data = bytearray(update.read_bytes())
     data[-2] ^= 1  # still an update, of other weights
-    with opened(workshop, state) as keeper:
+    with opened(workshop, state) as coordinator:
         announced = Announcement("phone1", len(data), sha256=sha256_of_file(update))
-        upload = keeper.announce(announced)
-        keeper.folder.upload(upload.id).write_bytes(data)
-    with opened(workshop, state) as keeper:
-        assert keeper.current.accepted == 0
-        again = keeper.announce(announced)
+        upload = coordinator.announce(announced)
+        coordinator.folder.upload(upload.id).write_bytes(data)
+    with opened(workshop, state) as coordinator:
+        assert coordinator.current.accepted == 0
+        again = coordinator.announce(announced)
         assert (again.id, again.offset) == (upload.id, 0)
-        keeper.folder.upload(upload.id).write_bytes(update.read_bytes())
-    with opened(workshop, state) as keeper:
-        assert keeper.current.accepted == 1
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+    with opened(workshop, state) as coordinator:
+        assert coordinator.current.accepted == 1

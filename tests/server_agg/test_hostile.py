@@ -302,7 +302,7 @@ def guarded(workshop: Workshop) -> Iterator[tuple[httpx.Client, str]]:
     state = workshop.folder / "guarded"
     security = SecuritySettings(auth="tokens", requests_per_second=1e6, burst=10**6)
     with run_server(workshop, state, security=security) as server:
-        token = PhoneRegistry(server.keeper.ledger).add("admin", "admin", "1h", "test").token
+        token = PhoneRegistry(server.coordinator.ledger).add("admin", "admin", "1h", "test").token
         with client_of(server.url) as http:
             yield http, token
 

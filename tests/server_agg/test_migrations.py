@@ -9,7 +9,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.report.rounds import read_report
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.migrations import FIRST_VERSION, VERSION
 from tests.server_agg.workshop import Workshop, settings_with
@@ -117,8 +117,8 @@ def test_a_state_folder_of_0_1_0_goes_on_in_its_round(workshop: Workshop, tmp_pa
         ledger.execute("INSERT INTO rounds VALUES (2, ?, NULL, ?, ?, 0, x'00', 2, NULL, NULL, NULL, NULL, NULL)", open_)
         ledger.execute("INSERT INTO phones VALUES (1, 'a', 'phone', 1.0, NULL)")
         ledger.commit()
-    with contextlib.closing(RoundKeeper(workshop.artifacts, state, settings_with(clients_per_round=3))) as keeper:
-        assert (keeper.current.round, keeper.current.base_sha256) == (2, sha256)
+    with contextlib.closing(Coordinator(workshop.artifacts, state, settings_with(clients_per_round=3))) as coordinator:
+        assert (coordinator.current.round, coordinator.current.base_sha256) == (2, sha256)
 
 
 def test_no_key_is_left_in_a_ledger_of_0_1_0(tmp_path: Path) -> None:

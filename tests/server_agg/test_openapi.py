@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.openapi.document import openapi_document
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
@@ -38,11 +38,11 @@ def test_the_document_is_valid(tokens: bool) -> None:
 
 def test_it_lists_exactly_the_routes(workshop: Workshop, tmp_path: Path) -> None:
     settings = settings_with()
-    keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
+    coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings)
     try:
-        app = create_app(keeper, settings, Owner())
+        app = create_app(coordinator, settings, Owner())
     finally:
-        keeper.close()
+        coordinator.close()
     served: dict[str, set[str]] = defaultdict(set)
     for route in app.routes:
         assert isinstance(route, Route)
@@ -198,7 +198,7 @@ def test_tokens_are_as_the_document_says(workshop: Workshop, tmp_path: Path) -> 
         run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server,
         client_of(server.url) as http,
     ):
-        boss = PhoneRegistry(server.keeper.ledger).add("boss", "admin", "90d", "me").token
+        boss = PhoneRegistry(server.coordinator.ledger).add("boss", "admin", "90d", "me").token
         client = Checked(http)
         phones, one = "/v1/phones", "/v1/phones/{name}"
         assert client.ask("GET", phones).status_code == 401

@@ -21,7 +21,7 @@ from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, s
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError
 from phonograd.server_agg.report.rounds import read_report
 from phonograd.server_agg.report.table import report_rows
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage import noise_keys, queries
@@ -50,23 +50,23 @@ class Clock:
 
 
 @contextlib.contextmanager
-def private_keeper(workshop: Workshop, state: Path, clock: Clock, **changes: object) -> Iterator[RoundKeeper]:
-    keeper = RoundKeeper(workshop.artifacts, state, settings_with(**PRIVATE | changes), clock)
+def private_coordinator(workshop: Workshop, state: Path, clock: Clock, **changes: object) -> Iterator[Coordinator]:
+    coordinator = Coordinator(workshop.artifacts, state, settings_with(**PRIVATE | changes), clock)
     try:
-        yield keeper
+        yield coordinator
     finally:
-        keeper.close()
+        coordinator.close()
 
 
-def enrol(keeper: RoundKeeper) -> None:
+def enrol(coordinator: Coordinator) -> None:
     for name in PHONES:
-        PhoneRegistry(keeper.ledger).add(name, "phone", "90d", "test")
-    keeper.tick()
+        PhoneRegistry(coordinator.ledger).add(name, "phone", "90d", "test")
+    coordinator.tick()
 
 
-def drawn(keeper: RoundKeeper) -> set[str]:
-    with keeper.ledger.reading() as session:
-        return queries.selected_phones(session, keeper.current.round)
+def drawn(coordinator: Coordinator) -> set[str]:
+    with coordinator.ledger.reading() as session:
+        return queries.selected_phones(session, coordinator.current.round)
 
 
 @pytest.fixture
@@ -77,26 +77,26 @@ def known_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=chance.randbytes))
 
 
-def update_of(workshop: Workshop, keeper: RoundKeeper, phone: str) -> Path:
-    base = keeper.folder.model(keeper.current.base_sha256)
-    return workshop.update(PHONES.index(phone), round=keeper.current.round, base=base)
+def update_of(workshop: Workshop, coordinator: Coordinator, phone: str) -> Path:
+    base = coordinator.folder.model(coordinator.current.base_sha256)
+    return workshop.update(PHONES.index(phone), round=coordinator.current.round, base=base)
 
 
 @pytest.mark.usefixtures("known_draws")
 def test_only_the_phones_that_were_drawn_take_part(workshop: Workshop, tmp_path: Path) -> None:
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock) as keeper:
-        assert "nobody is drawn before 1 are enrolled" in str(keeper.participation("phone0"))
-        enrol(keeper)
-        chosen = drawn(keeper)
+    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
+        assert "nobody is drawn before 1 are enrolled" in str(coordinator.participation("phone0"))
+        enrol(coordinator)
+        chosen = drawn(coordinator)
         assert 1 < len(chosen) < len(PHONES)
         outsider = next(name for name in PHONES if name not in chosen)
-        assert "not among those drawn" in str(keeper.participation(outsider))
+        assert "not among those drawn" in str(coordinator.participation(outsider))
         with pytest.raises(NotSelectedError, match="not among those drawn for round 1"):
-            send(keeper, update_of(workshop, keeper, outsider), outsider)
-        receipts = [send(keeper, update_of(workshop, keeper, name), name) for name in sorted(chosen)]
+            send(coordinator, update_of(workshop, coordinator, outsider), outsider)
+        receipts = [send(coordinator, update_of(workshop, coordinator, name), name) for name in sorted(chosen)]
         assert [receipt.round_closed for receipt in receipts] == [False] * (len(chosen) - 1) + [True]
-        assert keeper.current.round == 2
+        assert coordinator.current.round == 2
     entry = read_report(tmp_path / "state")["rounds"][0]
     once = spent([PrivateRounds(0.5, 1.0)], 1e-5)
     assert (entry["epsilon"], entry["epsilon_rdp"]) == pytest.approx((once.epsilon, once.epsilon_rdp))
@@ -107,22 +107,22 @@ def test_only_the_phones_that_were_drawn_take_part(workshop: Workshop, tmp_path:
 @pytest.mark.usefixtures("known_draws")
 def test_a_deadline_ends_a_private_round_however_few_came(workshop: Workshop, tmp_path: Path) -> None:
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock) as keeper:
-        enrol(keeper)
+    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
+        enrol(coordinator)
         clock.now += 99
-        keeper.tick()
-        assert keeper.current.round == 1
+        coordinator.tick()
+        assert coordinator.current.round == 1
         clock.now += 2
-        keeper.tick()
-        assert keeper.current.round == 2
-        noise_alone = keeper.current.base_sha256
+        coordinator.tick()
+        assert coordinator.current.round == 2
+        noise_alone = coordinator.current.base_sha256
         assert noise_alone != workshop.base_sha256  # nobody came, which does not show
-        name = min(drawn(keeper))
-        send(keeper, update_of(workshop, keeper, name), name)
+        name = min(drawn(coordinator))
+        send(coordinator, update_of(workshop, coordinator, name), name)
         clock.now += 101
-        keeper.tick()
-        assert keeper.current.round == 3
-        assert keeper.current.base_sha256 not in (noise_alone, workshop.base_sha256)
+        coordinator.tick()
+        assert coordinator.current.round == 3
+        assert coordinator.current.base_sha256 not in (noise_alone, workshop.base_sha256)
     first, second, _ = read_report(tmp_path / "state")["rounds"]
     assert 0 < first["epsilon"] < second["epsilon"]  # an empty round is published too
     assert (first["model_sha256"], first["accepted"], first["ending"]) == (noise_alone, 0, "deadline")
@@ -132,16 +132,16 @@ def test_a_deadline_ends_a_private_round_however_few_came(workshop: Workshop, tm
 @pytest.mark.parametrize("anyone", [True, False])
 def test_the_noise_is_of_the_stated_size_and_its_key_is_gone(workshop: Workshop, tmp_path: Path, anyone: bool) -> None:
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock, noise_multiplier=4.0) as keeper:
-        enrol(keeper)
-        name = min(drawn(keeper))
+    with private_coordinator(workshop, tmp_path / "state", clock, noise_multiplier=4.0) as coordinator:
+        enrol(coordinator)
+        name = min(drawn(coordinator))
         still = load_tensors(workshop.base_path)
-        base = keeper.folder.model(keeper.current.base_sha256)
+        base = coordinator.folder.model(coordinator.current.base_sha256)
         if anyone:
-            send(keeper, workshop.update(3, base=base, trained=still), name)
+            send(coordinator, workshop.update(3, base=base, trained=still), name)
         clock.now += 101
-        keeper.tick()
-        model = load_tensors(keeper.folder.model(keeper.current.base_sha256))
+        coordinator.tick()
+        model = load_tensors(coordinator.folder.model(coordinator.current.base_sha256))
     noise = np.concatenate([(model[key] - still[key]).ravel() for key in still])
     expected = 4.0 * 0.1 / (0.5 * len(PHONES))  # z S / (q W)
     assert len(noise) > 1000
@@ -153,19 +153,19 @@ def test_a_round_closed_again_after_a_crash_has_the_same_noise(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, made = Clock(), []
-    with private_keeper(workshop, tmp_path / "state", clock) as keeper:
-        enrol(keeper)
-        name = min(drawn(keeper))
-        send(keeper, update_of(workshop, keeper, name), name)
+    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
+        enrol(coordinator)
+        name = min(drawn(coordinator))
+        send(coordinator, update_of(workshop, coordinator, name), name)
         clock.now += 101
         with monkeypatch.context() as patch:
             patch.setattr("phonograd.server_agg.rounds.closing.opening.add_round", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                keeper.tick()
-        made.append({path.name for path in keeper.folder.models.iterdir()})
-    with private_keeper(workshop, tmp_path / "state", clock) as keeper:
-        assert keeper.current.round == 2
-        made.append({path.name for path in keeper.folder.models.iterdir()})
+                coordinator.tick()
+        made.append({path.name for path in coordinator.folder.models.iterdir()})
+    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
+        assert coordinator.current.round == 2
+        made.append({path.name for path in coordinator.folder.models.iterdir()})
     assert made[0] == made[1]
     assert len(made[1]) == 2  # the exported one and round 1's, once
 
@@ -173,32 +173,32 @@ def test_a_round_closed_again_after_a_crash_has_the_same_noise(
 def test_no_round_passes_the_budget(workshop: Workshop, tmp_path: Path) -> None:
     clock, once = Clock(), PrivateRounds(0.5, 1.0)
     budget = spent([once, once], 1e-5).epsilon + 1e-6
-    with private_keeper(workshop, tmp_path / "state", clock, epsilon_budget=budget) as keeper:
-        enrol(keeper)
+    with private_coordinator(workshop, tmp_path / "state", clock, epsilon_budget=budget) as coordinator:
+        enrol(coordinator)
         for _ in range(2):
             clock.now += 101
-            keeper.tick()
-        assert keeper.current.round == 3
-        assert f"more than the privacy budget, epsilon {budget:g}" in str(keeper.current.halted)
+            coordinator.tick()
+        assert coordinator.current.round == 3
+        assert f"more than the privacy budget, epsilon {budget:g}" in str(coordinator.current.halted)
         clock.now += 1000
-        keeper.tick()
-        assert keeper.current.round == 3
+        coordinator.tick()
+        assert coordinator.current.round == 3
         for name in PHONES:
             with pytest.raises(NotSelectedError, match="the model is final"):
-                send(keeper, update_of(workshop, keeper, name), name)
-    with private_keeper(workshop, tmp_path / "state", clock, epsilon_budget=budget) as keeper:
-        assert keeper.current.halted is not None
+                send(coordinator, update_of(workshop, coordinator, name), name)
+    with private_coordinator(workshop, tmp_path / "state", clock, epsilon_budget=budget) as coordinator:
+        assert coordinator.current.halted is not None
 
 
 def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) -> None:
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock) as keeper:
-        enrol(keeper)
+    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
+        enrol(coordinator)
         clock.now += 101
-        keeper.tick()
-        keeper.rollback(0)
+        coordinator.tick()
+        coordinator.rollback(0)
         clock.now += 101
-        keeper.tick()
+        coordinator.tick()
     rounds = read_report(tmp_path / "state")["rounds"]
     assert [entry["ending"] for entry in rounds] == ["deadline", "rollback", "deadline", None]
     assert rounds[2]["epsilon"] == pytest.approx(spent([PrivateRounds(0.5, 1.0, 2)], 1e-5).epsilon)
@@ -207,17 +207,17 @@ def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) 
 def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
     """In no file, however a round ends; and the next key is another, whatever a program's own generators are at."""
     clock, keys = Clock(), []
-    with private_keeper(workshop, tmp_path / "state", clock) as keeper:
+    with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         for end in ("rollback", "deadline"):
             random.seed(1)
             np.random.seed(1)
-            keys.append(keeper.folder.noise_keys.of(keeper.current.round))
+            keys.append(coordinator.folder.noise_keys.of(coordinator.current.round))
             if end == "rollback":
-                keeper.rollback(0)
+                coordinator.rollback(0)
             else:
-                enrol(keeper)
+                enrol(coordinator)
                 clock.now += 101
-                keeper.tick()
+                coordinator.tick()
             kept = [path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()]
             assert len(kept) > 3
             assert not [key for key in keys for content in kept if key in content]
@@ -228,13 +228,13 @@ def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
 def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Workshop, tmp_path: Path) -> None:
     """Between the end of a round and the end of its key."""
     state = tmp_path / "state"
-    with private_keeper(workshop, state, Clock()) as keeper:
-        key = keeper.folder.noise_keys.of(1)
-        keeper.folder.noise_keys.forget_all_but = lambda number: 1 / 0  # type: ignore[method-assign]
+    with private_coordinator(workshop, state, Clock()) as coordinator:
+        key = coordinator.folder.noise_keys.of(1)
+        coordinator.folder.noise_keys.forget_all_but = lambda number: 1 / 0  # type: ignore[method-assign]
         with pytest.raises(ZeroDivisionError):
-            keeper.rollback(0)
+            coordinator.rollback(0)
     assert (state / "noise" / "1").read_bytes() == key
-    with private_keeper(workshop, state, Clock()):
+    with private_coordinator(workshop, state, Clock()):
         assert not (state / "noise" / "1").exists()
 
 
@@ -242,27 +242,27 @@ def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Worksh
 def test_a_late_update_has_no_place_in_a_round_that_draws_its_phones(workshop: Workshop, tmp_path: Path) -> None:
     """Its phone was drawn for another round: what it learned would count beyond what sampling accounts for."""
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0, late="next") as keeper:
-        enrol(keeper)
-        late = update_of(workshop, keeper, "phone1")
-        send(keeper, update_of(workshop, keeper, "phone0"), "phone0")
+    with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0, late="next") as coordinator:
+        enrol(coordinator)
+        late = update_of(workshop, coordinator, "phone1")
+        send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
         clock.now += 101
-        keeper.tick()
-        assert "phone1" in drawn(keeper)
+        coordinator.tick()
+        assert "phone1" in drawn(coordinator)
         with pytest.raises(LateUpdateError, match="is of round 1, which is over; round 2 is open"):
-            send(keeper, late, "phone1")
+            send(coordinator, late, "phone1")
 
 
 @pytest.mark.usefixtures("known_draws")
 def test_a_revoked_phone_is_not_drawn(workshop: Workshop, tmp_path: Path) -> None:
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0) as keeper:
-        enrol(keeper)
-        assert drawn(keeper) == set(PHONES)
-        PhoneRegistry(keeper.ledger).revoke("phone3", "test")
+    with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0) as coordinator:
+        enrol(coordinator)
+        assert drawn(coordinator) == set(PHONES)
+        PhoneRegistry(coordinator.ledger).revoke("phone3", "test")
         clock.now += 101
-        keeper.tick()
-        assert drawn(keeper) == set(PHONES) - {"phone3"}
+        coordinator.tick()
+        assert drawn(coordinator) == set(PHONES) - {"phone3"}
 
 
 def test_a_private_server_does_not_start_without_an_accountant(
@@ -270,7 +270,7 @@ def test_a_private_server_does_not_start_without_an_accountant(
 ) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[dp\]'"):
-        RoundKeeper(workshop.artifacts, tmp_path / "state", settings_with(**PRIVATE))
+        Coordinator(workshop.artifacts, tmp_path / "state", settings_with(**PRIVATE))
 
 
 def test_a_private_strategy_needs_a_deadline(workshop: Workshop) -> None:
@@ -281,30 +281,30 @@ def test_a_private_strategy_needs_a_deadline(workshop: Workshop) -> None:
 def test_a_round_is_accounted_at_the_probability_it_was_drawn_with(workshop: Workshop, tmp_path: Path) -> None:
     """A restart with another --sampling draws again: phones of the first draw have no place any more."""
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0) as keeper:
-        enrol(keeper)
-        assert drawn(keeper) == set(PHONES)
-    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0) as keeper:
-        assert drawn(keeper) == set(PHONES)
-    with private_keeper(workshop, tmp_path / "state", clock, sampling=1e-9) as keeper:
-        assert drawn(keeper) == set()  # 1 in 80 million draws somebody
+    with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0) as coordinator:
+        enrol(coordinator)
+        assert drawn(coordinator) == set(PHONES)
+    with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0) as coordinator:
+        assert drawn(coordinator) == set(PHONES)
+    with private_coordinator(workshop, tmp_path / "state", clock, sampling=1e-9) as coordinator:
+        assert drawn(coordinator) == set()  # 1 in 80 million draws somebody
         with pytest.raises(NotSelectedError):
-            send(keeper, update_of(workshop, keeper, "phone0"), "phone0")
+            send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
         clock.now += 101
-        keeper.tick()
+        coordinator.tick()
     (first, _) = read_report(tmp_path / "state")["rounds"]
     assert first["epsilon"] == pytest.approx(spent([PrivateRounds(1e-9, 1.0)], 1e-5).epsilon)
 
 
 def test_a_round_with_updates_keeps_its_draw_and_its_probability(workshop: Workshop, tmp_path: Path) -> None:
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0) as keeper:
-        enrol(keeper)
-        send(keeper, update_of(workshop, keeper, "phone0"), "phone0")
-    with private_keeper(workshop, tmp_path / "state", clock, sampling=0.01) as keeper:
-        assert drawn(keeper) == set(PHONES)
+    with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0) as coordinator:
+        enrol(coordinator)
+        send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
+    with private_coordinator(workshop, tmp_path / "state", clock, sampling=0.01) as coordinator:
+        assert drawn(coordinator) == set(PHONES)
         clock.now += 101
-        keeper.tick()
+        coordinator.tick()
     (first, _) = read_report(tmp_path / "state")["rounds"]
     assert first["epsilon"] == pytest.approx(spent([PrivateRounds(1.0, 1.0)], 1e-5).epsilon)
 
@@ -316,18 +316,20 @@ def test_epsilon_is_infinite_for_phones_of_rounds_without_noise(
     workshop: Workshop, tmp_path: Path, openly: dict[str, object]
 ) -> None:
     state, clock = tmp_path / "state", Clock()
-    with private_keeper(workshop, state, clock, **{"clients_per_round": 2, "sampling": 1.0} | openly) as keeper:
-        enrol(keeper)
+    with private_coordinator(
+        workshop, state, clock, **{"clients_per_round": 2, "sampling": 1.0} | openly
+    ) as coordinator:
+        enrol(coordinator)
         for name in PHONES[:2]:
-            send(keeper, update_of(workshop, keeper, name), name)
+            send(coordinator, update_of(workshop, coordinator, name), name)
         clock.now += 101
-        keeper.tick()
-        assert keeper.current.round == 2
-    with private_keeper(workshop, state, clock) as keeper:
+        coordinator.tick()
+        assert coordinator.current.round == 2
+    with private_coordinator(workshop, state, clock) as coordinator:
         clock.now += 101
-        keeper.tick()
-        assert keeper.current.round == 3
-        token = PhoneRegistry(keeper.ledger).add("boss", "admin", "never", "test").token
+        coordinator.tick()
+        assert coordinator.current.round == 3
+        token = PhoneRegistry(coordinator.ledger).add("boss", "admin", "never", "test").token
     admin = {"Authorization": f"Bearer {token}"}
     with run_server(workshop, state, **ENDLESS) as server, client_of(server.url, admin) as http:
         overview, metrics = http.get("/").text, http.get("/metrics").text
@@ -346,33 +348,33 @@ def test_epsilon_is_infinite_for_phones_of_rounds_without_noise(
 def test_nobody_is_drawn_before_enough_are_enrolled(workshop: Workshop, tmp_path: Path) -> None:
     """Else the first phone of a fleet would be a round of its own; and the deadline runs from the draw on."""
     clock = Clock()
-    with private_keeper(workshop, tmp_path / "state", clock, sampling=1.0, population=len(PHONES)) as keeper:
-        registry = PhoneRegistry(keeper.ledger)
+    with private_coordinator(workshop, tmp_path / "state", clock, sampling=1.0, population=len(PHONES)) as coordinator:
+        registry = PhoneRegistry(coordinator.ledger)
         for name in PHONES[:-1]:
             registry.add(name, "phone", "90d", "test")
-            keeper.tick()
-        assert drawn(keeper) == set()
-        keeper.rollback(0)  # opens another round
-        assert (keeper.current.round, drawn(keeper)) == (2, set())
-        assert f"nobody is drawn before {len(PHONES)} are enrolled (--population)" in str(keeper.current.halted)
+            coordinator.tick()
+        assert drawn(coordinator) == set()
+        coordinator.rollback(0)  # opens another round
+        assert (coordinator.current.round, drawn(coordinator)) == (2, set())
+        assert f"nobody is drawn before {len(PHONES)} are enrolled (--population)" in str(coordinator.current.halted)
         clock.now += 1000
-        keeper.tick()
-        assert keeper.current.round == 2
+        coordinator.tick()
+        assert coordinator.current.round == 2
         registry.add(PHONES[-1], "phone", "90d", "test")
-        keeper.tick()
-        assert (drawn(keeper), keeper.current.halted) == (set(PHONES), None)
-        assert (keeper.current.round, keeper.current.closes_at) == (2, clock.now + 100)
+        coordinator.tick()
+        assert (drawn(coordinator), coordinator.current.halted) == (set(PHONES), None)
+        assert (coordinator.current.round, coordinator.current.closes_at) == (2, clock.now + 100)
 
 
 @pytest.mark.usefixtures("known_draws")
 def test_phones_do_not_learn_how_many_came(workshop: Workshop, tmp_path: Path) -> None:
     """The exact number is the operator's: docs/privacy.md."""
     with run_server(workshop, tmp_path / "state", **ENDLESS) as server:
-        enrol(server.keeper)
-        name, registry = min(drawn(server.keeper)), PhoneRegistry(server.keeper.ledger)
+        enrol(server.coordinator)
+        name, registry = min(drawn(server.coordinator)), PhoneRegistry(server.coordinator.ledger)
         phone = Connection(server.url, registry.rotate(name, "90d", "0s", "test").token)
         boss = Connection(server.url, registry.add("boss", "admin", "90d", "test").token)
-        data = update_of(workshop, server.keeper, name)
+        data = update_of(workshop, server.coordinator, name)
         assert upload_update(phone, data, None).accepted is None
         assert [current_round(who).accepted for who in (phone, boss)] == [None, 1]
 
@@ -383,9 +385,9 @@ def test_a_server_that_draws_its_phones_asks_for_tokens_on_loopback_too(
 ) -> None:
     """Under another strategy as well, while a private round is open: else anyone could speak for who was drawn."""
     state = tmp_path / "state"
-    with private_keeper(workshop, state, Clock(time.time()), sampling=1.0, deadline_seconds=1e9) as keeper:
-        enrol(keeper)
-        send(keeper, update_of(workshop, keeper, "phone0"), "phone0")
+    with private_coordinator(workshop, state, Clock(time.time()), sampling=1.0, deadline_seconds=1e9) as coordinator:
+        enrol(coordinator)
+        send(coordinator, update_of(workshop, coordinator, "phone0"), "phone0")
     with (
         run_server(workshop, state, **ENDLESS | {"strategy": strategy}) as server,
         httpx.Client(base_url=server.url, trust_env=False, verify=False, timeout=PATIENCE_SECONDS) as stranger,

@@ -44,7 +44,7 @@ def settled(server: RunningServer) -> dict[str, Any]:
     report: dict[str, Any] = {}
     while True:
         until(lambda: not server.requests, "the end of all requests")
-        server.keeper.ledger.flush()
+        server.coordinator.ledger.flush()
         before, report = report, read_report(server.state)
         if report == before:
             return report
@@ -118,7 +118,7 @@ def test_phones_add_up_to_their_round(server: RunningServer, workshop: Workshop,
     post(http, workshop.update(3, round=7), "phone3")
     http.get("/v1/model", headers={"Phonograd-Phone": "phone9"})
     (entry,) = settled(server)["rounds"]
-    phones = {str(phone["phone"]): phone for phone in phones_of(server.keeper.ledger, 1)}
+    phones = {str(phone["phone"]): phone for phone in phones_of(server.coordinator.ledger, 1)}
     assert {name: phone["state"] for name, phone in phones.items()} == {
         "phone1": "accepted",
         "phone3": "rejected",

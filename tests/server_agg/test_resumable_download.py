@@ -177,8 +177,10 @@ def test_the_server_counts_what_was_missing_to_the_phone_that_asked(
     assert out.read_bytes() == model
 
     def counted() -> int:
-        server.keeper.ledger.flush()
-        return next((entry["model_bytes"] for entry in phones_of(server.keeper.ledger, 1) if entry["phone"] == "p1"), 0)
+        server.coordinator.ledger.flush()
+        return next(
+            (entry["model_bytes"] for entry in phones_of(server.coordinator.ledger, 1) if entry["phone"] == "p1"), 0
+        )
 
     until(lambda: counted() == len(model) - 1500, "the bytes in the ledger")
 

@@ -21,7 +21,8 @@ from phonograd.server_agg.refusals import (
     StaleUpdateError,
 )
 from phonograd.server_agg.report.rounds import lineage_of, read_report
-from phonograd.server_agg.rounds.keeper import Receipt, RoundKeeper
+from phonograd.server_agg.rounds.answers import Receipt
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import Announcement
 from phonograd.server_agg.settings.server import ServerSettings
 from tests.server_agg.workshop import Workshop, random_weights, settings_with, write_artifacts
@@ -30,20 +31,20 @@ THREE = settings_with(clients_per_round=3)
 
 
 @contextlib.contextmanager
-def opened(workshop: Workshop, state: Path, settings: ServerSettings = THREE) -> Iterator[RoundKeeper]:
-    keeper = RoundKeeper(workshop.artifacts, state, settings)
+def opened(workshop: Workshop, state: Path, settings: ServerSettings = THREE) -> Iterator[Coordinator]:
+    coordinator = Coordinator(workshop.artifacts, state, settings)
     try:
-        yield keeper
+        yield coordinator
     finally:
-        keeper.close()
+        coordinator.close()
 
 
-def send(keeper: RoundKeeper, update: Path, phone: str) -> Receipt:
+def send(coordinator: Coordinator, update: Path, phone: str) -> Receipt:
     """What the application does once a body has arrived."""
-    upload = keeper.announce(Announcement(phone, update.stat().st_size, resumable=False))
-    path = keeper.folder.upload(upload.id)
+    upload = coordinator.announce(Announcement(phone, update.stat().st_size, resumable=False))
+    path = coordinator.folder.upload(upload.id)
     shutil.copy(update, path)
-    return keeper.settle(upload.id, sha256_of_file(path), path.stat().st_size)
+    return coordinator.settle(upload.id, sha256_of_file(path), path.stat().st_size)
 
 
 def files(folder: Path) -> set[str]:
@@ -52,50 +53,54 @@ def files(folder: Path) -> set[str]:
 
 def undisturbed(workshop: Workshop, state: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> str:
     """The hash of round 1's model when nothing goes wrong."""
-    with opened(workshop, state) as keeper:
+    with opened(workshop, state) as coordinator:
         for seed in seeds:
-            receipt = send(keeper, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
+            receipt = send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
     assert receipt.model_sha256 is not None
     return receipt.model_sha256
 
 
 def test_opens_on_artifacts(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state") as keeper:
-        assert keeper.current.round == 1
-        assert keeper.current.base_sha256 == workshop.base_sha256
-        assert keeper.current.model_bytes == workshop.base_path.stat().st_size
-        assert (keeper.current.accepted, keeper.current.clients_per_round) == (0, 3)
-        assert sha256_of_file(keeper.folder.model(workshop.base_sha256)) == workshop.base_sha256
+    with opened(workshop, tmp_path / "state") as coordinator:
+        assert coordinator.current.round == 1
+        assert coordinator.current.base_sha256 == workshop.base_sha256
+        assert coordinator.current.model_bytes == workshop.base_path.stat().st_size
+        assert (coordinator.current.accepted, coordinator.current.clients_per_round) == (0, 3)
+        assert sha256_of_file(coordinator.folder.model(workshop.base_sha256)) == workshop.base_sha256
 
 
 def test_enough_updates_close_the_round(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state) as keeper:
-        receipts = [send(keeper, workshop.update(seed, tokens=seed), f"phone{seed}") for seed in (1, 2, 3)]
+    with opened(workshop, state) as coordinator:
+        receipts = [send(coordinator, workshop.update(seed, tokens=seed), f"phone{seed}") for seed in (1, 2, 3)]
         assert [receipt.accepted for receipt in receipts] == [1, 2, 3]
         assert [receipt.round_closed for receipt in receipts] == [False, False, True]
         model = receipts[-1].model_sha256
         assert model is not None
-        assert (keeper.current.round, keeper.current.base_sha256, keeper.current.accepted) == (2, model, 0)
-        assert sha256_of_file(keeper.folder.model(model)) == model
+        assert (coordinator.current.round, coordinator.current.base_sha256, coordinator.current.accepted) == (
+            2,
+            model,
+            0,
+        )
+        assert sha256_of_file(coordinator.folder.model(model)) == model
         assert files(state / "updates") == files(state / "incoming") == set()
 
-        averaged = load_tensors(keeper.folder.model(model))
+        averaged = load_tensors(coordinator.folder.model(model))
         trained = [workshop.trained(seed) for seed in (1, 2, 3)]
         for name, found in averaged.items():
             exact = sum(n * t[name].astype(np.float64) for n, t in zip((1, 2, 3), trained, strict=True)) / 6
             assert np.linalg.norm(found - exact) <= 1e-6 * np.linalg.norm(exact)
 
-        base = keeper.folder.model(model)
-        assert send(keeper, workshop.update(1, round=2, base=base), "phone1").round == 2
+        base = coordinator.folder.model(model)
+        assert send(coordinator, workshop.update(1, round=2, base=base), "phone1").round == 2
 
 
 def test_equal_weighting_counts_each_phone_the_same(workshop: Workshop, tmp_path: Path) -> None:
     settings = settings_with(clients_per_round=2, weighting="equal")
-    with opened(workshop, tmp_path / "state", settings) as keeper:
-        send(keeper, workshop.update(1, tokens=1), "a")
-        receipt = send(keeper, workshop.update(2, tokens=1000), "b")
-        averaged = load_tensors(keeper.folder.model(str(receipt.model_sha256)))
+    with opened(workshop, tmp_path / "state", settings) as coordinator:
+        send(coordinator, workshop.update(1, tokens=1), "a")
+        receipt = send(coordinator, workshop.update(2, tokens=1000), "b")
+        averaged = load_tensors(coordinator.folder.model(str(receipt.model_sha256)))
     for name, found in averaged.items():
         assert np.allclose(found, (workshop.trained(1)[name] + workshop.trained(2)[name]) / 2, rtol=0, atol=1e-6)
 
@@ -106,20 +111,20 @@ def test_the_order_of_arrival_does_not_matter(order: tuple[int, ...], workshop: 
 
 
 def test_a_restart_in_mid_round_changes_nothing(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "before") as keeper:
+    with opened(workshop, tmp_path / "before") as coordinator:
         for seed in (1, 2):
-            send(keeper, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
-        (keeper.folder.uploads / ("ab" * 16)).write_bytes(b"an upload the crash cut off")
-        (keeper.folder.updates / f"{'ab' * 32}.safetensors").write_bytes(
+            send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
+        (coordinator.folder.uploads / ("ab" * 16)).write_bytes(b"an upload the crash cut off")
+        (coordinator.folder.updates / f"{'ab' * 32}.safetensors").write_bytes(
             b"stored, but its ledger row was never written"
         )
-        # What a power cut would leave: the folder as it is now, under a keeper that was never closed.
+        # What a power cut would leave: the folder as it is now, under a coordinator that was never closed.
         shutil.copytree(tmp_path / "before", tmp_path / "after")
-    with opened(workshop, tmp_path / "after") as keeper:
-        assert keeper.current.accepted == 2
-        assert files(keeper.folder.uploads) == set()
-        assert len(files(keeper.folder.updates)) == 2
-        receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
+    with opened(workshop, tmp_path / "after") as coordinator:
+        assert coordinator.current.accepted == 2
+        assert files(coordinator.folder.uploads) == set()
+        assert len(files(coordinator.folder.updates)) == 2
+        receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
     assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
 
 
@@ -128,18 +133,18 @@ def test_a_restart_between_the_last_update_and_the_close(
     moment: str, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
-    with monkeypatch.context() as patch, opened(workshop, state) as keeper:
+    with monkeypatch.context() as patch, opened(workshop, state) as coordinator:
         if moment == "before the model is written":
             patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse_to_write)
         else:
             patch.setattr("phonograd.server_agg.rounds.opening.add_round", refuse_to_write)
-        receipts = [send(keeper, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
+        receipts = [send(coordinator, workshop.update(s, tokens=100 * s), f"phone{s}") for s in (1, 2, 3)]
         # The update is safe and gets its receipt, though the disk refused the model.
-        assert (receipts[-1].accepted, receipts[-1].round_closed, keeper.current.round) == (3, False, 1)
-    with opened(workshop, state) as keeper:
-        assert keeper.current.round == 2
-        assert keeper.current.base_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
-        assert files(keeper.folder.updates) == files(keeper.folder.uploads) == set()
+        assert (receipts[-1].accepted, receipts[-1].round_closed, coordinator.current.round) == (3, False, 1)
+    with opened(workshop, state) as coordinator:
+        assert coordinator.current.round == 2
+        assert coordinator.current.base_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
+        assert files(coordinator.folder.updates) == files(coordinator.folder.uploads) == set()
 
 
 def refuse_to_write(*_: object, **__: object) -> None:
@@ -149,46 +154,46 @@ def refuse_to_write(*_: object, **__: object) -> None:
 def test_a_close_that_failed_is_tried_again_at_the_next_upload(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(workshop, tmp_path / "state") as keeper:
+    with opened(workshop, tmp_path / "state") as coordinator:
         with monkeypatch.context() as patch:
             patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse_to_write)
             for seed in (1, 2, 3):
-                send(keeper, workshop.update(seed), f"phone{seed}")
+                send(coordinator, workshop.update(seed), f"phone{seed}")
             with pytest.raises(StorageError, match="No space left"):
-                send(keeper, workshop.update(4), "phone4")
+                send(coordinator, workshop.update(4), "phone4")
         assert "round 1 is due and could not be closed, it is tried again" in caplog.text
-        again = send(keeper, workshop.update(3), "phone3")
-        assert (again.round_closed, again.model_sha256) == (True, keeper.current.base_sha256)
+        again = send(coordinator, workshop.update(3), "phone3")
+        assert (again.round_closed, again.model_sha256) == (True, coordinator.current.base_sha256)
 
 
 def test_an_update_that_cannot_be_stored_does_not_count(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(workshop, tmp_path / "state") as keeper:
-        send(keeper, workshop.update(1, tokens=100), "phone1")
-        for owner, target in ((keeper.folder, "link_in"), (keeper.uploads, "end")):
+    with opened(workshop, tmp_path / "state") as coordinator:
+        send(coordinator, workshop.update(1, tokens=100), "phone1")
+        for owner, target in ((coordinator.folder, "link_in"), (coordinator.uploads, "end")):
             with monkeypatch.context() as patch:
                 patch.setattr(owner, target, refuse_to_write)
                 with pytest.raises(StorageError, match="No space left"):
-                    send(keeper, workshop.update(9, tokens=900), "phone9")
-        assert keeper.current.accepted == 1
-        send(keeper, workshop.update(2, tokens=200), "phone2")
-        receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
+                    send(coordinator, workshop.update(9, tokens=900), "phone9")
+        assert coordinator.current.accepted == 1
+        send(coordinator, workshop.update(2, tokens=200), "phone2")
+        receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
     assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
 
 
 def test_the_same_update_again_gets_its_receipt_and_counts_once(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state) as keeper:
-        first = send(keeper, workshop.update(1, tokens=100), "phone1")
-        assert send(keeper, workshop.update(1, tokens=100), "phone1") == first
-        assert keeper.current.accepted == 1
-        send(keeper, workshop.update(2, tokens=200), "phone2")
-        last = send(keeper, workshop.update(3, tokens=300), "phone3")
+    with opened(workshop, state) as coordinator:
+        first = send(coordinator, workshop.update(1, tokens=100), "phone1")
+        assert send(coordinator, workshop.update(1, tokens=100), "phone1") == first
+        assert coordinator.current.accepted == 1
+        send(coordinator, workshop.update(2, tokens=200), "phone2")
+        last = send(coordinator, workshop.update(3, tokens=300), "phone3")
         # The answer to the last update got lost; the round has closed since.
-        assert send(keeper, workshop.update(3, tokens=300), "phone3") == last
+        assert send(coordinator, workshop.update(3, tokens=300), "phone3") == last
         assert last.round_closed
-        assert keeper.current.round == 2
+        assert coordinator.current.round == 2
         assert last.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
     entry = read_report(state)["rounds"][0]
     size = workshop.update(1).stat().st_size
@@ -198,30 +203,30 @@ def test_the_same_update_again_gets_its_receipt_and_counts_once(workshop: Worksh
 
 def test_two_phones_may_send_the_same_bytes(workshop: Workshop, tmp_path: Path) -> None:
     update = workshop.update(1)
-    with opened(workshop, tmp_path / "state") as keeper:
-        send(keeper, update, "a")
-        send(keeper, update, "b")
-    with opened(workshop, tmp_path / "state") as keeper:
-        receipt = send(keeper, update, "c")
-        averaged = load_tensors(keeper.folder.model(str(receipt.model_sha256)))
+    with opened(workshop, tmp_path / "state") as coordinator:
+        send(coordinator, update, "a")
+        send(coordinator, update, "b")
+    with opened(workshop, tmp_path / "state") as coordinator:
+        receipt = send(coordinator, update, "c")
+        averaged = load_tensors(coordinator.folder.model(str(receipt.model_sha256)))
     for name, trained in workshop.trained(1).items():
         assert np.allclose(averaged[name], trained, rtol=0, atol=1e-6)
 
 
-def refusal(keeper: RoundKeeper, update: Path, phone: str, kind: type[Exception]) -> str:
-    before = keeper.current, files(keeper.folder.updates)
+def refusal(coordinator: Coordinator, update: Path, phone: str, kind: type[Exception]) -> str:
+    before = coordinator.current, files(coordinator.folder.updates)
     with pytest.raises(kind) as caught:
-        send(keeper, update, phone)
-    assert (keeper.current, files(keeper.folder.updates)) == before
-    assert files(keeper.folder.uploads) == set()
-    assert str(keeper.folder.root) not in str(caught.value)
+        send(coordinator, update, phone)
+    assert (coordinator.current, files(coordinator.folder.updates)) == before
+    assert files(coordinator.folder.uploads) == set()
+    assert str(coordinator.folder.root) not in str(caught.value)
     return str(caught.value)
 
 
 def test_refuses_a_second_update_of_a_phone(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state") as keeper:
-        send(keeper, workshop.update(1), "phone1")
-        message = refusal(keeper, workshop.update(2), "phone1", DuplicatePhoneError)
+    with opened(workshop, tmp_path / "state") as coordinator:
+        send(coordinator, workshop.update(1), "phone1")
+        message = refusal(coordinator, workshop.update(2), "phone1", DuplicatePhoneError)
     assert message == ("phone phone1: one update a round accepted, found another in round 1; wait for the next round")
 
 
@@ -229,9 +234,9 @@ def test_refuses_updates_of_another_round_or_model(
     workshop: Workshop, make_workshop: Callable[..., Workshop], tmp_path: Path
 ) -> None:
     other = make_workshop(seed=7, name="other")
-    with opened(workshop, tmp_path / "state") as keeper:
-        assert "is of round 2 and model" in refusal(keeper, workshop.update(1, round=2), "a", StaleUpdateError)
-        message = refusal(keeper, other.update(1), "a", StaleUpdateError)
+    with opened(workshop, tmp_path / "state") as coordinator:
+        assert "is of round 2 and model" in refusal(coordinator, workshop.update(1, round=2), "a", StaleUpdateError)
+        message = refusal(coordinator, other.update(1), "a", StaleUpdateError)
     assert f"model {other.base_sha256[:12]}…, expected round 1 and model {workshop.base_sha256[:12]}…" in message
 
 
@@ -240,10 +245,12 @@ def test_refuses_what_is_no_update(workshop: Workshop, tmp_path: Path) -> None:
     garbage.write_bytes(b"\x00" * 100)
     cut = tmp_path / "cut"
     cut.write_bytes(workshop.update(1).read_bytes()[:-100])
-    with opened(workshop, tmp_path / "state") as keeper:
-        assert "the update: header is not valid JSON" in refusal(keeper, garbage, "a", MalformedUpdateError)
-        assert "the file is truncated" in refusal(keeper, cut, "a", MalformedUpdateError)
-        assert "not an update: metadata has no format" in refusal(keeper, workshop.base_path, "a", MalformedUpdateError)
+    with opened(workshop, tmp_path / "state") as coordinator:
+        assert "the update: header is not valid JSON" in refusal(coordinator, garbage, "a", MalformedUpdateError)
+        assert "the file is truncated" in refusal(coordinator, cut, "a", MalformedUpdateError)
+        assert "not an update: metadata has no format" in refusal(
+            coordinator, workshop.base_path, "a", MalformedUpdateError
+        )
 
 
 def test_refuses_nan_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
@@ -251,29 +258,29 @@ def test_refuses_nan_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Pa
     data = bytearray(evil.read_bytes())
     data[-4:] = np.float32(np.nan).tobytes()
     evil.write_bytes(data)
-    with opened(workshop, tmp_path / "state") as keeper:
-        send(keeper, workshop.update(1, tokens=100), "phone1")
-        message = refusal(keeper, evil, "phone9", InvalidUpdateError)
+    with opened(workshop, tmp_path / "state") as coordinator:
+        send(coordinator, workshop.update(1, tokens=100), "phone1")
+        message = refusal(coordinator, evil, "phone9", InvalidUpdateError)
         assert re.search("tensor decoder.bias: element 49 .* nan, expected a finite number", message)
-        send(keeper, workshop.update(2, tokens=200), "phone2")
-        receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
+        send(coordinator, workshop.update(2, tokens=200), "phone2")
+        receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
     assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
 
 
 def test_refuses_what_would_overflow_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
     far = {name: array + np.float32(2.0**29) for name, array in workshop.trained(9).items()}
-    with opened(workshop, tmp_path / "state") as keeper:
-        send(keeper, workshop.update(1, tokens=100), "phone1")
-        message = refusal(keeper, workshop.update(9, trained=far), "phone9", InvalidUpdateError)
+    with opened(workshop, tmp_path / "state") as coordinator:
+        send(coordinator, workshop.update(1, tokens=100), "phone1")
+        message = refusal(coordinator, workshop.update(9, trained=far), "phone9", InvalidUpdateError)
         assert "an update is far from the base model" in message
-        send(keeper, workshop.update(2, tokens=200), "phone2")
-        receipt = send(keeper, workshop.update(3, tokens=300), "phone3")
+        send(coordinator, workshop.update(2, tokens=200), "phone2")
+        receipt = send(coordinator, workshop.update(3, tokens=300), "phone3")
     assert receipt.model_sha256 == undisturbed(workshop, tmp_path / "undisturbed")
 
 
 def test_refuses_a_claim_of_too_many_tokens(workshop: Workshop, tmp_path: Path) -> None:
-    with opened(workshop, tmp_path / "state", settings_with(max_tokens=1000)) as keeper:
-        message = refusal(keeper, workshop.update(1, tokens=1001), "a", InvalidUpdateError)
+    with opened(workshop, tmp_path / "state", settings_with(max_tokens=1000)) as coordinator:
+        message = refusal(coordinator, workshop.update(1, tokens=1001), "a", InvalidUpdateError)
     assert "claims 1001 tokens, at most 1000 accepted" in message
 
 
@@ -284,12 +291,12 @@ def test_refuses_a_state_of_other_artifacts(
         pass
     other_shape = make_workshop(LanguageModelConfig("lstm", 51, 8, 8, 1), name="shape")
     with pytest.raises(ArtifactsError, match=r"embedding.weight F32\[51, 8\] expected, .*belongs to other artifacts"):
-        RoundKeeper(other_shape.artifacts, tmp_path / "state", THREE)
+        Coordinator(other_shape.artifacts, tmp_path / "state", THREE)
     other_weights = make_workshop(seed=8, name="weights")
     with pytest.raises(ArtifactsError, match="which it never sent; choose another --state"):
-        RoundKeeper(other_weights.artifacts, tmp_path / "state", THREE)
-    with opened(workshop, tmp_path / "state") as keeper:
-        assert keeper.current.round == 1
+        Coordinator(other_weights.artifacts, tmp_path / "state", THREE)
+    with opened(workshop, tmp_path / "state") as coordinator:
+        assert coordinator.current.round == 1
 
 
 def test_refuses_a_model_that_is_not_finite(workshop: Workshop, tmp_path: Path) -> None:
@@ -297,28 +304,28 @@ def test_refuses_a_model_that_is_not_finite(workshop: Workshop, tmp_path: Path) 
     weights["decoder.bias"][3] = np.inf
     artifacts = write_artifacts(tmp_path / "broken", workshop.config, weights)
     with pytest.raises(WeightsError, match="tensor decoder.bias: element 3 is inf"):
-        RoundKeeper(artifacts, tmp_path / "state", THREE)
+        Coordinator(artifacts, tmp_path / "state", THREE)
 
 
 def test_refuses_a_second_server_on_the_same_state(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with opened(workshop, state), pytest.raises(StorageError, match="another server uses this state folder"):
-        RoundKeeper(workshop.artifacts, state, THREE)
+        Coordinator(workshop.artifacts, state, THREE)
 
 
 def test_says_which_stored_update_is_damaged(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with opened(workshop, state) as keeper:
-        send(keeper, workshop.update(1), "phone1")
-        (stored,) = keeper.folder.updates.iterdir()
+    with opened(workshop, state) as coordinator:
+        send(coordinator, workshop.update(1), "phone1")
+        (stored,) = coordinator.folder.updates.iterdir()
     data = bytearray(stored.read_bytes())
     data[-1] ^= 1
     stored.write_bytes(data)
     with pytest.raises(StorageError, match=f"{stored.name}: altered, its SHA-256 is .*; restore the state folder"):
-        RoundKeeper(workshop.artifacts, state, THREE)
+        Coordinator(workshop.artifacts, state, THREE)
     stored.unlink()
     with pytest.raises(StorageError, match=f"{stored.name}: an accepted update cannot be read"):
-        RoundKeeper(workshop.artifacts, state, THREE)
+        Coordinator(workshop.artifacts, state, THREE)
 
 
 def test_refuses_a_damaged_ledger(workshop: Workshop, tmp_path: Path) -> None:
@@ -327,26 +334,26 @@ def test_refuses_a_damaged_ledger(workshop: Workshop, tmp_path: Path) -> None:
         pass
     (state / "ledger.sqlite").write_bytes(b"this is not SQLite" * 100)
     with pytest.raises(StorageError, match=r"ledger.sqlite: the ledger refused: file is not a database"):
-        RoundKeeper(workshop.artifacts, state, THREE)
+        Coordinator(workshop.artifacts, state, THREE)
 
 
 def test_refuses_uploads_when_the_disk_is_full(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(workshop, tmp_path / "state") as keeper:
+    with opened(workshop, tmp_path / "state") as coordinator:
         usage = shutil.disk_usage(tmp_path)._replace(free=999)
         monkeypatch.setattr("phonograd.server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage)
-        keeper.folder.check_space(999)
+        coordinator.folder.check_space(999)
         with pytest.raises(StorageError, match="1000 bytes needed, 999 free; free space and send again"):
-            keeper.folder.check_space(1000)
+            coordinator.folder.check_space(1000)
 
 
 def test_there_is_room_for_what_is_announced(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For this update, what is missing of those on their way, and the model that they make; else 507 at once."""
-    with opened(workshop, tmp_path / "state") as keeper:
-        model, usage = keeper.current.model_bytes, shutil.disk_usage(tmp_path)
+    with opened(workshop, tmp_path / "state") as coordinator:
+        model, usage = coordinator.current.model_bytes, shutil.disk_usage(tmp_path)
         free = [0]
         monkeypatch.setattr(
             "phonograd.server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage._replace(free=free[0])
@@ -356,11 +363,11 @@ def test_there_is_room_for_what_is_announced(
             phone, needed = Announcement(f"phone{number}", length), to_come + length + model
             free[0] = needed - 1
             with pytest.raises(StorageError, match=f"{needed} bytes needed, {needed - 1} free"):
-                keeper.announce(phone)
+                coordinator.announce(phone)
             free[0] = needed
-            keeper.folder.upload(keeper.announce(phone).id).write_bytes(bytes(arrived))
+            coordinator.folder.upload(coordinator.announce(phone).id).write_bytes(bytes(arrived))
             to_come += length - arrived
-        assert len(keeper.uploads.unfinished()) == 2
+        assert len(coordinator.uploads.unfinished()) == 2
 
 
 def test_new_settings_apply_to_an_empty_round_only(
@@ -369,13 +376,13 @@ def test_new_settings_apply_to_an_empty_round_only(
     state = tmp_path / "state"
     with opened(workshop, state):
         pass
-    with opened(workshop, state, settings_with(clients_per_round=2, weighting="equal")) as keeper:
-        assert (keeper.current.clients_per_round, keeper.current.weighting) == (2, "equal")
-        send(keeper, workshop.update(1), "phone1")
-    with caplog.at_level(logging.WARNING), opened(workshop, state) as keeper:
-        assert (keeper.current.clients_per_round, keeper.current.weighting) == (2, "equal")
-        assert send(keeper, workshop.update(2), "phone2").round_closed
-        assert (keeper.current.clients_per_round, keeper.current.weighting) == (3, "tokens")
+    with opened(workshop, state, settings_with(clients_per_round=2, weighting="equal")) as coordinator:
+        assert (coordinator.current.clients_per_round, coordinator.current.weighting) == (2, "equal")
+        send(coordinator, workshop.update(1), "phone1")
+    with caplog.at_level(logging.WARNING), opened(workshop, state) as coordinator:
+        assert (coordinator.current.clients_per_round, coordinator.current.weighting) == (2, "equal")
+        assert send(coordinator, workshop.update(2), "phone2").round_closed
+        assert (coordinator.current.clients_per_round, coordinator.current.weighting) == (3, "tokens")
     assert "round 1 has updates already and keeps its settings until it closes" in caplog.text
 
 
@@ -392,20 +399,20 @@ def test_keeps_the_first_and_the_newest_models(
     changes: dict[str, object], expected: list[int], workshop: Workshop, tmp_path: Path
 ) -> None:
     state, settings = tmp_path / "state", settings_with(clients_per_round=1, server_optimizer="momentum", **changes)
-    with opened(workshop, state, settings) as keeper:
+    with opened(workshop, state, settings) as coordinator:
         made = [workshop.base_sha256]
         for number in range(1, 7):
-            base = keeper.folder.model(keeper.current.base_sha256)
-            made.append(str(send(keeper, workshop.update(number, round=number, base=base), "a").model_sha256))
+            base = coordinator.folder.model(coordinator.current.base_sha256)
+            made.append(str(send(coordinator, workshop.update(number, round=number, base=base), "a").model_sha256))
         assert files(state / "models") == {f"{made[number]}.safetensors" for number in expected}
         assert len(files(state / "optimizers")) == len(expected) - 1  # the exported one has none
-        models = lineage_of(keeper.ledger, state)
+        models = lineage_of(coordinator.ledger, state)
         assert [model["sha256"] for model in models] == made
         assert [model["parent_sha256"] for model in models] == [None, *made[:-1]]
         assert [number for number, model in enumerate(models) if model["kept"]] == expected
-        assert keeper.rollback(0).base_sha256 == workshop.base_sha256
-    with opened(workshop, state, settings) as keeper:
-        assert keeper.current.round == 8
+        assert coordinator.rollback(0).base_sha256 == workshop.base_sha256
+    with opened(workshop, state, settings) as coordinator:
+        assert coordinator.current.round == 8
 
 
 def test_the_model_says_where_it_comes_from(workshop: Workshop, tmp_path: Path) -> None:
@@ -434,9 +441,9 @@ def test_settings_out_of_range(field: str, value: Any, message: str) -> None:
 
 def test_stored_updates_are_the_bytes_that_came(workshop: Workshop, tmp_path: Path) -> None:
     update = workshop.update(1, codec="rows-f32")
-    with opened(workshop, tmp_path / "state") as keeper:
-        send(keeper, update, "phone1")
-        stored = keeper.folder.update(sha256_of_file(update))
+    with opened(workshop, tmp_path / "state") as coordinator:
+        send(coordinator, update, "phone1")
+        stored = coordinator.folder.update(sha256_of_file(update))
         assert stored.read_bytes() == update.read_bytes()
         with UpdateFile(stored) as file:
             assert file.info.codec == "rows-f32"

@@ -23,7 +23,7 @@ from phonograd.device_runtime.client.protocol import PHONE_NAME
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.uploads import phone_of
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security import roles
 from phonograd.server_agg.security.guard import Guard
 from phonograd.server_agg.security.owner import Owner
@@ -133,11 +133,11 @@ def test_who_gets_where(gate: Gate) -> None:
 def test_every_route_has_a_role(workshop: Workshop, tmp_path: Path) -> None:
     """A new route fails here until it stands in roles.ACCESS; until then it asks for an administrator."""
     settings = ServerSettings()
-    keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
+    coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings)
     try:
-        app = create_app(keeper, settings, Owner())
+        app = create_app(coordinator, settings, Owner())
     finally:
-        keeper.close()
+        coordinator.close()
     assert isinstance(app, Starlette)
     assert {route.path for route in app.routes if hasattr(route, "path")} == set(ACCESS)
     assert len(app.routes) >= len(ACCESS)

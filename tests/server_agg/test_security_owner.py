@@ -39,7 +39,7 @@ def test_the_admin_link_makes_a_browser_an_administrators(server: RunningServer)
         assert rolled_back.status_code == 200
         foreign = browser.post("/v1/rollback?round=0", headers={"Origin": "http://127.0.0.1:1"})
         assert foreign.status_code == 403  # SameSite takes all ports of a host for one site
-    done = [entry for entry in AuditLog(server.keeper.ledger).entries() if entry.outcome == "done"]
+    done = [entry for entry in AuditLog(server.coordinator.ledger).entries() if entry.outcome == "done"]
     assert [(entry.actor, entry.action) for entry in done] == [(operator_name(), "rollback")]
 
 
@@ -69,9 +69,9 @@ def test_another_runs_link_and_cookie_are_refused(workshop: Workshop, tmp_path: 
         assert http.get("/", headers={"Cookie": f"phonograd_admin_{second.port}={cookie}"}).status_code == 401
         with pytest.raises(ServerRefusedError, match="401"):
             client.report(Connection(second.url, first.owner.token))
-        refused = [entry.subject for entry in AuditLog(second.keeper.ledger).entries() if entry.action == "GET"]
+        refused = [entry.subject for entry in AuditLog(second.coordinator.ledger).entries() if entry.action == "GET"]
         assert refused.count("/admin") == 4
-        assert not any(str(first.owner.token) in str(entry) for entry in AuditLog(second.keeper.ledger).entries())
+        assert not any(str(first.owner.token) in str(entry) for entry in AuditLog(second.coordinator.ledger).entries())
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
@@ -105,7 +105,7 @@ def test_the_owners_token_is_an_administrators_where_phones_need_tokens_too(work
         issued = client.ask(server.owner, "POST", "/v1/phones", {"name": "phone1"}, 201)
         assert client.current_round(Connection(server.url, issued["token"])).round == 1
         assert client.current_round(server.owner).round == 1
-        assert AuditLog(server.keeper.ledger).entries()[0].actor == operator_name()
+        assert AuditLog(server.coordinator.ledger).entries()[0].actor == operator_name()
 
 
 @pytest.fixture
@@ -164,11 +164,11 @@ import json, os, signal, sys
 from pathlib import Path
 import uvicorn
 from phonograd.device_runtime.formats.manifest import open_artifacts
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.settings.server import ServerSettings
 settings = ServerSettings(port=0)
-keeper = RoundKeeper(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
+coordinator = Coordinator(open_artifacts(Path(sys.argv[1])), Path(sys.argv[2]), settings)
 stop = lambda: os.kill(os.getpid(), int(sys.argv[4]))
 if sys.argv[3] == "before uvicorn listens to signals":
     serving = uvicorn.Server.serve
@@ -180,8 +180,8 @@ def ready(server):
     print(server.url, flush=True)
     if sys.argv[3] == "just after the URL":
         stop()
-serve(keeper, settings, ready)
-keeper.close()
+serve(coordinator, settings, ready)
+coordinator.close()
 print("stopped", flush=True)
 """
 

@@ -26,7 +26,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client as client
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.http import connections
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.security.tls import TlsError, tls_files
 from phonograd.server_agg.server import AggregationServer
@@ -55,7 +55,7 @@ class Guarded:
 @pytest.fixture
 def guarded(workshop: Workshop, tmp_path: Path) -> Iterator[Guarded]:
     with run_server(workshop, tmp_path / "state", security=SecuritySettings(auth="tokens")) as server:
-        registry = PhoneRegistry(server.keeper.ledger)
+        registry = PhoneRegistry(server.coordinator.ledger)
         boss, one, two = (
             Connection(server.url, registry.add(name, role, "90d", "me").token)
             for name, role in (("boss", "admin"), ("phone1", "phone"), ("phone2", "phone"))
@@ -99,7 +99,7 @@ def test_another_process_revokes(guarded: Guarded) -> None:
     with pytest.raises(ServerRefusedError, match=r"401 Unauthorized\): .* the token was revoked"):
         client.current_round(one)
     assert client.current_round(two).round == 1
-    entries = AuditLog(guarded.server.keeper.ledger).entries()
+    entries = AuditLog(guarded.server.coordinator.ledger).entries()
     assert [(entry.action, entry.subject, entry.outcome) for entry in entries[:2]] == [
         ("GET", "/v1/round", "refused"),
         ("phones revoke", "phone1", "done"),
@@ -262,7 +262,7 @@ def secured(certificates: Certificates, **changes: Any) -> SecuritySettings:
 def test_a_round_over_tls(workshop: Workshop, tmp_path: Path, certificates: Certificates) -> None:
     with run_server(workshop, tmp_path / "state", security=secured(certificates)) as server:
         assert server.url.startswith("https://127.0.0.1:")
-        token = PhoneRegistry(server.keeper.ledger).add("phone1", "phone", "90d", "me").token
+        token = PhoneRegistry(server.coordinator.ledger).add("phone1", "phone", "90d", "me").token
         phone = Connection(server.url, token, certificates.authority)
         assert client.current_round(phone).round == 1
         path = tmp_path / "model"
@@ -331,9 +331,9 @@ def test_a_server_says_what_is_unsafe(workshop: Workshop, tmp_path: Path, caplog
         (SecuritySettings(auth="none"), ["there is no TLS", "lets ANYONE who reaches it"]),
     ):
         settings = ServerSettings(host="0.0.0.0", port=0, security=security)
-        keeper = RoundKeeper(workshop.artifacts, tmp_path / "state", settings)
+        coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings)
         caplog.clear()
-        with contextlib.closing(keeper), contextlib.closing(AggregationServer(keeper, settings)._socket):
+        with contextlib.closing(coordinator), contextlib.closing(AggregationServer(coordinator, settings)._socket):
             warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert len(warnings) == len(expected)
         assert all(part in line for part, line in zip(expected, warnings, strict=True))

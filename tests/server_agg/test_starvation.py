@@ -62,7 +62,7 @@ def test_settling_holds_up_nobody_else(
     start_server: StartServer, workshop: Workshop, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with start_server(clients_per_round=CROWD) as server, client_of(server.url) as http:
-        settle, at_once = server.keeper.settle, [0, 0]
+        settle, at_once = server.coordinator.settle, [0, 0]
 
         def settle_later(*arguments: Any) -> Any:
             at_once[0] += 1
@@ -73,16 +73,19 @@ def test_settling_holds_up_nobody_else(
             finally:
                 at_once[0] -= 1
 
-        monkeypatch.setattr(server.keeper, "settle", settle_later)
+        monkeypatch.setattr(server.coordinator, "settle", settle_later)
         with crowd(server, workshop) as phones:
             # Announced, received and stored, all of them: what is left is to settle them.
-            until(lambda: sum(upload.complete for upload in server.keeper.uploads.unfinished()) == CROWD, "all updates")
+            until(
+                lambda: sum(upload.complete for upload in server.coordinator.uploads.unfinished()) == CROWD,
+                "all updates",
+            )
             until(lambda: at_once[0], "the first to be settled")
             still_answers(http)
             held.set()
             assert {answer_on(phone)[:12] for phone in phones} == {b"HTTP/1.1 201"}
         assert at_once == [0, 1]
-        assert server.keeper.current.round == 2
+        assert server.coordinator.current.round == 2
 
 
 def test_a_ledger_that_another_process_writes_holds_up_no_reader(start_server: StartServer, workshop: Workshop) -> None:

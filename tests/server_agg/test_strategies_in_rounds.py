@@ -1,4 +1,4 @@
-"""Strategies under the round keeper: a crash in mid-round, on copies of one state, changes no bit of the models."""
+"""Strategies in rounds: a crash in mid-round, on copies of one state, changes no bit of the models."""
 
 import shutil
 from pathlib import Path
@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.workshop import Workshop, settings_with
 
 PHONES = range(1, 8)
 
 
-def send_round(workshop: Workshop, keeper: RoundKeeper, phones: list[int]) -> str:
+def send_round(workshop: Workshop, coordinator: Coordinator, phones: list[int]) -> str:
     """Updates of these phones to the open round; the base model after them."""
-    number, base = keeper.current.round, keeper.folder.model(keeper.current.base_sha256)
+    number, base = coordinator.current.round, coordinator.folder.model(coordinator.current.base_sha256)
     for phone in phones:
-        send(keeper, workshop.update(phone, round=number, tokens=100 * phone, base=base), f"phone{phone}")
-    return keeper.current.base_sha256
+        send(coordinator, workshop.update(phone, round=number, tokens=100 * phone, base=base), f"phone{phone}")
+    return coordinator.current.base_sha256
 
 
 @pytest.mark.parametrize(
@@ -36,29 +36,29 @@ def send_round(workshop: Workshop, keeper: RoundKeeper, phones: list[int]) -> st
 )
 def test_two_rounds_with_a_crash_are_two_rounds(changes: dict[str, object], workshop: Workshop, tmp_path: Path) -> None:
     settings = settings_with(clients_per_round=7, **changes)
-    with opened(workshop, tmp_path / "whole", settings) as keeper:
-        send_round(workshop, keeper, [5, 1, 3])
+    with opened(workshop, tmp_path / "whole", settings) as coordinator:
+        send_round(workshop, coordinator, [5, 1, 3])
         shutil.copytree(tmp_path / "whole", tmp_path / "crashed")  # what a power cut would leave
-        first = send_round(workshop, keeper, [2, 4, 6, 7])
+        first = send_round(workshop, coordinator, [2, 4, 6, 7])
         assert first != workshop.base_sha256
         shutil.copytree(tmp_path / "whole", tmp_path / "later")
-        second = send_round(workshop, keeper, list(PHONES))
+        second = send_round(workshop, coordinator, list(PHONES))
     # Settings given at the restart do not change a round that has updates.
-    with opened(workshop, tmp_path / "crashed", settings_with(clients_per_round=7)) as keeper:
-        assert send_round(workshop, keeper, [7, 6, 4, 2]) == first
-    with opened(workshop, tmp_path / "later", settings) as keeper:
-        after = send_round(workshop, keeper, list(reversed(PHONES)))
+    with opened(workshop, tmp_path / "crashed", settings_with(clients_per_round=7)) as coordinator:
+        assert send_round(workshop, coordinator, [7, 6, 4, 2]) == first
+    with opened(workshop, tmp_path / "later", settings) as coordinator:
+        after = send_round(workshop, coordinator, list(reversed(PHONES)))
         assert (after == second) and second != first
 
 
 def test_a_rollback_goes_back_to_the_optimisers_state_of_its_model(workshop: Workshop, tmp_path: Path) -> None:
     settings = settings_with(clients_per_round=1, server_optimizer="momentum")
-    with opened(workshop, tmp_path / "state", settings) as keeper:
-        first = keeper.folder.model(str(send(keeper, workshop.update(1), "a").model_sha256))
+    with opened(workshop, tmp_path / "state", settings) as coordinator:
+        first = coordinator.folder.model(str(send(coordinator, workshop.update(1), "a").model_sha256))
         update = workshop.update(2, round=2, base=first)
-        second = load_tensors(keeper.folder.model(str(send(keeper, update, "a").model_sha256)))
-        keeper.rollback(1)
-        again = load_tensors(keeper.folder.model(str(send(keeper, update, "b").model_sha256)))
+        second = load_tensors(coordinator.folder.model(str(send(coordinator, update, "a").model_sha256)))
+        coordinator.rollback(1)
+        again = load_tensors(coordinator.folder.model(str(send(coordinator, update, "b").model_sha256)))
     assert {name: array.tobytes() for name, array in again.items()} == {
         name: array.tobytes() for name, array in second.items()
     }

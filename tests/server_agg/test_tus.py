@@ -88,9 +88,9 @@ def test_an_upload_from_its_announcement_to_its_receipt(server: RunningServer, p
     assert "Upload-Expires" not in after.headers
     assert phone.patch(len(phone.data), b"").status_code == 204
     assert identifier(phone) not in incoming(server)
-    assert server.keeper.folder.update(hashlib.sha256(phone.data).hexdigest()).read_bytes() == phone.data
+    assert server.coordinator.folder.update(hashlib.sha256(phone.data).hexdigest()).read_bytes() == phone.data
     settled(server)
-    (entry,) = [entry for entry in phones_of(server.keeper.ledger, 1) if entry["phone"] == phone.name]
+    (entry,) = [entry for entry in phones_of(server.coordinator.ledger, 1) if entry["phone"] == phone.name]
     assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (len(phone.data), 0, 3)
 
 
@@ -122,7 +122,7 @@ def test_malformed_announcements(server: RunningServer, phone: TusPhone) -> None
     ):
         check_problem(phone.announce(**changes), status, detail)
     assert phone.path == ""
-    assert phone.name not in {upload.phone for upload in server.keeper.uploads.unfinished()}
+    assert phone.name not in {upload.phone for upload in server.coordinator.uploads.unfinished()}
 
 
 def test_metadata_of_others_is_left_alone(phone: TusPhone) -> None:

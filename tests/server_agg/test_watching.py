@@ -51,10 +51,10 @@ def some_work(server: RunningServer, http: httpx.Client) -> None:
     post(http, workshop.update(1), "phone1")
     post(http, workshop.update(3, round=7), "phone3")
     post(http, workshop.update(2, codec="rows-f32"), "phone2")
-    server.keeper.announce(Announcement("phone9", 4096, "0" * 64))
+    server.coordinator.announce(Announcement("phone9", 4096, "0" * 64))
 
     def counted() -> bool:
-        server.keeper.ledger.flush()
+        server.coordinator.ledger.flush()
         return traffic_rows(server) >= 3
 
     until(counted, "the traffic of three requests")
@@ -91,7 +91,7 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
     plain = {name: value for (name, labels), value in samples.items() if not labels}
     assert (plain["phonograd_round"], plain["phonograd_round_accepted"], plain["phonograd_round_needed"]) == (2, 0, 2)
     assert (plain["phonograd_uploads_under_way"], plain["phonograd_uploads_missing_bytes"]) == (1, 4096)
-    assert plain["phonograd_model_bytes"] == server.keeper.current.model_bytes
+    assert plain["phonograd_model_bytes"] == server.coordinator.current.model_bytes
     assert plain["phonograd_state_free_bytes"] > 1 << 20
     assert 1 << 20 < plain["process_resident_memory_bytes"] < 1 << 40
     assert "phonograd_epsilon" not in plain
@@ -123,7 +123,7 @@ def test_what_was_counted_last_is_written_down_at_the_end(
 
 
 def test_epsilon_and_quality(server: RunningServer, http: httpx.Client) -> None:
-    sha256 = server.keeper.current.base_sha256
+    sha256 = server.coordinator.current.base_sha256
     report_quality(server.owner, sha256, 'perplexity "g\\', 109.1)
     with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
         ledger.execute("UPDATE rounds SET epsilon = 4.634")
@@ -186,12 +186,12 @@ def test_healthy(server: RunningServer, http: httpx.Client, monkeypatch: pytest.
     def refuse() -> AbstractContextManager[Any]:
         raise StorageError(f"{server.state}: the ledger refused")
 
-    monkeypatch.setattr(server.keeper.ledger, "reading", refuse)
+    monkeypatch.setattr(server.coordinator.ledger, "reading", refuse)
     unhealthy("the ledger does not answer")
 
 
 def test_quality_is_taken_replaced_and_shown(server: RunningServer, http: httpx.Client) -> None:
-    sha256 = server.keeper.current.base_sha256
+    sha256 = server.coordinator.current.base_sha256
     for value in (200.5, 109):
         answer = http.post(f"/v1/models/{sha256}/quality", json={"metric": "perplexity general", "value": value})
         assert answer.status_code == 200
@@ -245,14 +245,14 @@ def test_figures_that_are_none(untouched: httpx.Client, body: bytes, detail: str
 def test_figures_of_unknown_models_and_too_large_ones(server: RunningServer, http: httpx.Client) -> None:
     figure = {"metric": "x", "value": 1.0}
     check_problem(http.post(f"/v1/models/{'0' * 64}/quality", json=figure), 404, "is not one of this server's")
-    large = http.post(f"/v1/models/{server.keeper.current.base_sha256}/quality", content=b" " * 4097)
+    large = http.post(f"/v1/models/{server.coordinator.current.base_sha256}/quality", content=b" " * 4097)
     check_problem(large, 413, "at most 4096")
     with pytest.raises(ServerRefusedError, match="404"):
         report_quality(server.owner, "0" * 64, "x", 1.0)
 
 
 def test_a_long_or_foreign_metric_is_made_to_fit(server: RunningServer, http: httpx.Client) -> None:
-    report_quality(server.owner, server.keeper.current.base_sha256, "perplexity größe\n" + "x" * 99, 2.0)
+    report_quality(server.owner, server.coordinator.current.base_sha256, "perplexity größe\n" + "x" * 99, 2.0)
     (name,) = http.get("/v1/models").json()["models"][0]["quality"]
     assert name.startswith("perplexity gr??e?xxx")
     assert len(name) == 64
@@ -316,7 +316,7 @@ def test_events_and_requests_carry_their_facts(
     (refused,) = events("update_refused")
     assert (refused.phone, refused.status) == ("phone3", 409)
     (closed,) = events("round_closed")
-    assert (closed.round, closed.ending, closed.model) == (1, "full", server.keeper.current.base_sha256)
+    assert (closed.round, closed.ending, closed.model) == (1, "full", server.coordinator.current.base_sha256)
     request, bad, _ = events("request")
     assert (request.method, request.route, request.status, request.phone) == ("POST", "/v1/updates", 201, "phone1")
     assert update.stat().st_size < request.bytes_up < update.stat().st_size + 1000

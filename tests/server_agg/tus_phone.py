@@ -87,4 +87,4 @@ def phone_with(http: httpx.Client, name: str, update: Path) -> TusPhone:
 
 
 def incoming(server: RunningServer) -> list[str]:
-    return sorted(path.name for path in server.keeper.folder.uploads.iterdir())
+    return sorted(path.name for path in server.coordinator.folder.uploads.iterdir())

@@ -18,7 +18,7 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.rounds.keeper import RoundKeeper
+from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import AggregationServer
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
@@ -114,7 +114,7 @@ class RunningServer:
     """A server that runs in a thread of the test."""
 
     url: str
-    keeper: RoundKeeper
+    coordinator: Coordinator
     state: Path
     workshop: Workshop
     requests: Collection[object]  # that are not over: their bytes are not counted yet
@@ -129,20 +129,20 @@ class RunningServer:
 @contextlib.contextmanager
 def run_server(workshop: Workshop, state: Path, **changes: object) -> Iterator[RunningServer]:
     settings = settings_with(**{"port": 0, "clients_per_round": 2} | changes)
-    keeper = RoundKeeper(workshop.artifacts, state, settings)
+    coordinator = Coordinator(workshop.artifacts, state, settings)
     try:
-        server = AggregationServer(keeper, settings)
+        server = AggregationServer(coordinator, settings)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
             owner = Connection(server.url, server.admin_token)
             if settings.security.auth == "auto":
                 _OWNERS[server.url] = str(server.admin_token)
-            yield RunningServer(server.url, keeper, state, workshop, server.requests, owner, server.admin_url)
+            yield RunningServer(server.url, coordinator, state, workshop, server.requests, owner, server.admin_url)
         finally:
             _OWNERS.pop(server.url, None)
             server.stop()
             thread.join(timeout=PATIENCE_SECONDS)
             assert not thread.is_alive()
     finally:
-        keeper.close()
+        coordinator.close()

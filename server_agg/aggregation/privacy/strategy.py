@@ -1,7 +1,7 @@
 """DP-FedAvg and DP-FedSGD (McMahan et al., paper M, Algorithm 1): clipped deltas, a mean of known sensitivity, noise.
 
-The two differ in what the phone does, an epoch or one step; the server's part is the same. Sampling the phones is the
-keeper's (privacy.sampling), and so is the account of epsilon (privacy.accountant).
+The two differ in what the phone does, an epoch or one step; the server's part is the same. Who takes part
+(privacy.sampling) and what it all costs (privacy.accountant) is for whoever runs the rounds to ask.
 """
 
 from collections.abc import Iterator, Sequence

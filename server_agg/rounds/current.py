@@ -1,0 +1,113 @@
+"""Which round is open: loaded from the ledger at the start and when a round has ended, and published to readers."""
+
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.rounds import drawing, opening
+from phonograd.server_agg.rounds.admission import Standing
+from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from phonograd.server_agg.rounds.answers import OpenRound
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Round
+
+
+class CurrentRound:
+    """The open round of a state folder, from `load` to `close`.
+
+    open_round, standing: snapshots that any thread may read. All else is for one thread at a time.
+    """
+
+    open_round: OpenRound
+    standing: Standing
+
+    def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
+        self.folder = folder
+        self.ledger = ledger
+        self.settings = settings
+        self._aggregator: RoundAggregator | None = None
+        self._loaded = False
+
+    def close(self) -> None:
+        """Let go of the base model; the server is stopping."""
+        if self._aggregator is not None:
+            self._aggregator.close()
+            self._aggregator = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is no round to work on."""
+        return self._aggregator is None
+
+    @property
+    def aggregator(self) -> RoundAggregator:
+        """The open round's. Raises StorageError once the round was let go of."""
+        if self._aggregator is None:
+            raise StorageError(f"{self.folder.root}: the server is stopping; send again when it is back")
+        return self._aggregator
+
+    def check_running(self) -> None:
+        """Raise StorageError once the round was let go of."""
+        _ = self.aggregator
+
+    def load(self) -> None:
+        """Go on with the round that is open in the ledger, and delete the files that only earlier ones needed."""
+        self._loaded = False  # until all of this is done
+        with self.ledger.reading() as session:
+            round_ = opening.expect_open_round(self.ledger, session)
+            accepted = queries.accepted_updates(session, round_.number)
+            models, stored = queries.all_models(session), queries.stored_updates(session)
+        ended, self._aggregator = self._aggregator, RoundAggregator(round_, self.folder, self.ledger)
+        self.publish()  # first: to let go of the old round's sums and files takes a moment
+        if ended is not None:
+            ended.close()
+        self.folder.noise_keys.forget_all_but(round_.number)  # nobody can tell a closed round's noise from its model
+        self.folder.noise_keys.of(round_.number)  # there from the beginning, in a copy of the folder too
+        self.folder.keep_updates(stored)
+        origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
+        opening.prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
+        self._loaded = True
+
+    def load_if_needed(self) -> None:
+        """Load again if the disk refused the last time, after a round had ended."""
+        if not self._loaded:
+            self.load()
+
+    def publish(self) -> None:
+        """Bring the snapshots up to date with the ledger."""
+        aggregator = self.aggregator
+        row, rules, strategy = aggregator.row, aggregator.rules, aggregator.settings
+        with self.ledger.reading() as session:
+            accepted = queries.count_updates(session, row.number, "accepted")
+            halted = drawing.halted(session, row)
+        self.standing = Standing(
+            number=row.number,
+            base_sha256=row.base_sha256,
+            rules=rules,
+            samples=strategy.private,
+            halted=halted,
+            retry_seconds=self.settings.retry_seconds,
+        )
+        self.open_round = OpenRound(
+            round=row.number,
+            base_sha256=row.base_sha256,
+            model_bytes=aggregator.base.nbytes,
+            clients_per_round=rules.clients_per_round,
+            strategy=strategy.strategy,
+            weighting=strategy.weighting,
+            accepted=accepted,
+            closes_at=aggregator.closes_at,
+            halted=halted,
+        )
+
+    def draw_if_waiting(self) -> None:
+        """Draw the phones of a private round that found too few enrolled when it opened."""
+        row, strategy = self.aggregator.row, self.aggregator.settings
+        if not strategy.private or row.population:
+            return
+        with self.ledger.reading() as session:
+            if len(drawing.enrolled(session)) < strategy.population:
+                return
+        with self.ledger.writing() as session:
+            drawing.draw(session, session.get_one(Round, row.number), self.ledger.clock())
+        self.load()

@@ -1,0 +1,121 @@
+"""Settling an upload that is here whole: its update counts, or counted before, or is refused."""
+
+import json
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.refusals import InvalidUpdateError, LateUpdateError, MalformedUpdateError, RefusalError
+from phonograd.server_agg.rounds import admission, journal
+from phonograd.server_agg.rounds.current import CurrentRound
+from phonograd.server_agg.rounds.stored import on_base
+from phonograd.server_agg.rounds.uploads import (
+    UploadBook,
+    count_request,
+    move_to_round,
+    over,
+    still_on_its_way,
+    without_path,
+)
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.tables import Update
+
+
+class Settler:
+    """Settles uploads, one at a time."""
+
+    def __init__(self, current: CurrentRound, uploads: UploadBook):
+        self._current = current
+        self._uploads = uploads
+        self._folder = current.folder
+        self._ledger = current.ledger
+
+    def settle(self, identifier: str, sha256: str, nbytes: int) -> bool:
+        """Decide on an upload, see `Coordinator.settle`; False if its update counted before. A refusal ends it."""
+        with self._ledger.reading() as session:
+            row = session.get_one(Update, identifier)
+        try:
+            if row.state != "receiving":
+                raise over(row)
+            with _opened(self._folder.upload(identifier)) as update:
+                if self._repeated(row, update, sha256, nbytes):
+                    return False
+                self._accept(row, update, sha256, nbytes)
+        except RefusalError as error:
+            self._uploads.refuse(identifier, error, nbytes)
+            raise
+        taken = self._current.open_round
+        journal.accepted(row, taken.round, taken.accepted, taken.clients_per_round)
+        return True
+
+    def _repeated(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> bool:
+        """Whether this phone sent the same update before, in the open round or one that is closed by now."""
+        with self._ledger.reading() as session:
+            accepted = queries.updates_of_phone(session, row.phone, "accepted")
+        earlier = next((found for found in accepted if found.sha256 == sha256), None)
+        if earlier is None:
+            return False
+        with self._ledger.writing() as session:
+            repeated = still_on_its_way(session, row.id)
+            if nbytes:
+                count_request(session, repeated, nbytes)
+            move_to_round(session, repeated, earlier.round)
+            repeated.sha256, repeated.codec = sha256, update.info.codec
+            self._uploads.end(repeated, "repeated", "sent before", 201)
+        journal.repeated(row, earlier.round, nbytes)
+        return True
+
+    def _accept(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> None:
+        """Check, aggregate, store, write down: in this order, so that a refusal leaves nothing behind."""
+        origin = self._admitted(row, update)
+        aggregator, info = self._current.aggregator, update.info
+        with self._folder.syncing(update.path):  # meanwhile: the disk has time while the sums are added
+            try:
+                update.check_parts(aggregator.base)
+                weight = aggregator.strategy.weight(info)
+                aggregation = aggregator.aggregation
+                with on_base(update, self._folder, origin) as source:
+                    measures = aggregation.measure(source)
+                    aggregator.invalidate()  # until the update counts
+                    aggregation.add(source, weight, measures)
+            except (WeightsError, UpdateError) as error:
+                raise InvalidUpdateError(without_path(error, update.path)) from error
+        self._folder.link_in(update.path, self._folder.update(sha256))
+        with self._ledger.writing() as session:
+            accepted = still_on_its_way(session, row.id)
+            if nbytes:  # else all came before a restart, and was counted
+                count_request(session, accepted, nbytes)
+            # The ledger may have refused to count a request whose bytes the disk took; as traffic they are counted.
+            accepted.received_bytes = max(accepted.received_bytes, accepted.length)
+            move_to_round(session, accepted, aggregator.row.number)
+            accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
+            accepted.weight, accepted.measures, accepted.base_sha256 = weight, json.dumps(measures), origin
+            self._uploads.end(accepted, "accepted", "", 201)
+        aggregator.keep(aggregation)
+        self._current.publish()
+
+    def _admitted(self, row: Update, update: UpdateFile) -> str | None:
+        """The model that a late update was trained from; None if it is of the open round. Raises RefusalError."""
+        standing, info = self._current.standing, update.info
+        with self._ledger.reading() as session:
+            admission.check_first(session, standing, row.phone)
+            late = admission.check_base(session, standing, info.base_sha256, info.round)
+            admission.check_phone(session, standing, row.phone)
+        if late is None:
+            return None
+        if not self._folder.model(late.base_sha256).is_file():
+            raise LateUpdateError(
+                f"the update is of round {late.number}, whose model is not kept any more: fetch the model of "
+                f"round {standing.number} and train again",
+                standing.retry_seconds,
+            )
+        return late.base_sha256
+
+
+def _opened(path: Path) -> UpdateFile:
+    try:
+        return UpdateFile(path)
+    except (WeightsError, UpdateError) as error:
+        if isinstance(error.__cause__, OSError):  # no fault of the phone's: too many open files, a bad disk
+            raise StorageError(str(error)) from error
+        raise MalformedUpdateError(without_path(error, path)) from error
