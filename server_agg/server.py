@@ -12,10 +12,10 @@ import uvicorn
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.device_runtime.client.owner_file import owner_file_written
+from phonograd.server_agg.aggregation.privacy.budget import cost_of_a_day
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.http.wire import CountingProtocol
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.drawing import cost_of_a_day
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.security.tls import tls_files

@@ -29,7 +29,7 @@ ROOMS: Mapping[str, list[str]] = {
         *("security", "dashboard", "openapi", "app", "server"),
     ],
     "server_agg.aggregation": [
-        *("parallel", "measuring", "fold", "settings", "strategy", "weighting", "streams", "optimizers"),
+        *("parallel", "measuring", "fold", "settings", "strategy", "streams", "optimizers"),
         *("model_writer", "privacy", "strategies"),
     ],
     "android_harness": [

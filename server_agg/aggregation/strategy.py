@@ -13,6 +13,8 @@ from typing import Protocol
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.measuring import TileSource
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.refusals import InvalidUpdateError
 
 Measures = Mapping[str, float]
 # Names of measures, as they are kept in the ledger: the largest |delta|; and `norm.TENSOR`, that tensor's norm.
@@ -110,3 +112,21 @@ def in_order(members: Sequence[Member]) -> list[Member]:
 def norms_in(measures: Measures) -> dict[str, float]:
     """Tensor to norm, from measures named `norm.TENSOR`."""
     return {name.removeprefix(NORM): value for name, value in measures.items() if name.startswith(NORM)}
+
+
+def plain_weight(settings: StrategySettings, info: UpdateInfo) -> int:
+    """Tokens (McMahan et al.: each token counts the same) or 1 (each phone does).
+
+    Raises InvalidUpdateError for more tokens than one phone can have trained.
+    """
+    check_claim(settings, info)
+    return info.tokens if settings.weighting == "tokens" else 1
+
+
+def check_claim(settings: StrategySettings, info: UpdateInfo) -> None:
+    """Raise InvalidUpdateError for more tokens than one phone can have trained."""
+    if info.tokens > settings.max_tokens:
+        raise InvalidUpdateError(
+            f"the update claims {info.tokens} tokens, at most {settings.max_tokens} accepted; "
+            "send what was trained in one round"
+        )

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.strategies import state_is_of, write_model
-from phonograd.server_agg.rounds import drawing, opening
+from phonograd.server_agg.rounds import opening, privacy
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.stored import StoredUpdate
 from phonograd.server_agg.settings.server import ServerSettings
@@ -46,7 +46,7 @@ def close_round(
 def end_round(round_: Round, ending: Ending, ledger: Ledger) -> Iterator[tuple[Session, Round]]:
     """The transaction that ends a round, with its row: the privacy it spent is written down."""
     with ledger.reading() as session:  # composing takes a moment, in which nobody else should wait to write
-        spent = drawing.spent_with(session, round_)
+        spent = privacy.spent_with(session, round_)
     with ledger.writing() as session:
         row = session.get_one(Round, round_.number)
         row.closed_at, row.ending = ledger.clock(), ending

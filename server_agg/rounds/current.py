@@ -1,7 +1,7 @@
 """Which round is open: loaded from the ledger at the start and when a round has ended, and published to readers."""
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.rounds import drawing, opening
+from phonograd.server_agg.rounds import opening, privacy
 from phonograd.server_agg.rounds.admission import Standing
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.answers import OpenRound
@@ -79,7 +79,7 @@ class CurrentRound:
         row, rules, strategy = aggregator.row, aggregator.rules, aggregator.settings
         with self.ledger.reading() as session:
             accepted = queries.count_updates(session, row.number, "accepted")
-            halted = drawing.halted(session, row)
+            halted = privacy.halted(session, row)
         self.standing = Standing(
             number=row.number,
             base_sha256=row.base_sha256,
@@ -106,8 +106,8 @@ class CurrentRound:
         if not strategy.private or row.population:
             return
         with self.ledger.reading() as session:
-            if len(drawing.enrolled(session)) < strategy.population:
+            if len(privacy.enrolled(session)) < strategy.population:
                 return
         with self.ledger.writing() as session:
-            drawing.draw(session, session.get_one(Round, row.number), self.ledger.clock())
+            privacy.draw(session, session.get_one(Round, row.number), self.ledger.clock())
         self.load()

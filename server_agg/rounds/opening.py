@@ -11,7 +11,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finit
 from phonograd.server_agg.aggregation.privacy.accountant import require_accounting
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.refusals import UnknownRoundError
-from phonograd.server_agg.rounds import drawing
+from phonograd.server_agg.rounds import privacy
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
@@ -62,7 +62,7 @@ def _add_round(session: Session, now: float, number: int, base_sha256: str, rule
     )
     session.add(round_)
     session.flush()
-    drawing.draw(session, round_, now)
+    privacy.draw(session, round_, now)
     return round_
 
 
@@ -155,7 +155,7 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
         if queries.count_updates(session, round_.number, "accepted") == 0:
             round_.rules, round_.strategy = settings.rules.to_json(), settings.strategy.to_json()
             if not same:  # else a draw at one probability would be accounted at another
-                drawing.draw_anew(session, round_, ledger.clock())
+                privacy.draw_anew(session, round_, ledger.clock())
             return
     log.warning(
         "round %d has updates already and keeps its settings until it closes: %s %s",

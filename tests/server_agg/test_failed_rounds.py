@@ -8,11 +8,12 @@ import pytest
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import Spent
 from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.rounds import read_report
 from phonograd.server_agg.report.table import report_rows
-from phonograd.server_agg.rounds import closing, drawing, stopped
+from phonograd.server_agg.rounds import closing, stopped
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.test_private_rounds import Clock, drawn, enrol, known_draws, private_coordinator, update_of
@@ -148,7 +149,7 @@ def test_a_server_goes_on_after_a_failed_round(
 def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "spent", lambda rounds, delta: Spent(float(len(rounds)), 0.0, delta, len(rounds)))
+    monkeypatch.setattr(budget, "spent", lambda rounds, delta: Spent(float(len(rounds)), 0.0, delta, len(rounds)))
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         enrol(coordinator)

@@ -12,7 +12,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, require_accounting, spent, would_exceed
-from phonograd.server_agg.aggregation.privacy.sampling import sample
+from phonograd.server_agg.aggregation.privacy.mechanism import sample
 
 # Paper M, table 2's large population: N = 763,430 phones, 5,000 expected a round, z = 1, delta = 1e-9.
 PAPER_ROUNDS = PrivateRounds(sampling=5000 / 763_430, noise_multiplier=1.0, count=5000)

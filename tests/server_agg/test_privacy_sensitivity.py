@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.server_agg.aggregation.measuring import TrainedWeights, norms_of
-from phonograd.server_agg.aggregation.privacy.clipping import clip_scales
-from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_scales
 from phonograd.server_agg.aggregation.privacy.strategy import mechanism_of
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from tests.server_agg.rounds_of_updates import (

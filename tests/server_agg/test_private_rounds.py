@@ -16,7 +16,7 @@ import pytest
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.client.server_client import Connection, current_round, upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.server_agg.aggregation.privacy import sampling
+from phonograd.server_agg.aggregation.privacy import mechanism
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, spent
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError
 from phonograd.server_agg.report.rounds import read_report
@@ -73,7 +73,7 @@ def drawn(coordinator: Coordinator) -> set[str]:
 def known_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same phones and noise in every run. A real draw of a single phone, 1 in 340, would close the round early."""
     chance = random.Random(1)
-    monkeypatch.setattr(sampling, "secrets", SimpleNamespace(randbits=chance.getrandbits))
+    monkeypatch.setattr(mechanism, "secrets", SimpleNamespace(randbits=chance.getrandbits))
     monkeypatch.setattr(noise_keys, "secrets", SimpleNamespace(token_bytes=chance.randbytes))
 
 

@@ -1,7 +1,7 @@
 """DP-FedAvg and DP-FedSGD (McMahan et al., paper M, Algorithm 1): clipped deltas, a mean of known sensitivity, noise.
 
-The two differ in what the phone does, an epoch or one step; the server's part is the same. Who takes part
-(privacy.sampling) and what it all costs (privacy.accountant) is for whoever runs the rounds to ask.
+The two differ in what the phone does, an epoch or one step; the server's part is the same. Sampling the phones
+and counting epsilon is for whoever runs the rounds (rounds/privacy.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,22 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, Fold
 from phonograd.server_agg.aggregation.measuring import TileSource, norms_of
-from phonograd.server_agg.aggregation.privacy.clipping import clip_scales, scaled_reach
-from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_scales, scaled_reach
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, with_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.strategy import ANY_NUMBER, NORM, Measures, Member, RoundContext, norms_in
-from phonograd.server_agg.aggregation.weighting import WEIGHT_STEPS, capped_weight
+from phonograd.server_agg.aggregation.strategy import (
+    ANY_NUMBER,
+    NORM,
+    Measures,
+    Member,
+    RoundContext,
+    check_claim,
+    norms_in,
+)
 
 STEPS_PER_UNIT = 2.0**FRACTION_BITS
+# A weight of 1 under a token cap: weights are counted in millionths and a bit, 2**-20.
+WEIGHT_STEPS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,17 @@ class PrivateAveraging:
         return PrivateMean(
             self.settings, Fold(base, base_sha256), mechanism_of(self.settings, context.population), noise
         )
+
+
+def capped_weight(settings: StrategySettings, info: UpdateInfo) -> int:
+    """Paper M's w_k = min(tokens / w-hat, 1), or 1 without a cap; in steps of 2**-20, rounded down, at least one.
+
+    Raises InvalidUpdateError for more tokens than one phone can have trained.
+    """
+    check_claim(settings, info)
+    if settings.token_cap is None:
+        return WEIGHT_STEPS
+    return max(1, min(WEIGHT_STEPS, info.tokens * WEIGHT_STEPS // settings.token_cap))
 
 
 def mechanism_of(settings: StrategySettings, population: int) -> GaussianMean:

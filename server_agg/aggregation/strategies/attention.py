@@ -20,8 +20,8 @@ from phonograd.server_agg.aggregation.strategy import (
     RoundContext,
     in_order,
     norms_in,
+    plain_weight,
 )
-from phonograd.server_agg.aggregation.weighting import plain_weight
 
 # Attention sums to 1, so sums stay as small as one update's reach, and steps can be finer than a plain fold's.
 FRACTION_BITS = 44

@@ -7,10 +7,18 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.fold import Fold
 from phonograd.server_agg.aggregation.measuring import TileSource, norms_of, reach_of
-from phonograd.server_agg.aggregation.privacy.clipping import clip_scales, scaled_reach
+from phonograd.server_agg.aggregation.privacy.mechanism import clip_scales, scaled_reach
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.strategy import ANY_NUMBER, NORM, REACH, Measures, Member, RoundContext, norms_in
-from phonograd.server_agg.aggregation.weighting import plain_weight
+from phonograd.server_agg.aggregation.strategy import (
+    ANY_NUMBER,
+    NORM,
+    REACH,
+    Measures,
+    Member,
+    RoundContext,
+    norms_in,
+    plain_weight,
+)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,16 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.measuring import TileSource, check_float32, reach_of
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.strategy import MOST_STREAMS, REACH, Measures, Member, RoundContext, in_order
+from phonograd.server_agg.aggregation.strategy import (
+    MOST_STREAMS,
+    REACH,
+    Measures,
+    Member,
+    RoundContext,
+    in_order,
+    plain_weight,
+)
 from phonograd.server_agg.aggregation.streams import as_tiles, no_deltas, side_by_side
-from phonograd.server_agg.aggregation.weighting import plain_weight
 
 # How K updates' deltas become one: from members and base to float64 runs.
 Combine = Callable[[Sequence[Member], TensorFile], Iterator[Array]]

@@ -1,18 +1,18 @@
-"""Rounds of a private strategy: phones drawn at random, and epsilon that is spent and must last."""
+"""What a private strategy asks of the ledger: which phones are drawn for a round, and what all rounds have spent.
 
-from dataclasses import replace
+The mathematics is in aggregation/privacy.
+"""
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, Spent, bound, spent, would_exceed
-from phonograd.server_agg.aggregation.privacy.sampling import sample
+from phonograd.server_agg.aggregation.privacy import budget
+from phonograd.server_agg.aggregation.privacy.accountant import Spent
+from phonograd.server_agg.aggregation.privacy.mechanism import sample
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.phone_tables import Phone
 from phonograd.server_agg.storage.tables import PUBLISHED, Round, Selected
-
-DAY_SECONDS = 86400.0
 
 
 def draw(session: Session, round_: Round, now: float) -> bool:
@@ -52,7 +52,7 @@ def halted(session: Session, round_: Round) -> str | None:
     settings = StrategySettings.from_json(round_.strategy)
     if not settings.private:
         return None
-    if would_exceed(_spending(session), _cost(settings), settings.delta, settings.epsilon_budget):
+    if budget.over_budget(_published(session), settings):
         return (
             f"round {round_.number}: it would spend more than the privacy budget, epsilon {settings.epsilon_budget:g} "
             f"at delta {settings.delta:g}; the model is final"
@@ -68,32 +68,14 @@ def halted(session: Session, round_: Round) -> str | None:
 def spent_with(session: Session, round_: Round) -> Spent | None:
     """What `round_` and all before it have spent together; None for a strategy that is not private."""
     settings = StrategySettings.from_json(round_.strategy)
-    if not settings.private:
-        return None
-    return spent([*_spending(session), _cost(settings)], settings.delta)
+    return budget.spent_with(_published(session), settings) if settings.private else None
 
 
-def _spending(session: Session) -> list[PrivateRounds]:
-    """The rounds whose outcome was published with noise, those rolled back since too: what is known stays known.
+def _published(session: Session) -> list[StrategySettings]:
+    """The settings of rounds whose outcome was published, those rolled back since too: what is known stays known.
 
-    One that failed counts as well: that it did tells something of its updates. Rounds without noise are left out: there
-    epsilon is infinite for the phones in them (queries.phones_without_epsilon), and for the others as it was.
+    One that failed counts as well: that it did tells something of its updates. Of rounds without noise the ledger has
+    the phones whose epsilon is infinite (queries.phones_without_epsilon).
     """
-    published = [round_ for round_ in queries.all_rounds(session) if round_.ending in (*PUBLISHED, "failed")]
-    past = [StrategySettings.from_json(round_.strategy) for round_ in published]
-    return [_cost(settings) for settings in past if settings.private and settings.noise_multiplier > 0]
-
-
-def _cost(settings: StrategySettings) -> PrivateRounds:
-    return PrivateRounds(settings.sampling, settings.noise_multiplier)
-
-
-def cost_of_a_day(settings: StrategySettings, deadline_seconds: float) -> str:
-    """What a day costs on which nobody comes, for whoever starts a server of a private strategy."""
-    rounds = max(1, round(DAY_SECONDS / deadline_seconds))
-    each = replace(_cost(settings), count=rounds)
-    return (
-        f"{settings.strategy}: a round is published with noise every {deadline_seconds:g} s, whoever came, and spends "
-        f"privacy: a day without a single phone costs epsilon {bound([each], settings.delta):.3g} at most (delta "
-        f"{settings.delta:g}); a longer --deadline-seconds costs less, and --epsilon-budget sets an end"
-    )
+    past = [round_ for round_ in queries.all_rounds(session) if round_.ending in (*PUBLISHED, "failed")]
+    return [StrategySettings.from_json(round_.strategy) for round_ in past]
