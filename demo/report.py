@@ -8,7 +8,7 @@ from typing import Any
 from phonograd.demo.run import GIB, MIB, PAPER_EPOCH_SECONDS, demo_table
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.base.files import write_bytes
-from phonograd.server_agg.report.rounds import PAPER_GIB_PER_ROUND
+from phonograd.server_agg.report.document import PAPER_GIB_PER_ROUND
 
 try:
     import matplotlib as mpl

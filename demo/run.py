@@ -22,7 +22,7 @@ from phonograd.bench.measuring import MALLOC_SETTINGS
 from phonograd.demo.corpus import Corpus
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.client.server_client import download_model
-from phonograd.server_agg.report.rounds import PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
+from phonograd.server_agg.report.document import PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
 
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: section 3 (140 s on the phone), Table 2, row "averaging, 1 round" (perplexity, KSS in per cent).

@@ -20,13 +20,13 @@ from phonograd.server_agg.http.metrics import Metrics
 from phonograd.server_agg.http.observing import RequestObserver
 from phonograd.server_agg.http.problems import HANDLERS
 from phonograd.server_agg.http.quality import QualityRoute
-from phonograd.server_agg.http.queries import whole_number
+from phonograd.server_agg.http.requests import phone_of, whole_number
 from phonograd.server_agg.http.tus import SHA256
-from phonograd.server_agg.http.uploads import UploadRoutes, phone_of
+from phonograd.server_agg.http.uploads import UploadRoutes
 from phonograd.server_agg.http.wire import RequestWire, WireCounter, wire_of
 from phonograd.server_agg.openapi.document import OpenApi
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.report.rounds import lineage_of, phones_of, report_csv, report_of
+from phonograd.server_agg.report.document import lineage_of, phones_of, report_csv, report_of
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.guard import Guard
 from phonograd.server_agg.security.owner import Owner

@@ -25,7 +25,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
 ROOMS: Mapping[str, list[str]] = {
     "device_runtime": ["base", "formats", "text", "native_build", "engine", "training", "update", "client"],
     "server_agg": [
-        *("version", "refusals", "log_format", "aggregation", "settings", "storage", "rounds", "report", "http"),
+        *("refusals", "log_format", "rate_limits", "aggregation", "settings", "storage", "rounds", "report", "http"),
         *("security", "dashboard", "openapi", "app", "server"),
     ],
     "server_agg.aggregation": [

@@ -76,7 +76,7 @@ def participation(server: Server, phone: str) -> str | None:
 
 
 def report(server: Server) -> dict[str, Any]:
-    """The server's report of rounds and bytes, as phonograd.server_agg.report.rounds writes it."""
+    """The server's report of rounds and bytes, as phonograd.server_agg.report.document writes it."""
     return ask(server, "GET", "/v1/report")
 
 

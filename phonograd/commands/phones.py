@@ -19,7 +19,7 @@ from phonograd.connecting import place_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection, ask
-from phonograd.server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
+from phonograd.server_agg.security.tokens import DEFAULT_LIFETIME, DEFAULT_OVERLAP
 
 if TYPE_CHECKING:
     from phonograd.server_agg.storage.ledger import Ledger

@@ -258,7 +258,7 @@ def _drop_out_row(phone: "PhoneRound") -> dict[str, object]:
 
 
 def _round_rows(report: "RoundReport") -> Rows:
-    from phonograd.server_agg.report.sizes import size
+    from phonograd.server_agg.report.text import size
 
     states = {True: "closed", False: "open: it waits for more phones", None: "not asked, or no answer"}
     figures: dict[str, Any] = {

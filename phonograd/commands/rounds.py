@@ -40,8 +40,8 @@ def rounds(
     """
     from phonograd.device_runtime.client.server_client import ask
     from phonograd.device_runtime.client.server_client import report as ask_server
-    from phonograd.server_agg.report.rounds import projection, read_phones, read_report, report_csv
-    from phonograd.server_agg.report.table import figure_rows, report_rows
+    from phonograd.server_agg.report.document import projection, read_phones, read_report, report_csv
+    from phonograd.server_agg.report.text import figure_rows, report_rows
 
     if number is not None:
         phones = _either(
@@ -92,7 +92,7 @@ def models(
 ) -> None:
     """List models and their lineage; fetch any of them back."""
     from phonograd.device_runtime.client.server_client import ask, download_model
-    from phonograd.server_agg.report.rounds import read_lineage
+    from phonograd.server_agg.report.document import read_lineage
 
     listed = _either(connection, state, lambda server: ask(server, "GET", "/v1/models")["models"], read_lineage)
     if fetch is None:
@@ -181,8 +181,8 @@ def _rows(title: str, document: dict[str, Any]) -> list[dict[str, object]]:
 
 
 def _title(report: dict[str, Any]) -> str:
-    from phonograd.server_agg.report.rounds import GIB, MIB
-    from phonograd.server_agg.report.sizes import size
+    from phonograd.server_agg.report.document import GIB, MIB
+    from phonograd.server_agg.report.text import size
 
     paper = report["paper"]
     phone, round_ = size(paper["mib_per_phone"] * MIB), size(paper["gib_per_round"] * GIB)
@@ -190,7 +190,7 @@ def _title(report: dict[str, Any]) -> str:
 
 
 def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
-    from phonograd.server_agg.report.sizes import size
+    from phonograd.server_agg.report.text import size
 
     return {
         "phone": phone["phone"] or "not named",
@@ -208,7 +208,7 @@ def _phone_row(phone: dict[str, Any]) -> dict[str, object]:
 
 
 def _model_row(model: dict[str, Any]) -> dict[str, object]:
-    from phonograd.server_agg.report.sizes import size
+    from phonograd.server_agg.report.text import size
 
     quality = ", ".join(f"{metric} {value:.4g}" for metric, value in model["quality"].items())
     return {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from phonograd.server_agg.dashboard import formats
-from phonograd.server_agg.report.sizes import UNITS, unit_power
+from phonograd.server_agg.report.text import UNITS, unit_power
 
 WIDTH, HEIGHT = 480.0, 232.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 30.0, 26.0

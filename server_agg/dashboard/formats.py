@@ -2,15 +2,15 @@
 
 from datetime import datetime, timezone
 
-from phonograd.server_agg.report import sizes
-from phonograd.server_agg.report.sizes import three_digits
+from phonograd.server_agg.report import text
+from phonograd.server_agg.report.text import three_digits
 
 UNKNOWN = "–"
 
 
 def size(nbytes: float | None) -> str:
     """Bytes in the unit that fits, to three digits."""
-    return UNKNOWN if nbytes is None else sizes.size(nbytes).replace(" ", "\N{NO-BREAK SPACE}")
+    return UNKNOWN if nbytes is None else text.size(nbytes).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def count(number: int | None) -> str:

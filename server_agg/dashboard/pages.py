@@ -16,9 +16,9 @@ from starlette.routing import Route
 from phonograd.server_agg.dashboard import formats, views
 from phonograd.server_agg.dashboard.views import Live, Page
 from phonograd.server_agg.http.downloads import matches
-from phonograd.server_agg.http.queries import whole_number
+from phonograd.server_agg.http.requests import whole_number
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.report.rounds import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
+from phonograd.server_agg.report.document import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
 from phonograd.server_agg.rounds.coordinator import Coordinator
 
 HERE = Path(__file__).parent

@@ -1,6 +1,6 @@
 """What the dashboard shows, taken from the report and the open round: nothing is counted here, only chosen and drawn.
 
-Reports and their rounds are the documents of phonograd.server_agg.report.rounds.
+Reports and their rounds are the documents of phonograd.server_agg.report.document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from phonograd.server_agg.dashboard import charts, formats
 from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
-from phonograd.server_agg.report.rounds import BYTES, GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
+from phonograd.server_agg.report.document import BYTES, GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
 from phonograd.server_agg.rounds.answers import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
 

@@ -23,12 +23,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from phonograd import __version__
 from phonograd.server_agg.http.observing import BUCKETS, RequestObserver
-from phonograd.server_agg.report.rounds import outcome_bytes
+from phonograd.server_agg.report.document import outcome_bytes
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Quality, Round, Traffic, Update
-from phonograd.server_agg.version import VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -86,7 +86,7 @@ class _OfThisProcess(Collector):
 
     def collect(self) -> Iterable[Metric]:
         build = GaugeMetricFamily("phonograd_build_info", "Always 1; says which version runs.", labels=["version"])
-        build.add_metric([VERSION], 1)
+        build.add_metric([__version__], 1)
         yield build
         yield _gauge("process_resident_memory_bytes", "Memory of the server's process.", resident_bytes())
         free = shutil.disk_usage(self._coordinator.folder.root).free

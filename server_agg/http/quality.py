@@ -11,12 +11,12 @@ from starlette.responses import JSONResponse, Response
 
 from phonograd.device_runtime.client.protocol import METRIC
 from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.http.requests import small_body
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.storage.audit import note
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Model, Quality
 
-MAX_BODY_BYTES = 4096
 EXPECTED = 'a JSON object such as {"metric": "perplexity general", "value": 109.1} expected'
 
 
@@ -50,13 +50,9 @@ class QualityRoute:
 
 
 async def _document(request: Request) -> Mapping[str, Any]:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise RequestError(413, f"a body of at most {MAX_BODY_BYTES} bytes expected, found more")
+    body = await small_body(request)
     try:
-        found = json.loads(bytes(body))
+        found = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise RequestError(400, f"{EXPECTED}, found what is no JSON") from error
     if not isinstance(found, dict) or found.keys() != {"metric", "value"}:

@@ -21,11 +21,12 @@ from starlette.routing import Route
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError
 from phonograd.device_runtime.base.files import hashed_file
-from phonograd.device_runtime.client.protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE, TUS_VERSION
+from phonograd.device_runtime.client.protocol import TUS_VERSION
 from phonograd.server_agg.http import tus
 from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.problems import problem_of
 from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.http.requests import checked_name, phone_of
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.refusals import RequestError, UploadBrokenError, one_line
@@ -84,7 +85,7 @@ class UploadRoutes:
         """A whole update as the body, with Content-Length and Content-Digest (RFC 9530)."""
         phone = phone_of(request)
         announced = Announcement(
-            phone=_checked(phone),
+            phone=checked_name(phone),
             length=self._checked_length(request),
             sha256=_content_digest(request.headers.get("Content-Digest", "")),
             resumable=False,
@@ -134,7 +135,7 @@ class UploadRoutes:
         """Announce an upload; the body, if there is one, is its beginning."""
         tus.check_version(request.headers)
         announced = tus.announcement(request.headers, phone_of(request), self._limit())
-        _note(request, _checked(announced.phone), self._coordinator.current.round)
+        _note(request, checked_name(announced.phone), self._coordinator.current.round)
         upload = await self._lanes.writing.run(self._coordinator.announce, announced)
         location = {"Location": f"/v1/uploads/{upload.id}"}
         # Of an upload that has begun already, the body is what is here: it is left unread.
@@ -349,20 +350,6 @@ def _note(request: Request, phone: str, number: int) -> None:
     """Tell the wire counter whose request this is."""
     wire = wire_of(request.scope)
     wire.kind, wire.phone, wire.round = "upload", phone, number
-
-
-def phone_of(request: Request) -> str | None:
-    """The phone's name as its token or its header has it; None where neither does."""
-    principal = request.scope["state"].get("principal")
-    if principal is not None:
-        return str(principal.name)
-    return request.headers.get(PHONE_HEADER)
-
-
-def _checked(phone: str | None) -> str:
-    if phone is None or not PHONE_NAME.match(phone):
-        raise RequestError(400, f"{PHONE_HEADER}: {PHONE_NAME_RULE} expected, found {(phone or '')[:80]!r}")
-    return phone
 
 
 def _content_digest(text: str) -> str:

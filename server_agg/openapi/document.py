@@ -7,13 +7,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from phonograd import __version__
 from phonograd.device_runtime.client.protocol import TOKEN
 from phonograd.server_agg.openapi.parts import Part, problems
 from phonograd.server_agg.openapi.paths import PATHS
 from phonograd.server_agg.openapi.schemas import SCHEMAS
 from phonograd.server_agg.security.roles import ACCESS, Access
 from phonograd.server_agg.settings.security import SecuritySettings
-from phonograd.server_agg.version import VERSION
 
 # What the guard answers anyone with, wherever they ask.
 EVERYWHERE = (403, 414, 429, 431, 507)
@@ -31,7 +31,7 @@ def openapi_document(asked: Collection[Access]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "phonograd aggregation server",
-            "version": VERSION,
+            "version": __version__,
             "description": "Rounds and models for phones, their updates back, and what both cost.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },

@@ -11,8 +11,7 @@ from phonograd.server_agg.aggregation.privacy.accountant import Spent
 from phonograd.server_agg.aggregation.privacy.mechanism import sample
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.storage import queries
-from phonograd.server_agg.storage.phone_tables import Phone
-from phonograd.server_agg.storage.tables import PUBLISHED, Round, Selected
+from phonograd.server_agg.storage.tables import PUBLISHED, Phone, Round, Selected
 
 
 def draw(session: Session, round_: Round, now: float) -> bool:

@@ -17,6 +17,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
 from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.problems import Problem, problem_of
+from phonograd.server_agg.rate_limits import OpenRequests, TokenBuckets, address_key
 from phonograd.server_agg.security.browsers import cross_site, not_local
 from phonograd.server_agg.security.credentials import offered_token
 from phonograd.server_agg.security.owner import Owner
@@ -24,7 +25,6 @@ from phonograd.server_agg.security.registry import PhoneRegistry, Principal, Rej
 from phonograd.server_agg.security.roles import Access, access_of
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
-from phonograd.server_agg.storage.token_buckets import OpenRequests, TokenBuckets, address_key
 
 MAX_BUCKETS = 10_000  # of some 300 bytes each
 BUSY_SECONDS = 1.0  # when to come again if too many requests are open

@@ -16,11 +16,10 @@ from sqlalchemy.orm import Session
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.security.lifetimes import lifetime_seconds
-from phonograd.server_agg.security.tokens import NewToken
+from phonograd.server_agg.security.tokens import NewToken, lifetime_seconds
 from phonograd.server_agg.storage.audit import note
 from phonograd.server_agg.storage.ledger import Ledger
-from phonograd.server_agg.storage.phone_tables import Phone, Token
+from phonograd.server_agg.storage.tables import Phone, Token
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ class PhoneRegistry:
         self._clock = clock
 
     def add(self, name: str, role: str, expires: str, actor: str) -> Issued:
-        """Enrol `name` (again, if it was revoked) with a token that lasts `expires` (see lifetimes.py).
+        """Enrol `name` (again, if it was revoked) with a token that lasts `expires` (see tokens.py).
 
         Raises RegistryError for a name that is none or taken, an unknown role or lifetime.
         """

@@ -10,13 +10,13 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.http.requests import small_body
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.security.lifetimes import DEFAULT_LIFETIME, DEFAULT_OVERLAP
 from phonograd.server_agg.security.owner import LINK_KEY, LINK_PATH, Owner
 from phonograd.server_agg.security.registry import PhoneRegistry, Principal
+from phonograd.server_agg.security.tokens import DEFAULT_LIFETIME, DEFAULT_OVERLAP
 from phonograd.server_agg.storage.audit import AuditLog
 
-MAX_BODY_BYTES = 4096
 MAX_ENTRIES = 1000
 SECRET = {"Cache-Control": "no-store"}
 
@@ -100,13 +100,9 @@ def _administrator(request: Request) -> str:
 
 async def _texts(request: Request, defaults: dict[str, str | None]) -> dict[str, str]:
     """The body, a JSON object of texts with these keys; None: required. Raises RequestError."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise RequestError(413, f"a body of at most {MAX_BODY_BYTES} bytes expected, found more")
+    body = await small_body(request)
     try:
-        found: Any = json.loads(bytes(body) or b"{}")
+        found: Any = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
         raise RequestError(400, "a JSON object expected, found something else") from error
     given = {**defaults, **found} if isinstance(found, dict) else {}

@@ -19,7 +19,7 @@ class ServerSettings:
     expire_seconds: how long an unfinished upload is kept for the phone to go on with.
     retry_seconds: what a phone is told to wait that has no place in the round.
     models_kept: models kept on disk beside the exported one, the newest; None: all. The ledger remembers all of them.
-    security: tokens, limits and TLS, see security/settings.py.
+    security: tokens, limits and TLS, see settings/security.py.
 
     Raises ValueError for a setting out of range.
     """

@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.log_format import event
+from phonograd.server_agg.rate_limits import TokenBuckets
 from phonograd.server_agg.refusals import one_line
 from phonograd.server_agg.storage.ledger import Ledger
-from phonograd.server_agg.storage.phone_tables import Audit
-from phonograd.server_agg.storage.token_buckets import TokenBuckets
+from phonograd.server_agg.storage.tables import Audit
 
 log = logging.getLogger(__name__)
 

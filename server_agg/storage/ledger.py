@@ -20,7 +20,6 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
-import phonograd.server_agg.storage.phone_tables  # noqa: F401  (its tables are made with the others)
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import migrations
 from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Base, Traffic, TrafficKind

@@ -1,4 +1,6 @@
-"""The ledger's tables. Times are UTC, in seconds since 1970; sizes are bytes; hashes are hex SHA-256.
+"""The ledger's tables: rounds and what came in them; phones, their tokens, the audit log.
+
+Times are UTC, in seconds since 1970; sizes are bytes; hashes are hex SHA-256.
 
 A change here needs a step in `migrations.py`.
 """
@@ -126,3 +128,43 @@ class Quality(Base):
     metric: Mapped[str] = mapped_column(String(64), primary_key=True)
     value: Mapped[float]
     reported_at: Mapped[float]
+
+
+class Phone(Base):
+    """Someone who may talk to the server: a phone, or an administrator."""
+
+    __tablename__ = "phones"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    role: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[float]
+    revoked_at: Mapped[float | None]
+
+
+class Token(Base):
+    """A token as far as the server knows it: the secret's SHA-256, never the secret.
+
+    A plain hash is enough, unlike a password's: the secret is 256 random bits, and no dictionary holds those.
+    """
+
+    __tablename__ = "tokens"
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)  # the token's public part
+    sha256: Mapped[str] = mapped_column(String(64))
+    phone: Mapped[int] = mapped_column(ForeignKey("phones.id"), index=True)
+    created_at: Mapped[float]
+    expires_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+    last_used_at: Mapped[float | None]  # within LAST_USED_SECONDS
+
+
+class Audit(Base):
+    """One thing done or refused. `actor`: a phone's name, `address:IP`, or `operator:USER` at --state."""
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[float]
+    actor: Mapped[str]
+    action: Mapped[str]
+    subject: Mapped[str]
+    outcome: Mapped[str] = mapped_column(index=True)  # done, refused
+    detail: Mapped[str]

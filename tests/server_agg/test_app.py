@@ -18,7 +18,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
 from phonograd.device_runtime.update.codecs import CODECS, CODECS_OF
 from phonograd.server_agg.http.receiving import WRITE_BYTES
-from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.report.document import read_report
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -23,7 +23,7 @@ from phonograd.device_runtime.base.errors import (
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client as client
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import AggregationServer, ServerAddressError
 from phonograd.server_agg.settings.rules import RoundRules

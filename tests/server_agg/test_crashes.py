@@ -27,7 +27,7 @@ from phonograd.device_runtime.base.errors import ServerUnreachableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import Patience
 from phonograd.device_runtime.client.server_client import Connection, download_model, upload_update
-from phonograd.server_agg.report.rounds import BYTES, phones_of, report_of
+from phonograd.server_agg.report.document import BYTES, phones_of, report_of
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.storage import noise_keys

@@ -13,7 +13,7 @@ import pytest
 from phonograd.server_agg.dashboard import formats
 from phonograd.server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
 from phonograd.server_agg.dashboard.views import KINDS
-from phonograd.server_agg.report.rounds import phones_of, projection, read_report
+from phonograd.server_agg.report.document import phones_of, projection, read_report
 from phonograd.server_agg.rounds.uploads import Announcement
 from phonograd.server_agg.storage.tables import Quality, Traffic, Update
 from tests.server_agg.history import write_history

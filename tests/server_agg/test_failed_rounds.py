@@ -11,8 +11,8 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.privacy.accountant import Spent
 from phonograd.server_agg.refusals import UnknownRoundError
-from phonograd.server_agg.report.rounds import read_report
-from phonograd.server_agg.report.table import report_rows
+from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds import closing, stopped
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.test_app import StartServer, check_problem, post

@@ -25,7 +25,7 @@ from phonograd.device_runtime.client.owner_file import as_owner
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.server_agg.report.rounds import BYTES
+from phonograd.server_agg.report.document import BYTES
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.security.roles import access_of
 from phonograd.server_agg.settings.security import SecuritySettings

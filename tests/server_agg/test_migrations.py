@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.migrations import FIRST_VERSION, VERSION

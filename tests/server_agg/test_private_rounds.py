@@ -19,8 +19,8 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation.privacy import mechanism
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, spent
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError
-from phonograd.server_agg.report.rounds import read_report
-from phonograd.server_agg.report.table import report_rows
+from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings

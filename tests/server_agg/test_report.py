@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from phonograd.device_runtime.client.server_client import current_round, download_model, upload_update
-from phonograd.server_agg.report.rounds import (
+from phonograd.server_agg.report.document import (
     GIB,
     MIB,
     PAPER_GIB_PER_ROUND,
@@ -20,7 +20,7 @@ from phonograd.server_agg.report.rounds import (
     projection,
     read_report,
 )
-from phonograd.server_agg.report.table import figure_rows, report_rows
+from phonograd.server_agg.report.text import figure_rows, report_rows
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import headers_of, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of

@@ -13,7 +13,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
 from phonograd.device_runtime.client.server_client import Patience, download_model
-from phonograd.server_agg.report.rounds import phones_of
+from phonograd.server_agg.report.document import phones_of
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.waiting import until
 

@@ -20,7 +20,7 @@ from phonograd.server_agg.refusals import (
     MalformedUpdateError,
     StaleUpdateError,
 )
-from phonograd.server_agg.report.rounds import lineage_of, read_report
+from phonograd.server_agg.report.document import lineage_of, read_report
 from phonograd.server_agg.rounds.answers import Receipt
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import Announcement

@@ -22,7 +22,8 @@ from starlette.types import Receive, Scope, Send
 from phonograd.device_runtime.client.protocol import PHONE_NAME
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.http.lanes import Lanes
-from phonograd.server_agg.http.uploads import phone_of
+from phonograd.server_agg.http.requests import phone_of
+from phonograd.server_agg.rate_limits import OpenRequests, TokenBuckets, address_key
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security import roles
 from phonograd.server_agg.security.guard import Guard
@@ -33,7 +34,6 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditEntry, AuditLog
 from phonograd.server_agg.storage.ledger import Ledger
-from phonograd.server_agg.storage.token_buckets import OpenRequests, TokenBuckets, address_key
 from tests.server_agg.workshop import Workshop
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import TOKEN
-from phonograd.server_agg.security.lifetimes import lifetime_seconds
 from phonograd.server_agg.security.registry import LAST_USED_SECONDS, PhoneRegistry, Principal, RegistryError, Rejected
-from phonograd.server_agg.security.tokens import NewToken
+from phonograd.server_agg.security.tokens import NewToken, lifetime_seconds
 from phonograd.server_agg.storage.audit import AuditLog
 from phonograd.server_agg.storage.ledger import Ledger
 

@@ -13,7 +13,7 @@ from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError
 from tusclient.uploader import Uploader
 
-from phonograd.server_agg.report.rounds import phones_of
+from phonograd.server_agg.report.document import phones_of
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import settled

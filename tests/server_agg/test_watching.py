@@ -19,7 +19,7 @@ from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import report_quality
 from phonograd.server_agg.http.observing import BUCKETS
 from phonograd.server_agg.log_format import JsonFormatter, configure, event
-from phonograd.server_agg.report.rounds import read_report
+from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import Announcement
 from tests.server_agg.test_app import check_problem, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop

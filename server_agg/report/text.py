@@ -1,9 +1,9 @@
-"""The report's figures as people read them in a terminal; the report itself has every byte."""
+"""The report's figures as people read them: rows of a table, sizes; the document itself has every byte."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from phonograd.server_agg.report.sizes import size, three_digits
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
 
 
 def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -45,6 +45,27 @@ def epsilon_text(entry: Mapping[str, Any]) -> str:
     unbounded = entry["epsilon_infinite_phones"]
     infinite = f"infinite for {unbounded} {'phone' if unbounded == 1 else 'phones'}" if unbounded else ""
     return ", ".join(text for text in (finite, infinite) if text)
+
+
+def size(nbytes: float) -> str:
+    """Bytes in the unit that leaves 1 to 999 of it, to three digits: 183 MB."""
+    power = unit_power(nbytes)
+    return f"{three_digits(nbytes / 1000**power)} {UNITS[power]}"
+
+
+def unit_power(nbytes: float) -> int:
+    """The power of 1000 of the unit that fits `nbytes`."""
+    power = 0
+    while power < len(UNITS) - 1 and abs(nbytes) >= 999.5 * 1000**power:
+        power += 1
+    return power
+
+
+def three_digits(value: float) -> str:
+    """Three digits, at most two of them behind the point."""
+    if value == int(value) or abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
 def _model_cell(entry: Mapping[str, Any]) -> str:
