@@ -1,10 +1,12 @@
-"""The built wheel, in a fresh environment without torch or a compiler: what a server or a harness machine installs."""
+"""What is distributed, in fresh environments: the wheel, without torch or a compiler, as a server or a harness machine
+installs it; the source distribution, which makes the same wheel; an editable install."""
 
 import json
 import os
+import re
 import signal
 import subprocess
-import sys
+import tarfile
 import urllib.request
 import venv
 import zipfile
@@ -33,31 +35,78 @@ ROOT = Path(__file__).parent.parent.parent
 NO_CACHE = {"PHONOGRAD_CACHE": "/dev/null/no-cache"}
 # Every tenth source is compiled again.
 SAMPLED = 10
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+# The folders of a checkout that are packages of phonograd.
+FOLDERS = ("device_runtime", "export", "server_agg", "android_harness", "bench", "demo")
+LIBRARIES = {f"phonograd/device_runtime/native/lib/{name}" for name in ("libphonograd.so", "phonograd-phone")}
 
 
-def succeed(*line: object, changed: dict[str, str] = NO_CACHE) -> str:
+def succeed(*line: object, changed: dict[str, str] = NO_CACHE, cwd: Path = Path("/")) -> str:
     environment = os.environ | changed
-    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, cwd="/", env=environment)
+    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def another_distribution(folder: Path) -> Path:
+    """The wheel of somebody else's distribution, with the top-level packages `bench` and `export`."""
+    about = "neighbour-1.0.dist-info"
+    path = folder / "neighbour-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("bench/__init__.py", "OWNER = 'neighbour'")
+        archive.writestr("export/__init__.py", "OWNER = 'neighbour'")
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: neighbour\nVersion: 1.0\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return path
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    succeed(*PIP, "wheel", "--no-deps", "--wheel-dir", folder / "dist", ROOT, changed={})
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("wheel")
+
+
+@pytest.fixture(scope="module")
+def builder(folder: Path) -> Path:
+    """The Python of an environment that holds what pyproject.toml requires for building, nothing else: no NumPy."""
+    (required,) = re.findall(r"^requires = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text("utf-8"), re.M | re.S)
+    venv.create(folder / "build", with_pip=True)
+    python = folder / "build/bin/python"
+    succeed(python, *PIP, "install", *re.findall(r'^ *"(.+?)"', required, re.M))
+    return python
+
+
+@pytest.fixture(scope="module")
+def sdist(folder: Path, builder: Path) -> Path:
+    succeed(builder, "-m", "hatchling", "build", "-t", "sdist", "-d", folder / "dist", cwd=ROOT)
+    (built,) = (folder / "dist").glob("phonograd-*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(folder: Path, builder: Path) -> Path:
+    succeed(builder, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist", cwd=ROOT, changed={})
     (built,) = (folder / "dist").glob("phonograd-*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path) -> Path:
-    """The `bin` of an environment that holds the wheel and what it depends on, nothing else."""
-    folder = wheel.parent.parent
+def installed(folder: Path, wheel: Path) -> Path:
+    """The `bin` of an environment with the wheel, what it depends on, and a distribution it has nothing to do with."""
     venv.create(folder / "env", with_pip=True)
-    succeed(folder / "env/bin/python", *PIP[1:], "install", wheel)
+    succeed(folder / "env/bin/python", *PIP, "install", another_distribution(folder), wheel)
     return folder / "env" / "bin"
+
+
+@pytest.fixture(scope="module")
+def native(installed: Path) -> Path:
+    (found,) = installed.parent.glob("lib/python3*/site-packages/phonograd/device_runtime/native")
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -112,26 +161,58 @@ def test_a_private_strategy_says_what_is_missing(installed: Path, workplace: Wor
     assert "pip install 'phonograd[dp]'" in served.stderr
 
 
-def test_the_wheel_carries_types_and_the_format(installed: Path) -> None:
-    script = (
-        "import device_runtime, pathlib; p = pathlib.Path(device_runtime.__file__).parent;"
-        "print((p / 'FORMAT.md').is_file(), (p / 'py.typed').is_file(), 'site-packages' in str(p))"
-    )
-    assert succeed(installed / "python", "-c", script).split() == ["True", "True", "True"]
-
-
-def test_the_wheel_says_what_it_runs_on_and_brings_the_sources(wheel: Path) -> None:
+def test_the_wheel_says_what_it_runs_on(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-manylinux_2_17_x86_64.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        (described,) = (name for name in names if name.endswith(".dist-info/WHEEL"))
-        assert "Root-Is-Purelib: false" in archive.read(described).decode()
-    sources = [path for path in NATIVE.rglob("*") if path.suffix in {".cpp", ".h", ".inc"}]
-    assert {str(path.relative_to(ROOT)) for path in sources} <= names
+    (described,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/WHEEL"))
+    assert "Root-Is-Purelib: false" in described.decode()
 
 
-def test_what_the_wheel_brings_is_what_its_sources_make(installed: Path) -> None:
-    (native,) = installed.parent.glob("lib/python3*/site-packages/device_runtime/native")
+def test_the_wheel_brings_every_file_of_the_folders_under_one_name(wheel: Path) -> None:
+    expected = set(LIBRARIES)
+    for name in (".", *FOLDERS):
+        files = [path for path in (ROOT / "phonograd" / name).rglob("*") if path.is_file()]
+        assert files, name
+        expected |= {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
+    assert {name for name in contents(wheel) if ".dist-info/" not in name} == expected
+
+
+def test_site_packages_get_one_name(installed: Path) -> None:
+    script = "import importlib.metadata as m; print(*{f.parts[0] for f in m.files('phonograd') if '..' not in f.parts})"
+    assert set(succeed(installed / "python", "-c", script).split()) == {"phonograd", "phonograd-0.1.0.dist-info"}
+
+
+def test_a_source_distribution_makes_the_same_wheel(folder: Path, builder: Path, sdist: Path, wheel: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        assert not [member.name for member in archive if not member.isfile()]
+    made = folder / "from-sdist"
+    line = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", made, sdist)
+    succeed(builder, *PIP, *line, changed={})
+    assert contents(made / wheel.name) == contents(wheel)
+
+
+def test_an_editable_install_has_the_one_name(builder: Path) -> None:
+    succeed(builder, *PIP, "install", "--no-deps", "--no-build-isolation", "--editable", ROOT)
+    script = (
+        "import phonograd.export as e, phonograd.device_runtime.native_build as b;"
+        "print(e.__name__, e.__file__, b.__name__, b.NATIVE)"
+    )
+    found = succeed(builder, "-c", script).split()
+    assert found[::2] == ["phonograd.export", "phonograd.device_runtime.native_build"]
+    assert [Path(place).resolve() for place in found[1::2]] == [ROOT / "export/__init__.py", NATIVE.resolve()]
+
+
+def test_other_packages_of_the_folders_names_are_in_nobodys_way(installed: Path, tmp_path: Path) -> None:
+    """Those of another distribution, and those in the folder where `python -m phonograd` is run, which come first."""
+    script = "import bench, export; print(bench.OWNER, export.OWNER)"
+    assert succeed(installed / "python", "-c", script).split() == ["neighbour", "neighbour"]
+    for name in FOLDERS:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('this is the user's own')")
+    run = (installed / "python", "-m", "phonograd")
+    for line in ((installed / "phonograd", "bench"), run, (*run, "bench"), (*run, "export"), (*run, "round")):
+        assert "Usage: " in succeed(*line, "--help", cwd=tmp_path)
+
+
+def test_what_the_wheel_brings_is_what_its_sources_make(native: Path) -> None:
     check_host_library(native / "lib" / "libphonograd.so")
     for build, name in ((build_host_library, "libphonograd.so"), (build_phone_binary, "phonograd-phone")):
         built = build(root=native)
@@ -141,10 +222,9 @@ def test_what_the_wheel_brings_is_what_its_sources_make(installed: Path) -> None
 
 @pytest.mark.parametrize("target", [HOST, PHONE])
 def test_anyone_compiles_the_wheels_sources_to_the_same_bytes(
-    installed: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    native: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sample of them, from another folder and into an empty cache."""
-    (native,) = installed.parent.glob("lib/python3*/site-packages/device_runtime/native")
     sources = command_sources(native)[::SAMPLED]
     first = Build("sample", target, native, sources).objects()
     monkeypatch.setenv(COMPILER_CACHE, compiler_cache())
