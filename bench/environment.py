@@ -1,10 +1,13 @@
-"""What a benchmark ran on: processor, its features, versions of what took part."""
+"""What a benchmark ran on: processor, its features, versions of what took part, programs of the system."""
 
 import os
 import platform
+import shutil
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from phonograd.device_runtime.base.errors import UnsupportedError
 
 # The features that decide which kernels a runtime picks; /proc/cpuinfo names a hundred more.
 FEATURES = (
@@ -49,3 +52,11 @@ def version_of(*distributions: str) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def find_tool(names: str, package: str) -> str:
+    """The first of `names` (by blanks) that is installed. Raises UnsupportedError naming the package."""
+    for name in names.split():
+        if found := shutil.which(name):
+            return found
+    raise UnsupportedError(f"bench: {names.split(maxsplit=1)[0]} not found; install {package}")

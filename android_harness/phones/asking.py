@@ -4,7 +4,6 @@ import re
 
 from phonograd.android_harness.phones.cores import clusters_of, parse_cores
 from phonograd.android_harness.phones.facts import PhoneFacts
-from phonograd.android_harness.phones.memory import parse_df, parse_meminfo
 from phonograd.android_harness.phones.power import (
     cpu_temperature,
     parse_battery,
@@ -50,6 +49,7 @@ section thermal
 dumpsys thermalservice
 """
 TEXT_LENGTH = 120
+_FREE = re.compile(r"[0-9]{1,15}\s+[0-9]{1,15}\s+([0-9]{1,15})\s+[0-9]{1,3}%\s+/")
 
 
 def facts_of(serial: str, answer: str) -> PhoneFacts:
@@ -106,3 +106,15 @@ def soc_of(properties: dict[str, str]) -> str | None:
         return f"{properties.get('ro.soc.manufacturer', '')} {model}".strip()
     older = ("ro.hardware.chipname", "ro.board.platform", "ro.hardware")
     return next((properties[name] for name in older if name in properties), None)
+
+
+def parse_meminfo(text: str, name: str) -> int | None:
+    """Bytes of one line of /proc/meminfo, such as MemTotal."""
+    match = re.search(rf"^{name}:\s*([0-9]{{1,15}}) kB\s*$", text, re.MULTILINE)
+    return None if match is None else int(match[1]) << 10
+
+
+def parse_df(text: str) -> int | None:
+    """Bytes free of `df -k PATH`; busybox breaks the line after a long device's name."""
+    match = _FREE.search(text)
+    return None if match is None else int(match[1]) << 10

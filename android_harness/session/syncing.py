@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from phonograd.android_harness.adb.calling import last_line
 from phonograd.android_harness.adb.client import Adb
 from phonograd.android_harness.errors import PhoneRunError, PhoneStorageError
-from phonograd.android_harness.phones.memory import parse_df
+from phonograd.android_harness.phones.asking import parse_df
 from phonograd.android_harness.result import Pushed, PushedFile
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import sha256_of_file

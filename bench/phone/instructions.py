@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.bench.contestants import BenchError
-from phonograd.bench.phone.tools import find_tool
+from phonograd.bench.environment import find_tool
 from phonograd.device_runtime.native_build.compiler import find_zig
 
 PLUGIN = Path(__file__).parent / "instruction_count.c"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from phonograd.bench.contestants import BenchError
-from phonograd.bench.phone.tools import find_tool
+from phonograd.bench.environment import find_tool
 
 LANES = 4  # floats of a NEON register
 ITERATIONS = 1000

@@ -1,7 +1,6 @@
 """delta-f16 and delta-bf16: what moved, in 16 bits, rounded to the nearest; rows that did not move are left out."""
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -16,8 +15,8 @@ BF16_LARGEST_BITS = 0x7F7F
 class DeltaF16:
     """`NAME.values` F16[n, row]: deltas of the rows that moved; what F16 can't reach is cut to its largest number."""
 
-    name: ClassVar[str] = "delta-f16"
-    _dtype: ClassVar[str] = "F16"
+    name = "delta-f16"
+    _dtype = "F16"
 
     def nbytes(self, specs: Iterable[TensorSpec]) -> int | None:
         """Unknown before encoding: it depends on which rows moved."""
@@ -61,8 +60,8 @@ class DeltaF16:
 class DeltaBF16(DeltaF16):
     """The same in bfloat16: float32's range, 8 bits of precision; `NAME.values` U16, the upper half of a float32."""
 
-    name: ClassVar[str] = "delta-bf16"
-    _dtype: ClassVar[str] = "U16"
+    name = "delta-bf16"
+    _dtype = "U16"
 
     def _rounded(self, moved: Array) -> Array:
         bits = moved.view("<u4")

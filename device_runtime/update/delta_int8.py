@@ -1,15 +1,20 @@
 """delta-int8: what moved, a byte a weight, rounded at random so that its mean is right; unmoved rows are left out."""
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codec import Parts, Tile
 from phonograd.device_runtime.update.random_words import random_words, stream_of
-from phonograd.device_runtime.update.scales import check_scales
-from phonograd.device_runtime.update.sent_rows import deltas, mask_part, mask_specs, sent_rows, trained_rows
+from phonograd.device_runtime.update.sent_rows import (
+    check_scales,
+    deltas,
+    mask_part,
+    mask_specs,
+    sent_rows,
+    trained_rows,
+)
 
 LARGEST = 127
 LANES = 4  # 16-bit random numbers in a word
@@ -21,7 +26,7 @@ class DeltaInt8:
     A value is floor(delta / scale + u), u uniform over (k + 1/2) / 65536: its mean is delta / scale to 1/131072.
     """
 
-    name: ClassVar[str] = "delta-int8"
+    name = "delta-int8"
 
     def nbytes(self, specs: Iterable[TensorSpec]) -> int | None:
         """Unknown before encoding: it depends on which rows moved."""

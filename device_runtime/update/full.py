@@ -1,7 +1,6 @@
 """full-f32: every trained weight, as paper P sends them (174.43 MiB for the 2x650 model)."""
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, tile_ranges
 from phonograd.device_runtime.update.codec import Parts, Tile
@@ -10,7 +9,7 @@ from phonograd.device_runtime.update.codec import Parts, Tile
 class FullF32:
     """All weights in float32; the baseline every other codec is measured against."""
 
-    name: ClassVar[str] = "full-f32"
+    name = "full-f32"
 
     def nbytes(self, specs: Iterable[TensorSpec]) -> int | None:
         """Four bytes a parameter."""

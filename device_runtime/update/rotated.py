@@ -8,8 +8,7 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, Tens
 from phonograd.device_runtime.update.codec import Parts, Tile
 from phonograd.device_runtime.update.random_words import stream_of
 from phonograd.device_runtime.update.rotation import ROTATIONS, block_count, dequantise, packed_bytes, quantise, tiles
-from phonograd.device_runtime.update.scales import check_scales
-from phonograd.device_runtime.update.sent_rows import deltas, row_count, trained_rows
+from phonograd.device_runtime.update.sent_rows import check_scales, deltas, row_count, trained_rows
 
 
 def sign_streams(name: str, seed: int, rotations: int) -> list[int]:

@@ -5,7 +5,6 @@ home. The list of rows that travel names the words of the user's text: see FORMA
 """
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +19,7 @@ INDEX_BYTES = 4
 class RowsF32:
     """Per tensor whichever is smaller: all of it, or `<name>.rows` U32[n] (rising) and `<name>.values` F32[n, row]."""
 
-    name: ClassVar[str] = "rows-f32"
+    name = "rows-f32"
 
     def __init__(self) -> None:
         self._full = FullF32()

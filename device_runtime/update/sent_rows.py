@@ -1,4 +1,4 @@
-"""Which rows of a tensor travel: a bit for each in the part `NAME.rows`; no such part where all of them do."""
+"""Deltas of the rows that travel. `NAME.rows` has a bit for each row; there is no such part where all of them do."""
 
 from collections.abc import Iterator
 
@@ -53,6 +53,14 @@ def mask_specs(spec: TensorSpec, found: Parts) -> list[TensorSpec]:
     """The mask's spec, if there is one; `sent_rows` has looked at it."""
     part = f"{spec.name}.rows"
     return [found.specs[part]] if part in found.specs else []
+
+
+def check_scales(update: Parts, part: str, scales: Array) -> None:
+    """Raise UpdateError unless all are finite and at least 0."""
+    good = np.isfinite(scales) & (scales >= 0)
+    if not good.all():
+        bad = scales[int(np.argmin(good))]
+        raise UpdateError(f"{update.path}: {part}: finite scales of at least 0 expected, found {bad}")
 
 
 def trained_rows(spec: TensorSpec, rows: Array, start: int, moved: Array, base: TensorFile) -> Iterator[Tile]:

@@ -6,7 +6,6 @@ Which rows travel is drawn by their norms (`row_sampling.py`), and what travels 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -32,7 +31,7 @@ class TopRows:
     bits: int = 1
     whole_bits: int = 4
     rotations: int = ROTATIONS
-    name: ClassVar[str] = "top-rows"
+    name = "top-rows"
 
     def nbytes(self, specs: Iterable[TensorSpec]) -> int | None:
         """Unknown before encoding: fewer rows may have moved than may travel."""

@@ -12,10 +12,10 @@ import click
 
 from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, entries_of
 from phonograd.bench.epoch import EpochBenchConfig
+from phonograd.commands.native import build_on_first_use
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.native_engine import build_on_first_use
 
 if TYPE_CHECKING:
     from phonograd.bench.aggregate import AggregateBench

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import click
 
+from phonograd.commands.native import build_on_first_use
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import VocabularyError
 from phonograd.device_runtime.engine.backend import BackendOptions
@@ -15,7 +16,6 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.presets import PRESETS
-from phonograd.native_engine import build_on_first_use
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = TrainingConfig()

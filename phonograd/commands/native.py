@@ -1,12 +1,34 @@
-"""`phonograd build-phone`: the command that phones run."""
+"""The native engine, compiled where it has to be: `phonograd build-phone`, and other commands on their first use."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from phonograd.console import Console, output_options
-from phonograd.native_engine import building
+from phonograd.console import Console, Progress, output_options
+
+
+@contextlib.contextmanager
+def building(console: Console, what: str) -> Iterator[Progress]:
+    """A progress bar for a build; if something has to be compiled, a line on stderr before it, off a terminal too."""
+    with console.progress(f"building {what}") as show:
+
+        def told(done: int, total: int, note: str) -> None:
+            if done == 0:
+                console.say(f"building {what}, once: up to {total - 1} files to compile, which can take minutes")
+            show(done, total, note)
+
+        yield told
+
+
+def build_on_first_use(console: Console) -> None:
+    """Have the native engine's library ready. Raises what `find_library` raises."""
+    from phonograd.device_runtime.engine.library import find_library
+
+    with building(console, "the native engine") as show:
+        find_library(show)
 
 
 @click.command("build-phone")

@@ -9,11 +9,11 @@ import click
 from phonograd import __version__
 from phonograd.android_harness.session.programs import SIGNALLED
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
+from phonograd.commands.native import building
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.update.update_file import MAX_COUNT
-from phonograd.native_engine import building
 
 if TYPE_CHECKING:
     from phonograd.android_harness.adb.client import Adb
@@ -144,7 +144,7 @@ def phone_bench(  # click passes options by name
     Each phone gets what it lacks, trains --warm-up and --epochs epochs from the same weights, and is left as it was
     found. What fails on one phone is told at the end and does not touch the others; the exit code is the first one's.
     """
-    from phonograd.phone_reports import Outputs
+    from phonograd.commands.phone_reports import Outputs
 
     settings = PhoneBenchSettings(
         epochs=epochs,
@@ -184,9 +184,9 @@ def _measured(
     from phonograd.android_harness.adb.client import Adb
     from phonograd.android_harness.adb.finding import find_adb
     from phonograd.android_harness.timing.bench import run_phone_bench
+    from phonograd.commands.phone_bars import phone_bars
+    from phonograd.commands.stopping import stop_signals
     from phonograd.device_runtime.native_build import deliver_phone_binary
-    from phonograd.phone_bars import phone_bars
-    from phonograd.stopping import stop_signals
 
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import click
 
-from phonograd.connecting import place_options
+from phonograd.commands.connecting import place_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection, ask

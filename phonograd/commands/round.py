@@ -9,13 +9,13 @@ import click
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import PHONE_CODECS, TEXT_ON_PHONE, PhoneTraining, RoundSettings
-from phonograd.connecting import connection_options
+from phonograd.commands.connecting import connection_options
+from phonograd.commands.native import building
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
-from phonograd.native_engine import building
 
 if TYPE_CHECKING:
     from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
@@ -130,11 +130,11 @@ def round_(
     from phonograd.android_harness.rounds.tokens import read_tokens
     from phonograd.android_harness.session import PhoneSession, SessionSettings
     from phonograd.android_harness.timing.phone_work import PhoneProgress
+    from phonograd.commands.phone_bars import phone_bars
+    from phonograd.commands.stopping import stop_signals
     from phonograd.device_runtime.formats.manifest import open_artifacts
     from phonograd.device_runtime.native_build import deliver_phone_binary
     from phonograd.device_runtime.native_build.compiler import cache_folder
-    from phonograd.phone_bars import phone_bars
-    from phonograd.stopping import stop_signals
 
     training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision)
     settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, silence)

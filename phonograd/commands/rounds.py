@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from phonograd.connecting import connection_options, place_options
+from phonograd.commands.connecting import connection_options, place_options
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import click
 
+from phonograd.commands.connecting import connection_options
 from phonograd.commands.serve_options import serve_options, settings_from
-from phonograd.connecting import connection_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from phonograd.commands.connecting import connection_options
+from phonograd.commands.native import build_on_first_use
 from phonograd.commands.seeding import chosen_seed, seed_options
-from phonograd.connecting import connection_options
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.client.server_client import Connection
@@ -20,7 +21,6 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, Tra
 from phonograd.device_runtime.training.state import SAVE_EVERY, saved_seed
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import MAX_COUNT
-from phonograd.native_engine import build_on_first_use
 
 if TYPE_CHECKING:
     from phonograd.device_runtime.formats.tensor_file import TensorFile
@@ -120,12 +120,12 @@ def train(  # click passes options by name
     With --state, a run that was killed goes on where it was, to the same bits; SIGTERM and SIGINT end it after the
     step that is running, saved, with exit code 143 and 130.
     """
-    from phonograd.base_weights import base_weights
+    from phonograd.commands.base_weights import base_weights
+    from phonograd.commands.round_trip import join_round
+    from phonograd.commands.stopping import stop_signals
     from phonograd.device_runtime.base.files import require_place
     from phonograd.device_runtime.training.state import TrainingState
     from phonograd.device_runtime.training.trainer import train_epoch
-    from phonograd.round_trip import join_round
-    from phonograd.stopping import stop_signals
 
     _check_combination(rehearsal, user_share, state, save_every, restart, connection, weights or round_number)
     for path in filter(None, (out, update_path)):
@@ -309,7 +309,7 @@ def evaluate(
 
     With --server, an administrator's token reports what was found to the server, for the model of these weights.
     """
-    from phonograd.base_weights import base_weights
+    from phonograd.commands.base_weights import base_weights
     from phonograd.device_runtime.text.messages import read_messages
 
     if connection is not None and len({path.stem for path in texts}) < len(texts):

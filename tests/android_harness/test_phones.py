@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phonograd.android_harness.phones.asking import PROPERTIES, facts_of
+from phonograd.android_harness.phones.asking import PROPERTIES, facts_of, parse_df, parse_meminfo
 from phonograd.android_harness.phones.cores import clusters_of, cores_line, parse_cores
 from phonograd.android_harness.phones.cpu_parts import part_name
 from phonograd.android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
-from phonograd.android_harness.phones.memory import parse_df, parse_meminfo
 from phonograd.android_harness.phones.power import (
     cpu_temperature,
     parse_battery,

@@ -9,9 +9,9 @@ import pytest
 from phonograd.android_harness.errors import ReportError, SlowerError
 from phonograd.android_harness.report.document import read_report, write_report
 from phonograd.android_harness.timing.settings import PhoneBenchSettings
+from phonograd.commands.phone_reports import Outputs
 from phonograd.console import Console
 from phonograd.device_runtime.base.errors import MissingExtraError, PhonogradError, StorageError, UsageError
-from phonograd.phone_reports import Outputs
 from tests.android_harness.reports import phone, report
 
 LIKE_OLD = PhoneBenchSettings(epochs=3)

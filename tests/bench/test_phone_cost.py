@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from phonograd.bench.contestants import BenchError
+from phonograd.bench.environment import find_tool
 from phonograd.bench.phone.instructions import Counter, instruction_counter
 from phonograd.bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
-from phonograd.bench.phone.tools import find_tool
 from phonograd.bench.phone_cost import CORES, count_instructions, kernel_loop, over_the_bar, projected_seconds
 from phonograd.bench.results import render
 from phonograd.device_runtime.base.errors import UnsupportedError

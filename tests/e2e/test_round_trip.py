@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd import round_trip
+from phonograd.commands import round_trip
 from phonograd.device_runtime.base.errors import ServerUnreachableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client
