@@ -1,4 +1,4 @@
-"""Weights between PyTorch's layout and ours (ONNX's), and where they come from: a file or a seed. NumPy only.
+"""Weights between PyTorch's layout and ours (ONNX's), and those of a seed. NumPy only.
 
 PyTorch keeps, per recurrent layer l, `weight_ih_l{l}` [G·H, I], `weight_hh_l{l}` [G·H, H], `bias_ih_l{l}` and
 `bias_hh_l{l}` [G·H], gates in the order i,f,g,o (LSTM) or r,z,n (GRU). ONNX has W [1, G·H, I], R [1, G·H, H] and
@@ -6,29 +6,19 @@ B [1, 2·G·H], gates i,o,f,c or z,r,h. All other tensors are the same in both. 
 after the recurrent product, ONNX's `linear_before_reset=1`, so that its biases map one to one.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.model_config import GATES, Cell, LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import (
-    Array,
-    TensorFile,
-    TensorSpec,
-    check_finite,
-    check_specs,
-    spec_of,
-)
+from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, check_specs, spec_of
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 # Block k of ONNX's gates is block ONNX_GATES[cell][k] of PyTorch's.
 ONNX_GATES: Mapping[Cell, tuple[int, ...]] = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
 TORCH_GATES: Mapping[Cell, tuple[int, ...]] = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2)}
-FLOAT_DTYPES = ("F32", "F16", "BF16")
 # Zaremba et al., section 4.1, the medium model: weights are drawn uniformly from [-0.05, 0.05].
 INITIAL_RANGE = 0.05
 VOCABULARY_SHA256 = "vocabulary_sha256"  # metadata key of a weights file: the vocabulary its rows belong to
@@ -88,27 +78,6 @@ def to_torch(tensors: Mapping[str, Array], config: LanguageModelConfig, source: 
     return {spec.name: state[spec.name] for spec in torch_specs(config)}
 
 
-def load_weights(path: Path, config: LanguageModelConfig, vocabulary: Vocabulary | None = None) -> dict[str, Array]:
-    """Canonical float32 weights from a tensor file in PyTorch's layout or already canonical, in F32, F16 or BF16.
-
-    With `vocabulary`, a file whose metadata names the vocabulary it was trained with must name that one. Raises
-    WeightsError: not a tensor file, other names, shapes or dtypes than the model's, NaN or infinite values.
-    """
-    with TensorFile(path) as file:
-        if vocabulary is not None:
-            _check_vocabulary(file, vocabulary)
-        canonical = f"{config.cell}.0.W" in file.specs
-        found = {name: _float_spec(path, spec) for name, spec in file.specs.items()}
-        # The header is checked before 180 MB are read.
-        check_specs(str(path), found, config.tensor_specs() if canonical else _expected(found, config))
-        arrays = {name: _as_float32(file, spec) for name, spec in file.specs.items()}
-    for name, array in arrays.items():
-        check_finite(str(path), name, array)
-    if canonical:
-        return {spec.name: arrays[spec.name] for spec in config.tensor_specs()}
-    return to_canonical(arrays, config, str(path))
-
-
 def seeded_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
     """Canonical initial weights: uniform in [-0.05, 0.05), biases zero; the same for a seed on every machine.
 
@@ -157,25 +126,3 @@ def _canonical(name: str, state: Mapping[str, Array], order: tuple[int, ...]) ->
 def _reorder(gates: Array, order: tuple[int, ...]) -> Array:
     """Block k of the result, along the first dimension [G·H], is block order[k]."""
     return gates.reshape(len(order), -1, *gates.shape[1:])[list(order)].reshape(gates.shape)
-
-
-def _float_spec(path: Path, spec: TensorSpec) -> TensorSpec:
-    if spec.dtype not in FLOAT_DTYPES:
-        raise WeightsError(f"{path}: tensor {spec}: dtype {', '.join(FLOAT_DTYPES)} expected, found {spec.dtype}")
-    return dataclasses.replace(spec, dtype="F32")
-
-
-def _as_float32(file: TensorFile, spec: TensorSpec) -> Array:
-    raw = file.read(spec.name)
-    if spec.dtype == "BF16":  # bfloat16 is the upper half of a float32
-        return (raw.astype(np.uint32) << 16).view(np.float32)
-    return raw.astype(np.float32, copy=False)
-
-
-def _check_vocabulary(file: TensorFile, vocabulary: Vocabulary) -> None:
-    expected, found = vocabulary_sha256(vocabulary), file.metadata.get(VOCABULARY_SHA256)
-    if found is not None and found != expected:
-        raise WeightsError(
-            f"{file.path}: trained with the vocabulary of SHA-256 {found[:12]}…, found {vocabulary.source} with "
-            f"{expected[:12]}…; give the vocabulary it was trained with"
-        )

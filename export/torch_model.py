@@ -34,9 +34,13 @@ class LanguageModel(nn.Module):
             self.projection = nn.Linear(config.hidden, config.embedding, bias=False)
         output = config.embedding if config.tied else config.hidden
         self.decoder = nn.Linear(output, config.vocabulary, bias=config.output_bias)
-        if config.tied:
-            self.decoder.weight = self.embedding.weight
+        self.tie()
         self.load(seeded_weights(config, seed))
+
+    def tie(self) -> None:
+        """Make the embedding the decoder's weights, where the config says so; to_empty() parts them."""
+        if self.config.tied:
+            self.decoder.weight = self.embedding.weight
 
     def forward(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Logits [T, B, V] float32 (bfloat16 under autocast) of int64 `tokens` [T, B], and the state after them."""

@@ -42,6 +42,7 @@ class TorchContestant:
         with torch.device("meta"):
             model = LanguageModel(config, self._training.dropout)
         self._model = model.to_empty(device="cpu").train()
+        self._model.tie()
         self._model.load(load_tensors(artifacts.path(WEIGHTS)))
         self._model.embedding.sparse = job.variant in ("sparse", "bf16") and not config.tied
         self._state = self._model.zero_state(self._training.minibatch)

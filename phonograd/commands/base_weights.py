@@ -8,6 +8,7 @@ from pathlib import Path
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.state_dict import is_torch_file
 
 
 @contextlib.contextmanager
@@ -18,15 +19,18 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
     model. Raises WeightsError for a file that fits neither layout, is not finite, or is of another vocabulary.
     """
     with contextlib.ExitStack() as kept:
-        path = folder.path(WEIGHTS) if weights is None else weights
-        file = kept.enter_context(TensorFile(path))
-        if weights is not None and list(file.specs.values()) != folder.manifest.model.tensor_specs():
-            from phonograd.export.torch_layout import load_weights
+        if weights is None:
+            yield kept.enter_context(TensorFile(folder.path(WEIGHTS)))
+            return
+        if not is_torch_file(weights):
+            file = kept.enter_context(TensorFile(weights))
+            if list(file.specs.values()) == folder.manifest.model.tensor_specs():
+                yield file
+                return
+        from phonograd.export.model_file import load_weights
 
-            config = folder.manifest.model
-            vocabulary = Vocabulary.load(folder.path(VOCABULARY), config.vocabulary)
-            place = kept.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-"))
-            converted = Path(place) / WEIGHTS
-            save_tensors(converted, load_weights(path, config, vocabulary))
-            file = kept.enter_context(TensorFile(converted))
-        yield file
+        config = folder.manifest.model
+        vocabulary = Vocabulary.load(folder.path(VOCABULARY), config.vocabulary)
+        converted = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-"))) / WEIGHTS
+        save_tensors(converted, load_weights(weights, config, vocabulary))
+        yield kept.enter_context(TensorFile(converted))

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import click
 
+from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import VocabularyError
@@ -15,24 +16,43 @@ from phonograd.device_runtime.formats.manifest import Artifacts, Loss, LossReduc
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.export.presets import PRESETS
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = TrainingConfig()
+Renames = tuple[tuple[str, str], ...]
+
+
+def _renames(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Renames:
+    for value in values:
+        if not value.partition("=")[0] or "=" not in value:
+            raise click.BadParameter(f"OLD=NEW expected, found {value!r}", context, option)
+    return tuple((value.partition("=")[0], value.partition("=")[2]) for value in values)
 
 
 @click.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), required=True, help="The model's shape.")
-@click.option("--vocab", type=PATH, required=True, help="vocab.txt; its length replaces the preset's vocabulary size.")
 @click.option(
-    "--weights", type=PATH, help="Trained weights: a torch state dict or our own, in safetensors, f32 or f16."
+    "--model",
+    type=PATH,
+    help="Your own model: a PyTorch state dict (.pt or safetensors). Its shape follows from its tensors.",
+)
+@shape_options
+@click.option("--vocab", type=PATH, required=True, help="vocab.txt; the model has as many words.")
+@click.option("--weights", type=PATH, help="Trained weights for the shape declared; the same files as --model.")
+@click.option("--seed", type=click.IntRange(0), help="Random weights for the shape declared, from this seed.")
+@click.option(
+    "--rename",
+    "renames",
+    metavar="OLD=NEW",
+    multiple=True,
+    callback=_renames,
+    help="Name a tensor of the file, or all below OLD, otherwise: lm_head=decoder, model.rnns=rnn, net= (none). May be "
+    "repeated.",
 )
 @click.option(
     "--weights-vocab",
     type=PATH,
-    help="The vocabulary that --weights was trained with, where --vocab is another: rows follow their words.",
+    help="The vocabulary that the file was trained with, where --vocab is another: rows follow their words.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Random weights from this seed, instead of --weights.")
 @click.option(
     "--loss", type=click.Choice(get_args(Loss)), default=DEFAULTS.loss, show_default=True, help="lwf: paper P."
 )
@@ -62,11 +82,13 @@ DEFAULTS = TrainingConfig()
 @output_options
 def export(
     console: Console,
-    preset: str,
+    model: Path | None,
+    shape: DeclaredShape,
     vocab: Path,
     weights: Path | None,
     weights_vocab: Path | None,
     seed: int | None,
+    renames: Renames,
     loss: Loss,
     user_share: float | None,
     clip_norm: float,
@@ -74,28 +96,33 @@ def export(
     out: Path,
     **training: Any,
 ) -> None:
-    """Write the artifacts folder that phones train from."""
+    """Write the artifacts folder that phones train from.
+
+    The model is your own (--model FILE, which has shape and weights), or of a shape declared by --preset or by --cell,
+    --layers and --hidden, with the weights of --weights FILE or --seed N. Files have the names of PyTorch's
+    word_language_model example, encoder, rnn and decoder, or ours; for others, give --rename.
+    """
     from phonograd.export.artifacts import export_artifacts
     from phonograd.export.inspection import describe
-    from phonograd.export.torch_layout import load_weights, seeded_weights
+    from phonograd.export.torch_layout import seeded_weights
     from phonograd.export.vocabulary_import import load_vocabulary
 
-    if (weights is None) == (seed is None):
-        raise click.UsageError("give --weights FILE, or --seed N for random weights: one of the two")
+    _check_choice(model, shape, weights, seed)
     if user_share is not None and loss != "lwf":
         raise click.UsageError("--user-share belongs to --loss lwf; for rehearsal it is an option of phonograd train")
     share = DEFAULTS.user_share if user_share is None else user_share
     settings = TrainingConfig(loss=loss, user_share=share, clip_norm=clip_norm or None, **training)
-    if weights_vocab is not None and weights is None:
-        raise click.UsageError("--weights-vocab needs --weights, whose rows it names")
+    source = model or weights
+    if source is None and (weights_vocab or renames):
+        raise click.UsageError(
+            "--weights-vocab and --rename need --model or --weights, whose rows and tensors they name"
+        )
     words = load_vocabulary(vocab)
-    config = dataclasses.replace(PRESETS[preset].model, vocabulary=len(words))
-    if weights is None:
+    if source is None:
+        config = shape.config(len(words))
         tensors = seeded_weights(config, seed or 0)
-    elif weights_vocab is None:
-        tensors = load_weights(weights, config, words)
     else:
-        tensors = _weights_by_word(weights, weights_vocab, config, words)
+        config, tensors = _from_file(console, source, shape, renames, words, weights_vocab)
     written = export_artifacts(
         out,
         config,
@@ -109,20 +136,46 @@ def export(
     console.result(document, *_summary(document))
 
 
-def _weights_by_word(
-    weights: Path, weights_vocab: Path, config: LanguageModelConfig, words: Vocabulary
-) -> dict[str, Array]:
-    """Canonical weights for `words` from those trained with another vocabulary file."""
-    from phonograd.export.torch_layout import load_weights
+def _check_choice(model: Path | None, shape: DeclaredShape, weights: Path | None, seed: int | None) -> None:
+    if model is not None and (shape.given or weights is not None or seed is not None):
+        raise click.UsageError("--model has shape and weights: leave out --preset, sizes, --weights and --seed, or it")
+    if model is None and not shape.given:
+        raise click.UsageError("give --model FILE, --preset NAME, or --cell, --layers and --hidden: one of the three")
+    if model is None:
+        shape.require()
+    if model is None and (weights is None) == (seed is None):
+        raise click.UsageError("give --weights FILE, or --seed N for random weights: one of the two")
+
+
+def _from_file(
+    console: Console, path: Path, shape: DeclaredShape, renames: Renames, words: Vocabulary, file_words: Path | None
+) -> tuple[LanguageModelConfig, dict[str, Array]]:
+    """A model with `words` from a file, held to `shape` if that is given.
+
+    file_words: the vocabulary that it was trained with, if that is another one.
+    """
+    from phonograd.export.model_file import load_model
     from phonograd.export.vocabulary_import import import_vocabulary, permuted, rows_of
 
-    source = import_vocabulary(weights_vocab)
-    rows = rows_of(words, source)
-    trained_with = None
-    with contextlib.suppress(VocabularyError):  # weights that name their vocabulary were trained with one of ours
-        trained_with = Vocabulary.load(weights_vocab)
-    tensors = load_weights(weights, dataclasses.replace(config, vocabulary=source.entries), trained_with)
-    return permuted(tensors, rows)
+    trained_with: Vocabulary | None = words
+    imported = None if file_words is None else import_vocabulary(file_words)
+    entries = len(words)
+    if file_words is not None and imported is not None:
+        entries, trained_with = imported.entries, None
+        with contextlib.suppress(VocabularyError):  # a file that names its vocabulary was trained with one of ours
+            trained_with = Vocabulary.load(file_words)
+    rows = None if imported is None else rows_of(words, imported)
+    declared = shape.config(entries) if shape.given else None
+    found = load_model(path, trained_with, renames, declared)
+    for remark in found.remarks:
+        console.say(f"export: {remark}")
+    if found.config.vocabulary != entries:
+        raise VocabularyError(
+            f"{file_words or words.source}: {found.config.vocabulary} words expected, as {path} has rows, found "
+            f"{entries}; give the vocabulary that the model was trained with"
+        )
+    weights = found.weights if rows is None else permuted(found.weights, rows)
+    return dataclasses.replace(found.config, vocabulary=len(words)), weights
 
 
 @click.command()

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import click
 
+from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.console import Console, output_options
-from phonograd.export.presets import PRESETS
 from phonograd.export.pretrain_config import Device, Precision, PretrainConfig
 
 PATH = click.Path(path_type=Path)
@@ -15,8 +15,8 @@ DEFAULTS = PretrainConfig()
 
 
 @click.command()
-@click.option("--preset", type=click.Choice(list(PRESETS)), required=True, help="The model's shape.")
-@click.option("--vocab", type=PATH, required=True, help="vocab.txt; its length replaces the preset's vocabulary size.")
+@shape_options
+@click.option("--vocab", type=PATH, required=True, help="vocab.txt; the model has as many words.")
 @click.option("--text", "texts", type=PATH, required=True, multiple=True, help="General text; may be repeated.")
 @click.option("--valid", type=PATH, help="Validation text.  [default: the last 5 % of the messages]")
 @click.option("--epochs", type=click.IntRange(1), default=DEFAULTS.epochs, show_default=True)
@@ -40,7 +40,7 @@ DEFAULTS = PretrainConfig()
 @output_options
 def pretrain(
     console: Console,
-    preset: str,
+    shape: DeclaredShape,
     vocab: Path,
     texts: tuple[Path, ...],
     valid: Path | None,
@@ -49,7 +49,10 @@ def pretrain(
     out: Path,
     **settings: Any,
 ) -> None:
-    """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does)."""
+    """Pre-train a model on general text (Zaremba's medium recipe, as paper P's server does).
+
+    Give its shape by --preset, or by --cell, --layers and --hidden.
+    """
     from phonograd.device_runtime.base.errors import MissingExtraError
     from phonograd.device_runtime.base.files import require_place
     from phonograd.export.corpus import load_corpus
@@ -63,10 +66,11 @@ def pretrain(
             f"pretrain needs torch ({error}); install it with: pip install 'phonograd[export]'"
         ) from error
 
+    shape.require()
     require_place(out)
     config = PretrainConfig(clip_norm=clip_norm or None, **settings)
     vocabulary = load_vocabulary(vocab)
-    model = dataclasses.replace(PRESETS[preset].model, vocabulary=len(vocabulary))
+    model = shape.config(len(vocabulary))
     corpus = load_corpus(texts, vocabulary, valid)
     with console.progress("pre-training") as show:
 

@@ -1,14 +1,18 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from phonograd.bench.contestants import BenchError, Entry, entries_of
 from phonograd.bench.parity import ParityConfig, bench_parity
+from phonograd.bench.peers.pytorch import TorchContestant
 from phonograd.bench.results import load_results, render
+from phonograd.bench.worker import Job
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.export.presets import preset_named
 from tests.support.artifacts import exported
 
@@ -70,3 +74,13 @@ def test_what_cannot_be_compared_is_refused(artifacts: Path, tmp_path: Path) -> 
     folder = exported(model, TrainingConfig(dropout=0.5)).folder
     with pytest.raises(BenchError, match="dropout 0 expected"):
         bench_parity(folder, entries_of(["native", "ort"], [], ["fp32"], None), SHORT)
+
+
+def test_pytorch_keeps_a_tied_model_tied() -> None:
+    folder = exported(LanguageModelConfig("lstm", 17, 4, 4, 1, tied=True)).folder
+    contestant = TorchContestant(Job("", str(folder), "", 1, "exact"))
+    before = contestant.weights()["embedding.weight"]
+    tokens = np.zeros((20, 10), np.int64)
+    contestant.step(tokens, tokens + 5)
+    moved = (contestant.weights()["embedding.weight"] != before).any(axis=1)
+    assert moved.all()  # as the decoder; as the embedding, row 0 alone

@@ -16,11 +16,12 @@ from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export import pretrain_step
 from phonograd.export.corpus import Corpus, evaluation_columns, load_corpus, training_columns
 from phonograd.export.interrupts import deferred_interrupt
+from phonograd.export.model_file import load_weights
 from phonograd.export.pretrain import PretrainProgress, PretrainResult, pretrain
 from phonograd.export.pretrain_config import PretrainConfig
 from phonograd.export.pretrain_state import STATE
 from phonograd.export.pretrain_step import evaluate, train_step
-from phonograd.export.torch_layout import VOCABULARY_SHA256, load_weights, vocabulary_sha256
+from phonograd.export.torch_layout import VOCABULARY_SHA256, vocabulary_sha256
 from phonograd.export.torch_model import LanguageModel
 
 WORDS = Vocabulary((b"<unk>", b"<eos>", b"the", b"cat", b"sat", b"on", b"mat", b"dog", b"ran", b"home"))

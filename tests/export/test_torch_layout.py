@@ -11,9 +11,9 @@ from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, save_tensors, write_tensor_file
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.model_file import load_weights
 from phonograd.export.torch_layout import (
     VOCABULARY_SHA256,
-    load_weights,
     seeded_weights,
     to_canonical,
     to_torch,

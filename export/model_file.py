@@ -1,0 +1,241 @@
+"""A user's own model: which LSTM or GRU a state dict is of, told from names and shapes, and its weights in our layout.
+
+The names are those of PyTorch's word_language_model example (`encoder.weight`, `rnn.weight_ih_l0`, ...,
+`decoder.weight`, `decoder.bias`), or ours: `embedding.` for `encoder.`, `lstm.` or `gru.` for `rnn.`, or the layout of
+`weights.safetensors`.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.formats.model_config import GATES, Cell, LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, check_specs
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.state_dict import Renames, StateDict, open_state_dict, rename
+from phonograd.export.torch_layout import VOCABULARY_SHA256, to_canonical, torch_specs, vocabulary_sha256
+
+_RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)_l(\d+)\Z")
+_CANONICAL = re.compile(r"(lstm|gru)\.(\d+)\.[WRB]\Z")
+EXAMPLE = (
+    "encoder.weight [V, E]; rnn.weight_ih_l0 and rnn.weight_hh_l0 of 4H rows (LSTM) or 3H (GRU), their biases, and so "
+    "on for each layer; decoder.weight [V, H], decoder.bias [V]"
+)
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """A model as its state dict has it: its shape, canonical float32 weights, and remarks on what was done to them."""
+
+    config: LanguageModelConfig
+    weights: dict[str, Array]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """What a state dict calls the embedding and the recurrent layers; in our own layout, the cell's name is both."""
+
+    embedding: str
+    recurrent: str
+    canonical: bool
+
+    @classmethod
+    def of(cls, state: StateDict) -> "Spelling":
+        """How `state` spells them; as PyTorch's example does, where it has neither."""
+        names = state.specs
+        own = next((match[1] for match in map(_CANONICAL.match, names) if match), None)
+        module = next(
+            (module for module in ("rnn", *GATES) if any(name.startswith(f"{module}.") for name in names)), "rnn"
+        )
+        canonical = own is not None
+        encoder = "encoder.weight" in names or not (canonical or "embedding.weight" in names)
+        return cls("encoder" if encoder else "embedding", own or module, canonical)
+
+    def specs(self, config: LanguageModelConfig) -> dict[str, TensorSpec]:
+        """The tensors of `config`, by our names of them, as this spelling has them."""
+        ours = config.tensor_specs() if self.canonical else torch_specs(config)
+        return {spec.name: replace(spec, name=self.spelt(spec.name, config.cell)) for spec in ours}
+
+    def spelt(self, name: str, cell: Cell) -> str:
+        """A tensor of ours, as this spelling has it. A module named after the other cell is none of this one's."""
+        first, _, rest = name.partition(".")
+        if first == "embedding":
+            return f"{self.embedding}.{rest}"
+        if first == cell and self.recurrent == "rnn":
+            return f"rnn.{rest}"
+        return name
+
+
+def load_weights(path: Path, config: LanguageModelConfig, vocabulary: Vocabulary | None = None) -> dict[str, Array]:
+    """Canonical float32 weights of a model of this shape; see load_model."""
+    return load_model(path, vocabulary, declared=config).weights
+
+
+def load_model(
+    path: Path,
+    vocabulary: Vocabulary | None = None,
+    renames: Renames = (),
+    declared: LanguageModelConfig | None = None,
+) -> OwnModel:
+    """The model that a PyTorch or safetensors file holds, in F32, F16 or BF16; of the `declared` shape if there is one.
+
+    With `vocabulary`, a file whose metadata names the vocabulary it was trained with must name that one. Raises
+    WeightsError: not such a file, other names, shapes or dtypes than the model's, NaN or infinite values.
+    """
+    with open_state_dict(path) as opened:
+        if vocabulary is not None:
+            _check_vocabulary(opened, vocabulary)
+        return own_model(opened, renames, declared)
+
+
+def own_model(opened: StateDict, renames: Renames = (), declared: LanguageModelConfig | None = None) -> OwnModel:
+    """The model that a state dict is of. Raises WeightsError, naming what was expected and all that was found."""
+    state = rename(opened, renames)
+    remarks = []
+    if list(state.specs) != list(opened.specs) and not renames:
+        beginning = next(iter(opened.specs)).removesuffix(next(iter(state.specs)))
+        remarks.append(f"names without the {beginning!r} that all begin with")
+    config = declared or _config_of(state, Spelling.of(state))
+    stored_twice = config.tied and "decoder.weight" in state.specs
+    if stored_twice:
+        remarks.append("decoder.weight equals the embedding: the model is tied, and stores it once")
+    weights = _weights(state, config, "read as" if declared is None else "asked for")
+    odd = sorted({spec.dtype for spec in state.specs.values()} - {"F32"})
+    if odd:
+        remarks.append(f"converted from {' and '.join(odd)} to float32")
+    return OwnModel(config, weights, tuple(f"{opened.source}: {remark}" for remark in remarks))
+
+
+def _config_of(state: StateDict, spelling: Spelling) -> LanguageModelConfig:
+    """Cell and sizes by the shapes of the embedding and of the first recurrent layer; the rest is checked later."""
+    _refuse_unknown_kinds(state, spelling)
+    table = state.specs.get(f"{spelling.embedding}.weight")
+    first = state.specs.get(_hidden_weights(spelling, 0))
+    if table is None or first is None or len(table.shape) != 2 or len(first.shape) != (3 if spelling.canonical else 2):
+        raise WeightsError(
+            f"{state.source}: a word-level LSTM or GRU expected: {EXAMPLE}; found {state.listing()}; give other names "
+            "with --rename OLD=NEW"
+        )
+    hidden = first.shape[-1]
+    cell = _cell_of(state, spelling, first)
+    decoder = state.specs.get("decoder.weight")
+    sizes = LanguageModelConfig(
+        cell=cell,
+        vocabulary=table.shape[0],
+        embedding=table.shape[1],
+        hidden=hidden,
+        layers=_layers_of(state, spelling, cell),
+        tied=decoder is None,
+        output_bias="decoder.bias" in state.specs,
+    )
+    if decoder is not None and decoder.shape == table.shape:
+        tied = np.array_equal(state.read("decoder.weight"), state.read(table.name))
+        return replace(sizes, tied=tied or "projection.weight" in state.specs)
+    return sizes
+
+
+def _refuse_unknown_kinds(state: StateDict, spelling: Spelling) -> None:
+    for name in state.specs:
+        if not name.startswith(f"{spelling.recurrent}."):
+            continue
+        if name.endswith("_reverse"):
+            raise WeightsError(
+                f"{state.source}: one direction expected, as what predicts the next word can't have seen it; found "
+                f"{name}; train the model with bidirectional=False"
+            )
+        if "weight_hr_l" in name:
+            raise WeightsError(
+                f"{state.source}: an LSTM without proj_size expected, found {name} {list(state.specs[name].shape)}; "
+                "train one without; a tied model may have projection.weight [E, H] behind its last layer"
+            )
+
+
+def _hidden_weights(spelling: Spelling, layer: int) -> str:
+    own = f"{spelling.recurrent}.{layer}.R"
+    return own if spelling.canonical else f"{spelling.recurrent}.weight_hh_l{layer}"
+
+
+def _cell_of(state: StateDict, spelling: Spelling, weights: TensorSpec) -> Cell:
+    rows, hidden = weights.shape[-2:]
+    for cell, gates in GATES.items():
+        if rows == gates * hidden and spelling.recurrent in ("rnn", cell):
+            return cell
+    kind = "a plain RNN's" if rows == hidden else "neither's"
+    if spelling.recurrent in GATES:
+        expected = f"{GATES[spelling.recurrent] * hidden} rows"
+    else:
+        expected = f"{4 * hidden} rows of an LSTM or {3 * hidden} of a GRU"
+    raise WeightsError(
+        f"{state.source}: {weights.name} with {expected} expected, for a hidden size of {hidden}; found "
+        f"{list(weights.shape)}, {kind}; found in all: {state.listing()}"
+    )
+
+
+def _layers_of(state: StateDict, spelling: Spelling, cell: Cell) -> int:
+    """By the highest number in a recurrent tensor's name. Raises WeightsError for a layer of another cell."""
+    numbers = [0]
+    for name in state.specs:
+        module, _, rest = name.partition(".")
+        if module == spelling.recurrent:
+            match = _CANONICAL.match(name) if spelling.canonical else _RECURRENT.match(rest)
+            numbers += [int(match[match.lastindex or 0])] if match else []
+    layers = min(1 + max(numbers), len(state.specs))  # numbers far too high are refused with the tensor's name
+    for layer in range(layers):
+        spec = state.specs.get(_hidden_weights(spelling, layer))
+        rows, hidden = (*spec.shape[-2:], 0, 0)[:2] if spec else (0, 0)
+        others = [other for other, gates in GATES.items() if other != cell and rows == gates * hidden > 0]
+        if spec and others:
+            raise WeightsError(
+                f"{state.source}: one kind of cell in all layers expected, found {cell} in layer 0 and {others[0]} in "
+                f"layer {layer}, {spec.name} {list(spec.shape)}; train a model of one kind"
+            )
+    return layers
+
+
+def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[str, Array]:
+    spelling = Spelling.of(state)
+    specs = spelling.specs(config)
+    if config.tied and "decoder.weight" in state.specs and not spelling.canonical:
+        specs["decoder.weight"] = TensorSpec("decoder.weight", "F32", (config.vocabulary, config.embedding))
+    found = {name: _as_float(spec) for name, spec in state.specs.items()}
+    try:  # the names and shapes before 180 MB are read
+        check_specs(state.source, found, specs.values())
+    except WeightsError as error:
+        advice = _advice(state, spelling, config)
+        raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
+    tensors = {ours: state.read(spec.name) for ours, spec in specs.items()}
+    if spelling.canonical:
+        return {spec.name: tensors[spec.name] for spec in config.tensor_specs()}
+    return to_canonical(tensors, config, state.source)
+
+
+def _as_float(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, dtype="F32")  # what is not a float is refused as it is read
+
+
+def _advice(state: StateDict, spelling: Spelling, config: LanguageModelConfig) -> str:
+    if not spelling.canonical and f"{spelling.recurrent}.bias_ih_l0" not in state.specs:
+        return "recurrent layers have biases here: add ones of zeros"
+    if config.tied and not config.projected and "projection.weight" in state.specs:
+        return "a projection stands in tied models only whose hidden and embedding sizes differ"
+    return "give other names with --rename OLD=NEW, or save a state dict of these tensors alone"
+
+
+def described(config: LanguageModelConfig) -> str:
+    """A shape in one line: lstm 2x300, embedding 300, tied, 10000 words."""
+    parts = [f"{config.cell} {config.layers}x{config.hidden}", f"embedding {config.embedding}"]
+    parts += ["tied" if config.tied else "untied", f"{config.vocabulary} words"]
+    return ", ".join(parts if config.output_bias else [*parts, "no output bias"])
+
+
+def _check_vocabulary(state: StateDict, vocabulary: Vocabulary) -> None:
+    expected, found = vocabulary_sha256(vocabulary), state.metadata.get(VOCABULARY_SHA256)
+    if found is not None and found != expected:
+        raise WeightsError(
+            f"{state.source}: trained with the vocabulary of SHA-256 {found[:12]}…, found {vocabulary.source} with "
+            f"{expected[:12]}…; give the vocabulary it was trained with"
+        )

@@ -1,0 +1,93 @@
+"""Options that declare a model's shape: a preset's name, or sizes. `export` and `pretrain` share them."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import click
+
+from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
+from phonograd.export.presets import PRESETS
+
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(LanguageModelConfig)}
+
+
+@dataclass(frozen=True)
+class DeclaredShape:
+    """What was given of a preset and of sizes; None: not given. Raises UsageError for both."""
+
+    preset: str | None
+    cell: Cell | None
+    layers: int | None
+    hidden: int | None
+    embedding: int | None
+    tied: bool | None
+    output_bias: bool | None
+
+    def __post_init__(self) -> None:
+        if self.preset is not None and (given := self._sizes()):
+            raise click.UsageError(f"--preset declares all sizes; leave out {', '.join(map(_option, given))}, or it")
+
+    def require(self) -> None:
+        """Raise UsageError unless a whole shape is declared."""
+        if not self.given:
+            raise click.UsageError("give --preset NAME, or --cell, --layers and --hidden")
+        required = {"cell": self.cell, "layers": self.layers, "hidden": self.hidden}
+        missing = [name for name, value in required.items() if value is None]
+        if self.preset is None and missing:
+            raise click.UsageError(f"sizes instead of a preset need {', '.join(map(_option, missing))} too")
+
+    @property
+    def given(self) -> bool:
+        """Whether a shape is declared at all."""
+        return self.preset is not None or bool(self._sizes())
+
+    def config(self, vocabulary: int) -> LanguageModelConfig:
+        """The model of this shape with so many words. Raises UsageError unless a whole one is declared."""
+        if self.preset is not None:
+            return dataclasses.replace(PRESETS[self.preset].model, vocabulary=vocabulary)
+        self.require()
+        return LanguageModelConfig(**{"vocabulary": vocabulary, "embedding": self.hidden, **self._sizes()})
+
+    def _sizes(self) -> dict[str, Any]:
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if name != "preset" and value is not None}
+
+
+def _option(name: str) -> str:
+    return {"tied": "--tied/--untied", "output_bias": "--output-bias/--no-output-bias"}.get(name, f"--{name}")
+
+
+def shape_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --preset and the sizes; the command receives them as `shape`, a DeclaredShape."""
+
+    def wrapped(*args: Any, **options: Any) -> None:
+        fields = {field.name: options.pop(field.name) for field in dataclasses.fields(DeclaredShape)}
+        command(*args, shape=DeclaredShape(**fields), **options)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__dict__.update(command.__dict__)  # click keeps the parameters declared so far there
+    size = click.IntRange(1)
+    for option in reversed(
+        (
+            click.option("--preset", type=click.Choice(list(PRESETS)), help="The model's shape, by a paper's model."),
+            click.option("--cell", type=click.Choice(get_args(Cell)), help="Its shape, instead of --preset: the cell,"),
+            click.option("--layers", type=size, help="recurrent layers,"),
+            click.option("--hidden", type=size, help="hidden size,"),
+            click.option("--embedding", type=size, help="embedding size.  [default: the hidden size]"),
+            click.option(
+                "--tied/--untied",
+                default=None,
+                help="Tied: the embedding is the output layer's weights; a projection stands between sizes that "
+                f"differ.  [default: {'tied' if DEFAULTS['tied'] else 'untied'}]",
+            ),
+            click.option(
+                "--output-bias/--no-output-bias",
+                default=None,
+                help=f"Whether the output layer has a bias.  [default: {'yes' if DEFAULTS['output_bias'] else 'no'}]",
+            ),
+        )
+    ):
+        wrapped = option(wrapped)
+    return wrapped

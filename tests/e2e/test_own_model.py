@@ -1,0 +1,146 @@
+"""A PyTorch user's own model, from a state dict to a round's average, by the commands alone."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
+from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.export.torch_layout import seeded_weights
+from tests.e2e.test_bad_input import refused
+from tests.e2e.test_commands import serving
+from tests.support.command_line import Run, Workplace
+from tests.support.own_models import RNNModel
+
+WORDS = 17
+
+
+def state_dict(path: Path, cell: Cell, layers: int, tied: bool, bias: bool) -> Path:
+    torch.manual_seed(2)
+    torch.save(RNNModel(cell, WORDS, 12, 12, layers, tied, bias).state_dict(), path)
+    return path
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+@pytest.mark.parametrize(("cell", "layers", "tied"), [("lstm", 2, True), ("lstm", 2, False), ("gru", 2, False),
+                                                      ("lstm", 3, False)])  # fmt: skip
+def test_exported_trained_by_both_uploaded_and_folded(
+    phono: Run, workplace: Workplace, tmp_path: Path, cell: Cell, layers: int, tied: bool, bias: bool
+) -> None:
+    model, artifacts = state_dict(tmp_path / "my.pt", cell, layers, tied, bias), tmp_path / "artifacts"
+    export = ("--vocab", workplace.vocabulary, "--lr", 0.5, "--clip-norm", 0, "--bptt", 5, "--minibatch", 3)
+    found = phono("export", "--model", model, *export, "--out", artifacts, "--json").document
+    expected = LanguageModelConfig(cell, WORDS, 12, 12, layers, tied, bias)
+    assert found["model"] == dataclasses.asdict(expected)
+
+    train = ("train", artifacts, "--user", workplace.user)
+    for backend in ("native", "ort"):
+        files = ("--out", tmp_path / backend, "--update", tmp_path / f"{backend}.update")
+        assert phono(*train, "--backend", backend, *files, "--seed", 1).code == 0
+    first, native, ort = (load_tensors(path) for path in (artifacts / WEIGHTS, tmp_path / "native", tmp_path / "ort"))
+    for name, before in first.items():
+        assert np.linalg.norm(native[name] - ort[name]) <= 1e-5 * np.linalg.norm(ort[name]), name
+        assert np.linalg.norm(native[name] - before) > 1e-4 * np.linalg.norm(native[name]), f"{name} was not trained"
+    evaluated = phono("eval", artifacts, "--text", workplace.user, "--json").document
+    assert evaluated[0]["perplexity"] > 1
+
+    place = dataclasses.replace(workplace, artifacts=artifacts)
+    with serving(place, tmp_path / "state", options=("--clients-per-round", "2")) as url:
+        for backend in ("native", "ort"):
+            sent = phono("upload", tmp_path / f"{backend}.update", "--server", url, "--phone", backend, "--json")
+        assert sent.document["round_closed"]
+        assert phono("models", "--server", url, "--fetch", "latest", "--out", tmp_path / "next").code == 0
+    for name, average in load_tensors(tmp_path / "next").items():
+        np.testing.assert_allclose(average, (native[name].astype(np.float64) + ort[name]) / 2, rtol=1e-5, atol=1e-7)
+
+
+def test_sizes_in_place_of_a_preset(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    out = ("--vocab", workplace.vocabulary, "--seed", 4, "--out")
+    sizes = ("--cell", "gru", "--layers", 2, "--hidden", 6, "--embedding", 5, "--tied", "--no-output-bias")
+    assert phono("export", *sizes, *out, tmp_path / "a").code == 0
+    config = LanguageModelConfig("gru", WORDS, 5, 6, 2, tied=True, output_bias=False)
+    assert open_artifacts(tmp_path / "a").manifest.model == config
+    expected = seeded_weights(config, 4)
+    for name, array in load_tensors(tmp_path / "a" / WEIGHTS).items():
+        np.testing.assert_array_equal(array, expected[name])
+    assert phono("export", "--cell", "lstm", "--layers", 1, "--hidden", 6, *out, tmp_path / "b").code == 0
+    assert open_artifacts(tmp_path / "b").manifest.model == LanguageModelConfig("lstm", WORDS, 6, 6, 1)
+
+    text = ("--vocab", workplace.vocabulary, "--text", workplace.general, "--minibatch", 2, "--bptt", 5)
+    weights = tmp_path / "base.safetensors"
+    assert phono("pretrain", *sizes, *text, "--max-steps", 2, "--out", weights).code == 0
+    assert phono("export", "--model", weights, *out[:2], "--out", tmp_path / "c").code == 0
+    assert open_artifacts(tmp_path / "c").manifest.model == config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ((), "give --model FILE, --preset NAME, or --cell, --layers and --hidden: one of the three"),
+        (("--model", "my.pt", "--preset", "tiny"), "leave out --preset, sizes, --weights and --seed, or it"),
+        (("--model", "my.pt", "--tied"), "leave out --preset, sizes, --weights and --seed, or it"),
+        (("--model", "my.pt", "--seed", "1"), "leave out --preset, sizes, --weights and --seed, or it"),
+        (("--preset", "tiny", "--layers", "2", "--tied"), "leave out --layers, --tied/--untied, or it"),
+        (("--cell", "gru", "--hidden", "4", "--seed", "1"), "sizes instead of a preset need --layers too"),
+        (("--cell", "rnn", "--hidden", "4"), "'rnn' is not one of 'lstm', 'gru'"),
+        (("--preset", "tiny", "--seed", "1", "--rename", "a=b"), "--rename need --model or --weights"),
+        (("--model", "my.pt", "--rename", "a"), "OLD=NEW expected, found 'a'"),
+    ],
+)
+def test_a_model_is_declared_once(phono: Run, arguments: tuple[str, ...], part: str) -> None:
+    refused(phono("export", *arguments, "--vocab", "v", "--out", "o"), 2, part)
+
+
+def test_pretrain_needs_a_shape(phono: Run) -> None:
+    refused(phono("pretrain", "--vocab", "v", "--text", "t", "--out", "o"), 2, "give --preset NAME, or --cell")
+
+
+def test_another_vocabulary_than_the_models(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    model, fewer = state_dict(tmp_path / "my.pt", "lstm", 1, False, True), tmp_path / "fewer.txt"
+    lines = workplace.vocabulary.read_bytes().splitlines(keepends=True)
+    fewer.write_bytes(b"".join(lines[:-1]))
+    outcome = phono("export", "--model", model, "--vocab", fewer, "--out", tmp_path / "a")
+    refused(outcome, 4, f"{fewer}: 17 words expected, as {model} has rows, found 16; give the vocabulary")
+    outcome = phono("export", "--model", model, "--vocab", fewer, "--weights-vocab", fewer, "--out", tmp_path / "a")
+    refused(outcome, 4, f"{fewer}: 17 words expected")
+
+    (tmp_path / "theirs.txt").write_bytes(b"".join(reversed(lines)))
+    theirs = ("--vocab", workplace.vocabulary, "--weights-vocab", tmp_path / "theirs.txt")
+    assert phono("export", "--model", model, *theirs, "--out", tmp_path / "a").code == 0
+    rows = load_tensors(tmp_path / "a" / WEIGHTS)
+    trained: dict[str, Any] = torch.load(model, weights_only=True)
+    np.testing.assert_array_equal(rows["embedding.weight"], trained["encoder.weight"].numpy()[::-1])
+    np.testing.assert_array_equal(rows["decoder.bias"], trained["decoder.bias"].numpy()[::-1])
+
+
+def test_names_of_ones_own_and_what_was_done_is_said(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    state: dict[str, Any] = torch.load(state_dict(tmp_path / "my.pt", "gru", 1, True, True), weights_only=True)
+    named = {name.replace("encoder", "emb").replace("decoder", "head"): value.half() for name, value in state.items()}
+    torch.save({"epoch": 1, "model": named}, tmp_path / "mine.pt")
+    export = ("export", "--model", tmp_path / "mine.pt", "--vocab", workplace.vocabulary, "--out", tmp_path / "a")
+    refused(phono(*export), 6, "encoder.weight [V, E]", "found emb.weight [17, 12], rnn.weight_ih_l0 [36, 12]")
+    outcome = phono(*export, "--rename", "emb=encoder", "--rename", "head=decoder")
+    assert outcome.code == 0
+    assert f"export: {tmp_path / 'mine.pt'}: converted from F16 to float32" in outcome.err
+    assert "decoder.weight equals the embedding: the model is tied" in outcome.err
+    assert "custom: gru 1x12, embedding 12, tied, 17 words" in outcome.out
+
+
+def test_a_pytorch_file_where_weights_are_asked_for(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    model = state_dict(tmp_path / "my.pt", "lstm", 1, False, True)
+    shape = ("--cell", "lstm", "--layers", 1, "--hidden", 12)
+    declared = ("--vocab", workplace.vocabulary, "--weights", model, "--out", tmp_path / "a")
+    assert phono("export", *shape, *declared).code == 0
+    refused(
+        phono("export", "--preset", "tiny", *declared), 6, "F32[17, 16] expected, found encoder.weight", "asked for"
+    )
+    evaluate = ("eval", tmp_path / "a", "--text", workplace.user, "--json")
+    assert phono(*evaluate, "--weights", model).document == phono(*evaluate).document
+    other = tmp_path / "other.safetensors"
+    save_tensors(other, {name: np.zeros(1, np.float32) for name in ("encoder.weight", "rnn.weight_ih_l0")})
+    refused(phono(*evaluate, "--weights", other), 6, "found encoder.weight F32[1]")

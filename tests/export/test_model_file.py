@@ -1,0 +1,234 @@
+"""Own models as files have them: what is told from their tensors, and what is refused, in one line that helps."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
+from phonograd.export.model_file import OwnModel, load_model
+from phonograd.export.torch_layout import seeded_weights, to_torch
+from phonograd.export.torch_model import LanguageModel
+from tests.support.own_models import RNNModel
+
+CASES = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+SHAPES = pytest.mark.parametrize(
+    ("cell", "layers", "embedding", "hidden", "tied"),
+    [("lstm", 2, 4, 4, True), ("lstm", 2, 5, 4, False), ("gru", 2, 4, 4, False), ("lstm", 3, 4, 4, False)],
+)
+
+
+def saved(path: Path, tensors: dict[str, Any], **beside: object) -> Path:
+    torch.save({**beside, "state_dict": tensors} if beside else tensors, path)
+    return path
+
+
+def own(cell: Cell = "lstm", tied: bool = False) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    return RNNModel(cell, 11, 4, 4, 2, tied).state_dict()
+
+
+def refusal(path: Path, *renames: tuple[str, str]) -> str:
+    with pytest.raises(WeightsError) as refused:
+        load_model(path, renames=renames)
+    message = str(refused.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message
+
+
+def same(found: OwnModel, expected: OwnModel) -> None:
+    assert found.config == expected.config
+    assert list(found.weights) == list(expected.weights)
+    for name, array in expected.weights.items():
+        np.testing.assert_array_equal(found.weights[name], array)
+
+
+@CASES
+@SHAPES
+def test_shape_and_weights_of_pytorchs_example(
+    tmp_path: Path, cell: Cell, layers: int, embedding: int, hidden: int, tied: bool, bias: bool
+) -> None:
+    torch.manual_seed(5)
+    mine = RNNModel(cell, 11, embedding, hidden, layers, tied, bias)
+    found = load_model(saved(tmp_path / "my.pt", mine.state_dict()))
+    assert found.config == LanguageModelConfig(cell, 11, embedding, hidden, layers, tied, bias)
+    ours = LanguageModel(found.config)
+    ours.load(found.weights)
+    tokens = torch.randint(0, 11, (6, 3))
+    torch.testing.assert_close(ours(tokens, ours.zero_state(3))[0], mine(tokens))
+
+
+def test_a_projection_is_found_by_the_sizes(tmp_path: Path) -> None:
+    config = LanguageModelConfig("lstm", 11, 5, 4, 1, tied=True, output_bias=False)
+    state = LanguageModel(config, seed=2).state_dict()
+    assert load_model(saved(tmp_path / "my.pt", state)).config == config
+
+
+@pytest.mark.parametrize("layout", ["torch", "weights.safetensors"])
+def test_our_own_files_are_read_too(tmp_path: Path, layout: str) -> None:
+    for config in (LanguageModelConfig("lstm", 11, 5, 4, 2), LanguageModelConfig("gru", 11, 4, 4, 1, tied=True)):
+        weights = seeded_weights(config, 3)
+        path = tmp_path / f"{config.cell}.safetensors"
+        save_tensors(path, to_torch(weights, config) if layout == "torch" else weights)
+        same(load_model(path), OwnModel(config, weights, ()))
+
+
+def test_a_state_dict_may_lie_in_a_checkpoint_or_an_old_file(tmp_path: Path) -> None:
+    state = own()
+    expected = load_model(saved(tmp_path / "my.pt", state))
+    same(load_model(saved(tmp_path / "checkpoint.pt", state, epoch=3, best=1.5)), expected)
+    torch.save({"model": state}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    same(load_model(tmp_path / "old.pt"), expected)
+    save_tensors(tmp_path / "my.safetensors", {name: tensor.numpy() for name, tensor in state.items()})
+    same(load_model(tmp_path / "my.safetensors"), expected)
+
+
+def test_other_names_are_mapped(tmp_path: Path) -> None:
+    expected = load_model(saved(tmp_path / "my.pt", own()))
+    wrapped = saved(tmp_path / "wrapped.pt", {f"module.model.{name}": tensor for name, tensor in own().items()})
+    found = load_model(wrapped)
+    same(found, expected)
+    assert found.remarks == (f"{wrapped}: names without the 'module.model.' that all begin with",)
+    others = {"encoder.": "net.words.", "rnn.": "net.rnns.main.", "decoder.": "lm_head."}
+    odd = {next(new + n.removeprefix(old) for old, new in others.items() if n.startswith(old)): t
+           for n, t in own().items()}  # fmt: skip
+    renames = [("net", ""), ("words", "encoder"), ("rnns.main.", "rnn."), ("lm_head", "decoder")]
+    same(load_model(saved(tmp_path / "odd.pt", odd), renames=renames), expected)
+    one = [("net.", ""), ("words.weight", "embedding.weight"), ("rnns.main", "lstm"), ("lm_head", "decoder")]
+    same(load_model(tmp_path / "odd.pt", renames=one), expected)
+    message = refusal(tmp_path / "odd.pt", *renames[:2], ("head", "decoder"))
+    assert "head to rename expected, found encoder.weight [11, 4], rnns.main.weight_ih_l0 [16, 4]" in message
+    assert "rnn.bias_hh_l0 and" in refusal(tmp_path / "my.pt", ("rnn.bias_ih_l0", "x"), ("rnn.bias_hh_l0", "x"))
+
+
+def test_tied_but_stored_twice(tmp_path: Path) -> None:
+    state = own(tied=True)
+    state["decoder.weight"] = state["decoder.weight"].clone()
+    found = load_model(saved(tmp_path / "my.pt", state))
+    assert found.config.tied
+    assert "decoder.weight equals the embedding" in found.remarks[0]
+    state["decoder.weight"][3, 0] += 1
+    assert not load_model(saved(tmp_path / "my.pt", state)).config.tied
+    del state["decoder.weight"]
+    assert load_model(saved(tmp_path / "my.pt", state)).config.tied
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "F16"), (torch.bfloat16, "BF16")])
+def test_half_precision_becomes_float32_and_is_told(tmp_path: Path, dtype: torch.dtype, name: str) -> None:
+    half = {key: tensor.to(dtype) for key, tensor in own().items()}
+    found = load_model(saved(tmp_path / "half.pt", half))
+    wide = {key: tensor.float() for key, tensor in half.items()}
+    same(found, load_model(saved(tmp_path / "wide.pt", wide)))
+    assert found.remarks == (f"{tmp_path / 'half.pt'}: converted from {name} to float32",)
+
+
+def test_no_code_of_the_file_is_run(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    for zipped in (True, False):
+        torch.save({"encoder.weight": Trap()}, tmp_path / "trap.pt", _use_new_zipfile_serialization=zipped)
+        assert "without running code; save the model with: torch.save(model.state_dict(), PATH)" in refusal(
+            tmp_path / "trap.pt"
+        )
+    assert not (tmp_path / "sprung").exists()
+    torch.save(RNNModel("lstm", 11, 4, 4, 2, tied=False), tmp_path / "module.pt")
+    assert "found an object of tests.support.own_models.RNNModel" in refusal(tmp_path / "module.pt")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    whole = saved(tmp_path / "my.pt", own())
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(whole.read_bytes()[:-200])
+    assert "it is truncated" in refusal(cut)
+    torch.save(own(), whole, _use_new_zipfile_serialization=False)
+    cut.write_bytes(whole.read_bytes()[:-200])
+    assert "cannot be read as a PyTorch file" in refusal(cut)
+    cut.write_bytes(b"")
+    assert "truncated" in refusal(cut)
+    assert "cannot be opened" in refusal(tmp_path / "none.pt")
+    assert "cannot be opened" in refusal(tmp_path)
+    torch.save([torch.zeros(3)], whole)
+    assert "a state dict expected" in refusal(whole)
+    assert "found list" in refusal(whole)
+    torch.save({"epoch": 3, "net": {}}, whole)
+    assert "or a dict with one as state_dict, model_state_dict, model; found epoch, net" in refusal(whole)
+    assert "found words: list" in refusal(saved(whole, {**own(), "words": ["a"]}))
+
+
+def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
+    state: dict[str, Any] = {**own(), **tensors}
+    return {name: tensor for name, tensor in state.items() if tensor is not None}
+
+
+def zeros(*shape: int) -> Tensor:
+    return torch.zeros(shape)
+
+
+PLAIN_RNN = nn.RNN(4, 4).state_dict()
+TWO_WAYS = nn.LSTM(4, 4, bidirectional=True).state_dict()
+PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "parts"),
+    [
+        ({"rnn.bias_hh_l1": None}, ["rnn.bias_hh_l1 F32[16] expected, not found", "lstm 2x4, embedding 4, untied, 11"]),
+        ({"rnn.bias_hh_l1": None}, ["found: encoder.weight [11, 4], rnn.weight_ih_l0 [16, 4]", "--rename OLD=NEW"]),
+        ({"encoder.weight": None}, ["encoder.weight [V, E]", "found rnn.weight_ih_l0 [16, 4]", "--rename OLD=NEW"]),
+        ({"drop.mask": zeros(3)}, ["drop.mask is not part of the model (1 unexpected)", "drop.mask [3]"]),
+        ({"rnn.weight_ih_l0": zeros(16, 5)}, ["F32[16, 4] expected, found rnn.weight_ih_l0 F32[16, 5]"]),
+        ({"decoder.weight": zeros(10, 4)}, ["decoder.weight F32[11, 4] expected, found decoder.weight F32[10, 4]"]),
+        ({"encoder.weight": zeros(4)}, ["a word-level LSTM or GRU expected", "found encoder.weight [4]"]),
+        ({"rnn.weight_hh_l0": zeros(15, 4)}, ["16 rows of an LSTM or 12 of a GRU expected", "[15, 4], neither's"]),
+        ({"rnn.weight_hh_l1": zeros(12, 4)}, ["found lstm in layer 0 and gru in layer 1, rnn.weight_hh_l1 [12, 4]"]),
+        ({"rnn.weight_hh_l2": zeros(16, 4)}, ["rnn.weight_ih_l2 F32[16, 4] expected, not found", "lstm 3x4"]),
+        ({"rnn.weight_hh_l" + 30 * "9": zeros(16, 4)}, ["expected, not found"]),
+        ({"gru.weight_hh_l0": zeros(12, 4)}, ["gru.weight_hh_l0 is not part of the model"]),
+        ({"embedding.weight": zeros(11, 4)}, ["embedding.weight is not part of the model"]),
+        ({"projection.weight": zeros(4, 4)}, ["projection.weight is not part", "whose hidden and embedding sizes"]),
+        ({"decoder.bias": zeros(11) + math.nan}, ["tensor decoder.bias: element 0 is nan, expected a finite number"]),
+        ({"decoder.bias": zeros(11).double()}, ["dtype F32, F16, BF16 expected, found F64; convert it with"]),
+        ({"decoder.bias": zeros(11).to_sparse()}, ["dense values expected, found torch.sparse.FloatTensor"]),
+        ({f"rnn.{n}": t for n, t in PLAIN_RNN.items()}, ["rnn.weight_hh_l0 with 16 rows", "[4, 4], a plain RNN's"]),
+        ({f"rnn.{n}": t for n, t in TWO_WAYS.items()}, ["one direction expected", "bidirectional=False"]),
+        ({f"rnn.{n}": t for n, t in PROJECTED.items()}, ["without proj_size expected, found rnn.weight_hr_l0 [4, 8]"]),
+        ({f"rnn.bias_{k}_l{n}": None for k in ("ih", "hh") for n in (0, 1)}, ["biases here: add ones of zeros"]),
+    ],
+)
+def test_models_that_are_none_of_ours(tmp_path: Path, tensors: dict[str, Any], parts: list[str]) -> None:
+    message = refusal(saved(tmp_path / "my.pt", changed(**tensors)))
+    for part in parts:
+        assert part in message
+
+
+def test_a_declared_shape_is_held_to(tmp_path: Path) -> None:
+    path, config = saved(tmp_path / "my.pt", own()), LanguageModelConfig("lstm", 11, 4, 4, 2)
+    same(load_model(path, declared=config), load_model(path))
+    for change, part in (
+        (
+            {"vocabulary": 12},
+            r"encoder.weight F32\[12, 4\] expected, found encoder.weight F32\[11, 4\]; asked for: lstm",
+        ),
+        ({"cell": "gru"}, r"rnn.weight_ih_l0 F32\[12, 4\] expected, found rnn.weight_ih_l0 F32\[16, 4\]"),
+        ({"layers": 3}, r"rnn.weight_ih_l2 F32\[16, 4\] expected, not found"),
+        ({"tied": True}, r"the model is tied, so decoder.weight must equal embedding.weight; 11 rows differ"),
+        ({"output_bias": False}, r"decoder.bias is not part of the model"),
+    ):
+        with pytest.raises(WeightsError, match=part):
+            load_model(path, declared=dataclasses.replace(config, **change))
+
+
+def test_a_module_named_after_the_other_cell(tmp_path: Path) -> None:
+    named: dict[str, Array] = {name.replace("rnn.", "gru."): tensor.numpy() for name, tensor in own().items()}
+    save_tensors(tmp_path / "my.safetensors", named)
+    assert "gru.weight_hh_l0 with 12 rows expected" in refusal(tmp_path / "my.safetensors")
