@@ -213,6 +213,26 @@ def test_two_phones_may_send_the_same_bytes(workshop: Workshop, tmp_path: Path) 
         assert np.allclose(averaged[name], trained, rtol=0, atol=1e-6)
 
 
+def test_once_closed_nothing_changes_any_more(workshop: Workshop, tmp_path: Path) -> None:
+    """A request may still be at it when the server stops, and another server may use the folder by then."""
+    update = workshop.update(1)
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
+        send(coordinator, update, "phone1")
+        upload = coordinator.announce(Announcement("phone2", update.stat().st_size, resumable=False))
+        shutil.copy(update, coordinator.folder.upload(upload.id))
+    before = read_report(tmp_path / "state")
+    for deed in (
+        lambda: coordinator.settle(upload.id, sha256_of_file(update), update.stat().st_size),
+        lambda: coordinator.rollback(0),
+        lambda: coordinator.discard(1),
+    ):
+        with pytest.raises(StorageError, match="the server is stopping; send again when it is back"):
+            deed()
+    coordinator.tick()
+    assert read_report(tmp_path / "state") == before
+    assert coordinator.folder.upload(upload.id).is_file()
+
+
 def refusal(coordinator: Coordinator, update: Path, phone: str, kind: type[Exception]) -> str:
     before = coordinator.current, files(coordinator.folder.updates)
     with pytest.raises(kind) as caught:
