@@ -29,7 +29,8 @@ demo: $(READY)
 test: $(READY)
 	$(PYTEST)
 
-# Builds the wheel, installs it without torch into a fresh environment, and runs a server's commands from it.
+# Builds the wheel, also from the source distribution, installs it without torch into a fresh environment, and runs a
+# server's commands from it; an editable install as well.
 wheel-test: $(READY)
 	$(VENV)/bin/pytest -m wheel tests/e2e
 
