@@ -49,6 +49,11 @@ class PrefixIndex:
             self._ranges[word] = [self._range(spelling[:end]) for end in character_starts(spelling)]
         return self._ranges[word]
 
+    def with_prefix(self, prefix: bytes) -> Ids:
+        """Ids of the words that begin with `prefix`, by their bytes."""
+        low, high = self._range(prefix)
+        return self.order[low:high]
+
     def _range(self, prefix: bytes) -> tuple[int, int]:
         low = bisect.bisect_left(self._sorted, prefix)
         return low, bisect.bisect_left(self._sorted, True, lo=low, key=lambda word: not word.startswith(prefix))

@@ -21,12 +21,17 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _TOKEN = re.compile(rb"<unk>|[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
 
 
+def fold(text: bytes) -> bytes:
+    """ASCII letters in lower case, typographic marks as the plain ones: the same word is spelt one way."""
+    text = text.lower()  # bytes.lower folds ASCII only
+    for mark, plain in _FOLDS:
+        text = text.replace(mark, plain)
+    return text
+
+
 def tokenize(message: bytes) -> list[bytes]:
     """Tokens of one message, on bytes: broken UTF-8 is no special case."""
-    message = message.lower()  # bytes.lower folds ASCII only
-    for mark, plain in _FOLDS:
-        message = message.replace(mark, plain)
-    return _TOKEN.findall(message)
+    return _TOKEN.findall(fold(message))
 
 
 def split_messages(data: bytes) -> list[bytes]:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import evaluate
+from phonograd.device_runtime.text.kss import PrefixIndex
 from phonograd.device_runtime.text.messages import tokenize
+from phonograd.device_runtime.text.suggestions import score_next, suggest
 from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
 from tests.native.text_tool import TextTool, running
 
@@ -134,3 +136,5 @@ def test_suggestions_are_the_best_of_all_words(
     candidates = [word for word in range(2, len(VOCABULARY)) if VOCABULARY.words[word].startswith(prefix)]
     best = sorted(candidates, key=lambda word: (-scores[word], word))[:3]
     assert tool.numbers("suggest", context, typed, bptt) == best
+    np.testing.assert_array_equal(score_next(TableScorer(table), VOCABULARY, context, bptt), scores)
+    assert suggest(PrefixIndex.of(VOCABULARY), scores, typed) == best

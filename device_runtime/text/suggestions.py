@@ -1,0 +1,31 @@
+"""A keyboard's three suggestions: the most probable words after what was written. FORMAT.md, "Keystroke savings"."""
+
+import numpy as np
+
+from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text.evaluation import Scorer
+from phonograd.device_runtime.text.kss import SUGGESTIONS, PrefixIndex
+from phonograd.device_runtime.text.messages import fold, split_messages
+from phonograd.device_runtime.text.vocabulary import EOS, Vocabulary
+
+
+def score_next(scorer: Scorer, vocabulary: Vocabulary, context: bytes, bptt: int) -> Floats:
+    """Scores [V] float32 of every word as the next one after `context`.
+
+    context: messages, a line each; the last line is the one being written. It is read in windows of `bptt` tokens.
+    """
+    before, _, current = context.rpartition(b"\n")
+    ids = np.concatenate(([EOS], vocabulary.encode(split_messages(before)), vocabulary.encode([current])[:-1]))
+    scorer.reset()
+    starts = range(0, len(ids), bptt)
+    return [scorer.logits(ids[start : start + bptt, np.newaxis])[-1] for start in starts][-1]
+
+
+def suggest(index: PrefixIndex, scores: Floats, typed: bytes) -> list[int]:
+    """Ids of the 3 words with the highest scores [V] that begin with `typed`, best first; fewer if there are fewer.
+
+    `typed` is folded as text is. Of equal scores the lower id comes first. Never `<unk>` or `<eos>`.
+    """
+    candidates = index.with_prefix(fold(typed))
+    best = np.lexsort((candidates, -scores[candidates]))[:SUGGESTIONS]
+    return [int(word) for word in candidates[best]]
