@@ -66,6 +66,13 @@ def another_distribution(folder: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _only_what_is_installed() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONPATH", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("wheel")
