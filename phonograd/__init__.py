@@ -1,3 +1,185 @@
-"""The command line: `phonograd`, a click group that loads its subcommands when they run."""
+"""phonograd: training on the phone itself, as a Python API.
+
+Each name is loaded when it is first used, so that `import phonograd` takes neither NumPy nor torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Artifacts",
+    "ArtifactsError",
+    "BackendOptions",
+    "BuildError",
+    "Connection",
+    "CountedVocabulary",
+    "CurrentRound",
+    "DownloadedModel",
+    "EncodedUpdate",
+    "EpochReport",
+    "Evaluation",
+    "JoinedRound",
+    "LanguageModelConfig",
+    "MissingExtraError",
+    "Model",
+    "OutOfMemoryError",
+    "PhonogradError",
+    "ResumableState",
+    "RoundRules",
+    "RunningServer",
+    "SecuritySettings",
+    "ServerAddressError",
+    "ServerRefusedError",
+    "ServerSettings",
+    "ServerUnreachableError",
+    "StateError",
+    "StoppedError",
+    "StorageError",
+    "StrategySettings",
+    "Suggestion",
+    "TextError",
+    "Trained",
+    "TrainingConfig",
+    "TrainingError",
+    "UnsupportedError",
+    "UpdateError",
+    "UpdateInfo",
+    "UploadReceipt",
+    "UsageError",
+    "Vocabulary",
+    "VocabularyError",
+    "WeightsError",
+    "build_vocabulary",
+    "connect",
+    "current_round",
+    "decode_update",
+    "download",
+    "encode_update",
+    "evaluate",
+    "export_artifacts",
+    "fold_updates",
+    "join_round",
+    "open_artifacts",
+    "open_model",
+    "predict",
+    "read_update",
+    "report",
+    "seeded_weights",
+    "start_server",
+    "train",
+    "upload",
+]
+
+_MODULES = {
+    "phonograd.api.exporting": ("export_artifacts",),
+    "phonograd.api.model": ("Model", "Suggestion", "evaluate", "open_model", "predict"),
+    "phonograd.api.rounds": ("JoinedRound", "connect", "current_round", "download", "join_round", "upload"),
+    "phonograd.api.serving": ("RunningServer", "start_server"),
+    "phonograd.api.training": ("ResumableState", "Trained", "train"),
+    "phonograd.api.updates": ("EncodedUpdate", "decode_update", "encode_update", "fold_updates", "read_update"),
+    "phonograd.device_runtime.base.errors": (
+        "ArtifactsError",
+        "BuildError",
+        "MissingExtraError",
+        "OutOfMemoryError",
+        "PhonogradError",
+        "ServerRefusedError",
+        "ServerUnreachableError",
+        "StateError",
+        "StoppedError",
+        "StorageError",
+        "TextError",
+        "TrainingError",
+        "UnsupportedError",
+        "UpdateError",
+        "UsageError",
+        "VocabularyError",
+        "WeightsError",
+    ),
+    "phonograd.device_runtime.client.server_client": (
+        "Connection",
+        "CurrentRound",
+        "DownloadedModel",
+        "UploadReceipt",
+        "report",
+    ),
+    "phonograd.device_runtime.engine.backend": ("BackendOptions",),
+    "phonograd.device_runtime.formats.manifest": ("Artifacts", "TrainingConfig", "open_artifacts"),
+    "phonograd.device_runtime.formats.model_config": ("LanguageModelConfig",),
+    "phonograd.device_runtime.text.evaluation": ("Evaluation",),
+    "phonograd.device_runtime.text.vocabulary": ("Vocabulary",),
+    "phonograd.device_runtime.training.trainer": ("EpochReport",),
+    "phonograd.device_runtime.update.update_file": ("UpdateInfo",),
+    "phonograd.export.torch_layout": ("seeded_weights",),
+    "phonograd.export.vocabulary_builder": ("CountedVocabulary", "build_vocabulary"),
+    "phonograd.server_agg.aggregation.settings": ("StrategySettings",),
+    "phonograd.server_agg.server": ("ServerAddressError",),
+    "phonograd.server_agg.settings.rules": ("RoundRules",),
+    "phonograd.server_agg.settings.security": ("SecuritySettings",),
+    "phonograd.server_agg.settings.server": ("ServerSettings",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if TYPE_CHECKING:
+    from phonograd.api.exporting import export_artifacts
+    from phonograd.api.model import Model, Suggestion, evaluate, open_model, predict
+    from phonograd.api.rounds import JoinedRound, connect, current_round, download, join_round, upload
+    from phonograd.api.serving import RunningServer, start_server
+    from phonograd.api.training import ResumableState, Trained, train
+    from phonograd.api.updates import EncodedUpdate, decode_update, encode_update, fold_updates, read_update
+    from phonograd.device_runtime.base.errors import (
+        ArtifactsError,
+        BuildError,
+        MissingExtraError,
+        OutOfMemoryError,
+        PhonogradError,
+        ServerRefusedError,
+        ServerUnreachableError,
+        StateError,
+        StoppedError,
+        StorageError,
+        TextError,
+        TrainingError,
+        UnsupportedError,
+        UpdateError,
+        UsageError,
+        VocabularyError,
+        WeightsError,
+    )
+    from phonograd.device_runtime.client.server_client import (
+        Connection,
+        CurrentRound,
+        DownloadedModel,
+        UploadReceipt,
+        report,
+    )
+    from phonograd.device_runtime.engine.backend import BackendOptions
+    from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
+    from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+    from phonograd.device_runtime.text.evaluation import Evaluation
+    from phonograd.device_runtime.text.vocabulary import Vocabulary
+    from phonograd.device_runtime.training.trainer import EpochReport
+    from phonograd.device_runtime.update.update_file import UpdateInfo
+    from phonograd.export.torch_layout import seeded_weights
+    from phonograd.export.vocabulary_builder import CountedVocabulary, build_vocabulary
+    from phonograd.server_agg.aggregation.settings import StrategySettings
+    from phonograd.server_agg.server import ServerAddressError
+    from phonograd.server_agg.settings.rules import RoundRules
+    from phonograd.server_agg.settings.security import SecuritySettings
+    from phonograd.server_agg.settings.server import ServerSettings
+else:
+
+    def __getattr__(name):
+        """Load a name of the API when it is first asked for."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'phonograd' has no attribute {name!r}")
+        value = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = value
+        return value

@@ -72,6 +72,8 @@ def imports(name: str) -> set[str]:
     found = set()
     for imported in import_statements(modules()[name]):
         assert not imported.startswith("."), f"{name}: write the import in full: {imported}"
+        if imported == "phonograd.__version__":  # no more of the module whose names are the whole API's
+            continue
         module = imported if imported in modules() else imported.rpartition(".")[0]
         if module in modules() and module != name:
             found.add(module)
@@ -183,6 +185,15 @@ def test_commands_load_no_torch_before_they_run() -> None:
     loaded = loaded_after("\n".join(f"import {name}" for name in modules() if name.startswith("phonograd.commands.")))
     assert {"phonograd.commands.server", "phonograd.commands.train", "phonograd.commands.round"} <= loaded
     assert not loaded & set(HEAVY)
+
+
+def test_the_api_knows_no_command_line() -> None:
+    api = {name: path for name, path in modules().items() if name.startswith("phonograd.api.")}
+    assert {"phonograd.api.training", "phonograd.api.serving"} <= api.keys()
+    for name, path in api.items():
+        roots = {imported.split(".")[0] for imported in import_statements(path)}
+        assert not roots & {"click", "rich"}, name
+        assert not {other for other in imports(name) if other.startswith(("phonograd.commands", "phonograd.con"))}, name
 
 
 def test_no_source_file_outgrows_500_lines() -> None:

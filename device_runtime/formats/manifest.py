@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,11 +126,12 @@ class Artifacts:
         return self.manifest.files[WEIGHTS].sha256
 
 
-def open_artifacts(folder: Path, verify: bool = True) -> Artifacts:
+def open_artifacts(folder: str | os.PathLike[str], verify: bool = True) -> Artifacts:
     """Read manifest.json and, with `verify`, hash every file it names.
 
     Raises ArtifactsError: no folder, no manifest (half written), another schema version, a missing or altered file.
     """
+    folder = Path(folder)
     path = folder / MANIFEST
     try:
         document = json.loads(path.read_text("utf-8"))

@@ -17,8 +17,10 @@ def score_next(scorer: Scorer, vocabulary: Vocabulary, context: bytes, bptt: int
     before, _, current = context.rpartition(b"\n")
     ids = np.concatenate(([EOS], vocabulary.encode(split_messages(before)), vocabulary.encode([current])[:-1]))
     scorer.reset()
-    starts = range(0, len(ids), bptt)
-    return [scorer.logits(ids[start : start + bptt, np.newaxis])[-1] for start in starts][-1]
+    for start in range(0, len(ids), bptt):
+        scores = scorer.logits(ids[start : start + bptt, np.newaxis])
+    last: Floats = scores[-1]
+    return last
 
 
 def suggest(index: PrefixIndex, scores: Floats, typed: bytes) -> list[int]:

@@ -120,7 +120,7 @@ def train(  # click passes options by name
     With --state, a run that was killed goes on where it was, to the same bits; SIGTERM and SIGINT end it after the
     step that is running, saved, with exit code 143 and 130.
     """
-    from phonograd.commands.base_weights import base_weights
+    from phonograd.api.base_weights import base_weights
     from phonograd.commands.round_trip import join_round
     from phonograd.commands.stopping import stop_signals
     from phonograd.device_runtime.base.files import require_place
@@ -309,7 +309,7 @@ def evaluate(
 
     With --server, an administrator's token reports what was found to the server, for the model of these weights.
     """
-    from phonograd.commands.base_weights import base_weights
+    from phonograd.api.base_weights import base_weights
     from phonograd.device_runtime.text.messages import read_messages
 
     if connection is not None and len({path.stem for path in texts}) < len(texts):

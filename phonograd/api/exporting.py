@@ -1,0 +1,124 @@
+"""Artifacts from a model: one of PyTorch, its state dict, or a file of it."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from phonograd.api.inputs import StrPath, path_of
+from phonograd.device_runtime.base.errors import VocabularyError
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.model_file import OwnModel, load_model, own_model
+from phonograd.export.presets import preset_named
+from phonograd.export.state_dict import Renames, StateDict
+from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, permuted, rows_of
+
+
+class HasStateDict(Protocol):
+    """A torch.nn.Module, as far as it is needed."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Tensors by name."""
+        ...
+
+
+# A torch.nn.Module; its state dict, of torch tensors or NumPy arrays; a .pt or safetensors file.
+ModelSource: TypeAlias = HasStateDict | Mapping[str, Any] | StrPath
+
+
+def export_artifacts(
+    model: ModelSource,
+    vocabulary: Vocabulary | StrPath | Sequence[str],
+    out: StrPath,
+    *,
+    training: TrainingConfig | None = None,
+    shape: LanguageModelConfig | str | None = None,
+    renames: Mapping[str, str] | None = None,
+    trained_with: StrPath | None = None,
+    overwrite: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Artifacts:
+    """Write the artifacts folder `out` that phones train from.
+
+    model: a word-level LSTM or GRU, with the names of PyTorch's word_language_model example (encoder, rnn, decoder) or
+    ours; `renames` has others, OLD to NEW, for a tensor or all below it. Its shape follows from its tensors; `shape`, a
+    LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
+    `<eos>` first; trained_with: the vocabulary's file that the model was trained with, if that is another: rows follow
+    their words. training: what the training graph computes. progress hears each stage, and what was noticed.
+
+    Raises WeightsError (names, shapes, dtypes, not finite), VocabularyError, ArtifactsError (the folder is there; an
+    unknown preset), StorageError, MissingExtraError without `phonograd[export]`.
+    """
+    from phonograd.export import artifacts  # it needs onnx: what is wrong with the model is said without
+
+    heard = progress or (lambda _: None)
+    words = _words(vocabulary)
+    found = model_with(words, model, shape, tuple((renames or {}).items()), path_of(trained_with))
+    for remark in found.remarks:
+        heard(remark)
+    chosen = training or TrainingConfig()
+    return artifacts.export_artifacts(Path(out), found.config, chosen, found.weights, words, progress, overwrite)
+
+
+def model_with(
+    words: Vocabulary,
+    model: ModelSource,
+    shape: LanguageModelConfig | str | None = None,
+    renames: Renames = (),
+    trained_with: Path | None = None,
+) -> OwnModel:
+    """The model with rows for `words`, in their order; see export_artifacts."""
+    in_file: Vocabulary | None = words
+    imported = None if trained_with is None else import_vocabulary(trained_with)
+    entries = len(words)
+    if trained_with is not None and imported is not None:
+        entries, in_file = imported.entries, None
+        with contextlib.suppress(VocabularyError):  # a file that names its vocabulary was trained with one of ours
+            in_file = Vocabulary.load(trained_with)
+    rows = None if imported is None else rows_of(words, imported)
+    declared = _declared(shape, entries)
+    if isinstance(model, str | os.PathLike):
+        source, found = str(model), load_model(Path(model), in_file, renames, declared)
+    else:
+        source = "model"
+        found = own_model(StateDict.of(_arrays(model), source), renames, declared)
+    if found.config.vocabulary != entries:
+        raise VocabularyError(
+            f"{trained_with or words.source}: {found.config.vocabulary} words expected, as {source} has rows, found "
+            f"{entries}; give the vocabulary that the model was trained with"
+        )
+    weights = found.weights if rows is None else permuted(found.weights, rows)
+    config = dataclasses.replace(found.config, vocabulary=len(words))
+    return dataclasses.replace(found, config=config, weights=weights)
+
+
+def _declared(shape: LanguageModelConfig | str | None, entries: int) -> LanguageModelConfig | None:
+    if shape is None:
+        return None
+    config = preset_named(shape).model if isinstance(shape, str) else shape
+    return dataclasses.replace(config, vocabulary=entries)
+
+
+def _words(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:
+    if isinstance(vocabulary, Vocabulary):
+        return vocabulary
+    if isinstance(vocabulary, str | os.PathLike):
+        return load_vocabulary(Path(vocabulary))
+    return Vocabulary(tuple(word.encode() for word in vocabulary))
+
+
+def _arrays(model: HasStateDict | Mapping[str, Any]) -> dict[str, Array]:
+    tensors = model if isinstance(model, Mapping) else model.state_dict()
+    return {name: _array(tensor) for name, tensor in tensors.items()}
+
+
+def _array(tensor: Any) -> Array:
+    """A NumPy array as it is, a torch tensor as float32 on the CPU: NumPy has no bfloat16."""
+    return tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor.detach().float().cpu().numpy())

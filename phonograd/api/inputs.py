@@ -1,0 +1,61 @@
+"""What callers may give: paths as text or Path, texts as files or as messages, a seed or a phone's name."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from phonograd.device_runtime.base.errors import TextError, UsageError
+from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
+from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, open_artifacts
+from phonograd.device_runtime.text.messages import read_messages, split_messages
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.update.seeds import random_seed, seed_of
+
+StrPath: TypeAlias = str | os.PathLike[str]
+# A file, one message a line; or the messages themselves.
+Text: TypeAlias = StrPath | Sequence[str | bytes]
+
+
+def artifacts_of(artifacts: Artifacts | StrPath) -> Artifacts:
+    """The artifacts, opened and checked if a folder's path is given. Raises ArtifactsError."""
+    return artifacts if isinstance(artifacts, Artifacts) else open_artifacts(Path(artifacts))
+
+
+def vocabulary_of(artifacts: Artifacts) -> Vocabulary:
+    """The vocabulary of an artifacts folder. Raises VocabularyError."""
+    return Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
+
+
+def path_of(path: StrPath | None) -> Path | None:
+    """A Path, or None as it is."""
+    return None if path is None else Path(path)
+
+
+def messages_of(text: Text) -> list[bytes]:
+    """The messages of a text. Raises TextError for one that can't be read or holds none."""
+    if isinstance(text, str | os.PathLike):
+        return read_messages(Path(text))
+    given = (message.encode() if isinstance(message, str) else message for message in text)
+    messages = [message for lines in given for message in split_messages(lines)]
+    if not messages:
+        raise TextError(f"text: no words found in {len(text)} messages; expected at least one")
+    return messages
+
+
+def chosen_seed(
+    seed: int | None, phone: str | None, base_sha256: Callable[[], str], round_number: int, saved: int | None = None
+) -> int:
+    """The seed that was given, else that of the phone's name, else `saved`, a training state's, else a random one.
+
+    Raises UsageError where both are given, or for a name that no phone can have.
+    """
+    if seed is not None and phone is not None:
+        raise UsageError("seed and phone exclude each other; give one")
+    if phone is not None and not PHONE_NAME.match(phone):
+        raise UsageError(f"phone: {PHONE_NAME_RULE} expected as a name, found {phone[:80]!r}")
+    if seed is not None:
+        return seed
+    if phone is not None:
+        return seed_of(base_sha256(), round_number, phone)
+    return random_seed() if saved is None else saved

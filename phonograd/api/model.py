@@ -1,0 +1,157 @@
+"""A language model that runs: what it makes of a text, and what it suggests next."""
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.api.base_weights import base_weights
+from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, path_of, vocabulary_of
+from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
+from phonograd.device_runtime.text.kss import PrefixIndex
+from phonograd.device_runtime.text.suggestions import score_next, suggest
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+
+# As `load_backend`; a caller may put its own before it, to show that the engine is being compiled.
+LoadBackend = Callable[[str, Artifacts, Path | None, BackendOptions], Backend]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A word that may come next, and its probability among all words."""
+
+    word: str
+    probability: float
+
+
+class Model:
+    """A language model in a backend, open until `close`; made by `open_model`. Not thread-safe.
+
+    artifacts: the folder it is of.
+    """
+
+    def __init__(self, artifacts: Artifacts, weights: TensorFile, backend: Backend, kept: contextlib.ExitStack):
+        self.artifacts = artifacts
+        self._weights = weights
+        self._backend = backend
+        self._kept = kept
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the engine and close the weights."""
+        self._kept.close()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hex SHA-256 of the weights: the model's name at a server."""
+        return self._weights.sha256()
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The model's words. Raises VocabularyError."""
+        return vocabulary_of(self.artifacts)
+
+    @cached_property
+    def _index(self) -> PrefixIndex:
+        return PrefixIndex.of(self.vocabulary)
+
+    def evaluate(
+        self, text: Text, *, kss: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> Evaluation:
+        """Perplexity and top-1 accuracy on a text; with `kss` also keystroke savings.
+
+        text: a file, one message a line, or the messages. progress hears (tokens done, tokens in all). Raises
+        TextError, TrainingError for scores that are not finite, WeightsError if the weights were changed meanwhile.
+        """
+        training = self.artifacts.manifest.training
+        messages = messages_of(text)
+        result = evaluate_text(
+            self._backend, self.vocabulary, messages, training.minibatch, training.bptt, kss, progress
+        )
+        self._weights.require_unchanged()
+        return result
+
+    def predict(self, context: str, prefix: str = "") -> list[Suggestion]:
+        """The three most probable next words that begin with `prefix`, best first; fewer if there are fewer.
+
+        context: what was written before, messages a line each; the last line is the one being written. Raises
+        TrainingError if the model's scores are not finite.
+        """
+        scores = score_next(self._backend, self.vocabulary, context.encode(), self.artifacts.manifest.training.bptt)
+        highest = float(scores.max())
+        total = highest + math.log(float(np.exp(scores.astype(np.float64) - highest).sum()))
+        if not math.isfinite(total):
+            raise TrainingError("predict: the model's scores are not finite; its weights hold NaN or are far too large")
+        return [
+            Suggestion(self.vocabulary.words[word].decode("utf-8", "replace"), math.exp(float(scores[word]) - total))
+            for word in suggest(self._index, scores, prefix.encode())
+        ]
+
+
+def open_model(
+    artifacts: Artifacts | StrPath,
+    *,
+    weights: StrPath | None = None,
+    backend: str = DEFAULT_BACKEND,
+    options: BackendOptions | None = None,
+    load: LoadBackend = load_backend,
+) -> Model:
+    """Load a model to evaluate it or to predict with it; use it as a context, or `close` it.
+
+    weights: a tensor file, of a later round or a torch state dict; None: the folder's own. backend: native or ort. The
+    first use in a source checkout compiles the engine. Raises ArtifactsError, WeightsError, and what
+    `Backend.load` raises.
+    """
+    folder = artifacts_of(artifacts)
+    with contextlib.ExitStack() as kept:
+        file = kept.enter_context(base_weights(folder, path_of(weights)))
+        engine = load(backend, folder, None if weights is None else file.path, options or BackendOptions())
+        kept.callback(engine.close)
+        file.require_at_path()
+        return Model(folder, file, engine, kept.pop_all())
+
+
+def evaluate(
+    artifacts: Artifacts | StrPath,
+    text: Text,
+    *,
+    weights: StrPath | None = None,
+    kss: bool = False,
+    backend: str = DEFAULT_BACKEND,
+    options: BackendOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """What a model makes of one text: `open_model` and `Model.evaluate` in one call."""
+    with open_model(artifacts, weights=weights, backend=backend, options=options) as model:
+        return model.evaluate(text, kss=kss, progress=progress)
+
+
+def predict(
+    artifacts: Artifacts | StrPath,
+    context: str,
+    prefix: str = "",
+    *,
+    weights: StrPath | None = None,
+    backend: str = DEFAULT_BACKEND,
+    options: BackendOptions | None = None,
+) -> list[Suggestion]:
+    """What a keyboard would suggest: `open_model` and `Model.predict` in one call.
+
+    It loads the model each time; for many predictions, keep one `open_model`.
+    """
+    with open_model(artifacts, weights=weights, backend=backend, options=options) as model:
+        return model.predict(context, prefix)

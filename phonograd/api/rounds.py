@@ -1,0 +1,127 @@
+"""A server as a phone meets it: who asks, a place in the open round, and the update there."""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonograd.android_harness.rounds.base_model import fetch_base
+from phonograd.api.inputs import StrPath, artifacts_of, path_of
+from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.client import server_client
+from phonograd.device_runtime.client.owner_file import as_owner
+from phonograd.device_runtime.client.server_client import (
+    Connection,
+    CurrentRound,
+    DownloadedModel,
+    Server,
+    UploadReceipt,
+)
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.native_build.compiler import cache_folder
+from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.device_runtime.update.update_file import UpdateFile
+
+UPDATES = Path("phonograd-updates")  # as `phonograd round` has it
+UNNAMED = "phone"  # who sends to a server that asks for no token, where nobody is named
+
+
+def connect(
+    server: str,
+    token: str | None = None,
+    *,
+    ca_cert: StrPath | None = None,
+    token_over_http: bool = False,
+    owner: bool = False,
+) -> Connection:
+    """How to reach a server and who is asking; nothing is sent yet. See Connection.
+
+    owner: without a token, act for the user who started the server on this machine, if that is the same user.
+    """
+    connection = Connection(server, token, path_of(ca_cert), token_over_http)
+    return as_owner(connection) if owner else connection
+
+
+def current_round(server: Server) -> CurrentRound:
+    """The round that is open at `server`. Raises ServerRefusedError, ServerUnreachableError."""
+    return server_client.current_round(server)
+
+
+def upload(
+    server: Server, update: StrPath, phone: str | None = None, progress: Callable[[int, int], None] | None = None
+) -> UploadReceipt:
+    """Send an update in the name of `phone`; sending it again is safe. progress hears (bytes done, bytes in all).
+
+    phone: None is whose token it is, or `phone` for a server that asks for none. Raises WeightsError, UpdateError,
+    ServerRefusedError, ServerUnreachableError.
+    """
+    with UpdateFile(Path(update)):  # what is no update is refused before a byte is sent
+        pass
+    return server_client.upload_update(server, Path(update), _name(server, phone), progress)
+
+
+def download(server: Server, out: StrPath, sha256: str | None = None, phone: str | None = None) -> DownloadedModel:
+    """Fetch the open round's model, or the one with this hash, to `out`; a download that broke off goes on.
+
+    phone: who fetches it, for the server's ledger. Raises WeightsError for damaged bytes, StorageError,
+    ServerRefusedError, ServerUnreachableError.
+    """
+    return server_client.download_model(server, Path(out), sha256=sha256, phone=phone)
+
+
+@dataclass(frozen=True)
+class JoinedRound:
+    """An open round in which this phone has a place; `weights` is its model on this machine's disk."""
+
+    server: Server
+    phone: str | None
+    opened: CurrentRound
+    weights: Path
+
+    def update_path(self) -> Path:
+        """Where the update waits until the server has it, in a folder of its owner's alone. Raises StorageError."""
+        folder = UPDATES / f"round-{self.opened.round}"
+        with storage_errors(folder):
+            for made in (UPDATES, folder):
+                made.mkdir(mode=0o700, exist_ok=True)
+        return folder / f"{self.phone or UNNAMED}.update"
+
+    def send(self, update: StrPath, progress: Callable[[int, int], None] | None = None) -> UploadReceipt:
+        """Upload it. Raises what `upload` raises, with the command that sends it later; the update stays."""
+        try:
+            return server_client.upload_update(self.server, Path(update), self.phone, progress)
+        except PhonogradError as error:
+            error.args = (f"{error}; the update is kept, send it with: {self._later(update)}",)
+            raise
+
+    def _later(self, update: StrPath) -> str:
+        line = ["phonograd", "upload", str(update), "--server", str(self.server)]
+        if self.phone is not None:
+            line += ["--phone", self.phone]
+        return shlex.join(line)
+
+
+def join_round(
+    server: Server, artifacts: Artifacts | StrPath, phone: str | None = None, codec: str = DEFAULT_CODEC
+) -> JoinedRound:
+    """Ask for a place in the open round, and bring its model here unless it is here already.
+
+    phone: as in `upload`. Raises UsageError for a codec that the server does not take, ServerRefusedError without a
+    place, ServerUnreachableError, WeightsError for a model of another shape, StorageError.
+    """
+    folder = artifacts_of(artifacts)
+    phone = _name(server, phone)
+    opened = server_client.current_round(server)
+    if codec not in opened.codecs:
+        raise UsageError(f"--codec {codec}: {server} takes {', '.join(opened.codecs)}; choose one of them")
+    refused = None if phone is None else server_client.participation(server, phone)
+    if refused is not None:
+        raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}")
+    base = fetch_base(server, folder, opened, cache_folder() / "models", phone)
+    return JoinedRound(server, phone, opened, base.path)
+
+
+def _name(server: Server, phone: str | None) -> str | None:
+    anonymous = isinstance(server, str) or server.token is None
+    return UNNAMED if phone is None and anonymous else phone

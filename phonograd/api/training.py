@@ -1,0 +1,186 @@
+"""One phone's training, from a user's text to weights and an update."""
+
+import contextlib
+import dataclasses
+import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonograd.api.base_weights import base_weights
+from phonograd.api.inputs import StrPath, Text, artifacts_of, chosen_seed, messages_of, path_of, vocabulary_of
+from phonograd.api.model import LoadBackend
+from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
+from phonograd.device_runtime.base.files import require_place
+from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, check_finite, save_tensors
+from phonograd.device_runtime.text.rehearsal import TrainingText, mix
+from phonograd.device_runtime.training import trainer
+from phonograd.device_runtime.training.state import SAVE_EVERY, TrainingState, saved_seed
+from phonograd.device_runtime.training.trainer import EpochReport
+from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+
+# A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
+Listening = Callable[[], AbstractContextManager[Callable[[], int]]]
+
+
+@dataclass(frozen=True)
+class ResumableState:
+    """Where an epoch keeps its state, so that a run that was killed goes on to the same bits (backend native).
+
+    save_every: steps from one save to the next; restart: discard what the folder holds.
+    """
+
+    folder: Path
+    save_every: int = SAVE_EVERY
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one training left.
+
+    seed: of all that was random; report: losses, seconds, tokens, memory; weights, update: size and hash of the files
+    that were asked for.
+    """
+
+    seed: int
+    report: EpochReport
+    weights: WrittenFile | None = None
+    update: WrittenFile | None = None
+
+    @property
+    def seconds_per_step(self) -> float:
+        """The median over all steps."""
+        return statistics.median(self.report.step_seconds)
+
+
+def train(
+    artifacts: Artifacts | StrPath,
+    user: Text,
+    *,
+    rehearsal: Text | None = None,
+    user_share: float | None = None,
+    weights: StrPath | None = None,
+    epochs: int = 1,
+    learning_rate: float | None = None,
+    seed: int | None = None,
+    phone: str | None = None,
+    round_number: int = 1,
+    out: StrPath | None = None,
+    update: StrPath | None = None,
+    codec: str = DEFAULT_CODEC,
+    backend: str = DEFAULT_BACKEND,
+    options: BackendOptions | None = None,
+    state: ResumableState | None = None,
+    stop: Listening | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
+    on_text: Callable[[TrainingText], None] | None = None,
+    load: LoadBackend = load_backend,
+) -> Trained:
+    """Train on a user's text as a phone does, and write the trained weights and the update for the server.
+
+    user, rehearsal: a file, one message a line, or the messages. Of `rehearsal`, general text, so much is mixed in that
+    the user's share of the tokens is `user_share` (TrainingConfig's if None). weights: what training starts from, as in
+    `open_model`. learning_rate: None is the artifacts'. The seed is `seed`, or follows from model, `round_number` and
+    `phone`, or is random; it replaces that of `options`.
+
+    out: where the trained weights go; update: where the update goes, in `codec` and of round `round_number`.
+
+    progress hears (steps done, steps in all, nats a token); on_text hears what will be trained on; stop is entered
+    before the first step and gives a function that is asked between steps for the number of a signal that asks to end,
+    0 for none.
+
+    Raises TextError, ArtifactsError, VocabularyError, WeightsError (the base, or it was changed meanwhile),
+    TrainingError (not finite, diverged), StorageError, StateError, StoppedError, UsageError for arguments that do not
+    go together, and what `Backend.load` raises.
+    """
+    if user_share is not None and rehearsal is None:
+        raise UsageError("user_share needs rehearsal, the general text to mix in")
+    outputs = _Outputs(path_of(out), path_of(update))
+    outputs.require_places()
+    folder = artifacts_of(artifacts)
+    rate = folder.manifest.training.learning_rate if learning_rate is None else learning_rate
+    with contextlib.ExitStack() as kept:
+        base = kept.enter_context(base_weights(folder, path_of(weights)))
+        base_sha256 = base.sha256() if update is not None or phone is not None else ""
+        saved = None if state is None or state.restart else saved_seed(state.folder)
+        seed = chosen_seed(seed, phone, lambda: base_sha256, round_number, saved)
+        text = _training_text(folder, user, rehearsal, user_share, seed)
+        if on_text is not None:
+            on_text(text)
+        chosen = dataclasses.replace(options or BackendOptions(), seed=seed)
+        engine = load(backend, folder, None if weights is None else base.path, chosen)
+        kept.callback(engine.close)
+        base.require_at_path()
+        resumable = None
+        if state is not None:
+            outputs.require_base_kept(base)
+        asked = None if stop is None else kept.enter_context(stop())
+        if state is not None:
+            resumable = kept.enter_context(TrainingState(engine, state.folder, text.stream, rate, state.restart))
+        save_every = SAVE_EVERY if state is None else state.save_every
+        report = trainer.train_epoch(
+            engine, folder.manifest, text, rate, progress, resumable, save_every, asked, epochs
+        )
+        info = UpdateInfo(base_sha256, round_number, report.tokens, codec, seed)
+        trained = Trained(seed, report, *outputs.write(base, engine, info))
+        if resumable is not None:
+            resumable.discard()  # last: a kill before this is a resume that ends in the same files
+    return trained
+
+
+def _training_text(
+    folder: Artifacts, user: Text, rehearsal: Text | None, user_share: float | None, seed: int
+) -> TrainingText:
+    share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
+    vocabulary = vocabulary_of(folder)
+    general = [] if rehearsal is None else messages_of(rehearsal)
+    return mix(messages_of(user), general, share, vocabulary, seed)
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The files that a training leaves."""
+
+    weights: Path | None
+    update: Path | None
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.weights, self.update) if path is not None]
+
+    def require_places(self) -> None:
+        """Raise StorageError if one can't be made, before the work."""
+        for path in self.paths:
+            require_place(path)
+
+    def require_base_kept(self, base: TensorFile) -> None:
+        """Raise UsageError if an output is the base itself: a run killed after writing it could not be resumed."""
+        for path in self.paths:
+            if path.exists() and base.path.exists() and path.samefile(base.path):
+                raise UsageError(
+                    f"{path}: these are the weights that training starts from; with --state they must stay"
+                )
+
+    def write(self, base: TensorFile, engine: Backend, info: UpdateInfo) -> tuple[WrittenFile | None, ...]:
+        """Write the weights and the update, as far as they were asked for. `base` is what training started from.
+
+        Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, StorageError.
+        """
+        if not self.paths:
+            return None, None
+        trained = engine.weights()
+        try:
+            for name, values in trained.items():
+                check_finite("trained weights", name, values)
+        except WeightsError as error:
+            raise TrainingError(f"{error}; lower the learning rate or clip (export --clip-norm)") from error
+        base.require_unchanged()
+        return (
+            None if self.weights is None else save_tensors(self.weights, trained),
+            None if self.update is None else write_update(self.update, base, trained, info),
+        )

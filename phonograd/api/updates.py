@@ -1,0 +1,104 @@
+"""Updates outside a round: trained weights to the file that travels, back to weights, and many of them to one model."""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonograd.api.inputs import StrPath, chosen_seed
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import (
+    Array,
+    TensorFile,
+    WrittenFile,
+    load_tensors,
+    write_tensor_file,
+)
+from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
+from phonograd.server_agg.aggregation.fold import Fold
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategy import plain_weight
+
+
+@dataclass(frozen=True)
+class EncodedUpdate:
+    """An update on disk: what it says of itself, and its size and hash."""
+
+    info: UpdateInfo
+    file: WrittenFile
+
+
+def encode_update(
+    weights: StrPath | Mapping[str, Array],
+    base: Artifacts | StrPath,
+    out: StrPath,
+    *,
+    tokens: int,
+    codec: str = DEFAULT_CODEC,
+    round_number: int = 1,
+    seed: int | None = None,
+    phone: str | None = None,
+) -> EncodedUpdate:
+    """Encode trained weights against the model they were trained from, into the file `out` that a phone sends.
+
+    weights: canonical float32 tensors (LanguageModelConfig.tensor_specs), or a file of them; base: an artifacts folder
+    that is open, or a tensor file; tokens: what they were trained on. The seed is of codecs that round at random:
+    `seed`, or it follows from model, round and `phone`, or is random. Raises WeightsError, UpdateError, UsageError,
+    StorageError.
+    """
+    with _base_file(base) as base_file:
+        base_sha256 = base_file.sha256()
+        seed = chosen_seed(seed, phone, lambda: base_sha256, round_number)
+        info = UpdateInfo(base_sha256, round_number, tokens, codec, seed)
+        trained = load_tensors(Path(weights)) if isinstance(weights, str | os.PathLike) else weights
+        return EncodedUpdate(info, write_update(Path(out), base_file, trained, info))
+
+
+def read_update(update: StrPath) -> UpdateInfo:
+    """What an update says of itself: model, round, tokens, codec and seed. Raises WeightsError, UpdateError."""
+    with UpdateFile(Path(update)) as encoded:
+        return encoded.info
+
+
+def decode_update(update: StrPath, base: Artifacts | StrPath) -> dict[str, Array]:
+    """The trained weights that an update stands for, canonical and float32, after checking all of it.
+
+    base: the model it was made from, as in `encode_update`. Raises WeightsError, UpdateError.
+    """
+    with _base_file(base) as base_file, UpdateFile(Path(update)) as encoded:
+        encoded.check(base_file, base_file.sha256())
+        return encoded.weights(base_file)
+
+
+def fold_updates(
+    updates: Sequence[StrPath], base: Artifacts | StrPath, out: StrPath, *, weighting: str = StrategySettings.weighting
+) -> WrittenFile:
+    """Average updates as a server's `fedavg` does, and write the next model to `out`.
+
+    base: the model that all of them were made from, as in `encode_update`. weighting: by `tokens`, or `equal`. The
+    result is the same to the bit in any order of the updates, and that of a server's round. Memory is 8 bytes a
+    parameter. Raises WeightsError, UpdateError (another base; no update), UsageError for another weighting,
+    StorageError.
+    """
+    try:
+        settings = StrategySettings(weighting=weighting)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if not updates:
+        raise UsageError("updates: at least one expected, found none")
+    with _base_file(base) as base_file:
+        base_sha256 = base_file.sha256()
+        fold = Fold(base_file, base_sha256)
+        for path in updates:
+            with UpdateFile(Path(path)) as update:
+                update.check(base_file, base_sha256)
+                fold.accumulate(update, plain_weight(settings, update.info))
+        base_file.require_unchanged()
+        return write_tensor_file(Path(out), base_file.specs.values(), fold.finish(), {})
+
+
+def _base_file(base: Artifacts | StrPath) -> contextlib.AbstractContextManager[TensorFile]:
+    return TensorFile(base.path(WEIGHTS) if isinstance(base, Artifacts) else Path(base))
