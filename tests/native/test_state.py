@@ -39,9 +39,9 @@ def undisturbed(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Mappi
 
 @pytest.fixture
 def stopped(place: Place, tmp_path: Path) -> Path:
-    """A state folder of an epoch that was stopped after a few steps."""
+    """A state folder of an epoch that was killed after a few steps: of step 6, long before the next save."""
     folder = tmp_path / "state"
-    line = place.train_line("--state", folder, "--save-every", 2)
+    line = place.train_line("--state", folder, "--save-every", 6)
     assert until_step(line, 7, signal.SIGKILL).code == -signal.SIGKILL
     assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == [STATE]
     return folder
