@@ -7,7 +7,7 @@ import platform
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,10 +15,12 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, sync_folder, write_bytes
+from phonograd.device_runtime.formats.frozen import frozen_metadata
 from phonograd.device_runtime.formats.manifest import (
     EVAL_MODEL,
     FILES,
     TEACHER_PREFIX,
+    TRAINING_MODEL,
     VOCABULARY,
     WEIGHTS,
     Artifacts,
@@ -61,11 +63,13 @@ def export_artifacts(
     vocabulary: Vocabulary,
     progress: Callable[[str], None] | None = None,
     overwrite: bool = False,
+    frozen: Collection[str] = (),
 ) -> Artifacts:
     """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
 
     weights: canonical tensors (LanguageModelConfig.tensor_specs), float32. `progress` hears the name of each stage.
-    Raises WeightsError (shapes, not finite), ArtifactsError (folder exists; vocabulary of another size), StorageError.
+    frozen: names of tensors that phones don't train. Raises WeightsError (shapes, not finite), ArtifactsError (folder
+    exists; vocabulary of another size; nothing to train), StorageError.
     """
     if folder.exists() and not overwrite:
         raise ArtifactsError(f"{folder}: already there; choose another --out or give --overwrite")
@@ -76,13 +80,17 @@ def export_artifacts(
     check_specs("weights", {name: spec_of(name, array) for name, array in weights.items()}, config.tensor_specs())
     for name, array in weights.items():
         check_finite("weights", name, array)
+    if odd := sorted(set(frozen) - weights.keys()):
+        raise ArtifactsError(f"frozen tensors: names among {', '.join(weights)} expected, found {odd[0]!r}")
+    if len(set(frozen)) == len(weights):
+        raise ArtifactsError("frozen tensors: all of the model's; leave one out, so that there is something to train")
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     with storage_errors(folder):
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
     try:
         with storage_errors(folder):
-            _fill(partial, config, training, weights, vocabulary, progress or (lambda _: None))
+            _fill(partial, config, training, weights, vocabulary, progress or (lambda _: None), frozen)
             _put_in_place(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -110,14 +118,16 @@ def _fill(
     weights: dict[str, Array],
     vocabulary: Vocabulary,
     progress: Callable[[str], None],
+    frozen: Collection[str],
 ) -> None:
     progress("gradient graph")
-    graph = training_graph(config, training, weights)
+    graph = training_graph(config, training, weights, frozen)
     _write_training_artifacts(folder, graph, training)
     progress("evaluation graph")
-    _write_evaluation_model(folder, evaluation_graph(config, weights), graph.frozen)
+    teacher = [name for name in graph.frozen if name.startswith(TEACHER_PREFIX)]
+    _write_evaluation_model(folder, evaluation_graph(config, weights), teacher)
     progress("weights")
-    save_tensors(folder / WEIGHTS, weights)
+    save_tensors(folder / WEIGHTS, weights, frozen_metadata(frozen, weights))
     write_bytes(folder / VOCABULARY, vocabulary.to_bytes())
     progress("hashes")
     manifest = Manifest(
@@ -177,16 +187,32 @@ def _write_training_artifacts(folder: Path, graph: Graph, training: TrainingConf
             optimizer=onnxblock.optim.SGD(clip_grad=clip),
             artifact_directory=folder,
         )
+    if any(not name.startswith(TEACHER_PREFIX) for name in graph.frozen):
+        _complete_recurrent_gradients(folder / TRAINING_MODEL)
 
 
-def _write_evaluation_model(folder: Path, graph: Graph, frozen: list[str]) -> None:
+def _complete_recurrent_gradients(path: Path) -> None:
+    """Give every recurrent gradient node all of its weights' outputs: ONNX Runtime 1.19 writes to those left out.
+
+    What is then read by nobody is not computed by the native engine.
+    """
+    model = onnx.load(path)
+    for node in model.graph.node:
+        if node.op_type in ("LSTMGrad", "GRUGrad"):
+            node.output.extend([""] * (4 - len(node.output)))
+            for index in range(1, 4):
+                node.output[index] = node.output[index] or f"{node.name}.unused_{index}"
+    onnx.save(model, path)
+
+
+def _write_evaluation_model(folder: Path, graph: Graph, teacher: list[str]) -> None:
     """Replace the generated evaluation model (fixed T and B, no logits) by ours; parameters become inputs, as there.
 
     ONNX Runtime feeds every parameter of the checkpoint to it, so an LwF teacher's stand as inputs that nothing reads.
     """
     model = graph.model("evaluation")
     parameters = {init.name: init for init in model.graph.initializer if init.name in graph.trainable}
-    for name in [*graph.trainable, *frozen]:
+    for name in [*graph.trainable, *teacher]:
         like = parameters[name.removeprefix(TEACHER_PREFIX)]
         model.graph.input.append(onnx.helper.make_tensor_value_info(name, like.data_type, list(like.dims)))
     for parameter in parameters.values():

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
-from phonograd.device_runtime.formats.manifest import EVAL_MODEL, OPTIMIZER_MODEL, TRAINING_MODEL, Artifacts
+from phonograd.device_runtime.formats.frozen import frozen_in
+from phonograd.device_runtime.formats.manifest import EVAL_MODEL, OPTIMIZER_MODEL, TRAINING_MODEL, WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.export.presets import preset_of
 
 
@@ -32,6 +34,8 @@ def describe(artifacts: Artifacts) -> dict[str, Any]:
     """Parameters, bytes, operators of each graph (None without onnx), tensors, files, settings, tool versions."""
     manifest = artifacts.manifest
     graphs: dict[str, dict[str, int]] | None
+    with TensorFile(artifacts.path(WEIGHTS)) as weights:
+        frozen = frozen_in(weights)
     try:
         graphs = {name: operators(artifacts.path(name)) for name in (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL)}
     except MissingExtraError:
@@ -46,6 +50,7 @@ def describe(artifacts: Artifacts) -> dict[str, Any]:
         "model": dataclasses.asdict(manifest.model),
         "training": dataclasses.asdict(manifest.training),
         "operators": graphs,
+        "frozen": [tensor.name for tensor in manifest.tensors if tensor.name in frozen],
         "states": [dataclasses.asdict(state) for state in manifest.states],
         "tensors": [dataclasses.asdict(tensor) for tensor in manifest.tensors],
         "files": {name: dataclasses.asdict(entry) for name, entry in manifest.files.items()},

@@ -6,12 +6,13 @@ The names are those of PyTorch's word_language_model example (`encoder.weight`, 
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.errors import UsageError, WeightsError
 from phonograd.device_runtime.formats.model_config import GATES, Cell, LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, check_specs
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -223,6 +224,24 @@ def _advice(state: StateDict, spelling: Spelling, config: LanguageModelConfig) -
     if config.tied and not config.projected and "projection.weight" in state.specs:
         return "a projection stands in tied models only whose hidden and embedding sizes differ"
     return "give other names with --rename OLD=NEW, or save a state dict of these tensors alone"
+
+
+def tensors_named(config: LanguageModelConfig, names: Iterable[str]) -> tuple[str, ...]:
+    """The tensors, in file order, that `names` stand for: a tensor of weights.safetensors, or all below a dotted name.
+
+    `encoder` and `rnn` stand for `embedding` and the cell. Raises UsageError for a name of none, listing those there
+    are.
+    """
+    known = [spec.name for spec in config.tensor_specs()]
+    found: set[str] = set()
+    for name in names:
+        first, dot, rest = name.partition(".")
+        ours = {"encoder": "embedding", "rnn": config.cell}.get(first, first) + dot + rest
+        below = [tensor for tensor in known if tensor == ours or tensor.startswith(f"{ours}.")]
+        if not below:
+            raise UsageError(f"tensor {name}: one of {', '.join(known)} expected, or what some of them begin with")
+        found.update(below)
+    return tuple(name for name in known if name in found)
 
 
 def described(config: LanguageModelConfig) -> str:

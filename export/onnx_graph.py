@@ -4,6 +4,7 @@ torch's exporter re-slices and re-concatenates every recurrent weight inside the
 node as it is stored (gates i,o,f,c or z,r,h), so that the gradient graph has no Slice or Concat of weights.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,10 @@ LOGITS = "logits"
 
 @dataclass
 class Graph:
-    """A graph under construction; each method adds a node and returns the name of its output."""
+    """A graph under construction; each method adds a node and returns the name of its output.
+
+    trainable, frozen: its parameters; those of a teacher are frozen.
+    """
 
     nodes: list[Any] = field(default_factory=list)
     inputs: list[Any] = field(default_factory=list)
@@ -72,16 +76,22 @@ class Shape:
 
 
 def add_language_model(
-    graph: Graph, config: LanguageModelConfig, weights: dict[str, Array], shape: Shape, dropout: float, prefix: str = ""
+    graph: Graph,
+    config: LanguageModelConfig,
+    weights: dict[str, Array],
+    shape: Shape,
+    dropout: float,
+    prefix: str = "",
+    frozen: Collection[str] = (),
 ) -> str:
     """Add embedding, recurrent layers and output layer; returns the name of the logits [T·B, V].
 
-    `prefix` names a second, frozen copy. Dropout stands where Zaremba puts it: on the embedding, between layers, and
-    before the output layer, never on the recurrent connections.
+    `frozen` names tensors that get no gradient, `prefix` a second copy, all of it frozen. Dropout stands where Zaremba
+    puts it: on the embedding, between layers, and before the output layer, never on the recurrent connections.
     """
-    names = graph.frozen if prefix else graph.trainable
     for name, value in weights.items():
-        names.append(graph.constant(prefix + name, value))
+        parameters = graph.frozen if prefix or name in frozen else graph.trainable
+        parameters.append(graph.constant(prefix + name, value))
     x = graph.node("Gather", [f"{prefix}embedding.weight", "tokens"], f"{prefix}embedded")
     for layer in range(config.layers):
         x = _dropout(graph, x, dropout)
@@ -140,13 +150,15 @@ def _output_layer(graph: Graph, config: LanguageModelConfig, hidden: str, prefix
     return graph.node("Add", [product, bias], logits)
 
 
-def training_graph(config: LanguageModelConfig, training: TrainingConfig, weights: dict[str, Array]) -> Graph:
-    """Model and loss for windows [T, B]: outputs the loss and the next states."""
+def training_graph(
+    config: LanguageModelConfig, training: TrainingConfig, weights: dict[str, Array], frozen: Collection[str] = ()
+) -> Graph:
+    """Model and loss for windows [T, B]: outputs the loss and the next states. `frozen` tensors are not trained."""
     graph = Graph()
     shape = Shape(training.bptt, training.minibatch)
     graph.input("tokens", TensorProto.INT64, [shape.steps, shape.columns])
     graph.input("targets", TensorProto.INT64, [shape.steps, shape.columns])
-    logits = add_language_model(graph, config, weights, shape, training.dropout)
+    logits = add_language_model(graph, config, weights, shape, training.dropout, frozen=frozen)
     targets = graph.node("Reshape", ["targets", graph.constant("flat", np.array([-1], np.int64))], "flat_targets")
     if training.loss == "lwf":
         teacher = add_language_model(graph, config, weights, shape, 0.0, TEACHER_PREFIX)

@@ -17,8 +17,9 @@ from torch import nn
 
 from phonograd.bench.environment import this_environment, version_of
 from phonograd.bench.worker import Ids, Job, NotHereError
+from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
-from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors
 from phonograd.device_runtime.text.windows import IGNORED
 from phonograd.export.torch_model import LanguageModel, RecurrentState
 
@@ -26,7 +27,10 @@ TINY = 1e-6  # torch.nn.utils.clip_grad_norm_ divides by the norm plus this
 
 
 class TorchContestant:
-    """The language model of the artifacts, trained as their manifest says. Raises NotHereError for LwF and no bf16."""
+    """The language model of the artifacts, trained as their manifest says.
+
+    Raises NotHereError for LwF, frozen tensors and no bf16.
+    """
 
     def __init__(self, job: Job):
         torch.set_num_threads(job.threads)
@@ -35,6 +39,9 @@ class TorchContestant:
         self._variant = job.variant
         if self._training.loss != "ce":
             raise NotHereError(f"the loss is {self._training.loss}; this peer trains with ce only")
+        with TensorFile(artifacts.path(WEIGHTS)) as file:
+            if frozen_in(file):
+                raise NotHereError("the artifacts freeze tensors; this peer trains them all")
         if job.variant == "bf16" and "avx512_bf16" not in this_environment().features:
             raise NotHereError("this processor has no AVX512-BF16")
         config = artifacts.manifest.model

@@ -8,6 +8,7 @@ from types import TracebackType
 import numpy as np
 
 from phonograd.device_runtime.base.errors import UpdateError
+from phonograd.device_runtime.formats.frozen import frozen_in, trained_specs
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
     TensorFile,
@@ -43,6 +44,7 @@ class UpdateInfo:
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
     """Encode trained weights against `base` with the codec `info` names and write the file atomically.
 
+    Of tensors that the base has frozen nothing is written.
     Raises WeightsError for weights that are not finite or do not fit the base, or a base that was changed since it was
     opened, UpdateError for an unknown codec or a
     count past MAX_COUNT, StorageError when the disk refuses.
@@ -53,7 +55,8 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
             raise UpdateError(f"update: {name} {count}: expected a whole number from 0 to {MAX_COUNT}")
     check_specs("trained weights", {name: spec_of(name, array) for name, array in trained.items()}, base.specs.values())
     parts: dict[str, Array] = {}
-    for name, spec in base.specs.items():
+    for spec in trained_specs(base):
+        name = spec.name
         check_finite("trained weights", name, trained[name])
         parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
     base.require_unchanged()
@@ -97,21 +100,21 @@ class UpdateFile:
                 "fetch the current model and train again"
             )
         self.check_parts(base)
-        for name, spec in base.specs.items():
+        for spec in trained_specs(base):
             for _, values in self.tiles(spec, base):
-                check_finite(str(self.path), name, values)
+                check_finite(str(self.path), spec.name, values)
 
     def check_parts(self, base: TensorFile) -> None:
         """Hold names, dtypes and shapes of the parts against the model, values unseen.
 
         Raises UpdateError (parts that disagree) or WeightsError (name, shape, dtype).
         """
-        expected = [part for spec in base.specs.values() for part in self.codec.expects(spec, self.parts)]
+        expected = [part for spec in trained_specs(base) for part in self.codec.expects(spec, self.parts)]
         check_specs(str(self.path), self.parts.specs, expected)
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move."""
-        return self.codec.decode(spec, self.parts, base, self.info.seed)
+        return iter(()) if spec.name in frozen_in(base) else self.codec.decode(spec, self.parts, base, self.info.seed)
 
     def weights(self, base: TensorFile) -> dict[str, Array]:
         """All trained weights, in memory: base with the update's tiles written over it."""

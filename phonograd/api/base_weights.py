@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -19,12 +20,13 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
     model. Raises WeightsError for a file that fits neither layout, is not finite, or is of another vocabulary.
     """
     with contextlib.ExitStack() as kept:
+        own = kept.enter_context(TensorFile(folder.path(WEIGHTS)))
         if weights is None:
-            yield kept.enter_context(TensorFile(folder.path(WEIGHTS)))
+            yield own
             return
         if not is_torch_file(weights):
             file = kept.enter_context(TensorFile(weights))
-            if list(file.specs.values()) == folder.manifest.model.tensor_specs():
+            if list(file.specs.items()) == list(own.specs.items()) and frozen_in(file) == frozen_in(own):
                 yield file
                 return
         from phonograd.export.model_file import load_weights
@@ -32,5 +34,5 @@ def base_weights(folder: Artifacts, weights: Path | None) -> Iterator[TensorFile
         config = folder.manifest.model
         vocabulary = Vocabulary.load(folder.path(VOCABULARY), config.vocabulary)
         converted = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="phonograd-"))) / WEIGHTS
-        save_tensors(converted, load_weights(weights, config, vocabulary))
+        save_tensors(converted, load_weights(weights, config, vocabulary), frozen_metadata(frozen_in(own), own.specs))
         yield kept.enter_context(TensorFile(converted))

@@ -77,6 +77,12 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
 @click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
 @click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
 @click.option("--bptt", type=click.IntRange(1), default=DEFAULTS.bptt, show_default=True, help="Time steps a window.")
+@click.option(
+    "--freeze",
+    metavar="NAME",
+    multiple=True,
+    help="Leave a tensor, or all below a name such as lstm.0, out of training and updates. May be repeated.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing folder.")
 @click.option("--out", type=PATH, required=True, help="The artifacts folder to write.")
 @output_options
@@ -92,6 +98,7 @@ def export(
     loss: Loss,
     user_share: float | None,
     clip_norm: float,
+    freeze: tuple[str, ...],
     overwrite: bool,
     out: Path,
     **training: Any,
@@ -104,6 +111,7 @@ def export(
     """
     from phonograd.export.artifacts import export_artifacts
     from phonograd.export.inspection import describe
+    from phonograd.export.model_file import tensors_named
     from phonograd.export.torch_layout import seeded_weights
     from phonograd.export.vocabulary_import import load_vocabulary
 
@@ -131,6 +139,7 @@ def export(
         words,
         progress=lambda stage: console.say(f"export: {stage}"),
         overwrite=overwrite,
+        frozen=tensors_named(config, freeze),
     )
     document = describe(written)
     console.result(document, *_summary(document))
@@ -229,4 +238,6 @@ def _plan(console: Console, folder: Artifacts) -> str:
 def _summary(document: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     keys = ("preset", "parameters", "weights_bytes", "folder_bytes", "weights_sha256")
     facts = {key: document[key] for key in keys} | document["model"] | document["training"]
+    if document["frozen"]:
+        facts["frozen"] = ", ".join(document["frozen"])
     return [(document["folder"], [{"figure": key, "value": value} for key, value in facts.items()])]

@@ -7,6 +7,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import atomic_file
+from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
     TensorFile,
@@ -44,21 +45,23 @@ def write_model(
     """Write the model after this round, and the optimiser's state if it keeps one (else None).
 
     old_optimizer_state: the state written with `base`; None in the first round, and after a change of optimiser.
-    metadata: the model's, and in the state beside its own. The same updates, settings and context give the same bytes.
+    metadata: the model's, beside its frozen tensors, and in the state beside its own. The same updates, settings and
+    context give the same bytes.
     Raises ValueError for a round without updates, unless its strategy is private: it leaves the model as it was.
     Raises WeightsError for a state that does not fit or a model that leaves float32; StorageError when the disk
     refuses.
     """
     if not members and not settings.private:
         raise ValueError("a round without updates leaves the model as it was; there is nothing to write")
+    of_model = {**metadata, **frozen_metadata(frozen_in(base), base.specs)}
     optimizer = optimizer_of(settings)
     moments = Moments(settings, base, optimizer.first, old_optimizer_state)
     tiles = prefetched(_model_tiles(optimizer, moments, base, aggregation.deltas(members)))
     if not optimizer.first:
-        return write_tensor_file(model_path, base.specs.values(), (tile for tile, _ in tiles), metadata), None
+        return write_tensor_file(model_path, base.specs.values(), (tile for tile, _ in tiles), of_model), None
     specs = state_specs(base, len(optimizer.first))
     with atomic_file(model_path) as model_file, atomic_file(state_path) as state_file:
-        model = TensorWriter(model_file, base.specs.values(), metadata)
+        model = TensorWriter(model_file, base.specs.values(), of_model)
         state = TensorWriter(state_file, specs, {**metadata, **state_metadata(settings)})
         for weights, remembered in tiles:
             model.write(weights)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
 from phonograd.export.torch_layout import seeded_weights
 from tests.e2e.test_bad_input import refused
 from tests.e2e.test_commands import serving
@@ -144,3 +145,32 @@ def test_a_pytorch_file_where_weights_are_asked_for(phono: Run, workplace: Workp
     other = tmp_path / "other.safetensors"
     save_tensors(other, {name: np.zeros(1, np.float32) for name in ("encoder.weight", "rnn.weight_ih_l0")})
     refused(phono(*evaluate, "--weights", other), 6, "found encoder.weight F32[1]")
+
+
+@pytest.mark.parametrize("codec", ["full-f32", "rows-f32"])
+def test_frozen_tensors_stay_at_home(phono: Run, workplace: Workplace, tmp_path: Path, codec: str) -> None:
+    model, artifacts = state_dict(tmp_path / "my.pt", "lstm", 2, False, True), tmp_path / "artifacts"
+    export = ("export", "--model", model, "--vocab", workplace.vocabulary, "--bptt", 5, "--minibatch", 3)
+    frozen = ["embedding.weight", "lstm.0.W", "lstm.0.R", "lstm.0.B"]
+    document = phono(*export, "--freeze", "encoder", "--freeze", "lstm.0", "--out", artifacts, "--json").document
+    assert document["frozen"] == frozen
+    assert "embedding.weight, lstm.0.W, lstm.0.R, lstm.0.B" in phono("inspect", artifacts).out
+    refused(phono(*export, "--freeze", "lstm.7", "--out", tmp_path / "b"), 2, "tensor lstm.7: one of embedding.weight,")
+    everything = [part for name in ("encoder", "rnn", "decoder") for part in ("--freeze", name)]
+    refused(phono(*export, *everything, "--out", tmp_path / "b"), 5, "so that there is something to train")
+
+    place = dataclasses.replace(workplace, artifacts=artifacts)
+    with serving(place, tmp_path / "state", options=("--clients-per-round", "1")) as url:
+        train = ("train", artifacts, "--user", workplace.user, "--server", url, "--codec", codec, "--json")
+        for number, backend in enumerate(("native", "ort"), 1):
+            update = tmp_path / f"{number}.update"
+            assert phono(*train, "--backend", backend, "--phone", backend, "--update", update).document["receipt"]
+            parts = {part["part"] for part in phono("update", "show", update, "--json").document["parts"]}
+            assert not [part for part in parts if part.startswith(("embedding.", "lstm.0."))]
+            assert "lstm.1.W" in parts
+        assert phono("models", "--server", url, "--fetch", "latest", "--out", tmp_path / "next").code == 0
+    before, after = load_tensors(artifacts / WEIGHTS), load_tensors(tmp_path / "next")
+    for name, array in before.items():
+        assert (array.tobytes() == after[name].tobytes()) == (name in frozen), name
+    with TensorFile(tmp_path / "next") as file:
+        assert frozen_in(file) == set(frozen)

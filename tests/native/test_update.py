@@ -57,6 +57,22 @@ def moved(folder: Path, rows: dict[str, list[int]]) -> dict[str, Array]:
     return tensors
 
 
+def test_frozen_tensors_have_no_part(tool: TextTool, folder: Path, tmp_path: Path) -> None:
+    base = load_tensors(folder / "base")
+    save_tensors(tmp_path / "base", base, {"frozen": "embedding.weight,lstm.0.B"})
+    for codec in NATIVE_CODECS:
+        write_both(
+            tool, tmp_path, {name: array + np.float32(0.5) for name, array in base.items()}, replace(INFO, codec=codec)
+        )
+        with UpdateFile(tmp_path / "native") as update, TensorFile(tmp_path / "base") as file:
+            update.check(file, INFO.base_sha256)
+            assert not [part for part in update.parts.specs if part.startswith(("embedding.", "lstm.0.B"))]
+            np.testing.assert_array_equal(update.weights(file)["lstm.0.B"], base["lstm.0.B"])
+    save_tensors(tmp_path / "base", base, {"frozen": "no.such"})
+    with pytest.raises(NativeError, match=r"tensor no\.such expected"):
+        tool.numbers("update", *request(tmp_path, INFO))
+
+
 def write_both(tool: TextTool, folder: Path, trained: dict[str, Array], info: UpdateInfo) -> bytes:
     """Python's update and the engine's of the same weights: they must be equal. The bytes of both."""
     save_tensors(folder / "trained", trained)

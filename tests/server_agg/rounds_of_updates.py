@@ -28,10 +28,10 @@ def random_weights(seed: int, scale: float = 1.0, shapes: Mapping[str, tuple[int
 
 
 @contextlib.contextmanager
-def model(weights: Weights | None = None) -> Iterator[TensorFile]:
+def model(weights: Weights | None = None, metadata: Mapping[str, str] | None = None) -> Iterator[TensorFile]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "base.safetensors"
-        save_tensors(path, random_weights(0) if weights is None else weights)
+        save_tensors(path, random_weights(0) if weights is None else weights, metadata)
         with TensorFile(path) as file:
             yield file
 

@@ -115,6 +115,21 @@ def test_a_rounds_noise_has_the_stated_variance_and_shape(strategy: str, estimat
     expect_standard_normal(np.concatenate([part.ravel() for part in noise.values()]) / (0.7 * sensitivity))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [StrategySettings(strategy="dp-fedavg"), StrategySettings(strategy="fedatt", attention_noise=0.1)],
+    ids=lambda settings: settings.strategy,
+)
+def test_frozen_tensors_get_none(settings: StrategySettings) -> None:
+    with model(random_weights(0, 1.0, SHAPES), {"frozen": "vector"}) as base:
+        round_ = Round(base, settings)
+        for seed in range(2):
+            round_.take(TrainedWeights(trained(base, seed) | {"vector": base.read("vector")}))
+        result = round_.result()
+    assert not result["vector"].any()
+    assert result["matrix"].all()
+
+
 def test_rounds_and_tensors_of_one_key_never_share_noise() -> None:
     settings = StrategySettings(strategy="dp-fedavg")
     first = noise_of_a_round(settings, CONTEXT)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
 
 KEY_BYTES = 32
@@ -66,11 +67,17 @@ def with_noise(
 ) -> Iterator[Array]:
     """float64 tiles in the base's file order with N(0, spread^2) added to each element; `spread` by tensor.
 
+    A frozen tensor gets none.
+
     whole: noise is rounded to whole numbers. Where the tiles hold whole numbers, the result is then the rounding of a
     sum with real-valued noise, and its low bits tell nothing of the tiles (Mironov 2012).
     """
+    frozen = frozen_in(base)
     for name, spec in base.specs.items():
         for start, stop in tile_ranges(spec.elements):
+            if name in frozen:
+                yield next(tiles)
+                continue
             added = noise.normals(name, start, stop)
             added *= spread[name]
             if whole:

@@ -49,7 +49,7 @@ void Planner::plan() {
     for (const OutputLayer& layer : find_output_layers(graph_)) {
       layers[layer.at] = layer;
       fused_nodes_.insert(layer.nodes.begin(), layer.nodes.end());
-      factored_.insert(layer.weight_gradient);
+      if (layer.weight_gradient >= 0) factored_.insert(layer.weight_gradient);
     }
     for (const MarkedGradient& gradient : gradients) leave_factored(gradient);
   }
@@ -147,15 +147,16 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   t.loss_gradient = use(layer.loss_gradient);
   t.loss = use(layer.loss);
   t.hidden_gradient = use(layer.hidden_gradient);
-  t.bias_gradient = layer.bias < 0 ? nullptr : use(layer.bias_gradient);
+  t.bias_gradient = layer.bias_gradient < 0 ? nullptr : use(layer.bias_gradient);
   t.logits = scratch("logits", V * columns, true);
   t.packed_hidden = scratch("packed hidden", static_cast<int64_t>(compute_.products.packed_size(H, N)), false);
-  t.gram = options_.clip_norm > 0 ? scratch("gram of logits' gradients", N * N, true) : nullptr;
+  t.gram = options_.clip_norm > 0 && layer.weight_gradient >= 0 ? scratch("gram of logits' gradients", N * N, true)
+                                                                : nullptr;
   t.sums = scratch("sums of exponentials", OutputLayerOperator::sums_floats(V, N), false);
   t.parts = scratch("parts of gradients", OutputLayerOperator::parts_floats(N, H), false);
   t.per_token = scratch("log sums", 3 * columns, false);
   keep(t.hidden);
-  made_by_piece_[layer.weight_gradient] = now_;
+  if (layer.weight_gradient >= 0) made_by_piece_[layer.weight_gradient] = now_;
   add_piece(std::make_unique<OutputLayerOperator>(t, LossSettings{layer.mean, layer.ignored}),
             std::to_string(layer.nodes.size()) + " nodes around " + graph_.node(layer.nodes[1]).source->name);
 }

@@ -98,8 +98,7 @@ bool match(const Graph& graph, int loss, OutputLayer& layer) {
     }
     layer.nodes.push_back(user);
   }
-  return layer.weight_gradient >= 0 && layer.hidden_gradient >= 0 && (layer.bias < 0 || layer.bias_gradient >= 0) &&
-         !graph.value(graph.root(dlogits)).is_output;
+  return layer.hidden_gradient >= 0 && !graph.value(graph.root(dlogits)).is_output;
 }
 
 // The parameter that the buffer of a marked gradient is named after, or -1.

@@ -10,12 +10,13 @@ namespace phonograd {
 // Output layer, softmax, cross-entropy and their gradients:
 //   logits = hidden W^T + bias; loss; dlogits; dhidden = dlogits W; dW = dlogits^T hidden; dbias = column sums of
 //   dlogits
-// where dW and dbias are gradients of parameters and no one else reads logits, log p or dlogits.
+// where dW and dbias are gradients of parameters, or not there (of frozen ones), and no one else reads logits, log p or
+// dlogits.
 struct OutputLayer {
   int at;  // the node in whose place it runs: the last whose inputs it needs
   std::vector<int> nodes;
   int hidden, weight, bias;  // values; bias -1 if there is none
-  int targets, loss_gradient, loss, hidden_gradient, weight_gradient, bias_gradient;
+  int targets, loss_gradient, loss, hidden_gradient, weight_gradient, bias_gradient;  // -1: of a frozen parameter
   bool mean;        // the loss: a mean over the targets, else a sum
   int64_t ignored;  // the target that does not count
 };

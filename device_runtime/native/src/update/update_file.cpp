@@ -1,6 +1,8 @@
 #include "update/update_file.h"
 
 #include <map>
+#include <set>
+#include <sstream>
 
 #include "base/finite.h"
 #include "formats/utf8.h"
@@ -44,6 +46,16 @@ std::vector<const float*> matched(const TensorFile& base, const std::vector<Tens
   return data;
 }
 
+// The names in the base's metadata, a comma between.
+std::set<std::string> frozen_in(const TensorFile& base) {
+  std::set<std::string> names;
+  const auto entry = base.metadata().find("frozen");
+  if (entry == base.metadata().end()) return names;
+  std::istringstream text(entry->second);
+  for (std::string name; std::getline(text, name, ',');) names.insert(base.at(name).name);
+  return names;
+}
+
 void check_finite(const std::string& name, const float* values, size_t count) {
   const size_t at = first_not_finite(values, count);
   if (at < count) fail(name + ": " + not_finite(values, at));
@@ -61,9 +73,11 @@ EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& train
   check_count("tokens", info.tokens);
   check_count("seed", info.seed);
   const std::vector<const float*> data = matched(base, trained);
+  const std::set<std::string> frozen = frozen_in(base);
   EncodedParts parts;
   for (size_t i = 0; i < data.size(); ++i) {
     const TensorSpec& spec = base.specs()[i];
+    if (frozen.count(spec.name) != 0) continue;
     check_finite(spec.name, data[i], spec.elements());
     codec.encode(base, spec, data[i], info.seed, parts);
   }

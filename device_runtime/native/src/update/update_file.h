@@ -28,6 +28,7 @@ std::vector<std::string> codec_names();
 const Codec& codec_named(const std::string& name);
 
 // Encode trained weights against `base` with the codec `info` names and write the file atomically; returns its bytes.
+// Of tensors that the base's metadata has as `frozen` nothing is written.
 // `trained` are the engine's own tensors, in any order; no copy is made of them. Throws Error: weights for tensors that
 // are not finite or do not fit the base, or a base that was changed meanwhile; update for an unknown codec or a count
 // past kMaxCount; storage when the disk refuses.
