@@ -1,4 +1,4 @@
-"""phonograd: training on the phone itself, as a Python API.
+"""phonograd: training on the phone itself, as a Python API. docs/python.md tells it in one page.
 
 Each name is loaded when it is first used, so that `import phonograd` takes neither NumPy nor torch.
 """

@@ -46,7 +46,7 @@ class Console:
 
     @contextlib.contextmanager
     def progress(self, title: str) -> Iterator[Progress]:
-        """A progress bar on stderr. Silent when quiet or not on a terminal."""
+        """A progress bar on stderr, from the first report on. Silent when quiet or not on a terminal."""
         if self.quiet or not sys.stderr.isatty():
             yield _no_progress
             return
@@ -60,13 +60,17 @@ class Console:
             bars.TimeRemainingColumn(),
             bars.TextColumn("{task.fields[note]}"),
         )
-        with bars.Progress(*bar_columns, console=Screen(stderr=True), transient=True) as bar:
-            task = bar.add_task(title, note="")
+        bar = bars.Progress(*bar_columns, console=Screen(stderr=True), transient=True)
+        task = bar.add_task(title, note="")
 
-            def show(done: int, total: int, note: str) -> None:
-                bar.update(task, completed=done, total=total, note=note)
+        def show(done: int, total: int, note: str) -> None:
+            bar.start()  # once; another bar, such as a build's, may have come before
+            bar.update(task, completed=done, total=total, note=note)
 
+        try:
             yield show
+        finally:
+            bar.stop()
 
 
 def _no_progress(done: int, total: int, note: str) -> None:

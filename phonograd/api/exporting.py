@@ -60,7 +60,7 @@ def export_artifacts(
 
     heard = progress or (lambda _: None)
     words = _words(vocabulary)
-    found = model_with(words, model, shape, tuple((renames or {}).items()), path_of(trained_with))
+    found = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
     for remark in found.remarks:
         heard(remark)
     chosen = training or TrainingConfig()
@@ -70,11 +70,14 @@ def export_artifacts(
 def model_with(
     words: Vocabulary,
     model: ModelSource,
-    shape: LanguageModelConfig | str | None = None,
+    shape: Callable[[int], LanguageModelConfig] | None = None,
     renames: Renames = (),
     trained_with: Path | None = None,
 ) -> OwnModel:
-    """The model with rows for `words`, in their order; see export_artifacts."""
+    """The model with rows for `words`, in their order; `shape` is one to hold it to, by the file's words.
+
+    Else as `export_artifacts`.
+    """
     in_file: Vocabulary | None = words
     imported = None if trained_with is None else import_vocabulary(trained_with)
     entries = len(words)
@@ -83,7 +86,7 @@ def model_with(
         with contextlib.suppress(VocabularyError):  # a file that names its vocabulary was trained with one of ours
             in_file = Vocabulary.load(trained_with)
     rows = None if imported is None else rows_of(words, imported)
-    declared = _declared(shape, entries)
+    declared = None if shape is None else shape(entries)
     if isinstance(model, str | os.PathLike):
         source, found = str(model), load_model(Path(model), in_file, renames, declared)
     else:
@@ -99,11 +102,11 @@ def model_with(
     return dataclasses.replace(found, config=config, weights=weights)
 
 
-def _declared(shape: LanguageModelConfig | str | None, entries: int) -> LanguageModelConfig | None:
+def _declared(shape: LanguageModelConfig | str | None) -> Callable[[int], LanguageModelConfig] | None:
     if shape is None:
         return None
     config = preset_named(shape).model if isinstance(shape, str) else shape
-    return dataclasses.replace(config, vocabulary=entries)
+    return lambda words: dataclasses.replace(config, vocabulary=words)
 
 
 def _words(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:

@@ -57,8 +57,10 @@ class Model:
 
     @cached_property
     def sha256(self) -> str:
-        """Hex SHA-256 of the weights: the model's name at a server."""
-        return self._weights.sha256()
+        """Hex SHA-256 of the weights: the model's name at a server. Raises WeightsError if they were changed."""
+        sha256 = self._weights.sha256()
+        self._weights.require_unchanged()
+        return sha256
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

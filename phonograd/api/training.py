@@ -138,8 +138,7 @@ def _training_text(
 ) -> TrainingText:
     share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
     vocabulary = vocabulary_of(folder)
-    general = [] if rehearsal is None else messages_of(rehearsal)
-    return mix(messages_of(user), general, share, vocabulary, seed)
+    return mix(messages_of(user), [] if rehearsal is None else messages_of(rehearsal), share, vocabulary, seed)
 
 
 @dataclass(frozen=True)

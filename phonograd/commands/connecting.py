@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from phonograd.device_runtime.client.owner_file import as_owner
+from phonograd.api.rounds import connect
 from phonograd.device_runtime.client.server_client import Connection
 
 
@@ -26,9 +26,11 @@ def connection_options(required: bool, owner: bool = False) -> Callable[[Callabl
             token_over_http: bool,
             **options: Any,
         ) -> None:
-            connection = None if server is None else Connection(server, token or None, ca_cert, token_over_http)
-            if owner and connection is not None:
-                connection = as_owner(connection)
+            connection = (
+                None
+                if server is None
+                else connect(server, token or None, ca_cert=ca_cert, token_over_http=token_over_http, owner=owner)
+            )
             command(*args, connection=connection, **options)
 
         wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__

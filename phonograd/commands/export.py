@@ -1,7 +1,5 @@
 """`phonograd export` and `phonograd inspect`: the artifacts folder."""
 
-import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,12 +8,8 @@ import click
 from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.console import Console, output_options
-from phonograd.device_runtime.base.errors import VocabularyError
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = TrainingConfig()
@@ -109,6 +103,7 @@ def export(
     --layers and --hidden, with the weights of --weights FILE or --seed N. Files have the names of PyTorch's
     word_language_model example, encoder, rnn and decoder, or ours; for others, give --rename.
     """
+    from phonograd.api.exporting import model_with
     from phonograd.export.artifacts import export_artifacts
     from phonograd.export.inspection import describe
     from phonograd.export.model_file import tensors_named
@@ -130,7 +125,10 @@ def export(
         config = shape.config(len(words))
         tensors = seeded_weights(config, seed or 0)
     else:
-        config, tensors = _from_file(console, source, shape, renames, words, weights_vocab)
+        found = model_with(words, source, shape.config if shape.given else None, renames, weights_vocab)
+        for remark in found.remarks:
+            console.say(f"export: {remark}")
+        config, tensors = found.config, found.weights
     written = export_artifacts(
         out,
         config,
@@ -154,37 +152,6 @@ def _check_choice(model: Path | None, shape: DeclaredShape, weights: Path | None
         shape.require()
     if model is None and (weights is None) == (seed is None):
         raise click.UsageError("give --weights FILE, or --seed N for random weights: one of the two")
-
-
-def _from_file(
-    console: Console, path: Path, shape: DeclaredShape, renames: Renames, words: Vocabulary, file_words: Path | None
-) -> tuple[LanguageModelConfig, dict[str, Array]]:
-    """A model with `words` from a file, held to `shape` if that is given.
-
-    file_words: the vocabulary that it was trained with, if that is another one.
-    """
-    from phonograd.export.model_file import load_model
-    from phonograd.export.vocabulary_import import import_vocabulary, permuted, rows_of
-
-    trained_with: Vocabulary | None = words
-    imported = None if file_words is None else import_vocabulary(file_words)
-    entries = len(words)
-    if file_words is not None and imported is not None:
-        entries, trained_with = imported.entries, None
-        with contextlib.suppress(VocabularyError):  # a file that names its vocabulary was trained with one of ours
-            trained_with = Vocabulary.load(file_words)
-    rows = None if imported is None else rows_of(words, imported)
-    declared = shape.config(entries) if shape.given else None
-    found = load_model(path, trained_with, renames, declared)
-    for remark in found.remarks:
-        console.say(f"export: {remark}")
-    if found.config.vocabulary != entries:
-        raise VocabularyError(
-            f"{file_words or words.source}: {found.config.vocabulary} words expected, as {path} has rows, found "
-            f"{entries}; give the vocabulary that the model was trained with"
-        )
-    weights = found.weights if rows is None else permuted(found.weights, rows)
-    return dataclasses.replace(found.config, vocabulary=len(words)), weights
 
 
 @click.command()

@@ -26,19 +26,10 @@ def seed_options(command: Command) -> Command:
     return phone(seed(command))
 
 
-def chosen_seed(
-    seed: int | None, phone: str | None, base_sha256: Callable[[], str], round_number: int, saved: int | None = None
-) -> int:
-    """The seed that was given, else that of the phone's name, else `saved`, a training state's, else a random one."""
-    from phonograd.device_runtime.update.seeds import random_seed, seed_of
-
+def require_one_seed(seed: int | None, phone: str | None) -> None:
+    """Raise UsageError where both options are given."""
     if seed is not None and phone is not None:
         raise click.UsageError("--seed and --phone exclude each other; give one")
-    if seed is not None:
-        return seed
-    if phone is not None:
-        return seed_of(base_sha256(), round_number, phone)
-    return random_seed() if saved is None else saved
 
 
 def _phone_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -31,22 +31,18 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     With --json, the first line on stdout is {"url": ..., "admin_url": ...} once the server answers; the second is the
     link to the dashboard, a secret as long as the server runs. Log lines go to stderr.
     """
-    import contextlib
     import json
     import logging
 
-    from phonograd.device_runtime.formats.manifest import open_artifacts
-    from phonograd.server_agg.rounds.coordinator import Coordinator
-    from phonograd.server_agg.server import AggregationServer, Listener
-    from phonograd.server_agg.server import serve as run_server
+    from phonograd.api.serving import serve as run_server
+    from phonograd.server_agg.rounds.answers import OpenRound
+    from phonograd.server_agg.server import AggregationServer
 
     settings = settings_from(options)
     level = logging.WARNING if console.quiet else logging.INFO
     configure(sys.stderr, level, log_format)
-    opened_artifacts = open_artifacts(artifacts)
 
-    def ready(server: AggregationServer) -> None:
-        opened = coordinator.current
+    def ready(server: AggregationServer, opened: OpenRound) -> None:
         if console.as_json:
             document = {"url": server.url, "admin_url": server.admin_url, **dataclasses.asdict(opened)}
             click.echo(json.dumps(document))
@@ -55,11 +51,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
         console.say(f"listening on {server.url}: round {opened.round}, model {model}; Ctrl-C stops")
         console.say(f"dashboard, for you alone: {server.admin_url}")
 
-    with (
-        contextlib.closing(Listener(settings)) as listener,
-        contextlib.closing(Coordinator(opened_artifacts, state, settings)) as coordinator,
-    ):
-        run_server(coordinator, settings, ready, listener)
+    run_server(artifacts, state, settings, ready)
 
 
 @click.command()
@@ -69,13 +61,8 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
 @output_options
 def upload(console: Console, update_file: Path, connection: Connection, phone: str | None) -> None:
     """Send UPDATE_FILE to a server; sending it again is safe."""
-    from phonograd.device_runtime.client.server_client import upload_update
-    from phonograd.device_runtime.update.update_file import UpdateFile
+    from phonograd.api.rounds import upload as upload_update
 
-    with UpdateFile(update_file):  # what is no update is refused before a byte is sent
-        pass
-    if phone is None and connection.token is None:
-        phone = "phone"
     with console.progress("uploading") as show:
         receipt = upload_update(connection, update_file, phone, lambda done, total: show(done, total, "bytes"))
     document = dataclasses.asdict(receipt)

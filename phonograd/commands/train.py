@@ -1,9 +1,8 @@
 """`phonograd train` and `phonograd eval`: what a phone does, on this machine."""
 
-import contextlib
 import dataclasses
 import math
-import statistics
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +10,17 @@ import click
 
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.seeding import chosen_seed, seed_options
+from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, Rows, output_options
-from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND, Backend
 from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions, Precision
-from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, TrainingConfig, open_artifacts
-from phonograd.device_runtime.training.state import SAVE_EVERY, saved_seed
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.training.state import SAVE_EVERY
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 if TYPE_CHECKING:
-    from phonograd.device_runtime.formats.tensor_file import TensorFile
     from phonograd.device_runtime.text.rehearsal import TrainingText
 
 PATH = click.Path(path_type=Path)
@@ -120,72 +117,67 @@ def train(  # click passes options by name
     With --state, a run that was killed goes on where it was, to the same bits; SIGTERM and SIGINT end it after the
     step that is running, saved, with exit code 143 and 130.
     """
-    from phonograd.api.base_weights import base_weights
-    from phonograd.commands.round_trip import join_round
+    from phonograd.api.rounds import join_round
+    from phonograd.api.training import ResumableState
+    from phonograd.api.training import train as train_on
     from phonograd.commands.stopping import stop_signals
     from phonograd.device_runtime.base.files import require_place
-    from phonograd.device_runtime.training.state import TrainingState
-    from phonograd.device_runtime.training.trainer import train_epoch
 
+    require_one_seed(seed, phone)
     _check_combination(rehearsal, user_share, state, save_every, restart, connection, weights or round_number)
     for path in filter(None, (out, update_path)):
-        require_place(path)
+        require_place(path)  # before a round is joined
     folder = open_artifacts(artifacts)
-    joined = None if connection is None else join_round(connection, phone, folder, codec)
+    joined = None if connection is None else join_round(connection, folder, phone, codec)
     if joined is not None:
         weights, round_number = joined.weights, joined.opened.round
     sent = joined.update_path() if joined is not None and update_path is None else update_path
-    rate = folder.manifest.training.learning_rate if lr is None else lr
-    with contextlib.ExitStack() as kept:
-        base = kept.enter_context(base_weights(folder, weights))
-        base_sha256 = base.sha256() if sent or phone else ""
-        saved = None if state is None or restart else saved_seed(state)
-        seed = chosen_seed(seed, phone, lambda: base_sha256, round_number or 1, saved)
-        outputs = Outputs(out, sent, codec, round_number or 1, seed)
-        text = _training_text(console, folder, user, rehearsal, user_share, seed)
-        options = BackendOptions(threads, seed, pin_threads, precision)
-        engine = _start(console, backend, folder, weights and base.path, options)
-        kept.callback(engine.close)
-        base.require_at_path()
-        resumable, stop = None, None
-        if state is not None:
-            outputs.require_base_kept(base)
-            stop = kept.enter_context(stop_signals())
-            resumable = kept.enter_context(TrainingState(engine, state, text.stream, rate, restart))
-        with console.progress("training") as show:
-            report = train_epoch(
-                engine,
-                folder.manifest,
-                text,
-                rate,
-                lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
-                resumable,
-                save_every or SAVE_EVERY,
-                stop,
-                epochs,
-            )
-        document: dict[str, Any] = {
-            "backend": backend,
-            "threads": threads,
-            "precision": precision,
-            "seed": seed,
-            **dataclasses.asdict(report),
-            "seconds_per_step_median": statistics.median(report.step_seconds),
-            "loss_first": report.losses[0],
-            "loss_last": report.losses[-1],
-            **outputs.write(base, base_sha256, engine, report.tokens),
-        }
-        if joined is None:
-            _show(console, document)
-        if resumable is not None:
-            resumable.discard()  # last: a kill before this is a resume that ends in the same files
+    with console.progress("training") as show:
+        trained = train_on(
+            folder,
+            user,
+            rehearsal=rehearsal,
+            user_share=user_share,
+            weights=weights,
+            epochs=epochs,
+            learning_rate=lr,
+            seed=seed,
+            phone=phone,
+            round_number=round_number or 1,
+            out=out,
+            update=sent,
+            codec=codec,
+            backend=backend,
+            options=BackendOptions(threads, pin_threads=pin_threads, precision=precision),
+            state=None if state is None else ResumableState(state, save_every or SAVE_EVERY, restart),
+            stop=None if state is None else stop_signals,
+            progress=lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
+            on_text=lambda text: _warn_of_unknown_words(console, text, user, rehearsal),
+            load=partial(_start, console),
+        )
+    report = trained.report
+    document: dict[str, Any] = {
+        "backend": backend,
+        "threads": threads,
+        "precision": precision,
+        "seed": trained.seed,
+        **dataclasses.asdict(report),
+        "seconds_per_step_median": trained.seconds_per_step,
+        "loss_first": report.losses[0],
+        "loss_last": report.losses[-1],
+    }
+    if trained.weights is not None:
+        document["weights"] = {"path": str(out), **dataclasses.asdict(trained.weights)}
+    if trained.update is not None:
+        document["update"] = {"path": str(sent), "codec": codec, **dataclasses.asdict(trained.update)}
     if joined is not None and sent is not None:
         with console.progress("uploading") as show:
             receipt = joined.send(sent, lambda done, total: show(done, total, "bytes"))
         if update_path is None:
             sent.unlink()
             document["update"]["path"] = None
-        _show(console, {**document, "receipt": dataclasses.asdict(receipt)})
+        document["receipt"] = dataclasses.asdict(receipt)
+    _show(console, document)
 
 
 def _check_combination(
@@ -206,20 +198,9 @@ def _check_combination(
         raise click.UsageError("--server says which --weights and --round; leave them out")
 
 
-def _training_text(
-    console: Console, folder: Artifacts, user: Path, rehearsal: Path | None, user_share: float | None, seed: int
-) -> "TrainingText":
-    """What to train on, with a warning where many of its words are unknown. Raises TextError, VocabularyError."""
-    from phonograd.device_runtime.text.messages import read_messages
-    from phonograd.device_runtime.text.rehearsal import mix
-    from phonograd.device_runtime.text.vocabulary import Vocabulary
-
-    share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
-    vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
-    text = mix(read_messages(user), read_messages(rehearsal) if rehearsal else [], share, vocabulary, seed)
+def _warn_of_unknown_words(console: Console, text: "TrainingText", user: Path, rehearsal: Path | None) -> None:
     _warn_of_unknown(console, user, text.user_unknown_share)
     _warn_of_unknown(console, rehearsal, text.general_unknown_share)
-    return text
 
 
 def _warn_of_unknown(console: Console, text: Path | None, share: float | None) -> None:
@@ -239,51 +220,6 @@ def _show(console: Console, document: dict[str, Any]) -> None:
     if receipt := document.get("receipt"):
         tables.append(("Accepted", [{"figure": key, "value": value} for key, value in receipt.items()]))
     console.result(document, *tables)
-
-
-@dataclasses.dataclass(frozen=True)
-class Outputs:
-    """What `train` leaves, and what an update says of itself."""
-
-    weights: Path | None
-    update: Path | None
-    codec: str
-    round_number: int
-    seed: int
-
-    def require_base_kept(self, base: "TensorFile") -> None:
-        """Raise UsageError if an output is the base itself: a run killed after writing it could not be resumed."""
-        for path in filter(None, (self.weights, self.update)):
-            if path.exists() and base.path.exists() and path.samefile(base.path):
-                raise UsageError(
-                    f"{path}: these are the weights that training starts from; with --state they must stay"
-                )
-
-    def write(self, base: "TensorFile", base_sha256: str, engine: Backend, tokens: int) -> dict[str, dict[str, object]]:
-        """Write what was asked for and describe it. `base` is what training started from, `base_sha256` its identity.
-
-        Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, StorageError.
-        """
-        from phonograd.device_runtime.formats.tensor_file import check_finite, save_tensors
-        from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
-
-        if not (self.weights or self.update):
-            return {}
-        trained = engine.weights()
-        try:
-            for name, values in trained.items():
-                check_finite("trained weights", name, values)
-        except WeightsError as error:
-            raise TrainingError(f"{error}; lower the learning rate or clip (export --clip-norm)") from error
-        base.require_unchanged()
-        written: dict[str, dict[str, object]] = {}
-        if self.weights:
-            written["weights"] = {"path": str(self.weights), **dataclasses.asdict(save_tensors(self.weights, trained))}
-        if self.update:
-            info = UpdateInfo(base_sha256, self.round_number, tokens, self.codec, self.seed)
-            file = write_update(self.update, base, trained, info)
-            written["update"] = {"path": str(self.update), "codec": self.codec, **dataclasses.asdict(file)}
-        return written
 
 
 @click.command("eval")
@@ -309,7 +245,7 @@ def evaluate(
 
     With --server, an administrator's token reports what was found to the server, for the model of these weights.
     """
-    from phonograd.api.base_weights import base_weights
+    from phonograd.api.model import open_model
     from phonograd.device_runtime.text.messages import read_messages
 
     if connection is not None and len({path.stem for path in texts}) < len(texts):
@@ -317,14 +253,13 @@ def evaluate(
     folder = open_artifacts(artifacts)
     messages = {path: read_messages(path) for path in texts}
     rows = []
-    with base_weights(folder, weights) as model:
-        engine = _start(console, backend, folder, weights and model.path, BackendOptions(threads))
-        model.require_at_path()
+    options, load = BackendOptions(threads), partial(_start, console)
+    with open_model(folder, weights=weights, backend=backend, options=options, load=load) as model:
         for path, lines in messages.items():
-            rows.append({"text": str(path), **_evaluation(console, folder, engine, lines, kss)})
-        engine.close()
-        sha256 = model.sha256() if connection is not None else ""
-        model.require_unchanged()
+            with console.progress("evaluating") as show:
+                result = model.evaluate(lines, kss=kss, progress=lambda *tokens, show=show: show(*tokens, ""))
+            rows.append({"text": str(path), **dataclasses.asdict(result)})
+        sha256 = model.sha256 if connection is not None else ""
     for row, lines in zip(rows, messages.values(), strict=True):
         _warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / (row["tokens"] - len(lines)))
     console.result(rows, ("Evaluation", rows))
@@ -350,24 +285,3 @@ def _start(console: Console, name: str, folder: Artifacts, weights: Path | None,
     if name == "native":
         build_on_first_use(console)
     return load_backend(name, folder, weights, options)
-
-
-def _evaluation(
-    console: Console, folder: Artifacts, engine: Backend, messages: list[bytes], kss: bool
-) -> dict[str, Any]:
-    from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
-    from phonograd.device_runtime.text.vocabulary import Vocabulary
-
-    vocabulary = Vocabulary.load(folder.path(VOCABULARY), folder.manifest.model.vocabulary)
-    training = folder.manifest.training
-    with console.progress("evaluating") as show:
-        result = evaluate_text(
-            engine,
-            vocabulary,
-            messages,
-            training.minibatch,
-            training.bptt,
-            kss,
-            lambda done, total: show(done, total, ""),
-        )
-    return dataclasses.asdict(result)

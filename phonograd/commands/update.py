@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from phonograd.commands.seeding import chosen_seed, seed_options
+from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import MAX_COUNT
@@ -50,15 +50,13 @@ def encode(
     out: Path,
 ) -> None:
     """Encode trained WEIGHTS against their base model."""
-    from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
-    from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+    from phonograd.api.updates import encode_update
 
-    with TensorFile(base) as base_file:
-        base_sha256 = base_file.sha256()
-        seed = chosen_seed(seed, phone, lambda: base_sha256, round_number)
-        info = UpdateInfo(base_sha256, round_number, tokens, codec, seed)
-        written = write_update(out, base_file, load_tensors(weights), info)
-    document = {"update": str(out), "codec": codec, "seed": seed, **dataclasses.asdict(written)}
+    require_one_seed(seed, phone)
+    encoded = encode_update(
+        weights, base, out, tokens=tokens, codec=codec, round_number=round_number, seed=seed, phone=phone
+    )
+    document = {"update": str(out), "codec": codec, "seed": encoded.info.seed, **dataclasses.asdict(encoded.file)}
     console.result(document, ("Update", [document]))
 
 
@@ -69,12 +67,10 @@ def encode(
 @output_options
 def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
     """Decode UPDATE_FILE into the trained weights, checking it whole."""
-    from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors
-    from phonograd.device_runtime.update.update_file import UpdateFile
+    from phonograd.api.updates import decode_update
+    from phonograd.device_runtime.formats.tensor_file import save_tensors
 
-    with TensorFile(base) as base_file, UpdateFile(update_file) as encoded:
-        encoded.check(base_file, base_file.sha256())
-        written = save_tensors(out, encoded.weights(base_file))
+    written = save_tensors(out, decode_update(update_file, base))
     document = {"weights": str(out), **dataclasses.asdict(written)}
     console.result(document, ("Weights", [document]))
 

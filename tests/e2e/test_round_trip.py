@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.commands import round_trip
+from phonograd.api import rounds
 from phonograd.device_runtime.base.errors import ServerUnreachableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client import server_client
@@ -24,7 +24,7 @@ from tests.support.ports import reserved_port
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that commands run in, and a cache of models of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(round_trip, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(rounds, "cache_folder", lambda: tmp_path / "cache")
     return tmp_path
 
 
