@@ -1,5 +1,6 @@
 """Builds a vocabulary from texts: the most frequent tokens, and beside it how often each was seen."""
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +30,12 @@ class CountedVocabulary:
         known = sum(self.counts[2:])
         return known / (known + self.counts[0])
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | os.PathLike[str]) -> None:
         """Write the vocabulary to `path` and the counts to `counts_path(path)`, each atomically.
 
         Raises StorageError when the disk refuses.
         """
+        path = Path(path)
         pairs = zip(self.vocabulary.words, self.counts, strict=True)
         write_bytes(counts_path(path), b"".join(b"%b\t%d\n" % pair for pair in pairs))
         write_bytes(path, self.vocabulary.to_bytes())
@@ -44,7 +46,7 @@ def counts_path(vocabulary: Path) -> Path:
     return vocabulary.with_name(f"{vocabulary.name}.counts")
 
 
-def build_vocabulary(texts: Sequence[Path], size: int, reserve: bool = False) -> CountedVocabulary:
+def build_vocabulary(texts: Sequence[str | os.PathLike[str]], size: int, reserve: bool = False) -> CountedVocabulary:
     """`<unk>`, `<eos>` and the `size` - 2 most frequent tokens of `texts`; equal counts in the order of their bytes.
 
     A literal `<unk>` in a text (WikiText has them) counts as a token left out. Where the texts hold too few words,
@@ -72,13 +74,13 @@ def build_vocabulary(texts: Sequence[Path], size: int, reserve: bool = False) ->
     )
 
 
-def _count(texts: Sequence[Path]) -> tuple[int, Counter[bytes]]:
+def _count(texts: Sequence[str | os.PathLike[str]]) -> tuple[int, Counter[bytes]]:
     if not texts:
         raise TextError("vocabulary: no text given, expected at least one file, one message a line")
     messages = 0
     counts: Counter[bytes] = Counter()
     for path in texts:
-        for message in read_messages(path):
+        for message in read_messages(Path(path)):
             messages += 1
             counts.update(tokenize(message))
     return messages, counts

@@ -1,0 +1,109 @@
+"""The API's functions agree with each other, with files and with a server's round."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import phonograd
+from tests.support.artifacts import exported, words
+from tests.support.own_models import RNNModel
+
+MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=20, embedding=8, hidden=8, layers=1)
+TRAINING = phonograd.TrainingConfig(minibatch=2, bptt=5)
+MESSAGES = [f"w{number % 17} w{number % 5} w{number % 7} w{number % 3}" for number in range(20)]
+
+
+def test_messages_are_as_good_as_a_file(tmp_path: Path) -> None:
+    artifacts = exported(MODEL, TRAINING)
+    (tmp_path / "user.txt").write_text("\n".join(MESSAGES))
+    for name, text in (("file", tmp_path / "user.txt"), ("path", str(tmp_path / "user.txt")), ("list", MESSAGES)):
+        trained = phonograd.train(artifacts, text, seed=1, out=tmp_path / name)
+        assert trained.weights is not None
+        assert trained.weights.nbytes == (tmp_path / name).stat().st_size
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "path").read_bytes() == (tmp_path / "list").read_bytes()
+    assert phonograd.evaluate(artifacts, MESSAGES) == phonograd.evaluate(artifacts, tmp_path / "user.txt")
+    with pytest.raises(phonograd.TextError, match="no words found in 2 messages"):
+        phonograd.evaluate(artifacts, ["", " \n"])
+
+
+def test_a_module_its_state_dict_and_its_file_export_the_same(tmp_path: Path) -> None:
+    model = RNNModel("gru", 20, 8, 8, 1, tied=True).bfloat16()
+    torch.save(model.state_dict(), tmp_path / "my.pt")
+    arrays = {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}
+    vocabulary = [word.decode() for word in words(20).words]
+    heard: list[str] = []
+    made = {
+        phonograd.export_artifacts(source, vocabulary, tmp_path / name, progress=heard.append).weights_sha256
+        for name, source in (("1", model), ("2", model.state_dict()), ("3", tmp_path / "my.pt"), ("4", arrays))
+    }
+    assert len(made) == 1
+    assert any("the model is tied" in line for line in heard)
+    assert phonograd.open_artifacts(tmp_path / "1").manifest.model.tied
+    with pytest.raises(phonograd.WeightsError, match="asked for: lstm 2x650"):
+        phonograd.export_artifacts(model, vocabulary, tmp_path / "5", shape="popov-2x650")
+    with pytest.raises(phonograd.VocabularyError, match="20 words expected, as model has rows, found 19"):
+        phonograd.export_artifacts(model, vocabulary[:-1], tmp_path / "5")
+
+
+def test_a_fold_is_a_servers_round(tmp_path: Path) -> None:
+    artifacts = exported(MODEL, TRAINING)
+    rules = phonograd.RoundRules(clients_per_round=2)
+    settings = phonograd.ServerSettings(port=0, rules=rules)
+    updates = [tmp_path / "a.update", tmp_path / "b.update"]
+    with phonograd.start_server(artifacts, tmp_path / "server", settings) as server:
+        assert phonograd.current_round(server.url).base_sha256 == artifacts.weights_sha256
+        for phone, update in zip("ab", updates, strict=True):
+            phonograd.train(artifacts, MESSAGES, phone=phone, update=update, codec="rot-q4")
+            receipt = phonograd.upload(server.url, update, phone)
+        assert receipt.round_closed
+        phonograd.download(server.url, tmp_path / "round")
+    with pytest.raises(phonograd.ServerUnreachableError):
+        phonograd.current_round(server.url)
+    with phonograd.start_server(artifacts, tmp_path / "server", settings) as server:
+        assert server.current.round == 2
+    folded = phonograd.fold_updates(updates[::-1], artifacts, tmp_path / "folded")
+    again = phonograd.fold_updates(updates, artifacts.folder / "weights.safetensors", tmp_path / "again")
+    assert folded == again
+    with phonograd.open_model(artifacts, weights=tmp_path / "folded") as model:
+        assert model.sha256 == folded.sha256
+    decoded = [
+        phonograd.decode_update(phonograd_update, artifacts)
+        for phonograd_update in (encoded(tmp_path / "round", artifacts), encoded(tmp_path / "folded", artifacts))
+    ]
+    for name, values in decoded[0].items():
+        np.testing.assert_array_equal(values, decoded[1][name])
+
+
+def encoded(weights: Path, artifacts: phonograd.Artifacts) -> Path:
+    """The update of a model's weights, lossless."""
+    update = weights.with_suffix(".update")
+    phonograd.encode_update(weights, artifacts, update, tokens=1)
+    return update
+
+
+def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
+    artifacts = exported(MODEL, TRAINING)
+    for arguments, message in (
+        ({"seed": 1, "phone": "a"}, "seed and phone exclude each other"),
+        ({"phone": "no name"}, "expected as a name, found 'no name'"),
+        ({"user_share": 0.5}, "user_share needs rehearsal"),
+    ):
+        with pytest.raises(phonograd.UsageError, match=message):
+            phonograd.train(artifacts, MESSAGES, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(phonograd.UsageError, match="weighting is 'loudest'"):
+        phonograd.fold_updates(["u"], artifacts, tmp_path / "out", weighting="loudest")
+    with pytest.raises(phonograd.UsageError, match="at least one expected"):
+        phonograd.fold_updates([], artifacts, tmp_path / "out")
+
+
+def test_suggestions_begin_with_what_is_typed() -> None:
+    with phonograd.open_model(exported(MODEL, TRAINING)) as model:
+        found = model.predict("w1 w2\nw3 ", "W1")
+        assert len(found) == 3
+        assert all(suggestion.word.startswith("w1") for suggestion in found)
+        assert found == sorted(found, key=lambda suggestion: -suggestion.probability)
+        everything = model.predict("w1 w2\nw3 ")
+        assert 0 < sum(suggestion.probability for suggestion in everything) < 1
+    assert phonograd.predict(exported(MODEL, TRAINING), "w1 w2\nw3 ", "W1") == found
