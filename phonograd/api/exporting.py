@@ -15,7 +15,7 @@ from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from phonograd.export.model_file import OwnModel, load_model, own_model
+from phonograd.export.model_file import OwnModel, load_model, own_model, tensors_named
 from phonograd.export.presets import preset_named
 from phonograd.export.state_dict import Renames, StateDict
 from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, permuted, rows_of
@@ -42,6 +42,7 @@ def export_artifacts(
     shape: LanguageModelConfig | str | None = None,
     renames: Mapping[str, str] | None = None,
     trained_with: StrPath | None = None,
+    freeze: Sequence[str] = (),
     overwrite: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Artifacts:
@@ -51,10 +52,12 @@ def export_artifacts(
     ours; `renames` has others, OLD to NEW, for a tensor or all below it. Its shape follows from its tensors; `shape`, a
     LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
     `<eos>` first; trained_with: the vocabulary's file that the model was trained with, if that is another: rows follow
-    their words. training: what the training graph computes. progress hears each stage, and what was noticed.
+    their words. training: what the training graph computes. freeze: names of tensors, or what names begin with, that
+    phones leave as they are. progress hears each stage, and what was noticed.
 
     Raises WeightsError (names, shapes, dtypes, not finite), VocabularyError, ArtifactsError (the folder is there; an
-    unknown preset), StorageError, MissingExtraError without `phonograd[export]`.
+    unknown preset), UsageError (nothing to freeze by a name), StorageError, MissingExtraError without
+    `phonograd[export]`.
     """
     from phonograd.export import artifacts  # it needs onnx: what is wrong with the model is said without
 
@@ -63,8 +66,16 @@ def export_artifacts(
     found = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
     for remark in found.remarks:
         heard(remark)
-    chosen = training or TrainingConfig()
-    return artifacts.export_artifacts(Path(out), found.config, chosen, found.weights, words, progress, overwrite)
+    return artifacts.export_artifacts(
+        Path(out),
+        found.config,
+        training or TrainingConfig(),
+        found.weights,
+        words,
+        progress,
+        overwrite,
+        tensors_named(found.config, freeze),
+    )
 
 
 def model_with(

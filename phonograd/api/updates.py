@@ -8,6 +8,7 @@ from pathlib import Path
 
 from phonograd.api.inputs import StrPath, chosen_seed
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
@@ -97,7 +98,8 @@ def fold_updates(
                 update.check(base_file, base_sha256)
                 fold.accumulate(update, plain_weight(settings, update.info))
         base_file.require_unchanged()
-        return write_tensor_file(Path(out), base_file.specs.values(), fold.finish(), {})
+        metadata = frozen_metadata(frozen_in(base_file), base_file.specs)
+        return write_tensor_file(Path(out), base_file.specs.values(), fold.finish(), metadata)
 
 
 def _base_file(base: Artifacts | StrPath) -> contextlib.AbstractContextManager[TensorFile]:

@@ -76,6 +76,20 @@ def test_a_fold_is_a_servers_round(tmp_path: Path) -> None:
         np.testing.assert_array_equal(values, decoded[1][name])
 
 
+def test_a_frozen_tensor_stays(tmp_path: Path) -> None:
+    model = RNNModel("lstm", 20, 8, 8, 1, tied=False)
+    artifacts = phonograd.export_artifacts(
+        model, words(20), tmp_path / "artifacts", training=TRAINING, freeze=["encoder"]
+    )
+    phonograd.train(artifacts, MESSAGES, seed=1, update=tmp_path / "u")
+    phonograd.fold_updates([tmp_path / "u"], artifacts, tmp_path / "next")
+    after = phonograd.decode_update(encoded(tmp_path / "next", artifacts), artifacts)
+    frozen = model.state_dict()
+    np.testing.assert_array_equal(after["embedding.weight"], frozen["encoder.weight"].numpy())
+    assert not np.array_equal(after["decoder.weight"], frozen["decoder.weight"].numpy())
+    phonograd.train(artifacts, MESSAGES, weights=tmp_path / "next", seed=1, update=tmp_path / "v")
+
+
 def encoded(weights: Path, artifacts: phonograd.Artifacts) -> Path:
     """The update of a model's weights, lossless."""
     update = weights.with_suffix(".update")
