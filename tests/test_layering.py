@@ -33,7 +33,19 @@ ROOMS: Mapping[str, list[str]] = {
         *("model_writer", "privacy", "strategies"),
     ],
     "android_harness": [
-        *("errors", "adb", "phones", "result", "phone_artifacts", "session", "timing", "rounds", "report", "app"),
+        *(
+            "errors",
+            "documents",
+            "adb",
+            "phones",
+            "result",
+            "phone_artifacts",
+            "session",
+            "timing",
+            "rounds",
+            "report",
+            "app",
+        ),
     ],
 }
 HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib")

@@ -1,76 +1,69 @@
 """What a phone says of itself."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from phonograd.android_harness.documents import Count, Integer, Number, Record, about
 
 
-@dataclass(frozen=True)
-class Core:
-    """One CPU core, as /sys and /proc/cpuinfo have it; None where the phone does not say.
+class Core(Record, frozen=True):
+    """One CPU core, as /sys and /proc/cpuinfo have it."""
 
-    `capacity` is of the fastest core's 1024, `part` a name such as Cortex-A76, or the hexadecimal part number.
-    """
-
-    number: int
-    max_khz: int | None
-    capacity: int | None
-    part: str | None
+    number: Annotated[Count, about("Its number")]
+    max_khz: Annotated[Count | None, about("Its highest clock, in kHz")]
+    capacity: Annotated[Count | None, about("Its speed, of 1024 for the fastest core")]
+    part: Annotated[str | None, about("A name such as Cortex-A76, or the hexadecimal part number")]
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(Record, frozen=True):
     """Cores of one kind."""
 
-    cores: tuple[int, ...]
-    max_khz: int | None
-    part: str | None
+    cores: Annotated[tuple[Count, ...], about("The cores' numbers")]
+    max_khz: Annotated[Count | None, about("Their highest clock, in kHz")]
+    part: Annotated[str | None, about("A name such as Cortex-A76, or the hexadecimal part number")]
 
 
-@dataclass(frozen=True)
-class Battery:
-    """Charge in percent, temperature in °C, and whether power comes in; None where the phone does not say."""
+class Battery(Record, frozen=True):
+    """The battery before the run."""
 
-    percent: int | None
-    temperature_c: float | None
-    charging: bool | None
-
-
-@dataclass(frozen=True)
-class Power:
-    """What the battery gives at one moment, in µA, µV and µAh, as the kernel has it; None where the phone does not say.
-
-    The current's sign, and on some phones its unit, are the maker's choice. `plugged_in`: whether power comes in.
-    """
-
-    current_ua: int | None
-    voltage_uv: int | None
-    charge_uah: int | None
-    plugged_in: bool | None
+    percent: Annotated[Count | None, about("Charge, in percent")]
+    temperature_c: Annotated[Number | None, about("Temperature, in °C")]
+    charging: Annotated[bool | None, about("Whether power comes in")]
 
 
-@dataclass(frozen=True)
-class PhoneFacts:
-    """One phone; None where it does not say.
+class Power(Record, frozen=True):
+    """What the battery gives at one moment; null where the phone does not say."""
 
-    `thermal_status` is Android's: 0 none, 1 light, 2 moderate, 3 severe, 4 critical, 5 emergency, 6 shutdown. Bytes are
-    bytes; `free_bytes` are those of /data/local/tmp.
-    """
+    current_ua: Annotated[
+        Integer | None,
+        about("Current (current_now), in µA; its sign, and on some phones its unit, are the maker's choice"),
+    ]
+    voltage_uv: Annotated[Integer | None, about("Voltage, in µV")]
+    charge_uah: Annotated[Integer | None, about("Charge counter, in µAh")]
+    plugged_in: Annotated[bool | None, about("Whether power comes in")]
 
-    serial: str
-    manufacturer: str | None
-    model: str | None
-    soc: str | None
-    android: str | None
-    sdk: int | None
-    abi: str | None
-    fingerprint: str | None
-    cores: tuple[Core, ...]
-    clusters: tuple[Cluster, ...]
-    memory_bytes: int | None
-    memory_available_bytes: int | None
-    free_bytes: int | None
-    battery: Battery
-    thermal_status: int | None
-    temperature_c: float | None
+
+class PhoneFacts(Record, frozen=True):
+    """What the phone says of itself before the run; null where it does not say."""
+
+    serial: Annotated[str, about("The phone's serial, as adb lists it")]
+    manufacturer: Annotated[str | None, about("Who made it")]
+    model: Annotated[str | None, about("Its model")]
+    soc: Annotated[str | None, about("Its system on a chip")]
+    android: Annotated[str | None, about("Version of Android")]
+    sdk: Annotated[Count | None, about("Android's API level")]
+    abi: Annotated[str | None, about("The ABI of its programs, such as arm64-v8a")]
+    fingerprint: Annotated[str | None, about("Android's build fingerprint")]
+    cores: Annotated[tuple[Core, ...], about("Its cores")]
+    clusters: Annotated[tuple[Cluster, ...], about("Its cores by kind")]
+    memory_bytes: Annotated[Count | None, about("Memory, in bytes")]
+    memory_available_bytes: Annotated[Count | None, about("Memory that programs could have, in bytes")]
+    free_bytes: Annotated[Count | None, about("Free space of /data/local/tmp, in bytes")]
+    battery: Annotated[Battery, about("The battery")]
+    thermal_status: Annotated[
+        Count | None, about("Android's: 0 none, 1 light, 2 moderate, 3 severe, 4 critical, 5 emergency, 6 shutdown")
+    ]
+    temperature_c: Annotated[Number | None, about("Temperature, in °C")]
 
 
 @dataclass(frozen=True)

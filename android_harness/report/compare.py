@@ -3,10 +3,10 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Annotated, Literal
 
+from phonograd.android_harness.documents import Amount, Count, Ratio, Record, about
 from phonograd.android_harness.errors import ReportError, SlowerError
 from phonograd.android_harness.report.intervals import LEAST_EPOCHS, from_epochs, from_steps
 from phonograd.android_harness.report.names import core_ranges, phone_name, power_in_words
@@ -19,38 +19,34 @@ _SETTINGS = ("threads", "cores", "pin", "precision")
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*")
 
 
-@dataclass(frozen=True)
-class TimeRatio:
-    """Median epoch seconds new / old, with a 95 % confidence interval (see intervals.py).
+class TimeRatio(Record, frozen=True):
+    """How many times as long an epoch takes as in the old report."""
 
-    `basis` is what the interval is from; with `steps` it leaves out how epochs vary. Without a basis there is none.
-    """
+    ratio: Annotated[Ratio, about("Median epoch, new over old")]
+    low: Annotated[Ratio | None, about("Lower end of the 95 % confidence interval; null without one")]
+    high: Annotated[Ratio | None, about("Upper end of the 95 % confidence interval; null without one")]
+    basis: Annotated[
+        Literal["epochs", "steps"] | None,
+        about("What the interval is from; with steps it leaves out how epochs vary, and --fail-over refuses it"),
+    ]
 
-    ratio: float
-    low: float | None
-    high: float | None
-    basis: Literal["epochs", "steps"] | None
 
+class PhoneComparison(Record, frozen=True):
+    """One phone beside the old report."""
 
-@dataclass(frozen=True)
-class PhoneComparison:
-    """One phone, new beside old; None where one of them has no timed epoch.
-
-    `serial` and `failed` are the new report's. Epochs are the number of timed ones, seconds their median. The ratios of
-    memory and of updates (by codec) are new / old. `remarks` say what else was not as before.
-    """
-
-    serial: str
-    name: str
-    failed: str | None
-    old_epochs: int
-    new_epochs: int
-    old_seconds: float | None
-    new_seconds: float | None
-    time: TimeRatio | None
-    peak_rss_ratio: float | None
-    update_ratios: Mapping[str, float]
-    remarks: tuple[str, ...]
+    serial: Annotated[str, about("The phone's serial in this report")]
+    name: Annotated[str, about("Its model and serial")]
+    failed: Annotated[str | None, about("Why its result in this report is not full; null if it is")]
+    old_epochs: Annotated[Count, about("Timed epochs in the old report")]
+    new_epochs: Annotated[Count, about("Timed epochs in this report")]
+    old_seconds: Annotated[Amount | None, about("Median epoch in the old report, in seconds; null without a timed one")]
+    new_seconds: Annotated[Amount | None, about("Median epoch in this report, in seconds; null without a timed one")]
+    time: Annotated[
+        TimeRatio | None, about("Time of an epoch, new over old; null where one of them has no timed epoch")
+    ]
+    peak_rss_ratio: Annotated[Ratio | None, about("Highest resident memory, new over old")]
+    update_ratios: Annotated[Mapping[str, Ratio], about("Size of the update by codec, new over old")]
+    remarks: Annotated[tuple[str, ...], about("What else was not as before, one line each")]
 
     def surely_slower(self, fail_over: float) -> bool:
         """Whether the whole interval, one from epochs, lies above 1 + fail_over."""
@@ -64,18 +60,16 @@ class PhoneComparison:
         return (self.time.ratio if self.time.high is None else self.time.high) > 1 + fail_over
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """All phones of the new report that the old one has too.
+class Comparison(Record, frozen=True):
+    """This report held to an older one."""
 
-    `missing` are names of phones that only the old report has, `added` of those only the new one has. `differences` say
-    why the times do not compare: another workload, threads, cores or precision.
-    """
-
-    phones: tuple[PhoneComparison, ...]
-    missing: tuple[str, ...]
-    added: tuple[str, ...]
-    differences: tuple[str, ...]
+    phones: Annotated[tuple[PhoneComparison, ...], about("The phones that are in both")]
+    missing: Annotated[tuple[str, ...], about("Phones that only the old report has")]
+    added: Annotated[tuple[str, ...], about("Phones that only this report has")]
+    differences: Annotated[
+        tuple[str, ...],
+        about("Why the times do not compare: another workload, threads, cores or precision; empty if they do"),
+    ]
 
 
 def compare(old: PhoneBenchReport, new: PhoneBenchReport) -> Comparison:

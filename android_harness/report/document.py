@@ -1,26 +1,34 @@
-"""The JSON document of a phone bench, written and read strictly; docs/phone-bench.md has its fields.
+"""The JSON document of a phone bench, written and read strictly; result.py says what its fields are."""
 
-`phone-bench.schema.json` beside this file is its JSON Schema: types are the dataclasses', bounds and descriptions the
-schema's, and a test holds the two together.
-"""
-
-import dataclasses
 import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
+from phonograd.android_harness.documents import FieldError, Record, about, read, require_json, schemas, written
 from phonograd.android_harness.errors import ReportError
 from phonograd.android_harness.report.compare import Comparison
-from phonograd.android_harness.report.decoding import decode, finite
-from phonograd.android_harness.report.summary import summarise
+from phonograd.android_harness.report.summary import PhoneSummary, summarise
 from phonograd.android_harness.result import SCHEMA, SCHEMA_VERSION, PhoneBenchReport
 from phonograd.device_runtime.base.files import write_bytes
 
-SCHEMA_FILE = Path(__file__).with_name("phone-bench.schema.json")
-# What the document has beside the report's own fields.
-_HEAD = ("schema", "schema_version", "summary", "comparison")
+
+class Head(Record, frozen=True):
+    """What the document has before the report's own fields."""
+
+    schema: Annotated[Literal["phonograd.phone-bench"], about("What this document is")]
+    schema_version: Annotated[
+        Literal[2],
+        about("Version of this schema; a field that is added, taken away or means something else makes a new one"),
+    ]
+    summary: Annotated[
+        tuple[PhoneSummary, ...],
+        about("The figures of each phone, in the order of phones, so that scripts need no arithmetic"),
+    ]
+    comparison: Annotated[
+        Comparison | None, about("This report held to the one given with --compare; null without that")
+    ]
 
 
 def to_document(report: PhoneBenchReport, comparison: Comparison | None = None) -> dict[str, Any]:
@@ -28,10 +36,13 @@ def to_document(report: PhoneBenchReport, comparison: Comparison | None = None) 
 
     Raises ReportError for a number that JSON has not (NaN, infinity), and for settings that are no JSON.
     """
-    head = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
-    summary = [_json(summarise(phone, report.workload)) for phone in report.phones]
-    compared = _json(comparison) if comparison else None
-    return dict(finite({**head, "summary": summary, "comparison": compared, **_json(report)}, ""))
+    try:
+        require_json(report.settings, "settings")
+        own = written(report)
+        summary = tuple(summarise(phone, report.workload) for phone in report.phones)
+        return {**written(Head(SCHEMA, SCHEMA_VERSION, summary, comparison)), **own}
+    except FieldError as error:
+        raise ReportError(str(error)) from error
 
 
 def from_document(document: Any) -> PhoneBenchReport:
@@ -47,24 +58,25 @@ def from_document(document: Any) -> PhoneBenchReport:
         newer = type(version) is int and version > SCHEMA_VERSION
         cure = "a newer phonograd wrote it: update this one" if newer else "run the bench again"
         raise ReportError(f"schema_version: expected {SCHEMA_VERSION}, found {version!r}; {cure}")
-    fields = {name: value for name, value in document.items() if name not in _HEAD}
-    return decode(PhoneBenchReport, fields, {**schema()["$defs"], PhoneBenchReport.__name__: schema()}, "")
+    try:
+        return read(
+            PhoneBenchReport,
+            {name: value for name, value in document.items() if name not in Head.__struct_fields__},
+        )
+    except FieldError as error:
+        raise ReportError(f"{error}; if it was edited, run the bench again") from error
 
 
 def read_report(path: Path) -> PhoneBenchReport:
     """The report in a file. Raises ReportError as from_document does, naming the file, and if it cannot be read."""
     try:
-        document = json.loads(path.read_bytes(), parse_constant=_no_number)
+        return from_document(json.loads(path.read_bytes(), parse_constant=_no_number, object_pairs_hook=_unique_keys))
     except ReportError as error:
         raise ReportError(f"{path}: {error}") from error
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: not JSON: {error}; give what phone-bench --json wrote") from error
-    try:
-        return from_document(document)
-    except ReportError as error:
-        raise ReportError(f"{path}: {error}") from error
 
 
 def write_report(path: Path, report: PhoneBenchReport, comparison: Comparison | None = None) -> None:
@@ -75,19 +87,29 @@ def write_report(path: Path, report: PhoneBenchReport, comparison: Comparison | 
 @functools.cache
 def schema() -> Mapping[str, Any]:
     """The JSON Schema (2020-12) of the document."""
-    return dict(json.loads(SCHEMA_FILE.read_bytes()))
-
-
-def _json(value: Any) -> Any:
-    """Dataclasses as objects, tuples as lists, and the numbers of cores as the strings that JSON's keys are."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: _json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key) if isinstance(key, int) else key: _json(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(inner) for inner in value]
-    return value
+    definitions = schemas(Head, PhoneBenchReport)
+    parts = [definitions.pop(kind.__name__) for kind in (Head, PhoneBenchReport)]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:phonograd:phone-bench:{SCHEMA_VERSION}",
+        "title": "phonograd phone-bench",
+        "description": "What `phonograd phone-bench --json` writes. Seconds are wall time on the phone unless a "
+        "description says otherwise. All numbers are finite and between -2^53 and 2^53.",
+        "type": "object",
+        "properties": {name: field for part in parts for name, field in part["properties"].items()},
+        "required": [name for part in parts for name in part["required"]],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
 
 
 def _no_number(constant: str) -> NoReturn:
     raise ReportError(f"holds {constant}, which is no JSON number; the report was not written by phonograd")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise ReportError(f"has the key {twice!r} twice in one object; the report was not written by phonograd")
+    return found

@@ -1,11 +1,12 @@
 """What a phone's epochs come to: the figures that tables, pages and scripts show, computed in one place."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
+from typing import Annotated
 
 import numpy as np
 
+from phonograd.android_harness.documents import Amount, Count, Integer, Number, Positive, Ratio, Record, about
 from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneResult, Workload
 
 # Paper P's epoch: 2 LSTM layers of 650 over 30,000 words (4.57e7 parameters), minibatch 10, BPTT 20, about 20 KB of
@@ -15,60 +16,60 @@ _PAPER_TOKENS = range(3_500, 4_501)
 _PAPER_MINIBATCH, _PAPER_BPTT = 10, 20
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Median, 10th and 90th percentile of `count` values; percentiles are interpolated linearly."""
+class Spread(Record, frozen=True):
+    """Median and percentiles, interpolated linearly."""
 
-    median: float
-    p10: float
-    p90: float
-    count: int
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """How `count` values lie: the smallest, percentiles (interpolated linearly), the largest."""
-
-    smallest: float
-    p5: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
-    p99: float
-    largest: float
-    count: int
+    median: Annotated[Amount, about("Median, in the unit of the field")]
+    p10: Annotated[Amount, about("10th percentile, in the unit of the field")]
+    p90: Annotated[Amount, about("90th percentile, in the unit of the field")]
+    count: Annotated[Positive, about("Number of values")]
 
 
-@dataclass(frozen=True)
-class PhoneSummary:
-    """One phone's figures over its timed epochs; None where there is none, or no sample had it.
+class Distribution(Record, frozen=True):
+    """How values lie; percentiles are interpolated linearly."""
 
-    `threads` and `cores` (by number) are the last timed epoch's, `joules` those of an epoch in which no power came in.
-    `phases` are medians of the seconds a step spends in each, `pushed_bytes` what went over the cable. `paper_ratio` is
-    the median epoch over paper P's 140 s, None for another workload than the paper's. Losses are those of the first
-    timed epoch.
-    """
+    smallest: Annotated[Number, about("The smallest, in seconds")]
+    p5: Annotated[Number, about("5th percentile, in seconds")]
+    p25: Annotated[Number, about("25th percentile, in seconds")]
+    p50: Annotated[Number, about("Median, in seconds")]
+    p75: Annotated[Number, about("75th percentile, in seconds")]
+    p95: Annotated[Number, about("95th percentile, in seconds")]
+    p99: Annotated[Number, about("99th percentile, in seconds")]
+    largest: Annotated[Number, about("The largest, in seconds")]
+    count: Annotated[Count, about("Number of values")]
 
-    serial: str
-    model: str | None
-    failed: str | None
-    throttled: bool
-    epoch_seconds: Spread | None
-    step_seconds: Spread | None
-    step_distribution: Distribution | None
-    threads: int | None
-    cores: tuple[int, ...]
-    joules: Spread | None
-    load_seconds: float | None
-    tokens_per_s: float | None
-    paper_ratio: float | None
-    peak_rss_bytes: int | None
-    loss_first: float | None
-    loss_last: float | None
-    phases: dict[str, float]
-    max_temperature_c: float | None
-    pushed_bytes: int | None
+
+class PhoneSummary(Record, frozen=True):
+    """One phone's figures over its timed epochs, no warm-ups; null where there is none."""
+
+    serial: Annotated[str, about("The phone's serial")]
+    model: Annotated[str | None, about("Its model")]
+    failed: Annotated[str | None, about("Why the result is not full; null if it is")]
+    throttled: Annotated[bool, about("Whether something speaks for throttling in a timed epoch")]
+    epoch_seconds: Annotated[Spread | None, about("Time of an epoch, over the timed epochs, in seconds")]
+    step_seconds: Annotated[Spread | None, about("Time of a step, over all steps of the timed epochs, in seconds")]
+    step_distribution: Annotated[
+        Distribution | None, about("How the steps of the timed epochs lie, the first ones of each among them")
+    ]
+    threads: Annotated[Integer | None, about("Threads of the last timed epoch")]
+    cores: Annotated[tuple[Integer, ...], about("Numbers of the cores they ran on")]
+    joules: Annotated[Spread | None, about("Energy of an epoch, over the timed epochs in which no power came in, in J")]
+    load_seconds: Annotated[Amount | None, about("Median time from a process's start to its first step, in seconds")]
+    tokens_per_s: Annotated[Ratio | None, about("Median of an epoch's tokens over its seconds, in tokens a second")]
+    paper_ratio: Annotated[
+        Ratio | None, about("Median epoch over paper P's 140 s; null for another workload than the paper's")
+    ]
+    peak_rss_bytes: Annotated[Count | None, about("Highest resident memory of the timed epochs, in bytes")]
+    loss_first: Annotated[Number | None, about("Loss of the first timed epoch's first step, in nats a token")]
+    loss_last: Annotated[Number | None, about("Loss of the first timed epoch's last step, in nats a token")]
+    phases: Annotated[dict[str, Amount], about("Median time of a step by phase, in seconds")]
+    max_temperature_c: Annotated[
+        Number | None,
+        about(
+            "Highest temperature in the run, in °C: of the CPU, where a sensor is known to be its, else of any sensor"
+        ),
+    ]
+    pushed_bytes: Annotated[Count | None, about("Size of the files that went over the cable, in bytes")]
 
 
 def is_papers(workload: Workload) -> bool:

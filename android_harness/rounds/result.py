@@ -3,10 +3,11 @@
 Seconds are wall time, of this machine's clock unless a name says otherwise; bytes are bytes.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from phonograd.android_harness.result import PowerState
 from phonograd.device_runtime.client.server_client import UploadReceipt
@@ -127,4 +128,4 @@ class RoundReport:
 
     def document(self) -> dict[str, Any]:
         """The JSON document."""
-        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **dataclasses.asdict(self)}
+        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **msgspec.to_builtins(self)}

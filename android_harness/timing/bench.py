@@ -4,9 +4,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from phonograd.android_harness.adb.client import Adb
 from phonograd.android_harness.phone_artifacts import phone_artifacts

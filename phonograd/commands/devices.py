@@ -1,10 +1,10 @@
 """`phonograd devices`: the phones on this machine, what they are, and whether work can begin on them."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from phonograd.console import Console, output_options
 
@@ -29,7 +29,7 @@ def devices(console: Console, serials: Sequence[str]) -> None:
     console.result(
         {
             "adb": {"path": str(adb.tool.path), "version": adb.tool.version, "origin": adb.tool.origin},
-            "phones": [{**dataclasses.asdict(phone), "ready": phone.ready} for phone in phones],
+            "phones": [{**msgspec.to_builtins(phone), "ready": phone.ready} for phone in phones],
         },
         ("Phones", [_row(phone) for phone in phones]),
     )

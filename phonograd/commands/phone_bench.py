@@ -1,5 +1,6 @@
 """`phonograd phone-bench`: epochs timed on every phone that is plugged in."""
 
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = PhoneBenchSettings()
+
+
+def print_schema(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """The callback of --schema: print the JSON Schema of the result and end, whatever else was given."""
+    from phonograd.android_harness.report.document import schema
+
+    if wanted:
+        click.echo(json.dumps(schema(), indent=2))
+        context.exit()
 
 
 @click.command("phone-bench")
@@ -109,6 +119,14 @@ DEFAULTS = PhoneBenchSettings()
 @click.option("--trace", type=PATH, help="Write a trace for ui.perfetto.dev here.")
 @click.option("--compare", type=PATH, help="Set this earlier result beside it.")
 @click.option("--fail-over", metavar="SHARE", help="With --compare: exit code 24 if slower by more, such as 10%.")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_schema,
+    help="Print the JSON Schema of the result, and exit.",
+)
 @output_options
 def phone_bench(  # click passes options by name
     console: Console,

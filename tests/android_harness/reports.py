@@ -1,12 +1,12 @@
 """Phone bench reports for tests: every number here is INVENTED, of a plausible size, and measured on no phone."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from phonograd.android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
 from phonograd.android_harness.result import (
@@ -35,7 +35,7 @@ PAPERS = Workload(
     tokens=3895,
     text="3,895 tokens, half of them the user's",
 )
-SMALL = dataclasses.replace(PAPERS, model="1-layer LSTM of 32, 500 words", parameters=40_500, tokens=1000)
+SMALL = replace(PAPERS, model="1-layer LSTM of 32, 500 words", parameters=40_500, tokens=1000)
 SETTINGS = {
     "epochs": 3, "warm_up": 1, "threads": None, "cores": "big", "pin": True, "precision": "fp32",
     "cooldown_seconds": 180.0, "fixed_performance": True, "keep": False, "text": {"user": None, "seed": 0},
@@ -88,8 +88,8 @@ def swept(**options: Any) -> PhoneResult:
         numbers = {"big": (4, 5, 6, 7), "little": (0, 1, 2, 3), "all": (4, 5, 6, 7, 0, 1, 2, 3)}[cores][:threads]
         place = Placement(threads, True, numbers, tuple(range(8)))
         seconds = epoch.seconds * factor
-        runs.append(SweepRun(cores, threads, dataclasses.replace(epoch, seconds=seconds, placement=place)))
-    return dataclasses.replace(one, sweep=tuple(runs))
+        runs.append(SweepRun(cores, threads, replace(epoch, seconds=seconds, placement=place)))
+    return replace(one, sweep=tuple(runs))
 
 
 def failed(serial: str = "0A1B2C3D", model: str | None = "Pixel 4a", **options: Any) -> PhoneResult:
@@ -102,7 +102,7 @@ def failed(serial: str = "0A1B2C3D", model: str | None = "Pixel 4a", **options: 
 
 def quiet_facts(serial: str = "emulator-5554") -> PhoneFacts:
     """A phone that says nothing of itself."""
-    unknown = dict.fromkeys(field.name for field in dataclasses.fields(PhoneFacts))
+    unknown = dict.fromkeys(PhoneFacts.__struct_fields__)
     nothing = {"serial": serial, "cores": (), "clusters": (), "battery": Battery(None, None, None)}
     return PhoneFacts(**{**unknown, **nothing})  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from phonograd.android_harness.adb.finding import AdbTool
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.phones import discovery
 from phonograd.android_harness.phones.facts import Phone
-from phonograd.android_harness.report.document import read_report
+from phonograd.android_harness.report.document import read_report, schema
 from phonograd.android_harness.timing import bench
 from phonograd.cli import phonograd
 from phonograd.console import run
@@ -71,6 +71,11 @@ def phone_bench(capfd: pytest.CaptureFixture[str], desk: Desk) -> Run:
         return Outcome(code, captured.out, captured.err)
 
     return call
+
+
+def test_the_schema_needs_no_phone_and_no_artifacts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(phonograd, ["phone-bench", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema()
 
 
 def test_the_table_names_every_phone(phone_bench: Run) -> None:

@@ -1,10 +1,9 @@
 """Facts out of what phones answer, and the rules of readiness."""
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from phonograd.android_harness.phones.asking import PROPERTIES, facts_of, parse_df, parse_meminfo
 from phonograd.android_harness.phones.cores import clusters_of, cores_line, parse_cores
@@ -33,7 +32,7 @@ def test_a_phone_of_three_kinds_of_cores() -> None:
     )
     assert cores_line(facts.clusters) == "4x Cortex-A55 1.8 GHz + 2x Cortex-A78 2.3 GHz + 2x Cortex-X1 2.8 GHz"
     assert facts.cores[6] == Core(6, 2802000, 1024, "Cortex-X1")
-    assert dataclasses.replace(facts, cores=(), clusters=()) == PhoneFacts(
+    assert replace(facts, cores=(), clusters=()) == PhoneFacts(
         serial="S",
         manufacturer="Google",
         model="Pixel 6a",
@@ -199,13 +198,13 @@ READY = facts_of("S", PIXEL_6A)
 def test_each_rule_of_readiness(change: dict[str, object], reason: str, cure: str) -> None:
     rules = Readiness(free_bytes=100_000_000)
     assert rules.trouble(READY) is None
-    trouble = rules.trouble(dataclasses.replace(READY, **change))  # type: ignore[arg-type]
+    trouble = rules.trouble(replace(READY, **change))  # type: ignore[arg-type]
     assert trouble is not None
     assert (trouble.reason, trouble.cure) == (reason, cure)
 
 
 def test_what_a_rule_allows_at_its_edge_and_what_is_not_told() -> None:
-    edge = dataclasses.replace(READY, battery=Battery(20, None, None), thermal_status=1, sdk=26, free_bytes=5)
+    edge = replace(READY, battery=Battery(20, None, None), thermal_status=1, sdk=26, free_bytes=5)
     assert Readiness(free_bytes=5).trouble(edge) is None
     assert Readiness(free_bytes=5).trouble(EMPTY) is None
 

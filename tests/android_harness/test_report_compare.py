@@ -1,12 +1,12 @@
 """Two reports held to each other: intervals that cover, CI that fails for a reason and for nothing else."""
 
-import dataclasses
 import math
 import re
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from phonograd.android_harness.errors import ReportError, SlowerError
@@ -119,10 +119,10 @@ def test_epochs_that_do_not_vary_have_an_interval_of_no_width() -> None:
 
 def test_memory_and_bytes_are_compared() -> None:
     old = phone()
-    new = dataclasses.replace(
+    new = replace(
         old,
-        epochs=tuple(dataclasses.replace(epoch, peak_rss_bytes=2 * epoch.peak_rss_bytes) for epoch in old.epochs),
-        codecs=tuple(dataclasses.replace(cost, nbytes=cost.nbytes // 2) for cost in old.codecs[:2]),
+        epochs=tuple(replace(epoch, peak_rss_bytes=2 * epoch.peak_rss_bytes) for epoch in old.epochs),
+        codecs=tuple(replace(cost, nbytes=cost.nbytes // 2) for cost in old.codecs[:2]),
     )
     found = compared(old, new)
     assert found.peak_rss_ratio == 2
@@ -202,9 +202,9 @@ def test_too_few_epochs_are_known_before_the_run() -> None:
         ({"cores": "little"}, "cores was big, is little"),
         ({"precision": "bf16"}, "precision was fp32, is bf16"),
         ({"pin": False}, "pin was True, is False"),
-        ({"workload": dataclasses.replace(PAPERS, tokens=1000)}, "tokens was 3895, is 1000"),
+        ({"workload": replace(PAPERS, tokens=1000)}, "tokens was 3895, is 1000"),
         (
-            {"workload": dataclasses.replace(PAPERS, manifest_sha256="ef" * 32)},
+            {"workload": replace(PAPERS, manifest_sha256="ef" * 32)},
             "manifest_sha256 was abababababab, is efefefefefef",
         ),
     ],
@@ -245,7 +245,7 @@ def test_one_old_phone_is_not_matched_to_either_of_two_new_ones() -> None:
 
 
 def test_a_newer_android_is_the_same_phone_and_said() -> None:
-    newer = dataclasses.replace(facts("B", "SM-A546B"), fingerprint="other", android="15")
+    newer = replace(facts("B", "SM-A546B"), fingerprint="other", android="15")
     found = compared(phone("A"), phone("B", facts=newer))
     assert (
         found.remarks[1]
@@ -255,11 +255,10 @@ def test_a_newer_android_is_the_same_phone_and_said() -> None:
 
 def test_what_was_not_as_before_is_said() -> None:
     new = phone(hot=True, fixed_performance=False, power=PowerState(True, None, True))
-    new = dataclasses.replace(
+    new = replace(
         new,
         epochs=tuple(
-            dataclasses.replace(epoch, kernels="bfdot", placement=Placement(2, True, (1, 0), (0, 1)))
-            for epoch in new.epochs
+            replace(epoch, kernels="bfdot", placement=Placement(2, True, (1, 0), (0, 1))) for epoch in new.epochs
         ),
         failure=Failure("lost", 21),
     )

@@ -1,11 +1,8 @@
 """The JSON document: what is written is read back, fits its schema, and whatever else is refused by name."""
 
-import dataclasses
 import json
 import math
 import re
-import types
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,9 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from phonograd.android_harness.documents import Record
 from phonograd.android_harness.errors import ReportError
 from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.document import from_document, read_report, schema, to_document, write_report
@@ -23,7 +22,6 @@ from tests.android_harness.reports import PAPERS, SMALL, failed, many, phone, qu
 
 VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))
 
-COUNTS = st.integers(1, 2**53)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -31,40 +29,42 @@ JSON = st.recursive(
 )
 
 
-def reports() -> st.SearchStrategy[PhoneBenchReport]:
-    """Any report that the schema has room for."""
-    return strategy(PhoneBenchReport, schema())
-
-
-def strategy(hint: Any, node: Mapping[str, Any]) -> Any:  # noqa: PLR0911  # one kind of type a line
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if dataclasses.is_dataclass(hint):
-        properties = node["properties"] if hint is PhoneBenchReport else schema()["$defs"][hint.__name__]["properties"]
-        hints = typing.get_type_hints(hint)
-        return st.builds(hint, **{name: strategy(hints[name], properties[name]) for name in hints})
-    if origin is types.UnionType:
-        return st.none() | strategy(inner[0], node)
-    if origin is tuple:
-        return st.lists(strategy(inner[0], node["items"]), max_size=2).map(tuple)
-    if origin is typing.Literal:
-        return st.sampled_from(inner)
-    if origin is not None and inner[1] is object:
-        return st.dictionaries(st.text(), JSON, max_size=3)
-    if origin is not None:
-        keys = st.text(max_size=5) if inner[0] is str else st.integers(0, 9999)
-        return st.dictionaries(keys, strategy(inner[1], node["additionalProperties"]), max_size=2)
+def values(node: Mapping[str, Any]) -> st.SearchStrategy[Any]:  # noqa: PLR0911  # one kind of value a line
+    """Any JSON value that a node of the schema has room for."""
+    if "$ref" in node:
+        return values(schema()["$defs"][node["$ref"].rpartition("/")[2]])
+    if "anyOf" in node:
+        return st.one_of(*map(values, node["anyOf"]))
+    if "enum" in node:
+        return st.sampled_from(node["enum"])
+    if "properties" in node:
+        return st.fixed_dictionaries({name: values(field) for name, field in node["properties"].items()})
+    if node["type"] == "object":
+        keys = st.from_regex(node["propertyNames"]["pattern"], fullmatch=True) if "propertyNames" in node else st.text()
+        return st.dictionaries(keys, values(node["additionalProperties"]) if len(node) > 2 else JSON, max_size=2)
+    if node["type"] == "array":
+        return st.lists(values(node["items"]), max_size=2)
     if "pattern" in node:
-        return st.from_regex(node["pattern"], fullmatch=True)
-    numbers = st.floats(node.get("minimum", -1e12), 1e12)
-    return {str: st.text(max_size=8), bool: st.booleans(), int: COUNTS, float: numbers}[hint]
+        return st.from_regex(node["pattern"], fullmatch=True).filter(lambda text: "\n" not in text)
+    least, most = node.get("minimum"), node.get("maximum")
+    return {
+        "string": st.text(max_size=8),
+        "boolean": st.booleans(),
+        "null": st.none(),
+        "integer": st.integers(least, most),
+        "number": st.floats(least, most, allow_nan=False, allow_infinity=False),
+    }[node["type"]]
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(reports())
-def test_what_is_written_is_read_back(made: PhoneBenchReport) -> None:
-    document = json.loads(json.dumps(to_document(made), allow_nan=False))
-    VALIDATOR.validate(document)
-    assert from_document(document) == made
+@given(values(schema()))
+def test_what_the_schema_has_room_for_is_read_and_written_back(document: dict[str, Any]) -> None:
+    read = from_document(document)
+    back = json.loads(json.dumps(to_document(read), allow_nan=False))
+    VALIDATOR.validate(back)
+    assert from_document(back) == read
+    derived = ("summary", "comparison")
+    assert {**back, **{name: document[name] for name in derived}} == document
 
 
 @pytest.mark.parametrize("made", [report(), report(failed()), report(*many(9)), report(phone(epochs=1, steps=1))])
@@ -122,7 +122,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [*deeper, path] if path else deeper
 
 
-SAMPLE_DOCUMENT = to_document(report(phone(epochs=1, steps=2, hot=True)))
+SAMPLE_DOCUMENT = json.loads(json.dumps(to_document(report(phone(epochs=1, steps=2, hot=True)))))
 REQUIRED = [path for path in places(SAMPLE_DOCUMENT) if isinstance(path[-1], str)]
 
 
@@ -152,12 +152,12 @@ def test_wrong_fields_are_named(path: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", [PhoneBenchReport, Epoch, Step], ids=lambda kind: kind.__name__)
-def test_missing_and_unknown_fields_are_named(kind: type) -> None:
+def test_missing_and_unknown_fields_are_named(kind: type[Record]) -> None:
     folder = {PhoneBenchReport: (), Epoch: ("phones", 0, "epochs", 0), Step: ("phones", 0, "epochs", 0, "steps", 0)}[
         kind
     ]
-    for field in dataclasses.fields(kind):
-        path = (*folder, field.name)
+    for field in kind.__struct_fields__:
+        path = (*folder, field)
         with pytest.raises(ReportError, match=f"^{re.escape(named(path))}: missing"):
             from_document(changed(path, ...))
     with pytest.raises(ReportError, match=f"^{re.escape(named((*folder, 'colour')))}: no such field"):
@@ -167,15 +167,21 @@ def test_missing_and_unknown_fields_are_named(kind: type) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("phones", 0, "epochs", 0, "seconds"), 0, "expected at least 1e-09, found 0"),
-        (("phones", 0, "epochs", 0, "peak_rss_bytes"), -1, "expected at least 0, found -1"),
+        (("phones", 0, "epochs", 0, "seconds"), 0, "seconds: expected a number >= 1e-09, found 0"),
+        (("phones", 0, "epochs", 0, "peak_rss_bytes"), -1, "peak_rss_bytes: expected a whole number >= 0, found -1"),
         (("phones", 0, "epochs", 0, "tokens"), 2.5, "expected a whole number, found 2.5"),
         (("phones", 0, "epochs", 0, "tokens"), True, "expected a whole number, found True"),
         (("phones", 0, "fixed_performance"), 1, "expected true or false, found 1"),
-        (("phones", 0, "epochs", 0, "cooling"), "cold", "expected 'not asked' or 'cool' or"),
-        (("phones", 0, "samples", 0, "caps_khz"), {"07": 1}, "keys that are the numbers of cores, found '07'"),
-        (("phones", 0, "samples", 0, "caps_khz"), {"9" * 5000: 1}, "keys that are the numbers of cores"),
-        (("workload", "manifest_sha256"), "AB", r"expected a match of \^\[0-9a-f\]\{64\}\$, found 'AB'"),
+        (("phones", 0, "epochs", 0, "cooling"), "cold", "expected 'cool' or 'limit' or"),
+        (("phones", 0, "samples", 0, "caps_khz"), {"07": 1}, "caps_khz: expected as a key a whole number, found '07'"),
+        (("phones", 0, "samples", 0, "caps_khz"), {"9" * 5000: 1}, "caps_khz: expected as a key a number between"),
+        (("phones", 0, "samples", 0, "caps_khz"), {"10000": 1}, "as a key a whole number <= 9999, found '10000'"),
+        (("phones", 0, "samples", 0, "caps_khz"), {"-0": 1}, "caps_khz: expected keys .*, found '-0'"),
+        (("phones", 0, "samples", 0, "caps_khz"), {"0": 1, "4": -1, "5": 2}, r"caps_khz\.4: .* >= 0, found -1"),
+        (("workload", "manifest_sha256"), "AB", r"expected a string matching regex '\^\[0-9a-f\]\{64\}\$', found 'AB'"),
+        (("workload", "manifest_sha256"), "ab" * 32 + "\n", "expected a string of length <= 64"),
+        (("workload", "minibatch"), 2**53 + 1, "expected a whole number <= 9007199254740992, found 9007199254740993"),
+        (("phones", 0, "failure"), [], "failure: expected an object or null, found \\[\\]"),
         (("settings",), {"a": [{"b": math.nan}]}, r"settings\.a\[0\]\.b: expected a finite number"),
     ],
 )
@@ -208,7 +214,8 @@ def test_other_documents_are_refused(document: Any, said: str) -> None:
         (b"[" * 100_000, "not JSON"),
         (b"1" * 5_000, "not JSON"),
         (json.dumps(changed(("phones", 0, "epochs", 0, "loss_last"), math.nan)).encode(), "holds NaN"),
-        (json.dumps(changed(("created",), 5)).encode(), "created: expected a string, found 5"),
+        (b'{"schema": 1, "a": {"b": 1, "c": 2, "b": 3}}', "has the key 'b' twice in one object"),
+        (json.dumps(changed(("created",), 5)).encode(), "created: expected a string, found 5; if it was edited"),
     ],
 )
 def test_hostile_files_are_refused_by_name(content: bytes, said: str, tmp_path: Path) -> None:
@@ -227,7 +234,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_numbers_that_json_has_not_are_not_written() -> None:
     one = phone()
-    bad = dataclasses.replace(one, epochs=(dataclasses.replace(one.epochs[0], loss_last=math.nan),))
+    bad = replace(one, epochs=(replace(one.epochs[0], loss_last=math.nan),))
     with pytest.raises(ReportError, match=r"phones\[0\]\.epochs\[0\]\.loss_last: expected a finite number, found nan"):
         to_document(report(bad))
     with pytest.raises(ReportError, match=r"settings\.user: expected a JSON value, found PosixPath"):

@@ -1,6 +1,5 @@
 """The page as a file: well formed, self-contained, escaped, and the same for the same report."""
 
-import dataclasses
 import functools
 import os
 import re
@@ -10,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from phonograd.android_harness.phones.facts import Battery
 from phonograd.android_harness.report.compare import compare
@@ -191,9 +191,9 @@ def test_the_page_names_settings_hashes_facts_failures_and_throttling() -> None:
 
 
 def test_hostile_names_stay_text() -> None:
-    workload = dataclasses.replace(SMALL, model=HOSTILE, text=HOSTILE)
+    workload = replace(SMALL, model=HOSTILE, text=HOSTILE)
     bad = report(phone(HOSTILE, HOSTILE, failure=Failure(HOSTILE, 21)), workload=workload)
-    bad = dataclasses.replace(bad, settings={HOSTILE: HOSTILE}, created=HOSTILE, adb_version=HOSTILE)
+    bad = replace(bad, settings={HOSTILE: HOSTILE}, created=HOSTILE, adb_version=HOSTILE)
     text = page(bad, compare(bad, bad), 0.1)
     found = Page(text)
     assert found.named("script") == []
@@ -252,7 +252,7 @@ def test_contrast() -> None:
 
 
 def test_a_phone_that_half_knows_itself() -> None:
-    facts = dataclasses.replace(quiet_facts(), model="X", memory_bytes=10**9, battery=Battery(50, None, False))
+    facts = replace(quiet_facts(), model="X", memory_bytes=10**9, battery=Battery(50, None, False))
     text = Page(page(report(phone(facts=facts)))).text
     assert "1 GB, – available" in text
     assert "50 %, – °C, not charging" in text

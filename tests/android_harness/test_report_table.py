@@ -1,11 +1,11 @@
 """The tables on a terminal: what they say, and that they stay narrow whatever phones call themselves."""
 
-import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.names import phone_name, printable, short_names
@@ -62,7 +62,7 @@ def test_a_row_has_the_figures() -> None:
     ],
 )
 def test_only_the_papers_work_is_set_beside_the_paper(change: dict[str, int], papers: bool) -> None:
-    row = tables(report(phone(), workload=dataclasses.replace(PAPERS, **change)))[0][1][0]
+    row = tables(report(phone(), workload=replace(PAPERS, **change)))[0][1][0]
     assert (row["x of 140 s"] != OTHER_WORKLOAD) == papers
 
 
@@ -70,7 +70,7 @@ def test_threads_and_cores_are_those_that_ran() -> None:
     """What was asked for stands among the settings: a phone may have given less."""
     ran = Placement(2, True, (1, 0), (0, 1))
     one = phone()
-    one = dataclasses.replace(one, epochs=tuple(dataclasses.replace(epoch, placement=ran) for epoch in one.epochs))
+    one = replace(one, epochs=tuple(replace(epoch, placement=ran) for epoch in one.epochs))
     found = dict(tables(report(one, threads=4, cores="big")))
     assert next(iter(found.values()))[0]["threads"] == "2 on 0-1"
     assert [row["remark"] for row in found["Remarks"]] == ["Android allowed the program only cores 0-1 of 0-7"]
@@ -109,9 +109,7 @@ def test_what_failed_and_what_throttled_is_remarked() -> None:
 
 def test_codecs_whose_bytes_differ_from_phone_to_phone_show_both() -> None:
     other = phone("B", "Pixel 8")
-    other = dataclasses.replace(
-        other, codecs=tuple(dataclasses.replace(cost, nbytes=cost.nbytes * 2) for cost in other.codecs)
-    )
+    other = replace(other, codecs=tuple(replace(cost, nbytes=cost.nbytes * 2) for cost in other.codecs))
     rows = dict(tables(report(phone(), other)))["Update by codec"]
     assert rows[0]["MB"] == "183.21 to 366.41"
 
@@ -183,8 +181,8 @@ def test_names_tell_phones_apart() -> None:
 
 def test_an_epoch_that_began_before_the_phone_had_cooled_is_remarked() -> None:
     result = phone()
-    early = tuple(dataclasses.replace(epoch, cooling="limit", cooled_seconds=180.0) for epoch in result.epochs)
-    lines = [line for line in remarks(dataclasses.replace(result, epochs=early)) if "cooled" in line]
+    early = tuple(replace(epoch, cooling="limit", cooled_seconds=180.0) for epoch in result.epochs)
+    lines = [line for line in remarks(replace(result, epochs=early)) if "cooled" in line]
     assert lines[0] == "epoch 1: began while it still cooled, after a wait of 180 s"
     assert len(lines) == len(result.timed)
     assert not [line for line in remarks(result) if "cooled" in line]
