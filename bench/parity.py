@@ -174,11 +174,14 @@ def _pairs(trained: Mapping[str, _Trained]) -> list[tuple[str, _Trained, _Traine
 
 
 def _compared(first: Path, trained: Mapping[str, _Trained]) -> list[TensorParity]:
-    """One tensor in memory at a time, of two runtimes."""
+    """One tensor in memory at a time, of two runtimes. Raises BenchError for a weight that is not finite."""
 
     def read(path: Path, tensor: str) -> Array:
         with TensorFile(path) as file:
-            return file.read(tensor)
+            values = file.read(tensor)
+        if not np.isfinite(values).all():
+            raise BenchError(f"bench: {tensor}: a weight is not finite; the learning rate may be too high")
+        return values
 
     with TensorFile(first) as file:
         names = list(file.specs)
@@ -198,4 +201,5 @@ def _compared(first: Path, trained: Mapping[str, _Trained]) -> list[TensorParity
 
 def _relative(found: Array, expected: Array) -> float:
     """Frobenius norm of the difference by that of `expected`; by 1 if that is 0."""
-    return float(np.linalg.norm(found - expected) / (np.linalg.norm(expected) or 1))
+    wide = expected.astype(np.float64)  # squares of weights that diverged are beyond float32
+    return float(np.linalg.norm(found - wide) / (np.linalg.norm(wide) or 1))

@@ -70,6 +70,8 @@ def test_what_cannot_be_compared_is_refused(artifacts: Path, tmp_path: Path) -> 
         bench_parity(artifacts, [fake("1"), fake("absent")], SHORT)
     with pytest.raises(BenchError, match="fake nan: a loss is not finite"):
         bench_parity(artifacts, [fake("1"), fake("nan")], SHORT)
+    with pytest.raises(BenchError, match="embedding.weight: a weight is not finite; the learning rate may be too high"):
+        bench_parity(artifacts, [fake("1"), fake("overflows")], SHORT)
     model = preset_named("tiny").model
     folder = exported(model, TrainingConfig(dropout=0.5)).folder
     with pytest.raises(BenchError, match="dropout 0 expected"):
