@@ -81,7 +81,7 @@ with phonograd.start_server(artifacts, "server", phonograd.ServerSettings(port=0
         phonograd.train(
             artifacts,
             text,
-            rehearsal="general.txt",
+            epochs=4,
             weights=joined.weights,
             round_number=joined.opened.round,
             phone=phone,

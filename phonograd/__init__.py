@@ -4,7 +4,8 @@ Each name is loaded when it is first used, so that `import phonograd` takes neit
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # type checkers know the name; importing typing would take longer than all else here
 
 __version__ = "0.1.0"
 

@@ -54,8 +54,8 @@ def test_a_fold_is_a_servers_round(tmp_path: Path) -> None:
     updates = [tmp_path / "a.update", tmp_path / "b.update"]
     with phonograd.start_server(artifacts, tmp_path / "server", settings) as server:
         assert phonograd.current_round(server.url).base_sha256 == artifacts.weights_sha256
-        for phone, update in zip("ab", updates, strict=True):
-            phonograd.train(artifacts, MESSAGES, phone=phone, update=update, codec="rot-q4")
+        for phone, update, messages in zip("ab", updates, (MESSAGES, MESSAGES[:7]), strict=True):
+            phonograd.train(artifacts, messages, phone=phone, update=update, codec="rot-q4")
             receipt = phonograd.upload(server.url, update, phone)
         assert receipt.round_closed
         phonograd.download(server.url, tmp_path / "round")
@@ -69,8 +69,8 @@ def test_a_fold_is_a_servers_round(tmp_path: Path) -> None:
     with phonograd.open_model(artifacts, weights=tmp_path / "folded") as model:
         assert model.sha256 == folded.sha256
     decoded = [
-        phonograd.decode_update(phonograd_update, artifacts)
-        for phonograd_update in (encoded(tmp_path / "round", artifacts), encoded(tmp_path / "folded", artifacts))
+        phonograd.decode_update(update, artifacts)
+        for update in (encoded(tmp_path / "round", artifacts), encoded(tmp_path / "folded", artifacts))
     ]
     for name, values in decoded[0].items():
         np.testing.assert_array_equal(values, decoded[1][name])
