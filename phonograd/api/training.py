@@ -34,7 +34,7 @@ class ResumableState:
     save_every: steps from one save to the next; restart: discard what the folder holds.
     """
 
-    folder: Path
+    folder: StrPath
     save_every: int = SAVE_EVERY
     restart: bool = False
 
@@ -107,7 +107,7 @@ def train(
     with contextlib.ExitStack() as kept:
         base = kept.enter_context(base_weights(folder, path_of(weights)))
         base_sha256 = base.sha256() if update is not None or phone is not None else ""
-        saved = None if state is None or state.restart else saved_seed(state.folder)
+        saved = None if state is None or state.restart else saved_seed(Path(state.folder))
         seed = chosen_seed(seed, phone, lambda: base_sha256, round_number, saved)
         text = _training_text(folder, user, rehearsal, user_share, seed)
         if on_text is not None:
@@ -121,7 +121,7 @@ def train(
             outputs.require_base_kept(base)
         asked = None if stop is None else kept.enter_context(stop())
         if state is not None:
-            resumable = kept.enter_context(TrainingState(engine, state.folder, text.stream, rate, state.restart))
+            resumable = kept.enter_context(TrainingState(engine, Path(state.folder), text.stream, rate, state.restart))
         save_every = SAVE_EVERY if state is None else state.save_every
         report = trainer.train_epoch(
             engine, folder.manifest, text, rate, progress, resumable, save_every, asked, epochs

@@ -1,5 +1,8 @@
 """The API's functions agree with each other, with files and with a server's round."""
 
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,23 @@ def test_messages_are_as_good_as_a_file(tmp_path: Path) -> None:
     assert phonograd.evaluate(artifacts, MESSAGES) == phonograd.evaluate(artifacts, tmp_path / "user.txt")
     with pytest.raises(phonograd.TextError, match="no words found in 2 messages"):
         phonograd.evaluate(artifacts, ["", " \n"])
+
+
+def test_a_stopped_run_goes_on_with_its_seed(tmp_path: Path) -> None:
+    artifacts, state = exported(MODEL, TRAINING), phonograd.ResumableState(str(tmp_path / "state"))
+    done: list[int] = []
+
+    @contextlib.contextmanager
+    def stop() -> Iterator[Callable[[], int]]:
+        yield lambda: signal.SIGTERM if len(done) == 3 else 0
+
+    with pytest.raises(phonograd.StoppedError, match="after step 3 of 10; the state is saved"):
+        phonograd.train(
+            artifacts, MESSAGES, seed=7, state=state, stop=stop, progress=lambda step, *_: done.append(step)
+        )
+    resumed = phonograd.train(artifacts, MESSAGES, state=state, out=tmp_path / "resumed")
+    assert (resumed.seed, resumed.report.resumed_at) == (7, 3)
+    assert resumed.weights == phonograd.train(artifacts, MESSAGES, seed=7, out=tmp_path / "whole").weights
 
 
 def test_a_module_its_state_dict_and_its_file_export_the_same(tmp_path: Path) -> None:
