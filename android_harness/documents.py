@@ -35,7 +35,7 @@ _PLACE = re.compile(r" - at `(key` in `)?\$([\w.\[\]]*)`\Z")
 _STEP = re.compile(r"\w+|\.{3}")
 _FIELD = re.compile(r"Object (missing|contains)[\w ]+ field `(.*)`", re.DOTALL)
 _CURES = {
-    "missing": "missing; it was cut short or edited",
+    "missing": "missing; it was cut short, edited, or written by another version of phonograd",
     "contains": "no such field; was it written by another version of phonograd?",
 }
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false", "array": "a list"}

@@ -1,11 +1,12 @@
 """One phone's part in a round, from its text to the server's receipt, in a thread of its own."""
 
-import dataclasses
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.phones.discovery import why_not
@@ -131,7 +132,7 @@ class PhoneTask:
         with storage_errors(place):
             place.unlink(missing_ok=True)
         if part.update is not None:
-            part.update = dataclasses.replace(part.update, kept=None)
+            part.update = replace(part.update, kept=None)
 
     def _unsure(self) -> str:
         return "look at the phone with phonograd devices" if self._part.update is None else "its update is kept"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from phonograd.android_harness.documents import Amount, Count, Number, Positive, Sha256
 from phonograd.android_harness.result import PowerState
 from phonograd.device_runtime.client.server_client import UploadReceipt
 
@@ -31,30 +32,28 @@ class DropOut:
     exit_code: int
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(msgspec.Struct, frozen=True):
     """One epoch on a phone, as phonograd-phone reported it; `seconds` are those of its steps, by the phone's clock."""
 
-    steps: int
-    tokens: int
-    user_tokens: int
-    seconds: float
-    loss_first: float
-    loss_last: float
-    peak_rss_bytes: int
+    steps: Count
+    tokens: Count
+    user_tokens: Count
+    seconds: Amount
+    loss_first: Number
+    loss_last: Number
+    peak_rss_bytes: Count
     kernels: str
     precision: str
-    threads: int
+    threads: Positive
 
 
-@dataclass(frozen=True)
-class PulledUpdate:
+class PulledUpdate(msgspec.Struct, frozen=True):
     """An update that came from a phone; `kept` is its path on this machine while the server does not have it."""
 
     codec: str
-    nbytes: int
-    sha256: str
-    kept: str | None
+    nbytes: Count
+    sha256: Sha256
+    kept: str | None = None
 
 
 @dataclass(frozen=True)

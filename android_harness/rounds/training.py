@@ -4,10 +4,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
+from phonograd.android_harness.documents import FieldError, read
 from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.phone_artifacts import FOLDER
 from phonograd.android_harness.result import PowerState, Pushed
@@ -136,19 +139,6 @@ def _train(session: Session, job: Job, stop: threading.Event, progress: StagePro
 
 def _parsed(report: dict[str, Any]) -> tuple[Training, PulledUpdate]:
     try:
-        training = Training(
-            steps=int(report["steps"]),
-            tokens=int(report["tokens"]),
-            user_tokens=int(report["user_tokens"]),
-            seconds=float(report["seconds"]),
-            loss_first=float(report["loss_first"]),
-            loss_last=float(report["loss_last"]),
-            peak_rss_bytes=int(report["peak_rss_bytes"]),
-            kernels=str(report["kernels"]),
-            precision=str(report["precision"]),
-            threads=int(report["threads"]),
-        )
-        update = report["update"]
-        return training, PulledUpdate(str(update["codec"]), int(update["nbytes"]), str(update["sha256"]), None)
-    except (KeyError, TypeError, ValueError) as error:
-        raise PhoneRunError(f"phonograd-phone's report lacks a field or holds a wrong one ({error!r})") from error
+        return read(Training, report), read(PulledUpdate, report.get("update"))
+    except FieldError as error:
+        raise PhoneRunError(f"phonograd-phone's report lacks a field or holds a wrong one ({error})") from error

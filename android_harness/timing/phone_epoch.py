@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from phonograd.android_harness.documents import Amount, CoreNumber, Count, FieldError, Number, Positive, read
 from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.result import CodecCost, Placement, Step
 
@@ -11,21 +14,53 @@ from phonograd.android_harness.result import CodecCost, Placement, Step
 StepProgress = Callable[[int, int], None]
 
 
+class Started(msgspec.Struct, frozen=True):
+    """Event `start`: the text and the engine are loaded."""
+
+    load_seconds: Amount
+    threads: Positive
+    pinned: bool
+    cores: tuple[CoreNumber, ...]
+    allowed_cores: tuple[CoreNumber, ...]
+
+    @property
+    def placement(self) -> Placement:
+        """What of it goes into the epoch's result."""
+        return Placement(self.threads, self.pinned, self.cores, self.allowed_cores)
+
+
+class Stepped(msgspec.Struct, frozen=True):
+    """Event `step`: one of `steps` is done; its loss in nats a token."""
+
+    steps: Count
+    seconds: Amount
+    loss: Number
+    phases: Mapping[str, Amount]
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """Event `report`: the epoch is done."""
+
+    seconds: Amount
+    tokens: Count
+    loss_first: Number
+    loss_last: Number
+    peak_rss_bytes: Count
+    kernels: str
+    codecs: tuple[CodecCost, ...] = ()
+
+
+E = TypeVar("E", Started, Stepped, Reported)
+
+
 @dataclass(frozen=True)
 class Trained:
     """An epoch as the phone's program told it; times as in result.py's Epoch."""
 
     started_at_s: float
-    load_seconds: float
-    seconds: float
-    tokens: int
+    start: Started
     steps: tuple[Step, ...]
-    loss_first: float
-    loss_last: float
-    peak_rss_bytes: int
-    kernels: str
-    placement: Placement
-    codecs: tuple[CodecCost, ...]
+    report: Reported
 
 
 class EpochEvents:
@@ -35,75 +70,41 @@ class EpochEvents:
         self._serial = serial
         self._on_step = on_step
         self._started_at_s = 0.0
-        self._start: Mapping[str, Any] = {}
-        self._report: Mapping[str, Any] = {}
+        self._start: Started | None = None
+        self._report: Reported | None = None
         self._steps: list[Step] = []
 
     def hear(self, at_s: float, event: dict[str, Any]) -> None:
-        """One event, and when it came. Raises PhoneRunError for an event without its fields."""
+        """One event, and when it came. Raises PhoneRunError for an event without its fields, or with wrong ones."""
         kind = event.get("event")
         if kind == "start":
+            self._start = self._read(Started, event)
             # Loading ends as the event is printed; so this is when the process began.
-            self._started_at_s = at_s - self._number(event, "load_seconds")
-            self._start = event
+            self._started_at_s = at_s - self._start.load_seconds
         elif kind == "step":
-            phases = {str(name): float(seconds) for name, seconds in self._field(event, "phases").items()}
-            seconds = self._number(event, "seconds")
-            self._steps.append(Step(at_s, seconds, self._number(event, "loss"), phases))
-            self._on_step(len(self._steps), int(self._number(event, "steps")))
+            step = self._read(Stepped, event)
+            self._steps.append(Step(at_s, step.seconds, step.loss, step.phases))
+            self._on_step(len(self._steps), step.steps)
         elif kind == "report":
-            self._report = event
+            self._report = self._read(Reported, event)
 
     @property
     def trained(self) -> Trained:
         """The epoch, once its process has ended. Raises PhoneRunError if it did not tell all of it."""
         start, report = self._start, self._report
-        if not start or not report or not self._steps:
-            missing = "start" if not start else "report" if not report else "step"
+        if start is None or report is None or not self._steps:
+            missing = "start" if start is None else "report" if report is None else "step"
             raise PhoneRunError(
                 f"phone {self._serial}: phonograd-phone train ended well but printed no {missing} event; report it "
                 "with the phone's model"
             )
-        return Trained(
-            started_at_s=self._started_at_s,
-            load_seconds=self._number(start, "load_seconds"),
-            seconds=self._number(report, "seconds"),
-            tokens=int(self._number(report, "tokens")),
-            steps=tuple(self._steps),
-            loss_first=self._number(report, "loss_first"),
-            loss_last=self._number(report, "loss_last"),
-            peak_rss_bytes=int(self._number(report, "peak_rss_bytes")),
-            kernels=str(self._field(report, "kernels")),
-            placement=Placement(
-                threads=int(self._number(start, "threads")),
-                pinned=bool(self._field(start, "pinned")),
-                cores=tuple(map(int, self._field(start, "cores"))),
-                allowed_cores=tuple(map(int, self._field(start, "allowed_cores"))),
-            ),
-            codecs=tuple(
-                CodecCost(
-                    str(self._field(cost, "codec")),
-                    int(self._number(cost, "nbytes")),
-                    self._number(cost, "seconds"),
-                )
-                for cost in report.get("codecs", ())
-            ),
-        )
+        return Trained(self._started_at_s, start, tuple(self._steps), report)
 
-    def _field(self, event: Mapping[str, Any], name: str) -> Any:
-        if name not in event:
-            kind = event.get("event", "codec")
+    def _read(self, kind: type[E], event: dict[str, Any]) -> E:
+        try:
+            return read(kind, event)
+        except FieldError as error:
             raise PhoneRunError(
-                f"phone {self._serial}: phonograd-phone's {kind} event has no {name}; the binary is of another "
-                "version: phonograd build-phone --force makes this one's"
-            )
-        return event[name]
-
-    def _number(self, event: Mapping[str, Any], name: str) -> float:
-        value = self._field(event, name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise PhoneRunError(
-                f"phone {self._serial}: phonograd-phone said {name} is {value!r}, expected a number; training left the "
-                "finite ones, or the binary is of another version"
-            )
-        return float(value)
+                f"phone {self._serial}: phonograd-phone's {event['event']} event: {error}; training left the finite "
+                "numbers, or the binary is of another version: phonograd build-phone --force makes this one's"
+            ) from error

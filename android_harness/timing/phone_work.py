@@ -148,25 +148,25 @@ class PhoneWork:
         with session.watch(self._take, settings.sample_seconds):
             wall_seconds = session.run(line, events.hear, self._stop)
         trained = events.trained
-        self._codecs = trained.codecs or self._codecs
-        ran = trained.placement
+        self._codecs = trained.report.codecs or self._codecs
+        ran = trained.start.placement
         found = throttling(trained.steps, self._samples, ran.cores, ran.threads, self._uncapped_khz)
         return Epoch(
             warm_up=warm_up,
             started_at_s=trained.started_at_s,
             cooled_seconds=cooling.seconds,
             cooling=cooling.outcome,
-            load_seconds=trained.load_seconds,
-            seconds=trained.seconds,
+            load_seconds=trained.start.load_seconds,
+            seconds=trained.report.seconds,
             wall_seconds=wall_seconds,
-            tokens=trained.tokens,
+            tokens=trained.report.tokens,
             steps=trained.steps,
-            loss_first=trained.loss_first,
-            loss_last=trained.loss_last,
-            peak_rss_bytes=trained.peak_rss_bytes,
-            kernels=trained.kernels,
+            loss_first=trained.report.loss_first,
+            loss_last=trained.report.loss_last,
+            peak_rss_bytes=trained.report.peak_rss_bytes,
+            kernels=trained.report.kernels,
             placement=ran,
-            energy=energy_of(trained.steps, self._samples, trained.seconds),
+            energy=energy_of(trained.steps, self._samples, trained.report.seconds),
             throttled=found,
         )
 

@@ -139,7 +139,7 @@ def test_how_many_threads_and_on_which_cores_is_the_phones_to_say(tmp_path: Path
 
 
 def test_a_report_of_another_version() -> None:
-    with pytest.raises(PhoneRunError, match="lacks a field or holds a wrong one"):
+    with pytest.raises(PhoneRunError, match="lacks a field or holds a wrong one .tokens: missing"):
         _parsed({"steps": 3})
 
 
