@@ -71,5 +71,5 @@ class LazyGroup(click.Group):
 def phonograd() -> None:
     """Training on the phone itself: export artifacts, train, and measure what each round costs.
 
-    Exit codes: 0 success, 2 wrong usage, others in README.md. PHONOGRAD_DEBUG=1 shows tracebacks.
+    Exit codes: 0 success, 2 wrong usage, others in docs/exit-codes.md. PHONOGRAD_DEBUG=1 shows tracebacks.
     """

@@ -7,7 +7,7 @@ also click's, for wrong usage of a command, 130 an interrupt's.
 
 
 class PhonogradError(Exception):
-    """Base of all errors that are a user's to mend. `exit_code` is documented in README.md."""
+    """Base of all errors that are a user's to mend. `exit_code` is documented in docs/exit-codes.md."""
 
     exit_code = 1
 

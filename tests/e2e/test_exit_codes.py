@@ -1,4 +1,4 @@
-"""What README.md promises to programs: exit codes, one line on stderr, and --json and --quiet everywhere."""
+"""What docs/exit-codes.md promises to programs: exit codes, one line on stderr, and --json and --quiet everywhere."""
 
 import importlib
 import os
@@ -42,7 +42,7 @@ def kinds() -> set[type[PhonogradError]]:
 
 
 def test_readme_names_the_code_of_every_error_and_no_other() -> None:
-    codes = documented(ROOT / "README.md")
+    codes = documented(ROOT / "docs/exit-codes.md")
     assert len(codes) == len(set(codes)) > 20
     assert set(codes) == {kind.exit_code for kind in kinds()} | NO_CLASS
 
@@ -64,7 +64,7 @@ def test_no_two_kinds_of_error_share_a_code() -> None:
 
 def test_the_phones_codes_are_those_of_the_command_line() -> None:
     codes = documented(ROOT / "device_runtime/native/src/phone/README.md")
-    assert set(codes) <= set(documented(ROOT / "README.md"))
+    assert set(codes) <= set(documented(ROOT / "docs/exit-codes.md"))
     header = (ROOT / "device_runtime/native/include/phonograd.h").read_text("utf-8")
     statuses = {name: int(code) for name, code in re.findall(r"^  PG_(\w+) = (\d+)", header, re.MULTILINE)}
     assert {kind.__name__.removesuffix("Error").upper(): code for code, kind in ERRORS.items()} == {
