@@ -62,6 +62,6 @@ class SlowerError(PhonogradError):
 
 
 class ReportError(PhonogradError):
-    """A phone bench's JSON document is none, or of another version, or two of them cannot be compared."""
+    """A phone-bench JSON document is invalid or of another version, or two of them cannot be compared."""
 
     exit_code = 25

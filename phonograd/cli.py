@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "phones": ("phonograd.commands.phones", "phones", "Enrol phones, replace and revoke their tokens."),
     "devices": ("phonograd.commands.devices", "devices", "Phones on adb: what they are, whether they are ready."),
     "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),
-    "round": ("phonograd.commands.round", "round_", "One federated round on the phones on the desk."),
+    "round": ("phonograd.commands.round", "round_", "One federated round on attached phones."),
     "bench": ("phonograd.commands.bench", "bench", "What training and aggregation cost on this machine."),
     "demo": ("phonograd.commands.demo", "demo", "One federated round at full size, from corpus to report."),
 }

@@ -60,7 +60,7 @@ class Connection:
     ca_cert: PEM file of the one authority trusted instead of the system's.
     token_over_http: send the token unencrypted to another machine, where anyone on the way can read it.
 
-    Raises UsageError for a URL or a token that is none, and for a token that would leave this machine over plain http.
+    Raises UsageError for an invalid URL or token, and for a token that would leave this machine over plain http.
     """
 
     url: str

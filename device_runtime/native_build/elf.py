@@ -54,7 +54,7 @@ class ElfFile:
 
 
 def read_elf(path: Path) -> ElfFile:
-    """Read a little-endian ELF64 file. Raises BuildError if it can't be read, is none, or is cut short."""
+    """Read a little-endian ELF64 file. Raises BuildError if it can't be read, is not ELF64, or is truncated."""
     try:
         data = path.read_bytes()
     except OSError as error:

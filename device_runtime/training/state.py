@@ -1,4 +1,4 @@
-"""Resumable training: an epoch that was killed goes on where it was, to the same bits. FORMAT.md, "Training state".
+"""Resumable training: an epoch that was killed continues, to the same bits. FORMAT.md, "Training state".
 
 The engine itself writes and reads the state, from and into its own memory; this is Python's handle of it.
 """

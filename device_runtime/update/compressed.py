@@ -72,7 +72,7 @@ def _frame(compressor: zstandard.ZstdCompressor, array: Array) -> Array:
 class CompressedParts:
     """Parts of a file that travelled through zstd, read as if they had not; see Parts. Not thread-safe.
 
-    Reading forwards goes on where the last reading of that part ended; reading backwards begins anew. Nothing is
+    Reading forwards continues where the last read of that part ended; reading backwards starts again. Nothing is
     decompressed on opening. Raises UpdateError for metadata that do not tell of each part what it was, and, on reading,
     for a frame that is damaged, ends early, goes on after its part, or wants a window of more than WINDOW_BYTES.
     """

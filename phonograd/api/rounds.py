@@ -56,7 +56,7 @@ def upload(
     phone: None is whose token it is, or `phone` for a server that asks for none. Raises WeightsError, UpdateError,
     ServerRefusedError, ServerUnreachableError.
     """
-    with UpdateFile(Path(update)):  # what is no update is refused before a byte is sent
+    with UpdateFile(Path(update)):  # an invalid file is refused before a byte is sent
         pass
     return server_client.upload_update(server, Path(update), _name(server, phone), progress)
 

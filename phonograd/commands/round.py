@@ -1,4 +1,4 @@
-"""`phonograd round`: one federated round on the phones on the desk."""
+"""`phonograd round`: one federated round on attached phones."""
 
 import shlex
 import tempfile

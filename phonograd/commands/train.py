@@ -114,8 +114,8 @@ def train(  # click passes options by name
     The seed of all that is random follows from model, round and --phone; without a name it is random, and reported.
     With --rehearsal, general messages are mixed in at random until the user's share of the tokens is λ (paper P).
     With --server, the open round's model is fetched and trained, and the update is sent.
-    With --state, a run that was killed goes on where it was, to the same bits; SIGTERM and SIGINT end it after the
-    step that is running, saved, with exit code 143 and 130.
+    With --state, a run that was killed continues where it stopped, to the same bits; SIGTERM and SIGINT end it after
+    the step that is running, saved, with exit code 143 and 130.
     """
     from phonograd.api.rounds import join_round
     from phonograd.api.training import ResumableState

@@ -1,4 +1,4 @@
-"""Two threads for work on tiles: NumPy, file reads and hashing let go of the interpreter's lock."""
+"""Two threads for work on tiles: NumPy, file reads and hashing release the GIL."""
 
 import os
 import threading

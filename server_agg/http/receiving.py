@@ -114,7 +114,7 @@ class Receiving:
 
 
 def _opened(path: Path, offset: int) -> BinaryIO:
-    """A file to go on with at `offset`; made if there is none, which the disk may take its time for."""
+    """A file to continue at `offset`; created if missing, which may take the disk a while."""
     file = path.open("r+b" if path.exists() else "xb", buffering=0)
     file.seek(offset)
     return file

@@ -148,7 +148,7 @@ class UploadRoutes:
         return Response(status_code=201, headers=location | tus.upload_headers(upload))
 
     async def offset(self, request: Request) -> Response:
-        """How many bytes of an upload are here, once a request that still adds some has let go of it."""
+        """How many bytes of an upload are here, once no request adds to it any more."""
         tus.check_version(request.headers)
         upload = await self._upload(request)
         async with self._alone(upload.id):

@@ -34,7 +34,7 @@ HTML: Part = answer("A page.", TEXT, "text/html; charset=utf-8")
 MODEL_PARAMETERS = (
     WHO,
     header("If-None-Match", TEXT, "The ETag of a model that is here already."),
-    header("Range", TEXT, "One range of bytes; what is none is ignored."),
+    header("Range", TEXT, "One range of bytes; an invalid one is ignored."),
     header("If-Range", TEXT, "The ETag of the model whose part is here."),
 )
 MODEL_ANSWERS: Mapping[int, Part] = {

@@ -28,7 +28,7 @@ from phonograd.server_agg.storage.state_folder import StateFolder
 class Coordinator:
     """Runs the rounds of one state folder; thread-safe, one update is settled at a time.
 
-    The first time, the model of `artifacts` is copied in and round 1 opens; later, the state goes on where it was.
+    The first time, the model of `artifacts` is copied in and round 1 opens; later starts continue from the state.
     A start that fails leaves no new folder behind. Raises ArtifactsError for a state that began with other artifacts,
     StorageError when the disk or the ledger refuses, WeightsError for a model that is damaged or not float32.
     """
@@ -56,7 +56,7 @@ class Coordinator:
             raise
 
     def close(self) -> None:
-        """Wait for the update that is being settled, then let go of all files."""
+        """Wait for the update that is being settled, then close all files."""
         self._close(keep=True)
 
     def _close(self, keep: bool) -> None:

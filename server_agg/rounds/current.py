@@ -41,13 +41,13 @@ class CurrentRound:
 
     @property
     def aggregator(self) -> RoundAggregator:
-        """The open round's. Raises StorageError once the round was let go of."""
+        """The open round's. Raises StorageError once the round is closed."""
         if self._aggregator is None:
             raise StorageError(f"{self.folder.root}: the server is stopping; send again when it is back")
         return self._aggregator
 
     def check_running(self) -> None:
-        """Raise StorageError once the round was let go of."""
+        """Raise StorageError once the round is closed."""
         _ = self.aggregator
 
     def load(self) -> None:
@@ -58,7 +58,7 @@ class CurrentRound:
             accepted = queries.accepted_updates(session, round_.number)
             models, stored = queries.all_models(session), queries.stored_updates(session)
         ended, self._aggregator = self._aggregator, RoundAggregator(round_, self.folder, self.ledger)
-        self.publish()  # first: to let go of the old round's sums and files takes a moment
+        self.publish()  # first: closing the old round's sums and files takes a moment
         if ended is not None:
             ended.close()
         self.folder.noise_keys.forget_all_but(round_.number)  # nobody can tell a closed round's noise from its model

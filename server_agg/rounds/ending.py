@@ -8,7 +8,7 @@ from phonograd.server_agg.storage.tables import Ending
 
 
 def end_if_complete(current: CurrentRound) -> None:
-    """End the open round if all its updates are here or its deadline has passed, and go on with the next one.
+    """End the open round if all its updates are here or its deadline has passed, and open the next one.
 
     Raises StorageError if the disk refuses, which costs the accepted updates nothing, or once the server is stopping.
     """

@@ -9,7 +9,7 @@ MAX_HEADER_CHARACTERS = 512
 
 
 def offered_token(headers: Headers) -> str | None:
-    """The token a request shows; None if it shows nothing, "" for what is no way to show one.
+    """The token a request shows; None if it shows none, "" if it is malformed.
 
     `Bearer TOKEN` (RFC 6750), or `Basic`, as browsers ask people for it: any user name, the token as password.
     """

@@ -29,7 +29,7 @@ LAST_USED_SECONDS = 3600.0
 
 
 class RegistryError(RequestError):
-    """What can't be done to the registry: a name that is none (400), nobody's (404) or taken (409)."""
+    """What can't be done to the registry: an invalid name (400), nobody's (404) or taken (409)."""
 
     exit_code = 2
 
@@ -99,7 +99,7 @@ class PhoneRegistry:
     def add(self, name: str, role: str, expires: str, actor: str) -> Issued:
         """Enrol `name` (again, if it was revoked) with a token that lasts `expires` (see tokens.py).
 
-        Raises RegistryError for a name that is none or taken, an unknown role or lifetime.
+        Raises RegistryError for an invalid or taken name, an unknown role or lifetime.
         """
         if not PHONE_NAME.match(name):
             raise RegistryError(400, f"phone name {name[:80]!r}: {PHONE_NAME_RULE} expected; choose another")
