@@ -8,7 +8,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 from phonograd.device_runtime.base.errors import BuildError, MissingExtraError, StorageError
 from phonograd.device_runtime.native_build import (
     NATIVE,
+    Built,
     build_host_command,
     build_host_library,
     build_phone_binary,
@@ -146,20 +147,23 @@ def test_the_compiler_includes_no_header_that_the_keys_leave_out(target: Target)
     assert seen > 5 * len(sources)
 
 
+# What links for the phone is in `make phone-test`: a checkout that does so for the first time compiles ziglang's C and
+# C++ libraries, more than a minute of CPU time.
+@pytest.mark.parametrize("build", [build_host_library, pytest.param(build_phone_binary, marks=pytest.mark.phone)])
 def test_builds_are_the_same_bytes_wherever_they_are_made(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Built], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared = 'extern "C" __attribute__((visibility("default"))) const char* pg_where(void);\n'
     (tree / "src/where.cpp").write_text(declared + "const char* pg_where(void) { return __FILE__; }\n")
-    first = [build(root=tree).path.read_bytes() for build in (build_host_library, build_phone_binary)]
-    assert b"src/where.cpp" in first[0]
+    first = build(root=tree).path.read_bytes()
+    assert b"src/where.cpp" in first or build is build_phone_binary  # which calls nothing of it
     elsewhere = Path(shutil.copytree(tree, tmp_path / "another" / "place"))
     monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "cold"))
     monkeypatch.setenv("CPATH", str(tmp_path))
-    fresh = [build(fresh=True, root=elsewhere) for build in (build_host_library, build_phone_binary)]
-    assert [built.path.read_bytes() for built in fresh] == first
-    assert not any(built.cached for built in fresh)
-    assert not build_host_library(fresh=True, root=elsewhere).cached
+    fresh = build(fresh=True, root=elsewhere)
+    assert fresh.path.read_bytes() == first
+    assert not fresh.cached
+    assert not build(fresh=True, root=elsewhere).cached
 
 
 def test_the_compiler_keeps_no_copies_of_its_own(tree: Path) -> None:
@@ -171,6 +175,7 @@ def test_the_compiler_keeps_no_copies_of_its_own(tree: Path) -> None:
     assert not [path for path in kept.rglob("*") if name in path.name]  # or `fresh` would reuse it
 
 
+@pytest.mark.phone
 def test_a_phone_binary_is_what_every_phone_starts(tree: Path, tmp_path: Path) -> None:
     built = build_phone_binary(tmp_path / "phone", root=tree)
     assert built.path == tmp_path / "phone"
