@@ -71,7 +71,7 @@ check: $(READY)
 
 # The native engine's library, in the cache where Python finds it, and the command for phones.
 native: $(READY)
-	$(VENV)/bin/python -c 'from phonograd.device_runtime.engine.library import find_library; print(find_library())'
+	$(VENV)/bin/python -c 'from phonograd.device_runtime.engine.c_abi import find_library; print(find_library())'
 	mkdir -p dist
 	$(VENV)/bin/phonograd build-phone --out dist/phonograd-phone
 

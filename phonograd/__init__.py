@@ -76,7 +76,7 @@ __all__ = [
 _MODULES = {
     "phonograd.api.exporting": ("export_artifacts",),
     "phonograd.api.model": ("Model", "Suggestion", "evaluate", "open_model", "predict"),
-    "phonograd.api.rounds": ("JoinedRound", "connect", "current_round", "download", "join_round", "upload"),
+    "phonograd.api.rounds": ("JoinedRound", "connect", "download", "join_round", "upload"),
     "phonograd.api.serving": ("RunningServer", "start_server"),
     "phonograd.api.training": ("ResumableState", "Trained", "train"),
     "phonograd.api.updates": ("EncodedUpdate", "decode_update", "encode_update", "fold_updates", "read_update"),
@@ -104,6 +104,7 @@ _MODULES = {
         "CurrentRound",
         "DownloadedModel",
         "UploadReceipt",
+        "current_round",
         "report",
     ),
     "phonograd.device_runtime.engine.backend": ("BackendOptions",),
@@ -131,7 +132,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from phonograd.api.exporting import export_artifacts
     from phonograd.api.model import Model, Suggestion, evaluate, open_model, predict
-    from phonograd.api.rounds import JoinedRound, connect, current_round, download, join_round, upload
+    from phonograd.api.rounds import JoinedRound, connect, download, join_round, upload
     from phonograd.api.serving import RunningServer, start_server
     from phonograd.api.training import ResumableState, Trained, train
     from phonograd.api.updates import EncodedUpdate, decode_update, encode_update, fold_updates, read_update
@@ -159,6 +160,7 @@ if TYPE_CHECKING:
         CurrentRound,
         DownloadedModel,
         UploadReceipt,
+        current_round,
         report,
     )
     from phonograd.device_runtime.engine.backend import BackendOptions

@@ -40,7 +40,7 @@ class Distribution(Record, frozen=True):
 
 
 class PhoneSummary(Record, frozen=True):
-    """One phone's figures over its timed epochs, no warm-ups; null where there is none."""
+    """One phone's figures over its timed epochs, without warm-ups; null where nothing was measured."""
 
     serial: Annotated[str, about("The phone's serial")]
     model: Annotated[str | None, about("Its model")]

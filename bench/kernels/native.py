@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phonograd.device_runtime.base.errors import UnsupportedError
-from phonograd.device_runtime.engine.library import find_library, load_library
+from phonograd.device_runtime.engine.c_abi import find_library, load_library
 
 ENTRY = "pg_bench_kernel"
 SPINNING = 0.2  # seconds after which OpenBLAS's threads no longer wait awake, on the cores that are measured next

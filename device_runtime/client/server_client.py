@@ -55,7 +55,7 @@ def ask(
 
 
 def current_round(server: Server) -> CurrentRound:
-    """The round that is open at `server`."""
+    """The round that is open at `server`. Raises ServerRefusedError, ServerUnreachableError."""
     document = ask(server, "GET", "/v1/round")
     with expected_fields(server):
         return CurrentRound(

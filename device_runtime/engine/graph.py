@@ -12,7 +12,7 @@ from types import TracebackType
 import numpy as np
 
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.library import NativeLibrary, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import NativeLibrary, load_library, options_of
 from phonograd.device_runtime.formats.tensor_file import Array
 
 MOST_DIMENSIONS = 8

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.library import NativeLibrary, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import NativeLibrary, load_library, options_of
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, Floats
 from phonograd.device_runtime.text.vocabulary import Ids

@@ -43,11 +43,6 @@ def connect(
     return as_owner(connection) if owner else connection
 
 
-def current_round(server: Server) -> CurrentRound:
-    """The round that is open at `server`. Raises ServerRefusedError, ServerUnreachableError."""
-    return server_client.current_round(server)
-
-
 def upload(
     server: Server, update: StrPath, phone: str | None = None, progress: Callable[[int, int], None] | None = None
 ) -> UploadReceipt:

@@ -25,7 +25,7 @@ def building(console: Console, what: str) -> Iterator[Progress]:
 
 def build_on_first_use(console: Console) -> None:
     """Have the native engine's library ready. Raises what `find_library` raises."""
-    from phonograd.device_runtime.engine.library import find_library
+    from phonograd.device_runtime.engine.c_abi import find_library
 
     with building(console, "the native engine") as show:
         find_library(show)

@@ -15,7 +15,7 @@ import pytest
 import phonograd.commands
 from phonograd.cli import phonograd as group
 from phonograd.device_runtime.base.errors import PhonogradError, UpdateError
-from phonograd.device_runtime.engine.library import ERRORS
+from phonograd.device_runtime.engine.c_abi import ERRORS
 
 ROOT = Path(__file__).parents[2]
 # What no class stands for: success, a bug, what ends a contest of a bench or a process, and signals.

@@ -28,8 +28,9 @@ def state_dict(path: Path, cell: Cell, layers: int, tied: bool, bias: bool) -> P
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize(("cell", "layers", "tied"), [("lstm", 2, True), ("lstm", 2, False), ("gru", 2, False),
-                                                      ("lstm", 3, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cell", "layers", "tied"), [("lstm", 2, True), ("lstm", 2, False), ("gru", 2, False), ("lstm", 3, False)]
+)
 def test_exported_trained_by_both_uploaded_and_folded(
     phono: Run, workplace: Workplace, tmp_path: Path, cell: Cell, layers: int, tied: bool, bias: bool
 ) -> None:

@@ -98,8 +98,9 @@ def test_other_names_are_mapped(tmp_path: Path) -> None:
     same(found, expected)
     assert found.remarks == (f"{wrapped}: names without the 'module.model.' that all begin with",)
     others = {"encoder.": "net.words.", "rnn.": "net.rnns.main.", "decoder.": "lm_head."}
-    odd = {next(new + n.removeprefix(old) for old, new in others.items() if n.startswith(old)): t
-           for n, t in own().items()}  # fmt: skip
+    odd = {
+        next(new + n.removeprefix(old) for old, new in others.items() if n.startswith(old)): t for n, t in own().items()
+    }
     renames = [("net", ""), ("words", "encoder"), ("rnns.main.", "rnn."), ("lm_head", "decoder")]
     same(load_model(saved(tmp_path / "odd.pt", odd), renames=renames), expected)
     one = [("net.", ""), ("words.weight", "embedding.weight"), ("rnns.main", "lstm"), ("lm_head", "decoder")]

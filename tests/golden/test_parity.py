@@ -7,7 +7,7 @@ import pytest
 
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import Backend, BackendOptions, Precision
-from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors
 from phonograd.device_runtime.text.windows import Window
 from phonograd.export.artifacts import export_artifacts

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.native_build import NATIVE
 
 

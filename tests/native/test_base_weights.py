@@ -19,7 +19,7 @@ from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.engine.library import find_library
+from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors, save_tensors
 from phonograd.device_runtime.training import trainer

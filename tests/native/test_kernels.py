@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.native_build import NATIVE
 from tests.native.conftest import BuildTool
 

@@ -18,11 +18,10 @@ from phonograd.device_runtime.base.errors import (
     UnsupportedError,
     UsageError,
 )
-from phonograd.device_runtime.engine import library as native_library
-from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.engine import c_abi, load_backend
 from phonograd.device_runtime.engine.backend import Backend, BackendOptions
+from phonograd.device_runtime.engine.c_abi import NativeLibrary, find_library
 from phonograd.device_runtime.engine.graph import NativeGraph
-from phonograd.device_runtime.engine.library import NativeLibrary, find_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -131,7 +130,7 @@ def test_handles_are_freed_once_and_refused_afterwards(library: NativeLibrary) -
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PhonogradError)]
 
 
-@pytest.mark.parametrize("status", native_library.ERRORS)
+@pytest.mark.parametrize("status", c_abi.ERRORS)
 def test_every_status_is_the_error_of_that_exit_code(library: NativeLibrary, status: int) -> None:
     with pytest.raises(PhonogradError, match=f"^fail-{status}: status {status} expected$") as found:
         NativeGraph(Path(f"fail-{status}"), library=library)
@@ -192,8 +191,8 @@ def test_the_wheels_library_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
 
     packaged = tmp_path / "libphonograd.so"
     packaged.write_bytes(b"")
-    monkeypatch.setattr(native_library, "PACKAGED_LIBRARY", packaged)
-    monkeypatch.setattr(native_library, "build_host_library", no_build)
+    monkeypatch.setattr(c_abi, "PACKAGED_LIBRARY", packaged)
+    monkeypatch.setattr(c_abi, "build_host_library", no_build)
     assert find_library() == packaged
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(UnsupportedError, match="x86_64 Linux expected, found riscv64 Linux; use --backend ort"):
@@ -208,7 +207,7 @@ def test_a_checkout_builds_it_on_first_use(tmp_path: Path, monkeypatch: pytest.M
         heard.append(progress)
         return built
 
-    monkeypatch.setattr(native_library, "build_host_library", build)
+    monkeypatch.setattr(c_abi, "build_host_library", build)
     assert find_library(print) == built.path  # type: ignore[arg-type]
     assert heard == [print]
 

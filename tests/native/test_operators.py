@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.graph import NativeGraph
-from phonograd.device_runtime.engine.library import load_library
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
 from phonograd.device_runtime.native_build import NATIVE
 from tests.native.graphs import SmallGraph, node

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.engine.backend import BackendOptions, Precision
-from phonograd.device_runtime.engine.library import load_library
+from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
