@@ -7,10 +7,10 @@ phone's work began.
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from phonograd.android_harness.documents import (
-    BY_CORE,
+from phonograd.android_harness.phones.facts import BY_CORE, CoreNumber, PhoneFacts, Power
+from phonograd.android_harness.phones.power import cpu_temperature
+from phonograd.device_runtime.base.documents import (
     Amount,
-    CoreNumber,
     Count,
     Duration,
     Integer,
@@ -20,8 +20,6 @@ from phonograd.android_harness.documents import (
     Sha256,
     about,
 )
-from phonograd.android_harness.phones.facts import PhoneFacts, Power
-from phonograd.android_harness.phones.power import cpu_temperature
 
 SCHEMA: Final = "phonograd.phone-bench"
 SCHEMA_VERSION: Final = 2

@@ -35,7 +35,6 @@ ROOMS: Mapping[str, list[str]] = {
     "android_harness": [
         *(
             "errors",
-            "documents",
             "adb",
             "phones",
             "result",

@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from phonograd.android_harness.documents import Count, Integer, Number, Record, about
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import Count, Integer, Number, Record, about
+
+CoreNumber = Annotated[int, Meta(ge=0, le=9999)]
+# msgspec's schemas say nothing of keys that are numbers.
+BY_CORE = Meta(extra_json_schema={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,3})$"}})
 
 
 class Core(Record, frozen=True):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Annotated, Literal
 
-from phonograd.android_harness.documents import Amount, Count, Ratio, Record, about
 from phonograd.android_harness.errors import ReportError, SlowerError
 from phonograd.android_harness.report.intervals import LEAST_EPOCHS, from_epochs, from_steps
 from phonograd.android_harness.report.names import core_ranges, phone_name, power_in_words
 from phonograd.android_harness.result import Epoch, PhoneBenchReport, PhoneResult
+from phonograd.device_runtime.base.documents import Amount, Count, Ratio, Record, about
 from phonograd.device_runtime.base.errors import UsageError
 
 # What makes an epoch another amount of work, or lets a phone do it otherwise.

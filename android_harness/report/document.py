@@ -4,13 +4,22 @@ import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
-from phonograd.android_harness.documents import FieldError, Record, about, read, require_json, schemas, written
 from phonograd.android_harness.errors import ReportError
 from phonograd.android_harness.report.compare import Comparison
 from phonograd.android_harness.report.summary import PhoneSummary, summarise
 from phonograd.android_harness.result import SCHEMA, SCHEMA_VERSION, PhoneBenchReport
+from phonograd.device_runtime.base.documents import (
+    FieldError,
+    Record,
+    about,
+    parse,
+    read,
+    require_json,
+    schemas,
+    written,
+)
 from phonograd.device_runtime.base.files import write_bytes
 
 
@@ -70,13 +79,13 @@ def from_document(document: Any) -> PhoneBenchReport:
 def read_report(path: Path) -> PhoneBenchReport:
     """The report in a file. Raises ReportError as from_document does, naming the file, and if it cannot be read."""
     try:
-        return from_document(json.loads(path.read_bytes(), parse_constant=_no_number, object_pairs_hook=_unique_keys))
+        return from_document(parse(path.read_bytes()))
     except ReportError as error:
         raise ReportError(f"{path}: {error}") from error
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ReportError(f"{path}: not JSON: {error}; give what phone-bench --json wrote") from error
+    except FieldError as error:
+        raise ReportError(f"{path}: {error}; give what phone-bench --json wrote") from error
 
 
 def write_report(path: Path, report: PhoneBenchReport, comparison: Comparison | None = None) -> None:
@@ -101,15 +110,3 @@ def schema() -> Mapping[str, Any]:
         "additionalProperties": False,
         "$defs": definitions,
     }
-
-
-def _no_number(constant: str) -> NoReturn:
-    raise ReportError(f"holds {constant}, which is no JSON number; the report was not written by phonograd")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
-        raise ReportError(f"has the key {twice!r} twice in one object; the report was not written by phonograd")
-    return found

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import numpy as np
 
-from phonograd.android_harness.documents import Amount, Count, Integer, Number, Positive, Ratio, Record, about
 from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneResult, Workload
+from phonograd.device_runtime.base.documents import Amount, Count, Integer, Number, Positive, Ratio, Record, about
 
 # Paper P's epoch: 2 LSTM layers of 650 over 30,000 words (4.57e7 parameters), minibatch 10, BPTT 20, about 20 KB of
 # text, which is 18 to 20 steps of 200 tokens.

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from phonograd.android_harness.documents import Amount, Count, Number, Positive, Sha256
 from phonograd.android_harness.result import PowerState
+from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Sha256
 from phonograd.device_runtime.client.server_client import UploadReceipt
 
 SCHEMA = "phonograd.round"

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from phonograd.android_harness.documents import FieldError, read
 from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.phone_artifacts import FOLDER
 from phonograd.android_harness.result import PowerState, Pushed
 from phonograd.android_harness.rounds.result import PulledUpdate, Stage, Training
 from phonograd.android_harness.rounds.settings import RoundSettings
+from phonograd.device_runtime.base.documents import FieldError, read
 from phonograd.device_runtime.base.errors import TextError
 
 # Names on the phone; the text and the update are transient there.

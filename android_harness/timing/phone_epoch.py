@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from phonograd.android_harness.documents import Amount, CoreNumber, Count, FieldError, Number, Positive, read
 from phonograd.android_harness.errors import PhoneRunError
+from phonograd.android_harness.phones.facts import CoreNumber
 from phonograd.android_harness.result import CodecCost, Placement, Step
+from phonograd.device_runtime.base.documents import Amount, Count, FieldError, Number, Positive, read
 
 # (steps done, steps in all)
 StepProgress = Callable[[int, int], None]

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from phonograd.android_harness.documents import Record
 from phonograd.android_harness.errors import ReportError
 from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.document import from_document, read_report, schema, to_document, write_report
 from phonograd.android_harness.result import Epoch, PhoneBenchReport, Step
+from phonograd.device_runtime.base.documents import Record
 from tests.android_harness.reports import PAPERS, SMALL, failed, many, phone, quiet_facts, report
 
 VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))

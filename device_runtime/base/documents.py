@@ -1,13 +1,14 @@
-"""What the harness's JSON documents are made of: structures whose fields have bounds, and say what they are.
+"""JSON documents: records whose fields have types, bounds and descriptions.
 
-msgspec reads, writes and describes them. What it leaves to us is here: numbers that JSON has not, and messages that say
-where and what was found.
+msgspec reads and writes them, and gives their JSON Schema. Here is what it leaves out: refusing NaN, infinity and
+repeated keys, and messages that name the field and the value found.
 """
 
 import copy
+import json
 import math
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -23,9 +24,6 @@ Amount = Annotated[float, Meta(ge=0, le=MOST)]
 Duration = Annotated[float, Meta(ge=1e-9, le=MOST)]  # something is divided by it
 Ratio = Annotated[float, Meta(ge=0)]  # of two numbers, so it may be larger
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]  # `$` alone lets a line break follow
-CoreNumber = Annotated[int, Meta(ge=0, le=9999)]
-# msgspec's schemas say nothing of keys that are numbers.
-BY_CORE = Meta(extra_json_schema={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,3})$"}})
 
 S = TypeVar("S", bound=msgspec.Struct)
 Schema = dict[str, Any]
@@ -53,6 +51,16 @@ class FieldError(ValueError):
 def about(text: str) -> Meta:
     """What a field is, with its unit, for the JSON Schema and the documentation."""
     return Meta(description=text)
+
+
+def parse(text: bytes) -> Any:
+    """The JSON value of `text`. Raises FieldError if it is not JSON, has NaN or infinity, or a key twice."""
+    try:
+        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_unique_keys)
+    except FieldError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise FieldError(f"not JSON: {error}") from error
 
 
 def read(kind: type[S], value: Any) -> S:
@@ -90,6 +98,18 @@ def require_json(value: Any, path: str = "") -> None:
         _require(math.isfinite(value), path, "a finite number", value)
     else:
         _require(value is None or isinstance(value, str | int), path, "a JSON value", value)
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise FieldError(f"holds {constant}, which is no JSON number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise FieldError(f"has the key {_shown(twice)} twice in one object")
+    return found
 
 
 def _explained(kind: type[msgspec.Struct], document: Any, message: str) -> str:
