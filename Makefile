@@ -12,8 +12,9 @@ READY := $(VENV)/.ready
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-# One worker per core, at most four: each needs about 1 GB. WORKERS=0 runs the tests in one process.
-WORKERS ?= auto
+# Two workers per core, because many tests wait for other processes; at most four: each needs about 1 GB. WORKERS=0 runs the
+# tests in one process.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0)))')
 # Each target below names the folders of its marker's tests, so that pytest collects no others (see tests/test_make.py).
 PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
@@ -38,7 +39,7 @@ wheel-test: $(READY)
 phone-test: $(READY)
 	$(PYTEST) -m phone tests/native tests/bench
 
-# Real adb clients, and stand-in phones in namespaces of their own, on two workers. Debian's packages adb, chromium and
+# Real adb clients, and stand-in phones in namespaces of their own. Debian's packages adb, chromium and
 # qemu-user-static are needed, and an apt that knows arm64 (dpkg --add-architecture arm64 && apt-get update).
 harness-test: $(READY)
 	$(PYTEST) -m standin tests/phone tests/android_harness

@@ -26,6 +26,9 @@ from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS
 
 SHARED_CODES = (3, 4, 5, 6, 10, 11, 12)
+# A child that one thread forks inherits the program that another thread is writing, and keeps it busy until it executes:
+# starting that program would then fail with ETXTBSY.
+WRITING_OR_STARTING = threading.Lock()
 
 
 @dataclass
@@ -92,7 +95,8 @@ class FolderSession:
             lacking = not there.is_file() or sha256_of_file(there) != digest
             if lacking:
                 there.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, there)
+                with WRITING_OR_STARTING:
+                    shutil.copy(path, there)
                 self._phone.pushed.append(name)
             entries.append(PushedFile(name, path.stat().st_size, digest, lacking))
             self._mine.append(name)
@@ -109,9 +113,11 @@ class FolderSession:
         here = str(self._phone.folder / "user.txt")
         line = [str(self._phone.folder / "phonograd-phone"), *arguments]
         line = [here if part == TEXT_ON_PHONE else part for part in line]
-        with subprocess.Popen(
-            line, cwd=self._phone.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
+        with WRITING_OR_STARTING:
+            process = subprocess.Popen(
+                line, cwd=self._phone.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        with process:
             assert process.stdout is not None
             assert process.stderr is not None
             try:
