@@ -153,7 +153,7 @@ class _Api:
         """Go back to the model of ?round=N."""
         number = whole_number(request, "round")
         opened = await self._lanes.settling.run(self._coordinator.rollback, number)
-        await self._lanes.writing.run(self._audit.done, request.state.actor, "rollback", f"to round {number}")
+        await self._lanes.writing.run(self._audit.record_done, request.state.actor, "rollback", f"to round {number}")
         return JSONResponse(dataclasses.asdict(opened))
 
     async def discard(self, request: Request) -> Response:
@@ -161,7 +161,7 @@ class _Api:
         number = whole_number(request, "round")
         discarded = await self._lanes.settling.run(self._coordinator.discard, number)
         await self._lanes.writing.run(
-            self._audit.done, request.state.actor, "discard", f"round {number}", f"{discarded} updates"
+            self._audit.record_done, request.state.actor, "discard", f"round {number}", f"{discarded} updates"
         )
         return JSONResponse({"round": number, "discarded": discarded})
 

@@ -34,7 +34,7 @@ class TokenBuckets:
         return wait
 
 
-class OpenRequests:
+class ConcurrencyLimit:
     """How many requests each key has open; keys without one are not remembered. For one event loop."""
 
     def __init__(self, limit: int):
@@ -44,14 +44,14 @@ class OpenRequests:
     def __len__(self) -> int:
         return len(self._open)
 
-    def enter(self, key: str) -> bool:
+    def acquire(self, key: str) -> bool:
         """Take one of `key`'s places, to be given back with `leave`; False if all are taken."""
         if self._open[key] >= self._limit:
             return False
         self._open[key] += 1
         return True
 
-    def leave(self, key: str) -> None:
+    def release(self, key: str) -> None:
         """Give one place back."""
         self._open[key] -= 1
         if not self._open[key]:

@@ -24,7 +24,7 @@ class StaleUpdateError(RefusalError):
     status, title = 409, "Another round or base model"
 
 
-class UploadOverError(RefusalError):
+class UploadEndedError(RefusalError):
     """The upload was given up while its bytes came: expired, terminated, or the phone announced another update."""
 
     status, title = 410, "The upload is over"
@@ -37,7 +37,7 @@ class UnknownRoundError(RefusalError):
     status, title = 404, "No such round"
 
 
-class NotNowError(RefusalError):
+class RetryLaterError(RefusalError):
     """Nothing is wrong with the update but the time; `retry_seconds` from now there may be a place for the phone."""
 
     def __init__(self, message: str, retry_seconds: float):
@@ -45,19 +45,19 @@ class NotNowError(RefusalError):
         self.retry_seconds = retry_seconds
 
 
-class LateUpdateError(NotNowError):
+class LateUpdateError(RetryLaterError):
     """The update's round is over."""
 
     status, title = 409, "The round is over"
 
 
-class RoundFullError(NotNowError):
+class RoundFullError(RetryLaterError):
     """As many phones take part in the round as may."""
 
     status, title = 409, "The round is full"
 
 
-class NotSelectedError(NotNowError):
+class NotSelectedError(RetryLaterError):
     """The server drew the round's phones, and this one is not among them; or it draws no more rounds."""
 
     status, title = 409, "Not drawn for this round"
@@ -87,7 +87,7 @@ class RequestError(PhonogradError):
         self.headers: dict[str, str] = {}
 
 
-class UploadBrokenError(PhonogradError):
+class UploadInterruptedError(PhonogradError):
     """The phone went away before the whole body had arrived."""
 
 

@@ -12,7 +12,7 @@ import uvicorn
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.device_runtime.client.owner_file import owner_file_written
-from phonograd.server_agg.aggregation.privacy.budget import cost_of_a_day
+from phonograd.server_agg.aggregation.privacy.budget import idle_cost_warning
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.http.wire import CountingProtocol
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 # Where this machine reaches a server that listens on all its addresses.
-HERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 # Uploads under way when the server is told to stop get this long; a phone sends again what was cut off.
-STOP_SECONDS = 5
+SHUTDOWN_SECONDS = 5
 
 
 class ServerAddressError(PhonogradError):
@@ -67,9 +67,9 @@ class AggregationServer:
         owner, asks = Owner(), coordinator.security.auth != "none"
         scheme, address = "https" if listener.tls else "http", self._socket.getsockname()
         self.url = _url(scheme, settings.host, address[1])
-        self.local_url = _url(scheme, HERE.get(address[0], address[0]), address[1])
+        self.local_url = _url(scheme, LOOPBACK.get(address[0], address[0]), address[1])
         self.admin_url = (
-            _url(scheme, HERE.get(settings.host, settings.host), address[1]) + owner.link if asks else self.url
+            _url(scheme, LOOPBACK.get(settings.host, settings.host), address[1]) + owner.link if asks else self.url
         )
         self.admin_token = owner.token if asks else None
         config = uvicorn.Config(
@@ -80,7 +80,7 @@ class AggregationServer:
             lifespan="off",
             log_config=None,
             access_log=False,
-            timeout_graceful_shutdown=STOP_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             **listener.tls,
         )
         self._server = uvicorn.Server(config)
@@ -107,7 +107,7 @@ class AggregationServer:
         self._server.should_exit = True
 
     @contextlib.contextmanager
-    def stopped_by_signals(self) -> Iterator[None]:
+    def handling_signals(self) -> Iterator[None]:
         """While the block lasts SIGINT and SIGTERM stop the server, before `run` as well as in it.
 
         For the main thread. uvicorn handles them in the same way while it runs, and raises the one that stopped it once
@@ -122,7 +122,7 @@ class AggregationServer:
                 signal.signal(number, handler)
 
     @contextlib.contextmanager
-    def known_to_its_owner(self) -> Iterator[None]:
+    def owner_file(self) -> Iterator[None]:
         """While the block lasts, commands of the same user find the admin token in their file (owner_file).
 
         A file system that refuses costs them no more than that.
@@ -145,7 +145,7 @@ def serve(
     """Serve until SIGINT or SIGTERM. `on_ready` gets the server once connections are taken. Raises as it does."""
     server = AggregationServer(coordinator, settings, listener)
     # Signals first: whoever was told that the server is ready may stop it at once.
-    with server.stopped_by_signals(), server.known_to_its_owner():
+    with server.handling_signals(), server.owner_file():
         if on_ready is not None:
             on_ready(server)
         server.run()
@@ -166,7 +166,7 @@ def _warn(coordinator: Coordinator, settings: ServerSettings) -> None:
     for line in coordinator.security.warnings(settings.host):
         log.warning(line)
     if settings.strategy.private:
-        log.warning(cost_of_a_day(settings.strategy, settings.rules.deadline_seconds or math.inf))
+        log.warning(idle_cost_warning(settings.strategy, settings.rules.deadline_seconds or math.inf))
     if coordinator.security.asks_for_tokens(settings.host) and not PhoneRegistry(coordinator.ledger).phones():
         log.warning("nobody is enrolled yet; enrol phones with: phonograd phones add NAME --state DIR")
 

@@ -29,7 +29,7 @@ ROOMS: Mapping[str, list[str]] = {
         *("security", "dashboard", "openapi", "app", "server"),
     ],
     "server_agg.aggregation": [
-        *("parallel", "measuring", "fold", "settings", "strategy", "streams", "optimizers"),
+        *("parallel", "tile_source", "norms", "fold", "settings", "strategy", "stacked", "optimizers"),
         *("model_writer", "privacy", "strategies"),
     ],
     "android_harness": [

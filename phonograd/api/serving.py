@@ -8,8 +8,8 @@ from pathlib import Path
 from phonograd.api.inputs import StrPath, artifacts_of
 from phonograd.device_runtime.client.connection import Connection
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.server_agg.rounds.answers import OpenRound
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.server import AggregationServer, Listener
 from phonograd.server_agg.server import serve as serve_until_signal
 from phonograd.server_agg.settings.server import ServerSettings
@@ -67,7 +67,7 @@ def start_server(
     with contextlib.ExitStack() as kept:
         listener, coordinator = kept.enter_context(_opened(artifacts, state, settings))
         server = AggregationServer(coordinator, settings, listener)
-        kept.enter_context(server.known_to_its_owner())
+        kept.enter_context(server.owner_file())
         thread = threading.Thread(target=server.run, name="phonograd-server")
         thread.start()
         kept.callback(thread.join)

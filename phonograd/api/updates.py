@@ -21,7 +21,7 @@ from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from phonograd.server_agg.aggregation.fold import Fold
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.strategy import plain_weight
+from phonograd.server_agg.aggregation.strategy import update_weight
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def fold_updates(
         for path in updates:
             with UpdateFile(Path(path)) as update:
                 update.check(base_file, base_sha256)
-                fold.accumulate(update, plain_weight(settings, update.info))
+                fold.accumulate(update, update_weight(settings, update.info))
         base_file.require_unchanged()
         metadata = frozen_metadata(frozen_in(base_file), base_file.specs)
         return write_tensor_file(Path(out), base_file.specs.values(), fold.finish(), metadata)

@@ -128,7 +128,7 @@ def audit(console: Console, state: Path | None, connection: Connection | None, l
 @contextlib.contextmanager
 def _ledger(state: Path | None, console: Console | None = None) -> Iterator["Ledger"]:
     """The ledger of a state folder. With `console`, both are made where there is none, and that is said."""
-    from phonograd.server_agg.storage.claiming import LEDGER, claim
+    from phonograd.server_agg.storage.folder_claim import LEDGER, claim
     from phonograd.server_agg.storage.ledger import Ledger
 
     assert state is not None

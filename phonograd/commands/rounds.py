@@ -135,13 +135,13 @@ def rollback(console: Console, number: int, state: Path | None, connection: Conn
     --state it works on the folder of a server that is stopped.
     """
     from phonograd.device_runtime.client.server_client import ask
-    from phonograd.server_agg.rounds import stopped
+    from phonograd.server_agg.rounds import offline
 
     if connection is not None:
         document = ask(connection, "POST", f"/v1/rollback?round={number}")
     else:
         assert state is not None
-        document = dict(stopped.roll_back(state, number, operator_name()))
+        document = dict(offline.roll_back(state, number, operator_name()))
     console.result(document, ("Open round", _rows("figure", document)))
 
 
@@ -152,13 +152,13 @@ def rollback(console: Console, number: int, state: Path | None, connection: Conn
 def discard(console: Console, number: int, state: Path | None, connection: Connection | None) -> None:
     """Delete the updates of round NUMBER, which failed; until then they are kept."""
     from phonograd.device_runtime.client.server_client import ask
-    from phonograd.server_agg.rounds import stopped
+    from phonograd.server_agg.rounds import offline
 
     if connection is not None:
         document = ask(connection, "POST", f"/v1/discard?round={number}")
     else:
         assert state is not None
-        document = {"round": number, "discarded": stopped.discard(state, number, operator_name())}
+        document = {"round": number, "discarded": offline.discard(state, number, operator_name())}
     console.result(document, ("Discarded", [document]))
 
 

@@ -35,7 +35,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     import logging
 
     from phonograd.api.serving import serve as run_server
-    from phonograd.server_agg.rounds.answers import OpenRound
+    from phonograd.server_agg.rounds.responses import OpenRound
     from phonograd.server_agg.server import AggregationServer
 
     settings = settings_from(options)

@@ -14,23 +14,23 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile_ranges
-from phonograd.server_agg.aggregation.measuring import (
+from phonograd.server_agg.aggregation.norms import max_abs_delta
+from phonograd.server_agg.aggregation.parallel import prefetch, run_in_threads
+from phonograd.server_agg.aggregation.tile_source import (
     BLOCK_ELEMENTS,
     NamedTile,
     TileSource,
     check_float32,
     named_tiles,
-    reach_of,
     threads_for,
 )
-from phonograd.server_agg.aggregation.parallel import prefetched, share_out
 
 # One step of the fixed point is 2**-32: an update is off by 1.2e-10 at most, a hundredth of float32's spacing near 0.1.
 FRACTION_BITS = 32
 # Sums stay below 2**62, so that adding one more term can't leave int64 before it is refused.
 SUM_LIMIT = 1 << 62
 # A reach is measured in float32 and may be a rounding short of the truth.
-REACH_MARGIN = 1 + 2.0**-22
+MAX_ABS_MARGIN = 1 + 2.0**-22
 # Products below this can become integers by adding SHIFT, see _times.
 SMALL_STEPS = 2.0**50
 SHIFT = 1.5 * 2.0**52
@@ -66,7 +66,7 @@ class Fold:
         self,
         update: TileSource,
         weight: int,
-        reach: float | Mapping[str, float] | None = None,
+        max_abs: float | Mapping[str, float] | None = None,
         scales: Mapping[str, float] | None = None,
     ) -> None:
         """Add weight x (update - base), rounded to steps. `weight` is at least 1 (ValueError otherwise).
@@ -79,18 +79,18 @@ class Fold:
         """
         if weight < 1:
             raise ValueError(f"weight is {weight}, expected at least 1")
-        if reach is None:
-            reach = reach_of(update, self.base) * max((scales or {}).values(), default=1.0)
+        if max_abs is None:
+            max_abs = max_abs_delta(update, self.base) * max((scales or {}).values(), default=1.0)
         self._check_whole()
-        reaches = reach if isinstance(reach, Mapping) else dict.fromkeys(self._sums, reach)
+        max_abs_by_tensor = max_abs if isinstance(max_abs, Mapping) else dict.fromkeys(self._sums, max_abs)
         bounds = {
-            name: bound + weight * math.ceil(reaches[name] * self._steps_per_unit * REACH_MARGIN)
+            name: bound + weight * math.ceil(max_abs_by_tensor[name] * self._steps_per_unit * MAX_ABS_MARGIN)
             for name, bound in self._bounds.items()
         }
         _check_room(bounds, self.total_weight + weight)
-        farthest = max(reaches.values(), default=0.0)
+        farthest = max(max_abs_by_tensor.values(), default=0.0)
         self._spoilt = True
-        share_out(
+        run_in_threads(
             named_tiles(update, self.base),
             lambda tiles: self._add(tiles, weight, farthest, scales),
             threads_for(self.base),
@@ -133,13 +133,13 @@ class Fold:
 
         base + sum / (total weight x 2**32), computed in float64. Elements that no update moved keep the base's bits.
         """
-        return prefetched(self._averaged())
+        return prefetch(self._averaged())
 
     def _averaged(self) -> Generator[Array, None, None]:
         deltas = self.deltas()
         for name, spec in self.base.specs.items():
             for start, _ in tile_ranges(spec.elements):
-                yield moved(self.base, name, start, next(deltas))
+                yield apply_delta(self.base, name, start, next(deltas))
 
     def average(self) -> dict[str, Array]:
         """What `finish` streams, as tensors in memory."""
@@ -200,10 +200,10 @@ class Fold:
             )
         self.updates, self.total_weight, self._bounds = updates, weight, dict.fromkeys(self._bounds, bound)
 
-    def _add(self, tiles: Iterator[NamedTile], weight: int, reach: float, scales: Mapping[str, float] | None) -> None:
+    def _add(self, tiles: Iterator[NamedTile], weight: int, max_abs: float, scales: Mapping[str, float] | None) -> None:
         """Add tiles, of which threads that run this beside each other get different ones."""
         to_whole = np.rint if scales is None else np.trunc
-        small = reach * self._steps_per_unit * weight < SMALL_STEPS
+        small = max_abs * self._steps_per_unit * weight < SMALL_STEPS
         scratch = np.empty((3, BLOCK_ELEMENTS), np.float64)
         for name, first, values in tiles:
             factor = self._steps_per_unit * (1.0 if scales is None else scales[name])
@@ -233,7 +233,7 @@ def _times(steps: Array, weight: int, small: bool, out: Array) -> Array:
     return np.multiply(out, weight, out=out)
 
 
-def moved(base: TensorFile, name: str, start: int, delta: Array) -> Array:
+def apply_delta(base: TensorFile, name: str, start: int, delta: Array) -> Array:
     """A float32 tile of base + delta, from element `start` of a tensor; where delta is 0.0 the base keeps its bits.
 
     `delta` (float64) is used up.

@@ -16,7 +16,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     tile_ranges,
     write_tensor_file,
 )
-from phonograd.server_agg.aggregation.fold import moved
+from phonograd.server_agg.aggregation.fold import apply_delta
 from phonograd.server_agg.aggregation.optimizers import (
     Moments,
     ServerOptimizer,
@@ -24,9 +24,9 @@ from phonograd.server_agg.aggregation.optimizers import (
     state_metadata,
     state_specs,
 )
-from phonograd.server_agg.aggregation.parallel import prefetched
+from phonograd.server_agg.aggregation.parallel import prefetch
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.strategy import Aggregation, Member
+from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate
 
 # The float32 tile of the next model, and of the optimiser's moments [n, number of them].
 ModelTile = tuple[Array, Array]
@@ -35,7 +35,7 @@ ModelTile = tuple[Array, Array]
 def write_model(
     settings: StrategySettings,
     aggregation: Aggregation,
-    members: Sequence[Member],
+    updates: Sequence[ClientUpdate],
     base: TensorFile,
     old_optimizer_state: TensorFile | None,
     model_path: Path,
@@ -51,15 +51,15 @@ def write_model(
     Raises WeightsError for a state that does not fit or a model that leaves float32; StorageError when the disk
     refuses.
     """
-    if not members and not settings.private:
+    if not updates and not settings.private:
         raise ValueError("a round without updates leaves the model as it was; there is nothing to write")
     of_model = {**metadata, **frozen_metadata(frozen_in(base), base.specs)}
     optimizer = optimizer_of(settings)
-    moments = Moments(settings, base, optimizer.first, old_optimizer_state)
-    tiles = prefetched(_model_tiles(optimizer, moments, base, aggregation.deltas(members)))
-    if not optimizer.first:
+    moments = Moments(settings, base, optimizer.initial_moments, old_optimizer_state)
+    tiles = prefetch(_model_tiles(optimizer, moments, base, aggregation.deltas(updates)))
+    if not optimizer.initial_moments:
         return write_tensor_file(model_path, base.specs.values(), (tile for tile, _ in tiles), of_model), None
-    specs = state_specs(base, len(optimizer.first))
+    specs = state_specs(base, len(optimizer.initial_moments))
     with atomic_file(model_path) as model_file, atomic_file(state_path) as state_file:
         model = TensorWriter(model_file, base.specs.values(), of_model)
         state = TensorWriter(state_file, specs, {**metadata, **state_metadata(settings)})
@@ -79,7 +79,7 @@ def _model_tiles(
             step = optimizer.step(next(deltas), remembered)
             try:
                 with np.errstate(over="raise", invalid="raise"):
-                    tile = moved(base, name, start, step), remembered.astype(np.float32)
+                    tile = apply_delta(base, name, start, step), remembered.astype(np.float32)
             except FloatingPointError as error:
                 raise WeightsError(
                     f"tensor {name}: the next model would leave float32 ({error}); lower the server's learning rate or "

@@ -21,7 +21,7 @@ class ServerOptimizer(Protocol):
     """A rule for one element at a time."""
 
     @property
-    def first(self) -> tuple[float, ...]:
+    def initial_moments(self) -> tuple[float, ...]:
         """The moments it begins with, one value each."""
         ...
 
@@ -33,7 +33,7 @@ class ServerOptimizer(Protocol):
 class NoOptimizer:
     """The step is learning rate x delta; nothing is remembered."""
 
-    first: tuple[float, ...] = ()
+    initial_moments: tuple[float, ...] = ()
 
     def __init__(self, settings: StrategySettings):
         self._rate = settings.server_lr
@@ -49,7 +49,7 @@ class NoOptimizer:
 class Momentum:
     """FedAvgM (Hsu et al. 2019): m <- beta m + delta; the step is learning rate x m."""
 
-    first: tuple[float, ...] = (0.0,)
+    initial_moments: tuple[float, ...] = (0.0,)
 
     def __init__(self, settings: StrategySettings):
         self._rate = settings.server_lr
@@ -73,7 +73,7 @@ class Adam:
         self._rate = settings.server_lr
         self._beta1, self._beta2 = settings.beta1, settings.beta2
         self._tau = settings.adam_epsilon
-        self.first: tuple[float, ...] = (0.0, self._tau**2)
+        self.initial_moments: tuple[float, ...] = (0.0, self._tau**2)
 
     def step(self, delta: Array, moments: Array) -> Array:
         """learning rate x m / (sqrt(v) + tau)."""
@@ -106,7 +106,7 @@ def state_metadata(settings: StrategySettings) -> dict[str, str]:
     return {"format": STATE_FORMAT, "version": STATE_VERSION, "optimizer": settings.server_optimizer}
 
 
-def state_is_of(settings: StrategySettings, state: TensorFile) -> bool:
+def state_matches(settings: StrategySettings, state: TensorFile) -> bool:
     """Whether a state file is of the optimiser that the settings name; after a change of optimiser it is not."""
     return state.metadata.get("optimizer") == settings.server_optimizer
 
@@ -117,20 +117,22 @@ class Moments:
     Raises WeightsError for a state that is not this optimiser's or does not fit the model.
     """
 
-    def __init__(self, settings: StrategySettings, base: TensorFile, first: tuple[float, ...], old: TensorFile | None):
-        self._first = first
+    def __init__(
+        self, settings: StrategySettings, base: TensorFile, initial_moments: tuple[float, ...], old: TensorFile | None
+    ):
+        self._initial_moments = initial_moments
         self._old = old
         if old is None:
             return
         for key, expected in state_metadata(settings).items():
             if (found := old.metadata.get(key)) != expected:
                 raise WeightsError(f"{old.path}: {key} {expected} expected, found {found}; begin without this state")
-        check_specs(str(old.path), old.specs, state_specs(base, len(first)))
+        check_specs(str(old.path), old.specs, state_specs(base, len(initial_moments)))
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """float64 [stop - start, number of moments] of a tensor's elements."""
-        count = len(self._first)
+        count = len(self._initial_moments)
         if self._old is None or count == 0:
-            return np.tile(np.array(self._first, np.float64), (stop - start, 1))
+            return np.tile(np.array(self._initial_moments, np.float64), (stop - start, 1))
         flat = self._old.read_range(f"{name}.moments", start * count, stop * count)
         return flat.reshape(-1, count).astype(np.float64)

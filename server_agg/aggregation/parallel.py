@@ -10,13 +10,13 @@ from typing import TypeVar, cast
 # More would not pay: two already keep the memory bus busy, and a server has uploads to receive meanwhile.
 THREADS = min(2, os.cpu_count() or 1)
 # Tiles made before they are asked for: enough that neither side waits at every tile.
-TILES_AHEAD = 4
+PREFETCH_TILES = 4
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def share_out(items: Iterable[T], work: Callable[[Iterator[T]], R], threads: int = THREADS) -> list[R]:
+def run_in_threads(items: Iterable[T], work: Callable[[Iterator[T]], R], threads: int = THREADS) -> list[R]:
     """Run `work` in `threads` threads that take from one iterator of `items`; what each returned.
 
     An item must stay valid while later ones are taken. The first error ends all threads and is raised.
@@ -51,7 +51,7 @@ class _SharedIterator(Iterator[T]):
             raise
 
 
-def prefetched(items: Generator[T, None, None], ahead: int = TILES_AHEAD) -> Iterator[T]:
+def prefetch(items: Generator[T, None, None], ahead: int = PREFETCH_TILES) -> Iterator[T]:
     """The same items in the same order, made in a thread of their own, up to `ahead` before they are asked for."""
     end = object()
     with ThreadPoolExecutor(1) as executor:

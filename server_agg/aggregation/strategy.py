@@ -12,18 +12,18 @@ from typing import Protocol
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
-from phonograd.server_agg.aggregation.measuring import TileSource
 from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.refusals import InvalidUpdateError
 
 Measures = Mapping[str, float]
 # Names of measures, as they are kept in the ledger: the largest |delta|; and `norm.TENSOR`, that tensor's norm.
-REACH = "reach"
+MAX_ABS = "reach"
 NORM = "norm."
 # Streams of updates that are read side by side: each is an open file, and a tile of up to 1 MiB.
-MOST_STREAMS = 256
+MAX_STACKED_UPDATES = 256
 # Weights are counters of 64 bits in the fold and in the ledger.
-ANY_NUMBER = 1 << 62
+UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RoundContext:
 
 
 @dataclass(frozen=True)
-class Member:
+class ClientUpdate:
     """An accepted, stored update of the round; `open` gives it for reading."""
 
     sha256: str
@@ -68,7 +68,7 @@ class Aggregation(Protocol):
         """
         ...
 
-    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+    def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The averaged delta: fresh float64 tiles in the base's file order and `tile_ranges`.
 
         `members` are the updates that were added, in any order. Exactly 0.0 where nothing moved; all 0.0 for no member,
@@ -86,12 +86,12 @@ class Strategy(Protocol):
         ...
 
     @property
-    def fewest_members(self) -> int:
+    def min_updates(self) -> int:
         """Updates a round needs."""
         ...
 
     @property
-    def most_members(self) -> int:
+    def max_updates(self) -> int:
         """Updates a round may have."""
         ...
 
@@ -104,9 +104,9 @@ class Strategy(Protocol):
         ...
 
 
-def in_order(members: Sequence[Member]) -> list[Member]:
+def sorted_by_hash(updates: Sequence[ClientUpdate]) -> list[ClientUpdate]:
     """Members by hash: what depends on an order then depends on the round's updates only."""
-    return sorted(members, key=lambda member: member.sha256)
+    return sorted(updates, key=lambda update: update.sha256)
 
 
 def norms_in(measures: Measures) -> dict[str, float]:
@@ -114,16 +114,16 @@ def norms_in(measures: Measures) -> dict[str, float]:
     return {name.removeprefix(NORM): value for name, value in measures.items() if name.startswith(NORM)}
 
 
-def plain_weight(settings: StrategySettings, info: UpdateInfo) -> int:
+def update_weight(settings: StrategySettings, info: UpdateInfo) -> int:
     """Tokens (McMahan et al.: each token counts the same) or 1 (each phone does).
 
     Raises InvalidUpdateError for more tokens than one phone can have trained.
     """
-    check_claim(settings, info)
+    check_token_claim(settings, info)
     return info.tokens if settings.weighting == "tokens" else 1
 
 
-def check_claim(settings: StrategySettings, info: UpdateInfo) -> None:
+def check_token_claim(settings: StrategySettings, info: UpdateInfo) -> None:
     """Raise InvalidUpdateError for more tokens than one phone can have trained."""
     if info.tokens > settings.max_tokens:
         raise InvalidUpdateError(

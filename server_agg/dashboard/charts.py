@@ -26,7 +26,7 @@ LABELS = 5
 
 
 @dataclass(frozen=True)
-class Measure:
+class AxisFormat:
     """How values of one kind are written (`text`); on an axis up to a value, the unit's size and name."""
 
     text: Callable[[float], str]
@@ -62,9 +62,9 @@ def _no_unit(top: float) -> tuple[float, str]:
     return 1.0, ""
 
 
-SIZES = Measure(formats.size, _size_unit)
-TIMES = Measure(formats.seconds, _time_unit)
-NUMBERS = Measure(formats.number, _no_unit)
+SIZES = AxisFormat(formats.size, _size_unit)
+TIMES = AxisFormat(formats.seconds, _time_unit)
+NUMBERS = AxisFormat(formats.number, _no_unit)
 
 
 @dataclass(frozen=True)
@@ -150,12 +150,16 @@ class Chart:
 
 
 def stacked_bars(
-    title: str, rounds: Sequence[int], series: Sequence[Series], measure: Measure, reference: Reference | None = None
+    title: str,
+    rounds: Sequence[int],
+    series: Sequence[Series],
+    axis_format: AxisFormat,
+    reference: Reference | None = None,
 ) -> Chart:
     """A bar a round, its parts on top of each other; the axis begins at 0."""
-    text = measure.text
+    text = axis_format.text
     totals = [sum(one.values[place] or 0.0 for one in series) for place in range(len(rounds))]
-    axis = _Axis.of(0.0, max(totals, default=0.0), reference, measure)
+    axis = _Axis.of(0.0, max(totals, default=0.0), reference, axis_format)
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
     width = slot if slot < NARROW_BAR else min(WIDEST_BAR, slot * 0.8)
     columns = []
@@ -177,7 +181,7 @@ def stacked_bars(
         columns=tuple(columns),
         curves=(),
         x_ticks=_round_ticks(rounds, slot),
-        y_ticks=axis.labelled(measure),
+        y_ticks=axis.labelled(axis_format),
         reference=axis.reference_line(reference, max(totals, default=0.0)),
         legend=tuple((one.label, one.css) for one in used),
     )
@@ -187,16 +191,16 @@ def lines(
     title: str,
     rounds: Sequence[int],
     series: Sequence[Series],
-    measure: Measure,
+    axis_format: AxisFormat,
     *,
     from_zero: bool = True,
     reference: Reference | None = None,
 ) -> Chart:
     """A line a series through the rounds that have a value; with a reference the axis begins at 0 anyhow."""
-    text = measure.text
+    text = axis_format.text
     values = [value for one in series for value in one.values if value is not None]
     low, high = min(values, default=0.0), max(values, default=0.0)
-    axis = _Axis.of(0.0 if from_zero or reference else low, high, reference, measure)
+    axis = _Axis.of(0.0 if from_zero or reference else low, high, reference, axis_format)
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
     curves = []
     for one in series:
@@ -218,7 +222,7 @@ def lines(
         columns=tuple(columns),
         curves=tuple(curves),
         x_ticks=_round_ticks(rounds, slot),
-        y_ticks=axis.labelled(measure),
+        y_ticks=axis.labelled(axis_format),
         reference=axis.reference_line(reference, high),
         legend=tuple((one.label, one.css) for one in series),
     )
@@ -242,13 +246,13 @@ class _Axis:
     ticks: tuple[float, ...]
 
     @classmethod
-    def of(cls, low: float, high: float, reference: Reference | None, measure: Measure) -> "_Axis":
+    def of(cls, low: float, high: float, reference: Reference | None, axis_format: AxisFormat) -> "_Axis":
         to_scale = reference is not None and high > 0 and reference.value <= TO_SCALE * high
         if reference is not None and to_scale:
             high = max(high, reference.value)
         if not high > low:
             low, high = (low, low + 1.0) if low == 0 else (low - abs(low) * 0.1, high + abs(high) * 0.1)
-        step = measure.step(high - low)
+        step = axis_format.step(high - low)
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
         ticks = tuple(place * step for place in range(first, last + 1))
         broken = reference is not None and not to_scale
@@ -259,9 +263,9 @@ class _Axis:
         share = (value - self.low) / (self.high - self.low)
         return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - self.top)
 
-    def labelled(self, measure: Measure) -> tuple[Tick, ...]:
+    def labelled(self, axis_format: AxisFormat) -> tuple[Tick, ...]:
         """The ticks with their labels."""
-        labels = measure.ticks(self.ticks)
+        labels = axis_format.ticks(self.ticks)
         return tuple(Tick(_shown(self.y(value)), label) for value, label in zip(self.ticks, labels, strict=True))
 
     def reference_line(self, reference: Reference | None, highest: float) -> ReferenceLine | None:
@@ -270,7 +274,7 @@ class _Axis:
             return None
         if reference.value <= self.high:
             return ReferenceLine(_shown(self.y(reference.value)), reference.label, broken=False)
-        more = f", {formats.times(reference.value / highest)} the highest here" if highest > 0 else ""
+        more = f", {formats.ratio(reference.value / highest)} the highest here" if highest > 0 else ""
         return ReferenceLine(TOP - 8.0, reference.label + more, broken=True)
 
 

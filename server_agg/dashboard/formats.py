@@ -40,12 +40,12 @@ def seconds(value: float | None) -> str:
     return f"{whole}\N{NO-BREAK SPACE}s"
 
 
-def when(at: float | None) -> str:
+def date_time(at: float | None) -> str:
     """Seconds since 1970 as a date and time, UTC."""
     return UNKNOWN if at is None else _utc(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def machine_time(at: float) -> str:
+def iso_time(at: float) -> str:
     """Seconds since 1970 as HTML's <time> wants them."""
     return _utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -55,7 +55,7 @@ def short(sha256: str | None) -> str:
     return UNKNOWN if sha256 is None else sha256[:12]
 
 
-def times(ratio: float | None) -> str:
+def ratio(ratio: float | None) -> str:
     """How many times less."""
     if ratio is None:
         return UNKNOWN

@@ -159,13 +159,13 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("size", "count", "number", "seconds", "when", "machine_time", "short", "times")
+    names = ("size", "count", "number", "seconds", "date_time", "iso_time", "short", "ratio")
     filters: Mapping[str, Any] = {name: getattr(formats, name) for name in names}
     environment.filters.update(filters)
     paper = {
         "phone": views.PAPER_PHONE, "round": views.PAPER_ROUND, "round_size": formats.size(PAPER_GIB_PER_ROUND * GIB)
     }  # fmt: skip
-    environment.globals.update(paper=paper, kinds=views.KINDS)
+    environment.globals.update(paper=paper, outcomes=views.OUTCOMES)
     return environment
 
 

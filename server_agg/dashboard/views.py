@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from phonograd.server_agg.dashboard import charts, formats
 from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 from phonograd.server_agg.report.document import BYTES, GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
-from phonograd.server_agg.rounds.answers import OpenRound
+from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
 
 # What a chart has room for; the tables have the rest.
@@ -19,7 +19,7 @@ UPLOADS_SHOWN = 20
 METRICS_DRAWN = 6
 METRICS_IN_TABLES = 3
 CODEC_COLOURS = 8
-KINDS = ("useful", "retried", "rejected", "late", "unfinished")
+OUTCOMES = ("useful", "retried", "rejected", "late", "unfinished")
 PAPER_PHONE = f"paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)} a phone"
 PAPER_ROUND = f"paper P's {formats.size(PAPER_GIB_PER_ROUND * GIB)} a round"
 
@@ -89,7 +89,7 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
     """The figures at the top of the overview; `epsilon_budget`: what the strategy may spend, if it may not all."""
     totals, closed = report["totals"], _closed(report)
     accepted, useful = totals["accepted"], totals["useful_bytes"]
-    up = sum(totals[f"{kind}_bytes"] for kind in KINDS)
+    up = sum(totals[f"{outcome}_bytes"] for outcome in OUTCOMES)
     mean = useful / accepted if accepted else None
     against = "no update accepted yet"
     if mean:
@@ -97,12 +97,12 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
             f"{_than(_whole_models(report), useful)} than the whole model; {_than(PAPER_MIB_PER_PHONE * MIB, mean)} "
         )
         against += f"than paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)}, of its own model"
-    turned_away = totals["rejected"] + totals["late"]
+    refused = totals["rejected"] + totals["late"]
     found = [
         Tile(
             "Rounds", formats.count(totals["rounds_closed"]), f"closed; {formats.count(totals['setups'])} upload setups"
         ),
-        Tile("Updates", formats.count(accepted), f"accepted; {formats.count(turned_away)} rejected or late"),
+        Tile("Updates", formats.count(accepted), f"accepted; {formats.count(refused)} rejected or late"),
         Tile("Per phone", formats.size(mean), against),
         Tile("Uploaded", formats.size(up), f"{_percent(useful, up)} of it useful" if up else "nothing yet"),
     ]
@@ -128,11 +128,13 @@ def overview_charts(report: Report) -> list[Chart]:
     if not closed:
         return []
     numbers = [entry["round"] for entry in closed]
-    kinds = [Series(kind, f"kind-{kind}", [entry[f"{kind}_bytes"] for entry in closed]) for kind in KINDS]
+    outcomes = [
+        Series(outcome, f"outcome-{outcome}", [entry[f"{outcome}_bytes"] for entry in closed]) for outcome in OUTCOMES
+    ]
     phone = Series("mean of accepted updates", "c0", [entry["mean_bytes_per_phone"] for entry in closed])
     drawn = [
         charts.stacked_bars(
-            "Bytes uploaded per round", numbers, kinds, SIZES, Reference(PAPER_GIB_PER_ROUND * GIB, PAPER_ROUND)
+            "Bytes uploaded per round", numbers, outcomes, SIZES, Reference(PAPER_GIB_PER_ROUND * GIB, PAPER_ROUND)
         ),
         charts.lines(
             "Upload per phone", numbers, [phone], SIZES, reference=Reference(PAPER_MIB_PER_PHONE * MIB, PAPER_PHONE)
@@ -198,7 +200,7 @@ def _whole_models(report: Report) -> int:
 
 def _than(theirs: float, ours: float) -> str:
     ratio = theirs / ours
-    return f"{formats.times(max(ratio, 1 / ratio))} {'less' if ratio >= 1 else 'more'}"
+    return f"{formats.ratio(max(ratio, 1 / ratio))} {'less' if ratio >= 1 else 'more'}"
 
 
 def _closed(report: Report) -> list[Mapping[str, Any]]:

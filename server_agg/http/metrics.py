@@ -175,7 +175,7 @@ def _rounds(session: Session) -> Iterator[Metric]:
     epsilon = session.scalar(
         select(Round.epsilon).where(Round.epsilon.is_not(None)).order_by(Round.number.desc()).limit(1)
     )
-    unbounded = sum(queries.phones_without_epsilon(session).values())
+    unbounded = sum(queries.phones_with_infinite_epsilon(session).values())
     if epsilon is not None:
         yield _gauge("phonograd_epsilon", "Privacy spent so far, of phones in private rounds alone.", epsilon)
     yield _gauge(

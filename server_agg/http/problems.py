@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.device_runtime.client.protocol import TUS_VERSION
 from phonograd.server_agg.http import tus
 from phonograd.server_agg.log_format import event
-from phonograd.server_agg.refusals import NotNowError, RefusalError, RequestError, UploadBrokenError, one_line
+from phonograd.server_agg.refusals import RefusalError, RequestError, RetryLaterError, UploadInterruptedError, one_line
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ def problem_of(error: PhonogradError) -> Problem:
     if isinstance(error, StorageError):  # its message names our folders, and the log has it
         return Problem(507, "The server cannot store it", "its disk refuses; send again later")
     if isinstance(error, RefusalError):
-        headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, NotNowError) else None
+        headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, RetryLaterError) else None
         return Problem(error.status, error.title, one_line(error), headers)
-    if isinstance(error, UploadBrokenError):  # for the log; nobody is there to read it
+    if isinstance(error, UploadInterruptedError):  # for the log; nobody is there to read it
         return Problem(400, "The connection broke off", one_line(error))
     return Problem(500, "The server failed", "see the server's log")
 

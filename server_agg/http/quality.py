@@ -13,7 +13,7 @@ from phonograd.device_runtime.client.protocol import METRIC
 from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.requests import small_body
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.storage.audit import note
+from phonograd.server_agg.storage.audit import record
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Model, Quality
 
@@ -45,7 +45,7 @@ class QualityRoute:
                     index_elements=["sha256", "metric"], set_={"value": value, "reported_at": now}
                 )
             )
-            note(session, now, actor, "quality", sha256, f"{metric}: {value:g}")
+            record(session, now, actor, "quality", sha256, f"{metric}: {value:g}")
         return {"sha256": sha256, "metric": metric, "value": value, "reported_at": now}
 
 

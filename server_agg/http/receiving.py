@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from phonograd.device_runtime.base.files import WRITEBACK_BYTES, begin_writeback, storage_errors
 from phonograd.server_agg.http.lanes import Lane
-from phonograd.server_agg.refusals import RequestError, UploadBrokenError
+from phonograd.server_agg.refusals import RequestError, UploadInterruptedError
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
 WRITE_BYTES = 1 << 19
@@ -91,7 +91,7 @@ class Receiving:
                     storing = asyncio.ensure_future(self._lane.run(self._store, file, gathered))
                     gathered = bytearray()
         except ClientDisconnect as error:
-            raise UploadBrokenError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
+            raise UploadInterruptedError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
         finally:
             self._coming = False
             await storing

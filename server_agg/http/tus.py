@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 
 from phonograd.device_runtime.client.protocol import TUS_BODY_TYPE, TUS_VERSION
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.rounds.uploads import Announcement, UploadRecord
+from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord
 
 EXTENSIONS = "creation,creation-with-upload,checksum,expiration,termination"
 CHECKSUMS = ("sha256", "sha1")
@@ -80,7 +80,7 @@ def checksum_in(headers: Headers) -> Checksum | None:
     return Checksum(algorithm, digest)
 
 
-def announcement(headers: Headers, phone: str | None, limit: int) -> Announcement:
+def announcement(headers: Headers, phone: str | None, limit: int) -> UploadMetadata:
     """What a creation announces; `phone`: a name known already. Raises RequestError (400, 413 above `limit` bytes).
 
     Of Upload-Metadata `phone`, `sha256`, `base_sha256` and `round` are looked at, all optional but the phone.
@@ -94,7 +94,7 @@ def announcement(headers: Headers, phone: str | None, limit: int) -> Announcemen
     number = metadata.get("round")
     if number is not None and not COUNT.match(number):
         raise RequestError(400, f"Upload-Metadata: round: a whole number expected, found {number[:80]!r}")
-    return Announcement(
+    return UploadMetadata(
         phone=phone if phone is not None else metadata.get("phone", ""),
         length=length,
         sha256=_sha256(metadata, "sha256"),

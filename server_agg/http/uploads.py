@@ -29,10 +29,10 @@ from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.http.requests import checked_name, phone_of
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.log_format import event
-from phonograd.server_agg.refusals import RequestError, UploadBrokenError, one_line
-from phonograd.server_agg.rounds.answers import Receipt
+from phonograd.server_agg.refusals import RequestError, UploadInterruptedError, one_line
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.uploads import Announcement, UploadRecord, truncate
+from phonograd.server_agg.rounds.responses import Receipt
+from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, truncate
 from phonograd.server_agg.settings.server import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -84,14 +84,14 @@ class UploadRoutes:
     async def one_request(self, request: Request) -> Response:
         """A whole update as the body, with Content-Length and Content-Digest (RFC 9530)."""
         phone = phone_of(request)
-        announced = Announcement(
+        announced = UploadMetadata(
             phone=checked_name(phone),
             length=self._checked_length(request),
             sha256=_content_digest(request.headers.get("Content-Digest", "")),
             resumable=False,
         )
         _note(request, announced.phone, self._coordinator.current.round)
-        upload = await self._lanes.writing.run(self._coordinator.announce, announced)
+        upload = await self._lanes.writing.run(self._coordinator.create_upload, announced)
         live = _Live(hashlib.sha256())
         receiving = Receiving(request, [live.digest], self._settings.idle_seconds, self._lanes.storing)
         path = self._coordinator.folder.upload(upload.id)
@@ -104,7 +104,7 @@ class UploadRoutes:
                     f"Content-Digest: SHA-256 {str(announced.sha256)[:12]}… expected, the {receiving.nbytes} bytes "
                     f"received have {found[:12]}…; they changed on their way, send again",
                 )
-            receipt = await self._lanes.settling.run(self._coordinator.settle, upload.id, found, receiving.nbytes)
+            receipt = await self._lanes.settling.run(self._coordinator.ingest, upload.id, found, receiving.nbytes)
         except PhonogradError as error:
             booked = isinstance(error, UpdateError)  # the coordinator wrote those down
             if booked or await self._lanes.writing.run(self._broken, upload, receiving.nbytes, error):
@@ -119,7 +119,7 @@ class UploadRoutes:
             )  # fmt: skip
             return problem
         except asyncio.CancelledError:  # the server stops
-            stopped = UploadBrokenError("the server stopped while it came")
+            stopped = UploadInterruptedError("the server stopped while it came")
             if await self._lanes.writing.run(self._broken, upload, receiving.nbytes, stopped):
                 wire_of(request.scope).booked = receiving.nbytes
             raise
@@ -136,7 +136,7 @@ class UploadRoutes:
         tus.check_version(request.headers)
         announced = tus.announcement(request.headers, phone_of(request), self._limit())
         _note(request, checked_name(announced.phone), self._coordinator.current.round)
-        upload = await self._lanes.writing.run(self._coordinator.announce, announced)
+        upload = await self._lanes.writing.run(self._coordinator.create_upload, announced)
         location = {"Location": f"/v1/uploads/{upload.id}"}
         # Of an upload that has begun already, the body is what is here: it is left unread.
         if upload.offset == 0 and tus.has_body_type(request.headers):
@@ -191,7 +191,7 @@ class UploadRoutes:
             if upload.state != "receiving":
                 raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
             await self._lanes.writing.run(
-                self._coordinator.uploads.give_up, upload.id, "terminated", "the phone gave it up", 410
+                self._coordinator.uploads.abort, upload.id, "terminated", "the phone gave it up", 410
             )
         return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
 
@@ -301,7 +301,7 @@ class UploadRoutes:
                 f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
                 f"{found[:12]}…; they changed on their way, send them again from offset 0",
             )
-        await self._lanes.settling.run(self._coordinator.settle, upload.id, found, nbytes)
+        await self._lanes.settling.run(self._coordinator.ingest, upload.id, found, nbytes)
 
     async def _take_back(self, path: Path, live: _Live, digest: Any, offset: int) -> None:
         await self._lanes.storing.run(truncate, path, offset)
@@ -321,10 +321,10 @@ class UploadRoutes:
 
     def _broken(self, upload: UploadRecord, nbytes: int, error: PhonogradError) -> bool:
         """End an upload of one request that did not arrive whole, or that the disk refused; whether that was booked."""
-        broken = isinstance(error, UploadBrokenError)
+        broken = isinstance(error, UploadInterruptedError)
         status = error.status if isinstance(error, RequestError) else None if broken else 507
         try:
-            self._coordinator.uploads.give_up(
+            self._coordinator.uploads.abort(
                 upload.id, "broken" if broken or status == 408 else "rejected", one_line(error), status, nbytes
             )
         except PhonogradError as ledger_error:

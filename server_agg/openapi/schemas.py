@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from phonograd.server_agg.report.document import BYTES, COUNTS, REPORT_VERSION, RoundReport
-from phonograd.server_agg.rounds.answers import OpenRound, Receipt
+from phonograd.server_agg.rounds.responses import OpenRound, Receipt
 from phonograd.server_agg.security.registry import Issued, PhoneEntry, Role
 from phonograd.server_agg.storage.audit import AuditEntry
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
-from phonograd.server_agg.storage.claiming import LEDGER
+from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import MODELS
 from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Quality, Round, Traffic, Update
@@ -286,7 +286,7 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
         traffic[row.round].append(row)
     quality = _quality(session)
     sizes = {model.sha256: model.bytes for model in queries.all_models(session)}
-    unbounded, phones = queries.phones_without_epsilon(session), 0
+    unbounded, phones = queries.phones_with_infinite_epsilon(session), 0
     for round_ in queries.all_rounds(session):
         phones += unbounded.get(round_.number, 0)
         facts = {"base_bytes": sizes[round_.base_sha256], "epsilon_infinite_phones": phones}

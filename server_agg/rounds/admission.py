@@ -17,48 +17,48 @@ from phonograd.server_agg.storage.tables import Round
 
 
 @dataclass(frozen=True)
-class Standing:
+class AdmissionState:
     """The open round as admission sees it: its row's facts, its rules, and why it takes nobody, if it does not."""
 
     number: int
     base_sha256: str
     rules: RoundRules
-    samples: bool
+    sampled: bool
     halted: str | None
     retry_seconds: float
 
 
-def check_phone(session: Session, standing: Standing, phone: str) -> None:
+def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
     """Raise NotSelectedError, DuplicatePhoneError or RoundFullError if `phone` can't take part in the open round."""
-    if standing.halted is not None:
-        raise NotSelectedError(standing.halted, standing.retry_seconds)
-    if standing.samples and phone not in queries.selected_phones(session, standing.number):
+    if state.halted is not None:
+        raise NotSelectedError(state.halted, state.retry_seconds)
+    if state.sampled and phone not in queries.selected_phones(session, state.number):
         raise NotSelectedError(
-            f"phone {phone}: not among those drawn for round {standing.number}; ask again in the next round",
-            standing.retry_seconds,
+            f"phone {phone}: not among those drawn for round {state.number}; ask again in the next round",
+            state.retry_seconds,
         )
-    taking_part = {
-        update.phone for update in queries.unfinished_updates(session) if update.round == standing.number
-    } | {update.phone for update in queries.accepted_updates(session, standing.number)}
-    most = None if standing.samples else standing.rules.max_clients  # every phone that was drawn has a place
+    taking_part = {update.phone for update in queries.unfinished_updates(session) if update.round == state.number} | {
+        update.phone for update in queries.accepted_updates(session, state.number)
+    }
+    most = None if state.sampled else state.rules.max_clients  # every phone that was drawn has a place
     if most is not None and phone not in taking_part and len(taking_part) >= most:
         raise RoundFullError(
-            f"round {standing.number}: {most} phones take part, the most that may; ask again in the next round",
-            standing.retry_seconds,
+            f"round {state.number}: {most} phones take part, the most that may; ask again in the next round",
+            state.retry_seconds,
         )
 
 
-def check_first(session: Session, standing: Standing, phone: str) -> None:
+def check_duplicate(session: Session, state: AdmissionState, phone: str) -> None:
     """Raise DuplicatePhoneError if the open round has an update of `phone`."""
     for update in queries.updates_of_phone(session, phone, "accepted"):
-        if update.round == standing.number:
+        if update.round == state.number:
             raise DuplicatePhoneError(
-                f"phone {phone}: one update a round accepted, found another in round {standing.number}; "
+                f"phone {phone}: one update a round accepted, found another in round {state.number}; "
                 "wait for the next round"
             )
 
 
-def check_base(session: Session, standing: Standing, base_sha256: str, number: int | None) -> Round | None:
+def check_base(session: Session, state: AdmissionState, base_sha256: str, number: int | None) -> Round | None:
     """The closed round that an update belongs to, if it is late and its rules let it in; None if it is of the open one.
 
     An update of an earlier round is not late while the model is still the same (rounds that changed nothing). Raises
@@ -71,16 +71,16 @@ def check_base(session: Session, standing: Standing, base_sha256: str, number: i
         claimed = "" if number is None else f"round {number} and "
         raise StaleUpdateError(
             f"the update is of {claimed}model {base_sha256[:12]}…, "
-            f"expected round {standing.number} and model {standing.base_sha256[:12]}…; "
+            f"expected round {state.number} and model {state.base_sha256[:12]}…; "
             "fetch the current model and train again"
         )
-    if base_sha256 == standing.base_sha256:
+    if base_sha256 == state.base_sha256:
         return None
     rolled_back = its_rounds[-1].rolled_back_at is not None  # what was learned from its model is not wanted either
-    if standing.rules.late == "drop" or standing.samples or rolled_back:
+    if state.rules.late == "drop" or state.sampled or rolled_back:
         raise LateUpdateError(
-            f"the update is of round {its_rounds[-1].number}, which is over; round {standing.number} is open: "
+            f"the update is of round {its_rounds[-1].number}, which is over; round {state.number} is open: "
             "fetch its model and train again",
-            standing.retry_seconds,
+            state.retry_seconds,
         )
     return its_rounds[-1]

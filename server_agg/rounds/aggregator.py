@@ -8,7 +8,7 @@ from phonograd.server_agg.aggregation.strategies import (
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.rounds.stored import StoredUpdate
+from phonograd.server_agg.rounds.stored_update import StoredUpdate
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
@@ -49,7 +49,9 @@ class RoundAggregator:
         Raises StorageError for a stored update that is damaged.
         """
         if self._aggregation is None:
-            context = RoundContext(self.row.number, self._folder.noise_keys.of(self.row.number), self.row.population)
+            context = RoundContext(
+                self.row.number, self._folder.noise_keys.get_or_create(self.row.number), self.row.population
+            )
             aggregation = self.strategy.begin(self.base, self.row.base_sha256, context)
             for stored in self.stored():
                 stored.add_to(aggregation)

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile
-from phonograd.server_agg.aggregation.strategies import state_is_of, write_model
+from phonograd.server_agg.aggregation.strategies import state_matches, write_model
 from phonograd.server_agg.rounds import opening, privacy
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
-from phonograd.server_agg.rounds.stored import StoredUpdate
+from phonograd.server_agg.rounds.stored_update import StoredUpdate
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
@@ -46,7 +46,7 @@ def close_round(
 def end_round(round_: Round, ending: Ending, ledger: Ledger) -> Iterator[tuple[Session, Round]]:
     """The transaction that ends a round, with its row: the privacy it spent is written down."""
     with ledger.reading() as session:  # composing takes a moment, in which nobody else should wait to write
-        spent = privacy.spent_with(session, round_)
+        spent = privacy.spent_including(session, round_)
     with ledger.writing() as session:
         row = session.get_one(Round, round_.number)
         row.closed_at, row.ending = ledger.clock(), ending
@@ -66,22 +66,21 @@ def _new_model(
     # The metadata hold no time: the same updates give the same file, to the bit.
     metadata = {"round": str(number), "parent_sha256": parent}
     draft, state_draft = folder.new_draft(), folder.new_draft()
-    members = [update.member for update in updates]
     try:
         with _optimizer_state(aggregator, folder, ledger) as old_state:
             written, state = write_model(
                 aggregator.settings,
                 aggregator.aggregation,
-                members,
+                [update.client_update for update in updates],
                 aggregator.base,
                 old_state,
                 draft,
                 state_draft,
                 metadata,
             )
-        folder.move_in(draft, folder.model(written.sha256))
+        folder.move_into_place(draft, folder.model(written.sha256))
         if state is not None:
-            folder.move_in(state_draft, folder.optimizer(state.sha256))
+            folder.move_into_place(state_draft, folder.optimizer(state.sha256))
     finally:
         draft.unlink(missing_ok=True)
         state_draft.unlink(missing_ok=True)
@@ -104,7 +103,7 @@ def _optimizer_state(aggregator: RoundAggregator, folder: StateFolder, ledger: L
         yield None
         return
     with TensorFile(folder.optimizer(sha256)) as state:
-        same = state_is_of(aggregator.settings, state)
+        same = state_matches(aggregator.settings, state)
         if not same:
             before, now = state.metadata.get("optimizer"), aggregator.settings.server_optimizer
             text = "round %d: the server optimiser changed from %s to %s, which begins without the earlier state"

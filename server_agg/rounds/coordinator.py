@@ -12,13 +12,13 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.server_agg.rounds import admission, announcing, failing, journal, opening
-from phonograd.server_agg.rounds.answers import OpenRound, Receipt, receipt_of
-from phonograd.server_agg.rounds.current import CurrentRound
-from phonograd.server_agg.rounds.ending import end_if_complete
+from phonograd.server_agg.rounds import admission, failed_rounds, log_events, rollback, startup, upload_creation
+from phonograd.server_agg.rounds.completion import end_if_complete
+from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.ingestion import UpdateIngester
 from phonograd.server_agg.rounds.recovery import recover
-from phonograd.server_agg.rounds.settling import Settler
-from phonograd.server_agg.rounds.uploads import Announcement, UploadBook, UploadRecord
+from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
+from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, UploadStore
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
@@ -43,14 +43,14 @@ class Coordinator:
         except BaseException:
             self.folder.close(keep=False)
             raise
-        self.uploads = UploadBook(self.ledger, self.folder, settings.expire_seconds)
+        self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds)
         self._lock = threading.Lock()  # of the round: who changes it, or its aggregation, holds this
         self._round = CurrentRound(self.folder, self.ledger, settings)
-        self._settler = Settler(self._round, self.uploads)
+        self._ingester = UpdateIngester(self._round, self.uploads)
         try:
-            opening.open_state(self.folder, self.ledger, artifacts, settings)
+            startup.open_state(self.folder, self.ledger, artifacts, settings)
             self._round.load()
-            recover(self._round, self.uploads, self.settle)
+            recover(self._round, self.uploads, self.ingest)
         except BaseException:
             self._close(keep=False)
             raise
@@ -82,25 +82,25 @@ class Coordinator:
 
     def participation(self, phone: str) -> str | None:
         """Why `phone` has no place in the open round; None if it has one. Raises nothing but StorageError."""
-        standing = self._round.standing
+        admission_state = self._round.admission_state
         try:
             with self.ledger.reading() as session:
-                admission.check_first(session, standing, phone)
-                admission.check_phone(session, standing, phone)
+                admission.check_duplicate(session, admission_state, phone)
+                admission.check_phone(session, admission_state, phone)
         except UpdateError as error:
             return str(error)
         return None
 
-    def announce(self, announced: Announcement) -> UploadRecord:
+    def create_upload(self, metadata: UploadMetadata) -> UploadRecord:
         """Make room for an update that `announced.phone` is about to send.
 
         A resumable one that this phone has announced before is resumed, or, if it counts already, found complete;
         announcing another gives the earlier up. Raises what `settle` would (NotSelectedError, RoundFullError,
         DuplicatePhoneError, LateUpdateError, StaleUpdateError), as far as the announcement shows it, and StorageError.
         """
-        return announcing.announce(self._round, self.uploads, announced)
+        return upload_creation.create_upload(self._round, self.uploads, metadata)
 
-    def settle(self, identifier: str, sha256: str, nbytes: int) -> Receipt:
+    def ingest(self, identifier: str, sha256: str, nbytes: int) -> Receipt:
         """Decide on an upload whose bytes are all in incoming/ and hash to `sha256`; `nbytes`: of its last request.
 
         The same phone with the same bytes again gets its receipt again. Raises MalformedUpdateError,
@@ -110,7 +110,7 @@ class Coordinator:
         """
         with self._lock:
             end_if_complete(self._round)  # a round whose closing failed takes nobody else in
-            if self._settler.settle(identifier, sha256, nbytes):
+            if self._ingester.ingest(identifier, sha256, nbytes):
                 self._end_or_try_again()
             receipt = self._receipt(identifier)
             self.folder.upload(identifier).unlink(missing_ok=True)
@@ -128,10 +128,10 @@ class Coordinator:
         """What time brings: deadlines, uploads given up, traffic written down. Call it every second or so."""
         self.ledger.flush()
         for upload in self.uploads.expire():
-            journal.expired(upload)
+            log_events.upload_expired(upload)
         with self._lock:
             if not self._round.closed:
-                self._round.draw_if_waiting()
+                self._round.sample_if_waiting()
                 self._end_or_try_again()
 
     def _end_or_try_again(self) -> None:
@@ -139,7 +139,7 @@ class Coordinator:
         try:
             end_if_complete(self._round)
         except StorageError as error:
-            journal.not_closed(self.current.round, error)
+            log_events.round_not_closed(self.current.round, error)
 
     def rollback(self, number: int) -> OpenRound:
         """Go back to the model that round `number` ended with (0: the exported one); the open round begins anew on it.
@@ -149,13 +149,13 @@ class Coordinator:
         """
         with self._lock:
             self._round.check_running()
-            opening.roll_back(self.folder, self.ledger, self.settings, number)
+            rollback.roll_back(self.folder, self.ledger, self.settings, number)
             self._round.load()
-            journal.rolled_back(number, self.current.round, self.current.base_sha256)
+            log_events.rolled_back(number, self.current.round, self.current.base_sha256)
             return self.current
 
     def discard(self, number: int) -> int:
         """Delete the updates that are kept of round `number`, which failed; how many. Raises UnknownRoundError."""
         with self._lock:
             self._round.check_running()
-            return failing.discard(number, self.folder, self.ledger)
+            return failed_rounds.discard(number, self.folder, self.ledger)

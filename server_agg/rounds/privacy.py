@@ -14,7 +14,7 @@ from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import PUBLISHED, Phone, Round, Selected
 
 
-def draw(session: Session, round_: Round, now: float) -> bool:
+def sample_phones(session: Session, round_: Round, now: float) -> bool:
     """Draw the phones of a private round that has none yet, from all that are enrolled, in the caller's transaction.
 
     The round's time begins now. False: it is not private, is drawn already, or too few are enrolled.
@@ -31,11 +31,11 @@ def draw(session: Session, round_: Round, now: float) -> bool:
     return True
 
 
-def draw_anew(session: Session, round_: Round, now: float) -> None:
+def resample_phones(session: Session, round_: Round, now: float) -> None:
     """Forget whom the round drew under settings that it has no longer, and draw under those it has."""
     session.execute(delete(Selected).where(Selected.round == round_.number))
     round_.population = 0
-    draw(session, round_, now)
+    sample_phones(session, round_, now)
 
 
 def enrolled(session: Session) -> list[str]:
@@ -43,7 +43,7 @@ def enrolled(session: Session) -> list[str]:
     return list(session.scalars(select(Phone.name).where(Phone.role == "phone", Phone.revoked_at.is_(None))))
 
 
-def halted(session: Session, round_: Round) -> str | None:
+def halt_reason(session: Session, round_: Round) -> str | None:
     """Why nobody can take part in this round of a private strategy; None if it goes on, or is not private.
 
     Raises MissingExtraError without dp-accounting.
@@ -64,10 +64,10 @@ def halted(session: Session, round_: Round) -> str | None:
     return None
 
 
-def spent_with(session: Session, round_: Round) -> Spent | None:
+def spent_including(session: Session, round_: Round) -> Spent | None:
     """What `round_` and all before it have spent together; None for a strategy that is not private."""
     settings = StrategySettings.from_json(round_.strategy)
-    return budget.spent_with(_published(session), settings) if settings.private else None
+    return budget.spent_including(_published(session), settings) if settings.private else None
 
 
 def _published(session: Session) -> list[StrategySettings]:

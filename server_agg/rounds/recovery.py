@@ -7,33 +7,33 @@ from collections.abc import Callable
 
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.server_agg.rounds import journal
-from phonograd.server_agg.rounds.answers import Receipt
-from phonograd.server_agg.rounds.current import CurrentRound
-from phonograd.server_agg.rounds.ending import end_if_complete
-from phonograd.server_agg.rounds.uploads import UploadBook, UploadRecord, truncate
+from phonograd.server_agg.rounds import log_events
+from phonograd.server_agg.rounds.completion import end_if_complete
+from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.responses import Receipt
+from phonograd.server_agg.rounds.uploads import UploadRecord, UploadStore, truncate
 
-Settle = Callable[[str, str, int], Receipt]
+Ingest = Callable[[str, str, int], Receipt]
 
 
-def recover(current: CurrentRound, uploads: UploadBook, settle: Settle) -> None:
+def recover(current: CurrentRound, uploads: UploadStore, ingest: Ingest) -> None:
     """Go on where the server stopped; `settle` is the coordinator's. Raises StorageError for a damaged update."""
     for upload in uploads.recover():
-        _settle(current, upload, settle)
+        _ingest(current, upload, ingest)
     end_if_complete(current)
     if current.open_round.accepted:
         _ = current.aggregator.aggregation  # a stored update that is damaged is found now
 
 
-def _settle(current: CurrentRound, upload: UploadRecord, settle: Settle) -> None:
+def _ingest(current: CurrentRound, upload: UploadRecord, ingest: Ingest) -> None:
     """Settle what had arrived whole; a phone that asks finds what became of it."""
     path = current.folder.upload(upload.id)
     sha256 = sha256_of_file(path)
     if upload.sha256 not in (None, sha256):
-        journal.changed_before_restart(upload)
+        log_events.upload_changed(upload)
         truncate(path, 0)
         return
     try:
-        settle(upload.id, sha256, 0)
+        ingest(upload.id, sha256, 0)
     except UpdateError as error:
-        journal.refused_after_restart(upload, error)
+        log_events.update_refused(upload, error)

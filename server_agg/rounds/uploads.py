@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.files import storage_errors
-from phonograd.server_agg.refusals import LateUpdateError, RefusalError, UploadOverError, one_line
+from phonograd.server_agg.refusals import LateUpdateError, RefusalError, UploadEndedError, one_line
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes, add_traffic
 from phonograd.server_agg.storage.state_folder import StateFolder
@@ -15,7 +15,7 @@ from phonograd.server_agg.storage.tables import Update, UpdateState
 
 
 @dataclass(frozen=True)
-class Announcement:
+class UploadMetadata:
     """What a phone says of an update before it sends it; what it leaves out is found when the update is here.
 
     phone: its name; length: bytes of the update; sha256: their hex hash; base_sha256, round: the model it was trained
@@ -52,7 +52,7 @@ class UploadRecord:
         return self.offset == self.length
 
 
-class UploadBook:
+class UploadStore:
     """Keeps uploads between their announcement and their settling; thread-safe."""
 
     def __init__(self, ledger: Ledger, folder: StateFolder, expire_seconds: float):
@@ -60,16 +60,16 @@ class UploadBook:
         self._folder = folder
         self._expire_seconds = expire_seconds
 
-    def add(self, session: Session, announced: Announcement, number: int) -> Update:
+    def add(self, session: Session, metadata: UploadMetadata, number: int) -> Update:
         """A row for a new upload to round `number`, within the caller's transaction."""
         row = Update(
             id=secrets.token_hex(16),
             round=number,
-            phone=announced.phone,
+            phone=metadata.phone,
             state="receiving",
-            length=announced.length,
-            sha256=announced.sha256,
-            resumable=announced.resumable,
+            length=metadata.length,
+            sha256=metadata.sha256,
+            resumable=metadata.resumable,
             received_bytes=0,
             requests=0,
             created_at=self._ledger.clock(),
@@ -107,7 +107,7 @@ class UploadBook:
         with self._ledger.reading() as session:
             return [self.record(row) for row in queries.unfinished_updates(session)]
 
-    def bytes_to_come(self, session: Session) -> int:
+    def pending_bytes(self, session: Session) -> int:
         """Bytes that the uploads under way have announced and not sent."""
         return sum(row.length - self._on_disk(row)[0] for row in queries.unfinished_updates(session))
 
@@ -116,11 +116,11 @@ class UploadBook:
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
             count_request(session, row, nbytes)
-            over = row.state != "receiving"
-        if over:
+            upload_ended = row.state != "receiving"
+        if upload_ended:
             self._folder.upload(identifier).unlink(missing_ok=True)
 
-    def give_up(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:
+    def abort(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:
         """End an upload that is not accepted: its bytes are deleted, its row says why. `nbytes`: of a last request."""
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
@@ -132,16 +132,16 @@ class UploadBook:
 
     def refuse(self, identifier: str, error: RefusalError, nbytes: int) -> None:
         """End an upload whose update is refused; `nbytes`: of its last request."""
-        self.give_up(identifier, _state_after(error), one_line(error), error.status, nbytes)
+        self.abort(identifier, _state_after(error), one_line(error), error.status, nbytes)
 
-    def turned_away(self, announced: Announcement, number: int, error: RefusalError) -> None:
+    def record_refusal(self, metadata: UploadMetadata, number: int, error: RefusalError) -> None:
         """Write down that an update was refused before a byte of it came: once, however often the phone asks again."""
         state = _state_after(error)
         with self._ledger.writing() as session:
-            for known in queries.updates_of_phone(session, announced.phone, state):
-                if (known.round, known.sha256, known.requests) == (number, announced.sha256, 0):
+            for known in queries.updates_of_phone(session, metadata.phone, state):
+                if (known.round, known.sha256, known.requests) == (number, metadata.sha256, 0):
                     return
-            self.end(self.add(session, announced, number), state, one_line(error), error.status)
+            self.end(self.add(session, metadata, number), state, one_line(error), error.status)
 
     def end(self, row: Update, state: UpdateState, reason: str, status: int | None) -> None:
         """Mark a row as ended, within the caller's transaction; deleting its file is the caller's."""
@@ -152,7 +152,7 @@ class UploadBook:
         now = self._ledger.clock()
         old = [upload for upload in self.unfinished() if upload.expires_at < now and not upload.complete]
         for upload in old:
-            self.give_up(upload.id, "expired", f"{upload.offset} of {upload.length} bytes came in time", 410)
+            self.abort(upload.id, "expired", f"{upload.offset} of {upload.length} bytes came in time", 410)
         return old
 
     def recover(self) -> list[UploadRecord]:
@@ -163,9 +163,9 @@ class UploadBook:
         self._count_uncounted()
         for upload in self.unfinished():
             if not upload.resumable:
-                self.give_up(upload.id, "broken", "the server stopped while it came", None)
+                self.abort(upload.id, "broken", "the server stopped while it came", None)
         unfinished = self.unfinished()
-        self._folder.keep_uploads({upload.id for upload in unfinished})
+        self._folder.delete_uploads_except({upload.id for upload in unfinished})
         return [upload for upload in unfinished if upload.complete]
 
     def _count_uncounted(self) -> None:
@@ -188,17 +188,17 @@ def _state_after(error: RefusalError) -> UpdateState:
     return "late" if isinstance(error, LateUpdateError) else "rejected"
 
 
-def still_on_its_way(session: Session, identifier: str) -> Update:
+def expect_receiving(session: Session, identifier: str) -> Update:
     """The row of an upload, to be ended in the transaction of `session`. Raises UploadOverError if it was given up."""
     row = session.get_one(Update, identifier)
     if row.state != "receiving":
-        raise over(row)
+        raise upload_ended(row)
     return row
 
 
-def over(row: Update) -> UploadOverError:
+def upload_ended(row: Update) -> UploadEndedError:
     """Says what became of an upload."""
-    return UploadOverError(f"the upload is {row.state}: {row.reason}; announce it anew")
+    return UploadEndedError(f"the upload is {row.state}: {row.reason}; announce it anew")
 
 
 def count_request(session: Session, row: Update, nbytes: int) -> None:
@@ -225,6 +225,6 @@ def truncate(path: Path, length: int) -> None:
         file.truncate(length)
 
 
-def without_path(error: Exception, path: Path) -> str:
+def redact_path(error: Exception, path: Path) -> str:
     """The message as a phone may read it: it knows its update, not our folders."""
     return str(error).replace(str(path), "the update")

@@ -17,7 +17,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
 from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.problems import Problem, problem_of
-from phonograd.server_agg.rate_limits import OpenRequests, TokenBuckets, address_key
+from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
 from phonograd.server_agg.security.browsers import cross_site, not_local
 from phonograd.server_agg.security.credentials import offered_token
 from phonograd.server_agg.security.owner import Owner
@@ -87,7 +87,7 @@ class Guard:
         self._audit = audit
         self._lanes = lanes
         self._buckets = TokenBuckets(settings.requests_per_second, settings.burst, MAX_BUCKETS, clock)
-        self._open = OpenRequests(settings.concurrent_per_phone)
+        self._open = ConcurrencyLimit(settings.concurrent_per_phone)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with a refusal."""
@@ -177,13 +177,13 @@ class Guard:
             )
 
     def _enter(self, visitor: Visitor) -> None:
-        if self._limited(visitor) and not self._open.enter(visitor.actor):
+        if self._limited(visitor) and not self._open.acquire(visitor.actor):
             limit = self._settings.concurrent_per_phone
             raise _too_many(f"at most {limit} requests at once expected, found one more", BUSY_SECONDS)
 
     def _leave(self, visitor: Visitor) -> None:
         if self._limited(visitor):
-            self._open.leave(visitor.actor)
+            self._open.release(visitor.actor)
 
     def _limited(self, visitor: Visitor) -> bool:
         """All are limited but programs of this machine, on a server that asks nobody for a token."""
@@ -193,7 +193,9 @@ class Guard:
         detail = f"{refusal.status}: {refusal.detail}"
         if visitor.rejected is not None and visitor.rejected.phone is not None:
             detail += f" (phone {visitor.rejected.phone})"
-        await self._lanes.writing.run(self._audit.refused, visitor.actor, request.method, request.scope["path"], detail)
+        await self._lanes.writing.run(
+            self._audit.record_refusal, visitor.actor, request.method, request.scope["path"], detail
+        )
         problem = Problem(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)
         await problem(request.scope, request.receive, send)
 

@@ -17,7 +17,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.security.tokens import NewToken, lifetime_seconds
-from phonograd.server_agg.storage.audit import note
+from phonograd.server_agg.storage.audit import record
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Phone, Token
 
@@ -117,7 +117,7 @@ class PhoneRegistry:
             phone.role, phone.revoked_at = role, None
             session.flush()
             issued = _issue(session, phone, now, seconds)
-            note(session, now, actor, "phones add", name, f"role {role}, expires {expires}")
+            record(session, now, actor, "phones add", name, f"role {role}, expires {expires}")
         return issued
 
     def rotate(self, name: str, expires: str, overlap: str, actor: str) -> Issued:
@@ -134,7 +134,7 @@ class PhoneRegistry:
                 lasting = (Token.phone == phone.id) & (Token.expires_at.is_(None) | (Token.expires_at > end))
                 session.execute(update(Token).where(lasting).values(expires_at=end))
             issued = _issue(session, phone, now, seconds)
-            note(session, now, actor, "phones rotate", name, f"expires {expires}, overlap {overlap}")
+            record(session, now, actor, "phones rotate", name, f"expires {expires}, overlap {overlap}")
         return issued
 
     def revoke(self, name: str, actor: str) -> int:
@@ -147,7 +147,7 @@ class PhoneRegistry:
             tokens = list(session.scalars(living))
             for token in tokens:
                 token.revoked_at = now
-            note(session, now, actor, "phones revoke", name, f"{len(tokens)} tokens")
+            record(session, now, actor, "phones revoke", name, f"{len(tokens)} tokens")
         return len(tokens)
 
     def phones(self) -> tuple[PhoneEntry, ...]:

@@ -50,7 +50,9 @@ class _Api:
         """Exchange the admin link's key for a cookie, and go on to the dashboard."""
         if not self._owner.has_key(request.query_params.get(LINK_KEY, "")):
             refusal = "403: not the admin link's key"
-            await self._lanes.writing.run(self._audit.refused, request.state.actor, request.method, LINK_PATH, refusal)
+            await self._lanes.writing.run(
+                self._audit.record_refusal, request.state.actor, request.method, LINK_PATH, refusal
+            )
             raise RequestError(
                 403, "the admin link of this run expected, found another; open the one that the server printed last"
             )

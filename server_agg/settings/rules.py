@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 Late = Literal["drop", "next"]
-LONGEST_DEADLINE = 1e9  # 30 years: a date that can be written
+MAX_DEADLINE_SECONDS = 1e9  # 30 years: a date that can be written
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class RoundRules:
                 f"max_clients is {most}, expected at least clients_per_round ({self.clients_per_round})",
             ),
             (
-                self.deadline_seconds is None or 0 < self.deadline_seconds <= LONGEST_DEADLINE,
-                f"deadline_seconds is {self.deadline_seconds}, expected more than 0, at most {LONGEST_DEADLINE:g}",
+                self.deadline_seconds is None or 0 < self.deadline_seconds <= MAX_DEADLINE_SECONDS,
+                f"deadline_seconds is {self.deadline_seconds}, expected more than 0, at most {MAX_DEADLINE_SECONDS:g}",
             ),
             (self.late in get_args(Late), f"late is {self.late!r}, expected one of {', '.join(get_args(Late))}"),
         )

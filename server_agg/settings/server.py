@@ -57,7 +57,7 @@ class ServerSettings:
     def _checks_of_both(self) -> tuple[tuple[bool, str], ...]:
         """What rules and strategy must be together."""
         strategy, phones, name = strategy_of(self.strategy), self.rules.clients_per_round, self.strategy.strategy
-        low, high = strategy.fewest_members, strategy.most_members
+        low, high = strategy.min_updates, strategy.max_updates
         return (
             (
                 low <= phones <= high,

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 REFUSALS_PER_SECOND = 1.0
 REFUSALS_BURST = 60
-REFUSALS_KEPT = 20_000
+MAX_REFUSALS = 20_000
 TEXT_CHARACTERS = 300  # of what others wrote
 
 
@@ -41,7 +41,7 @@ class AuditEntry:
     detail: str
 
 
-def note(session: Session, at: float, actor: str, action: str, subject: str, detail: str = "") -> None:
+def record(session: Session, at: float, actor: str, action: str, subject: str, detail: str = "") -> None:
     """Write down, in the transaction of `session`, that `actor` did `action` to `subject`."""
     session.add(_row(at, actor, action, subject, "done", detail))
     facts = event("audit", actor=actor, action=action, subject=subject, outcome="done")
@@ -51,7 +51,7 @@ def note(session: Session, at: float, actor: str, action: str, subject: str, det
 class AuditLog:
     """The audit log of a ledger; safe to use from several threads. `clock`: seconds since 1970."""
 
-    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time, kept: int = REFUSALS_KEPT):
+    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time, kept: int = MAX_REFUSALS):
         self._ledger = ledger
         self._clock = clock
         self._kept = kept
@@ -59,12 +59,12 @@ class AuditLog:
         self._lock = threading.Lock()
         self._unwritten = 0
 
-    def done(self, actor: str, action: str, subject: str, detail: str = "") -> None:
+    def record_done(self, actor: str, action: str, subject: str, detail: str = "") -> None:
         """Write down what was done in a transaction of another's. Raises StorageError."""
         with self._ledger.writing() as session:
-            note(session, self._clock(), actor, action, subject, detail)
+            record(session, self._clock(), actor, action, subject, detail)
 
-    def refused(self, actor: str, action: str, subject: str, detail: str) -> None:
+    def record_refusal(self, actor: str, action: str, subject: str, detail: str) -> None:
         """Write down a refusal, in the database and the log; above the rate it is only counted. Never raises."""
         with self._lock:
             if self._bucket.take("") > 0:

@@ -22,7 +22,7 @@ class NoiseKeys:
     def __init__(self, folder: Path):
         self._folder = folder
 
-    def of(self, number: int) -> bytes:
+    def get_or_create(self, number: int) -> bytes:
         """The key of round `number`, the same until it is forgotten.
 
         Drawn at the first call, from the operating system's cryptographic source, and on disk before it returns.
@@ -35,7 +35,7 @@ class NoiseKeys:
             raise StorageError(f"{path}: a key of {KEY_BYTES} bytes expected, found {len(key)}; restore it")
         return key
 
-    def forget_all_but(self, number: int) -> None:
+    def delete_all_except(self, number: int) -> None:
         """Overwrite and remove every key but that of round `number`."""
         with storage_errors(self._folder):
             keys = [path for path in self._folder.iterdir() if KEY_FILE.match(path.name)]

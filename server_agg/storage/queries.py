@@ -32,7 +32,7 @@ def kept_updates(session: Session, number: int) -> list[Update]:
     return list(session.scalars(select(Update).where(Update.round == number, Update.state == "kept")))
 
 
-def stored_updates(session: Session) -> set[str]:
+def needed_update_hashes(session: Session) -> set[str]:
     """Hashes of the updates whose files are needed: those of the open round, and those kept of rounds that failed."""
     of_open = (Update.state == "accepted") & (Round.closed_at.is_(None))
     wanted = select(Update.sha256).join(Round, Update.round == Round.number)
@@ -61,7 +61,7 @@ def selected_phones(session: Session, number: int) -> set[str]:
     return set(session.scalars(select(Selected.phone).where(Selected.round == number)))
 
 
-def phones_without_epsilon(session: Session) -> dict[int, int]:
+def phones_with_infinite_epsilon(session: Session) -> dict[int, int]:
     """By round, how many phones lost every finite epsilon in it: it published their updates without noise."""
     first = (
         select(func.min(Update.round).label("round"))

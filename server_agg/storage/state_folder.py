@@ -23,7 +23,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import atomic_file, storage_errors, sync_folder
-from phonograd.server_agg.storage.claiming import LEDGER, LOCK, SUBFOLDERS, claim
+from phonograd.server_agg.storage.folder_claim import LEDGER, LOCK, SUBFOLDERS, claim
 from phonograd.server_agg.storage.noise_keys import NoiseKeys
 
 COPY_CHUNK_BYTES = 1 << 20
@@ -65,7 +65,7 @@ class StateFolder:
     def close(self, keep: bool = True) -> None:
         """Let go of the folder. Unless `keep`, a new one leaves nothing behind: the start that made it has failed."""
         if not keep:
-            self._claim.take_back()
+            self._claim.undo()
         os.close(self._lock)
 
     def model(self, sha256: str) -> Path:
@@ -101,10 +101,10 @@ class StateFolder:
         with source.open("rb") as file, atomic_file(draft) as copy:
             shutil.copyfileobj(file, copy, COPY_CHUNK_BYTES)
             nbytes = copy.tell()
-        self.move_in(draft, self.model(sha256))
+        self.move_into_place(draft, self.model(sha256))
         return nbytes
 
-    def move_in(self, source: Path, target: Path) -> None:
+    def move_into_place(self, source: Path, target: Path) -> None:
         """Move a draft to its place and make its name durable; its bytes must be on disk."""
         with storage_errors(target):
             source.replace(target)
@@ -119,7 +119,7 @@ class StateFolder:
             with storage_errors(path):
                 synced.result()
 
-    def link_in(self, source: Path, target: Path) -> None:
+    def link_into_place(self, source: Path, target: Path) -> None:
         """Give an upload, its bytes durable, a second name, durably; a target that exists has the same bytes.
 
         The first name stays until the ledger knows the second: a crash in between forgets neither.
@@ -129,19 +129,19 @@ class StateFolder:
                 os.link(source, target)
             sync_folder(target.parent)
 
-    def keep_updates(self, hashes: Collection[str]) -> None:
+    def delete_updates_except(self, hashes: Collection[str]) -> None:
         """Delete all stored updates but these."""
         _remove_all_but(self.updates, {self.update(sha256).name for sha256 in hashes}, BY_HASH)
 
-    def keep_models(self, hashes: Collection[str]) -> None:
+    def delete_models_except(self, hashes: Collection[str]) -> None:
         """Delete all models but these."""
         _remove_all_but(self.models, {self.model(sha256).name for sha256 in hashes}, BY_HASH)
 
-    def keep_optimizers(self, hashes: Collection[str]) -> None:
+    def delete_optimizers_except(self, hashes: Collection[str]) -> None:
         """Delete all server optimisers' states but these."""
         _remove_all_but(self.optimizers, {self.optimizer(sha256).name for sha256 in hashes}, BY_HASH)
 
-    def keep_uploads(self, identifiers: Collection[str]) -> None:
+    def delete_uploads_except(self, identifiers: Collection[str]) -> None:
         """Delete the bytes of all uploads but these."""
         _remove_all_but(self.uploads, identifiers, BY_ID)
 

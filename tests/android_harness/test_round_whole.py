@@ -32,7 +32,7 @@ from phonograd.device_runtime.client.server_client import Connection, current_ro
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.storage.claiming import LEDGER
+from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
 from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
 from tests.support.artifacts import exported

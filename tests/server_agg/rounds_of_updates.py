@@ -12,8 +12,14 @@ import numpy as np
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, save_tensors, tile_ranges
 from phonograd.device_runtime.update.codecs import Tile
 from phonograd.device_runtime.update.update_file import UpdateInfo
-from phonograd.server_agg.aggregation.measuring import TileSource, TrainedWeights
-from phonograd.server_agg.aggregation.strategies import Aggregation, Member, RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.strategies import (
+    Aggregation,
+    ClientUpdate,
+    RoundContext,
+    StrategySettings,
+    strategy_of,
+)
+from phonograd.server_agg.aggregation.tile_source import TileSource, TrainedWeights
 
 SHA = "ab" * 32
 SHAPES = {"embedding": (7, 3), "kernel": (1, 8, 5), "bias": (11,)}
@@ -68,25 +74,25 @@ class Round:
         self.base = base
         self.strategy = strategy_of(settings)
         self.aggregation: Aggregation = self.strategy.begin(base, SHA, context)
-        self.members: list[Member] = []
+        self.updates: list[ClientUpdate] = []
 
-    def take(self, update: TileSource, tokens: int = 100, sha256: str | None = None) -> Member:
+    def take(self, update: TileSource, tokens: int = 100, sha256: str | None = None) -> ClientUpdate:
         weight = self.strategy.weight(UpdateInfo(SHA, 3, tokens, "full-f32", 0))
         measures = self.aggregation.measure(update)
         self.aggregation.add(update, weight, measures)
-        number = len(self.members)
+        number = len(self.updates)
         sha256 = sha256 or hashlib.sha256(str(number).encode()).hexdigest()
 
         def open_it() -> AbstractContextManager[TileSource]:
             return contextlib.nullcontext(update)
 
-        self.members.append(Member(sha256, weight, measures, open_it))
-        return self.members[-1]
+        self.updates.append(ClientUpdate(sha256, weight, measures, open_it))
+        return self.updates[-1]
 
-    def result(self, members: Sequence[Member] | None = None) -> dict[str, Array]:
+    def result(self, updates: Sequence[ClientUpdate] | None = None) -> dict[str, Array]:
         """The averaged delta, float64, by tensor."""
-        members = self.members if members is None else members
-        tiles = self.aggregation.deltas(members)
+        updates = self.updates if updates is None else updates
+        tiles = self.aggregation.deltas(updates)
         found = {}
         for name, spec in self.base.specs.items():
             parts = []

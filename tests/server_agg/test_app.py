@@ -194,7 +194,7 @@ def test_a_full_disk(
     def full(*_: object) -> None:
         raise StorageError("/secret/folder: cannot write: No space left on device")
 
-    for owner, method in ((server.coordinator.folder, "check_space"), (server.coordinator.folder, "link_in")):
+    for owner, method in ((server.coordinator.folder, "check_space"), (server.coordinator.folder, "link_into_place")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, method, full)
             answer = post(http, workshop.update(1), "phone1")

@@ -12,9 +12,9 @@ import pytest
 
 from phonograd.server_agg.dashboard import formats
 from phonograd.server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
-from phonograd.server_agg.dashboard.views import KINDS
+from phonograd.server_agg.dashboard.views import OUTCOMES
 from phonograd.server_agg.report.document import phones_of, projection, read_report
-from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.tables import Quality, Traffic, Update
 from tests.server_agg.history import write_history
 from tests.server_agg.test_app import post
@@ -141,14 +141,14 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
         cells = ("mean_bytes_per_phone", "useful_bytes", "retried_bytes")
         assert [row[4], row[7], row[8]] == [formats.size(entry[name]).replace("\xa0", " ") for name in cells]
         assert row[2] == f"2 / 2{entry['rejected']} refused"
-        assert [row[5], row[6]] == [formats.times(entry["model_ratio"]), formats.times(entry["phone_ratio"])]
+        assert [row[5], row[6]] == [formats.ratio(entry["model_ratio"]), formats.ratio(entry["phone_ratio"])]
         assert row[3] == "full-f32 ×1, rows-f32 ×1"
 
         phones = phones_of(server.coordinator.ledger, 1)
         shown = {row[0]: row for row in rows_of(http.get("/dashboard/rounds/1").text)}
         for phone in phones:
             found = shown[phone["phone"]]
-            sizes = [formats.size(phone[f"{kind}_bytes"]).replace("\xa0", " ") for kind in KINDS]
+            sizes = [formats.size(phone[f"{kind}_bytes"]).replace("\xa0", " ") for kind in OUTCOMES]
             assert found[3:8] == sizes
             assert found[2] == (phone["codec"] or "–")
         assert "is of round 7" in shown["phone3"][1]
@@ -162,7 +162,7 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
 
 def test_the_open_round_as_it_stands(server: RunningServer, workshop: Workshop) -> None:
     with client_of(server.url) as http:
-        announced = server.coordinator.announce(Announcement("phone9", 4096, "0" * 64))
+        announced = server.coordinator.create_upload(UploadMetadata("phone9", 4096, "0" * 64))
         server.coordinator.folder.upload(announced.id).write_bytes(b"\0" * 1024)
         text = http.get("/dashboard/live").text
         assert '<progress max="4096" value="1024" aria-label="Upload of phone9">1024 of 4096 bytes</progress>' in text
@@ -175,7 +175,7 @@ def test_the_open_round_as_it_stands(server: RunningServer, workshop: Workshop) 
 
 def test_more_uploads_than_are_shown(server: RunningServer) -> None:
     for number in range(25):
-        server.coordinator.announce(Announcement(f"phone{number}", 4096, f"{number:064x}"))
+        server.coordinator.create_upload(UploadMetadata(f"phone{number}", 4096, f"{number:064x}"))
     with client_of(server.url) as http:
         text = http.get("/dashboard/live").text
     assert text.count("<li>") == 20

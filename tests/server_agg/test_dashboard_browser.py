@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.history import write_history
 from tests.server_agg.test_app import post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
@@ -54,7 +54,7 @@ def test_every_page_on_every_screen(tab: Tab, workshop: Workshop, tmp_path: Path
     write_history(workshop, tmp_path / "state", rounds)
     with watching(workshop, tab, tmp_path / "state", clients_per_round=10, deadline_seconds=9e8) as server:
         for number, share in enumerate((0.2, 0.55, 0.93)):
-            upload = server.coordinator.announce(Announcement(f"phone-{number}", 6000, f"{number:064x}"))
+            upload = server.coordinator.create_upload(UploadMetadata(f"phone-{number}", 6000, f"{number:064x}"))
             server.coordinator.folder.upload(upload.id).write_bytes(bytes(int(6000 * share)))
         tab.open(server.admin_url, f"{server.url}/")
         for name, path in PAGES.items():
@@ -78,7 +78,7 @@ def test_the_open_round_moves(tab: Tab, workshop: Workshop, tmp_path: Path) -> N
         tab.open(server.admin_url, f"{server.url}/")
         tab.value("window.untouched = true")  # gone if the page were loaded anew
         assert tab.value(ACCEPTED) == "0 of 2 updates accepted"
-        upload = server.coordinator.announce(Announcement("phone9", 4000, "0" * 64))
+        upload = server.coordinator.create_upload(UploadMetadata("phone9", 4000, "0" * 64))
         path = server.coordinator.folder.upload(upload.id)
         for nbytes in (1000, 3000):
             path.write_bytes(bytes(nbytes))

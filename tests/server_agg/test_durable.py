@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.engine.default import DefaultDialect
 
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.test_rounds import opened
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.disk_diary import DiskDiary
@@ -46,12 +46,12 @@ def test_accepted_means_durable(workshop: Workshop, tmp_path: Path, monkeypatch:
     answer."""
     update, state = workshop.update(1), tmp_path / "state"
     with opened(workshop, state, settings_with(clients_per_round=1)) as coordinator, monkeypatch.context() as patch:
-        upload = coordinator.announce(Announcement("phone1", update.stat().st_size))
+        upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
         arrived = coordinator.folder.upload(upload.id)
         arrived.write_bytes(update.read_bytes())
         sha256 = sha256_of_file(update)
         diary = LedgerDiary(patch, state)
-        model = coordinator.settle(upload.id, sha256, 0).model_sha256
+        model = coordinator.ingest(upload.id, sha256, 0).model_sha256
         diary.note("answer")
     stored, first = f"updates/{sha256}.safetensors", f"incoming/{upload.id}"
     assert diary.order_of(f"fsync {first}", "accepted", f"unlink {first}", "answer")

@@ -13,7 +13,7 @@ from phonograd.server_agg.aggregation.privacy.accountant import Spent
 from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import report_rows
-from phonograd.server_agg.rounds import closing, stopped
+from phonograd.server_agg.rounds import closing, offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.test_private_rounds import Clock, drawn, enrol, known_draws, private_coordinator, update_of
@@ -203,11 +203,11 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
     with opened(workshop, state, settings) as coordinator:
         send(coordinator, workshop.update(1), "a")
         with pytest.raises(StorageError, match="another server uses this state folder; stop it"):
-            stopped.roll_back(state, 0, "operator:me")
+            offline.roll_back(state, 0, "operator:me")
     with pytest.raises(UnknownRoundError, match="round 7: a closed round that made a model, or 0"):
-        stopped.roll_back(state, 7, "operator:me")
+        offline.roll_back(state, 7, "operator:me")
     (state / "updates" / "damaged").write_bytes(b"what keeps a server from starting")
-    assert stopped.roll_back(state, 0, "operator:me") == {"round": 3, "base_sha256": workshop.base_sha256}
+    assert offline.roll_back(state, 0, "operator:me") == {"round": 3, "base_sha256": workshop.base_sha256}
     with opened(workshop, state, settings) as coordinator:
         assert (coordinator.current.round, coordinator.current.base_sha256) == (3, workshop.base_sha256)
     rounds = read_report(state)["rounds"]
@@ -217,7 +217,7 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
 
 
 def test_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None:
-    for deed in (stopped.roll_back, stopped.discard):
+    for deed in (offline.roll_back, offline.discard):
         with pytest.raises(StorageError, match="no ledger here; expected a state folder"):
             deed(tmp_path, 1, "operator:me")
     assert list(tmp_path.iterdir()) == []
@@ -230,9 +230,9 @@ def test_kept_updates_are_discarded_without_a_server(workshop: Workshop, tmp_pat
         send(coordinator, workshop.update(1), "a")
         send(coordinator, workshop.update(2), "b")
     assert len(files(state / "updates")) == 2
-    assert stopped.discard(state, 1, "operator:me") == 1
+    assert offline.discard(state, 1, "operator:me") == 1
     assert len(files(state / "updates")) == 1
-    assert stopped.discard(state, 2, "operator:me") == 1
+    assert offline.discard(state, 2, "operator:me") == 1
     assert files(state / "updates") == set()
-    assert stopped.discard(state, 2, "operator:me") == 0
+    assert offline.discard(state, 2, "operator:me") == 0
     Coordinator(workshop.artifacts, state, TWO).close()

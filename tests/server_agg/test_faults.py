@@ -59,7 +59,7 @@ def test_connections_that_drop_anywhere(seed: int, start_server: StartServer, wo
 
 def test_patches_that_come_twice_or_out_of_order(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
     phone = phone_with(http, "phone1", workshop.update(1))
-    phone.announce()
+    phone.create_upload()
     pieces = [(offset, phone.data[offset : offset + 1000]) for offset in range(0, len(phone.data), 1000)]
     for offset, piece in (pieces[1], pieces[0], pieces[0], pieces[2], *pieces):
         here = phone.offset()
@@ -77,7 +77,7 @@ def test_patches_that_come_twice_or_out_of_order(server: RunningServer, workshop
 
 def test_patches_of_one_upload_at_once(server: RunningServer, workshop: Workshop, http: httpx.Client) -> None:
     phone = phone_with(http, "phone1", workshop.update(1))
-    phone.announce()
+    phone.create_upload()
 
     def once(_: int) -> int:
         with talking(server) as other:
@@ -95,7 +95,7 @@ def test_a_new_connection_takes_over_from_a_dead_one(
     server: RunningServer, workshop: Workshop, http: httpx.Client
 ) -> None:
     phone = phone_with(http, "phone1", workshop.update(1))
-    phone.announce()
+    phone.create_upload()
     with half_sent(server, phone, 100) as dead:
         # The dead connection's bytes are written when it is given up: the phone learns of them with its 409.
         answer = phone.patch(0, phone.data)
@@ -109,7 +109,7 @@ def test_the_newest_of_three_connections_wins(start_server: StartServer, worksho
     """Not because the others were silent for too long: no time is too long here."""
     with start_server(idle_seconds=1e6) as server, talking(server) as http, contextlib.ExitStack() as stack:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce()
+        phone.create_upload()
         for _ in range(3):
             stack.enter_context(half_sent(server, phone, 0))
         until(lambda: phone.patch(0, phone.data).status_code == 204)
@@ -135,7 +135,7 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
     monkeypatch.setattr(uploads, "_digest_of", prepared)
     with start_server(idle_seconds=1e6) as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce()
+        phone.create_upload()
         with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
             first = pool.submit(stack.enter_context, half_sent(server, phone, 0))
             until(lambda: len(came) == 1, "the first request")
@@ -147,7 +147,7 @@ def test_pieces_with_checksums_that_break_off_are_taken_back(start_server: Start
     """Whatever broke them off: an idle connection is one that another takes over, or that is given up."""
     with start_server(idle_seconds=0.3) as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce(Upload_Metadata="")
+        phone.create_upload(Upload_Metadata="")
         head = {"Upload-Offset": "0", "Content-Type": BODY, "Content-Length": "1000", **checksum(phone.data[:1000])}
         lines = "".join(f"{name}: {value}\r\n" for name, value in phone.headers(head).items())
         request = f"PATCH {phone.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{lines}\r\n".encode()
@@ -167,7 +167,7 @@ def test_slow_phones_do_not_hold_up_the_others(start_server: StartServer, worksh
     """A byte at a time, scaled down: each comes well within the idle time, and is on disk soon."""
     with start_server(idle_seconds=20.0, clients_per_round=3) as server, talking(server) as http:
         slow = phone_with(http, "slow", workshop.update(9))
-        slow.announce()
+        slow.create_upload()
         with half_sent(server, slow, 1) as connection:
             stop = threading.Event()
 
@@ -194,7 +194,7 @@ def test_what_a_slow_phone_sent_is_soon_on_disk(
 ) -> None:
     monkeypatch.setattr("phonograd.server_agg.http.receiving.WRITE_SECONDS", 0.0)
     phone = phone_with(http, "phone1", workshop.update(1))
-    phone.announce()
+    phone.create_upload()
     with half_sent(server, phone, 100):
         until(lambda: arriving(server, phone).stat().st_size == 100)
 
@@ -214,7 +214,7 @@ def test_a_slow_disk_is_not_the_phone_s_fault(
     monkeypatch.setattr(Receiving, "_store", slowly)
     with start_server(idle_seconds=0.2) as server, talking(server) as http, ThreadPoolExecutor(1) as pool:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce(Upload_Metadata="")
+        phone.create_upload(Upload_Metadata="")
         sending = pool.submit(phone.patch, 0, phone.data)
         assert writing.wait(10)
         if meanwhile == "a newer request":
@@ -268,7 +268,7 @@ def test_a_body_that_is_refused_unread_is_counted_all_the_same(
 ) -> None:
     """On a connection that is closed after it, and on one that goes on with other requests."""
     phone = phone_with(http, "phone1", workshop.update(1))
-    phone.announce()
+    phone.create_upload()
     large = bytes(1 << 20)
     with relay_to(server.port) as (wire, url), client_of(url) as other:
         for _ in range(2):
@@ -307,7 +307,7 @@ def test_tokens_shared_expired_and_revoked(start_server: StartServer, workshop: 
         revoked = registry.add("phone3", "phone", "1h", "test").token
         with client_of(server.url, headers={"Authorization": f"Bearer {revoked}"}) as http:
             phone = phone_with(http, "phone3", workshop.update(3))
-            phone.announce()
+            phone.create_upload()
             phone.patch(0, phone.data[:100])
             registry.revoke("phone3", "test")
             assert phone.patch(100, phone.data[100:]).status_code == 401

@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.http.receiving import Receiving
-from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.faults import QUICK, talking
 from tests.server_agg.test_app import StartServer, check_problem
@@ -116,7 +116,7 @@ def test_a_round_s_end_is_finished_before_the_next_is_touched(
     """Ended in the ledger, the disk refuses what follows: the next round must not take the ended one's place."""
     with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         with monkeypatch.context() as patch:
-            patch.setattr(StateFolder, "keep_updates", refuse)
+            patch.setattr(StateFolder, "delete_updates_except", refuse)
             receipt = send(coordinator, workshop.update(1), "a")
             assert receipt.round_closed
             with pytest.raises(StorageError):
@@ -135,7 +135,7 @@ def test_our_client_goes_on_once_the_disk_has_space(
 ) -> None:
     update = workshop.update(1)
     with monkeypatch.context() as patch:
-        patch.setattr(server.coordinator.folder, "link_in", refuse)
+        patch.setattr(server.coordinator.folder, "link_into_place", refuse)
         for _ in range(2):
             with pytest.raises(ServerRefusedError, match=r"refused \(507 "):
                 upload_update(server.url, update, "phone1", patience=QUICK)
@@ -154,7 +154,7 @@ def test_bytes_that_the_disk_did_not_take_are_not_in_the_hash(
 
     with talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce()
+        phone.create_upload()
         with monkeypatch.context() as patch:
             patch.setattr(Receiving, "_store", hashed_only)
             check_problem(phone.patch(0, phone.data), 507, "send again later")
@@ -168,7 +168,7 @@ def test_another_process_may_hold_the_ledger(
     monkeypatch.setattr("phonograd.server_agg.storage.ledger.BUSY_SECONDS", 0.5)
     with start_server() as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce()
+        phone.create_upload()
         with contextlib.closing(sqlite3.connect(server.state / "ledger.sqlite", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             check_problem(phone.patch(0, phone.data), 507, "send again later")
@@ -183,13 +183,13 @@ def test_too_many_open_files_is_not_the_phone_s_fault(
 ) -> None:
     with opened(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
-        upload = coordinator.announce(Announcement("phone1", update.stat().st_size))
+        upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
         with monkeypatch.context() as patch:
             patch.setattr("phonograd.device_runtime.formats.tensor_file.os.open", no_descriptor)
             with pytest.raises(StorageError, match="Too many open files"):
-                coordinator.settle(upload.id, sha256_of_file(update), 0)
-        assert coordinator.settle(upload.id, sha256_of_file(update), 0).accepted == 1
+                coordinator.ingest(upload.id, sha256_of_file(update), 0)
+        assert coordinator.ingest(upload.id, sha256_of_file(update), 0).accepted == 1
 
 
 def no_descriptor(*_: object) -> int:

@@ -35,8 +35,8 @@ def clock() -> Clock:
 def test_more_phones_than_needed_and_no_more_than_that(start_server: StartServer, workshop: Workshop) -> None:
     with start_server(clients_per_round=1, max_clients=2, retry_seconds=7.0) as server, talking(server) as http:
         phones = [phone_with(http, f"phone{number}", workshop.update(number)) for number in range(3)]
-        assert [phone.announce().status_code for phone in phones] == [201, 201, 409]
-        refused = phones[2].announce()
+        assert [phone.create_upload().status_code for phone in phones] == [201, 201, 409]
+        refused = phones[2].create_upload()
         check_problem(refused, 409, "round 1: 2 phones take part, the most that may; ask again in the next round")
         assert refused.headers["Retry-After"] == "7"
         check_problem(post(http, workshop.update(2), "phone2"), 409, "the most that may")
@@ -44,7 +44,7 @@ def test_more_phones_than_needed_and_no_more_than_that(start_server: StartServer
         assert (current.json()["participate"], current.headers["Retry-After"]) == (False, "7")
         # One that gives up leaves its place to another.
         phones[1].delete()
-        assert phones[2].announce().status_code == 201
+        assert phones[2].create_upload().status_code == 201
         assert phones[0].patch(0, phones[0].data).status_code == 204
         check_problem(phones[2].patch(0, phones[2].data), 409, "the update is of round 1, which is over")
         assert phones[2].outcome().json()["state"] == "late"
@@ -93,7 +93,7 @@ def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
 ) -> None:
     with start_server(clients_per_round=1, late="next") as server, talking(server) as http:
         late = phone_with(http, "late", workshop.update(2))
-        late.announce()
+        late.create_upload()
         late.patch(0, late.data[:1000])
         assert post(http, workshop.update(1), "phone1").json()["round_closed"]
         second = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
@@ -157,7 +157,7 @@ def test_going_back_to_an_earlier_model(start_server: StartServer, workshop: Wor
         open_base = server.coordinator.folder.model(second)
         started = phone_with(http, "b", workshop.update(3, 3, base=open_base))
         of_first = phone_with(http, "c", workshop.update(4, 2, base=base))
-        started.announce()
+        started.create_upload()
         started.patch(0, started.data[:100])
 
         check_problem(http.post("/v1/rollback?round=3"), 404, "round 3: a closed round")

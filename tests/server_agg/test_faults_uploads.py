@@ -14,7 +14,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.server_agg.http import uploads as upload_routes
 from phonograd.server_agg.report.document import read_report
-from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.test_app import StartServer
 from tests.server_agg.test_report import settled
@@ -29,14 +29,14 @@ def test_an_upload_that_ends_while_its_bytes_come_is_gone(
     ending: str, server: RunningServer, workshop: Workshop, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phone = phone_with(http, "phone1", workshop.update(1))
-    phone.announce()
+    phone.create_upload()
     with half_sent(server, phone, 2000) as connection:
         if ending == "expired":
             monkeypatch.setattr(server.coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
             server.coordinator.tick()
         elif ending == "replaced":
             other = TusPhone(http, "phone1", workshop.update(1, tokens=7).read_bytes())
-            assert other.announce().status_code == 201
+            assert other.create_upload().status_code == 201
         else:
             assert phone.delete().status_code == 204
         with contextlib.suppress(OSError):
@@ -52,18 +52,18 @@ def test_an_upload_that_ends_while_its_bytes_come_is_gone(
 def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Workshop, tmp_path: Path) -> None:
     with opened(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
-        upload = coordinator.announce(Announcement("phone1", update.stat().st_size))
+        upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
-        link_in = coordinator.folder.link_in
+        link_into_place = coordinator.folder.link_into_place
 
         def expires_meanwhile(source: Path, target: Path) -> None:
-            link_in(source, target)
-            coordinator.uploads.give_up(upload.id, "expired", "too slow", 410)
+            link_into_place(source, target)
+            coordinator.uploads.abort(upload.id, "expired", "too slow", 410)
 
-        coordinator.folder.link_in = expires_meanwhile  # type: ignore[method-assign]
+        coordinator.folder.link_into_place = expires_meanwhile  # type: ignore[method-assign]
         with pytest.raises(Exception, match="the upload is expired: too slow; announce it anew"):
-            coordinator.settle(upload.id, sha256_of_file(update), 7)
-        coordinator.folder.link_in = link_in  # type: ignore[method-assign]
+            coordinator.ingest(upload.id, sha256_of_file(update), 7)
+        coordinator.folder.link_into_place = link_into_place  # type: ignore[method-assign]
         assert coordinator.current.accepted == 0
         receipt = send(coordinator, update, "phone1")
         assert receipt.accepted == 1
@@ -76,20 +76,20 @@ def test_what_has_come_whole_does_not_expire(
     with opened(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
         data = update.read_bytes()
-        whole, part = (coordinator.announce(Announcement(phone, len(data))) for phone in ("phone1", "phone2"))
+        whole, part = (coordinator.create_upload(UploadMetadata(phone, len(data))) for phone in ("phone1", "phone2"))
         coordinator.folder.upload(whole.id).write_bytes(data)
         coordinator.folder.upload(part.id).write_bytes(data[:-1])
         monkeypatch.setattr(coordinator.ledger, "clock", lambda: time.time() + 10 * 86400)
         coordinator.tick()
         assert [upload.id for upload in coordinator.uploads.unfinished()] == [whole.id]
-        assert coordinator.settle(whole.id, sha256_of_file(update), 0).accepted == 1
+        assert coordinator.ingest(whole.id, sha256_of_file(update), 0).accepted == 1
 
 
 def test_bytes_that_come_for_an_upload_that_is_over_leave_no_file(workshop: Workshop, tmp_path: Path) -> None:
     """A request that found the upload open a moment before it ended makes its file anew."""
     with opened(workshop, tmp_path / "state") as coordinator:
-        upload = coordinator.announce(Announcement("phone1", 1000))
-        coordinator.uploads.give_up(upload.id, "terminated", "the phone gave it up", 410)
+        upload = coordinator.create_upload(UploadMetadata("phone1", 1000))
+        coordinator.uploads.abort(upload.id, "terminated", "the phone gave it up", 410)
         coordinator.folder.upload(upload.id).write_bytes(bytes(100))
         coordinator.uploads.received(upload.id, 100)
         assert list(coordinator.folder.uploads.iterdir()) == []
@@ -101,12 +101,12 @@ def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: 
     update = workshop.update(1)
     size = update.stat().st_size
     with opened(workshop, tmp_path / "state") as coordinator:
-        upload = coordinator.announce(Announcement("phone1", size, resumable=resumable))
+        upload = coordinator.create_upload(UploadMetadata("phone1", size, resumable=resumable))
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes()[:-100])
     with opened(workshop, tmp_path / "state") as coordinator:
         if resumable:
             coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
-            coordinator.settle(upload.id, sha256_of_file(update), 100)
+            coordinator.ingest(upload.id, sha256_of_file(update), 100)
     (entry,) = read_report(tmp_path / "state")["rounds"]
     useful, retried = (size, 0) if resumable else (0, size - 100)
     assert (entry["useful_bytes"], entry["retried_bytes"], entry["up_body_bytes"]) == (
@@ -119,11 +119,11 @@ def test_what_a_crash_left_on_the_disk_is_counted(workshop: Workshop, tmp_path: 
 def test_an_update_that_counts_in_a_later_round_takes_its_bytes_along(workshop: Workshop, tmp_path: Path) -> None:
     with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
         late = workshop.update(1)
-        upload = coordinator.announce(Announcement("phone1", late.stat().st_size))
+        upload = coordinator.create_upload(UploadMetadata("phone1", late.stat().st_size))
         coordinator.uploads.received(upload.id, 1000)
         send(coordinator, workshop.update(2), "phone2")
         coordinator.folder.upload(upload.id).write_bytes(late.read_bytes())
-        assert coordinator.settle(upload.id, sha256_of_file(late), late.stat().st_size - 1000).round == 2
+        assert coordinator.ingest(upload.id, sha256_of_file(late), late.stat().st_size - 1000).round == 2
     for entry in read_report(tmp_path / "state")["rounds"]:
         assert entry["useful_bytes"] == entry["up_body_bytes"]
         assert entry["retried_bytes"] == 0
@@ -145,7 +145,7 @@ def test_memory_of_uploads_is_bounded(
     for offset in (0, 1000):
         for phone in phones:
             if offset == 0:
-                phone.announce()
+                phone.create_upload()
             assert phone.patch(offset, phone.data[offset : offset + 1000]).status_code == 204
             assert len(tables[-1]) <= 3
     # What was forgotten is hashed again.
@@ -158,17 +158,17 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
 ) -> None:
     """The phone comes back while the server is still reading the update: it waits, and gets its receipt."""
     going_on, at_it = threading.Event(), threading.Event()
-    link_in = server.coordinator.folder.link_in
+    link_into_place = server.coordinator.folder.link_into_place
 
     def slowly(source: Path, target: Path) -> None:
         at_it.set()
         assert going_on.wait(20)
-        link_in(source, target)
+        link_into_place(source, target)
 
-    monkeypatch.setattr(server.coordinator.folder, "link_in", slowly)
+    monkeypatch.setattr(server.coordinator.folder, "link_into_place", slowly)
     with talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce()
+        phone.create_upload()
         with half_sent(server, phone, len(phone.data)):
             assert at_it.wait(20)
         with ThreadPoolExecutor(1) as pool:
@@ -184,11 +184,11 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
 def test_stopping_cuts_uploads_off_and_loses_nothing(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phonograd.server_agg.server.STOP_SECONDS", 0)
+    monkeypatch.setattr("phonograd.server_agg.server.SHUTDOWN_SECONDS", 0)
     monkeypatch.setattr("phonograd.server_agg.http.receiving.WRITE_SECONDS", 0.0)
     with contextlib.ExitStack() as stack, start_server() as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce()
+        phone.create_upload()
         stack.enter_context(half_sent(server, phone, 1234))
         until(lambda: arriving(server, phone).stat().st_size == 1234)
     with start_server() as server, talking(server) as http:
@@ -203,12 +203,12 @@ def test_what_changed_on_its_way_does_not_count_after_a_restart_either(workshop:
     data = bytearray(update.read_bytes())
     data[-2] ^= 1  # still an update, of other weights
     with opened(workshop, state) as coordinator:
-        announced = Announcement("phone1", len(data), sha256=sha256_of_file(update))
-        upload = coordinator.announce(announced)
+        announced = UploadMetadata("phone1", len(data), sha256=sha256_of_file(update))
+        upload = coordinator.create_upload(announced)
         coordinator.folder.upload(upload.id).write_bytes(data)
     with opened(workshop, state) as coordinator:
         assert coordinator.current.accepted == 0
-        again = coordinator.announce(announced)
+        again = coordinator.create_upload(announced)
         assert (again.id, again.offset) == (upload.id, 0)
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
     with opened(workshop, state) as coordinator:

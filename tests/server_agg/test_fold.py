@@ -23,7 +23,7 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
-from phonograd.server_agg.aggregation.measuring import TrainedWeights
+from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.workshop import Workshop
 
 SHA = "ab" * 32
@@ -104,10 +104,10 @@ def test_an_empty_fold_is_the_base_to_the_bit(tmp_path: Path) -> None:
 def test_elements_that_no_update_moved_keep_their_bits(tmp_path: Path) -> None:
     odd = np.array([-0.0, 0.0, 1e-45, 1.0], np.float32)
     save_tensors(tmp_path / "base", {"odd": odd})
-    moved = np.array([-0.0, 0.0, 1e-45, 2.0], np.float32)
+    apply_delta = np.array([-0.0, 0.0, 1e-45, 2.0], np.float32)
     with TensorFile(tmp_path / "base") as base:
-        fold = fold_of(base, [({"odd": moved}, 7)])
-        assert bits(fold) == moved.tobytes()
+        fold = fold_of(base, [({"odd": apply_delta}, 7)])
+        assert bits(fold) == apply_delta.tobytes()
 
 
 def test_rows_and_full_codec_fold_to_the_same_bits(workshop: Workshop) -> None:

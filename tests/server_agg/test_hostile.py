@@ -195,7 +195,7 @@ def test_hostile_updates_over_tus(victim: Victim) -> None:
     for number, (what, data) in enumerate(list(refused(victim.sound["full-f32"]))[::40]):
         phone = TusPhone(victim.http, f"tus{number}", data)
         if data:
-            assert phone.announce().status_code == 201
+            assert phone.create_upload().status_code == 201
             answer = phone.patch(0, data)
             assert answer.status_code in (400, 409, 422), what
             assert in_words(answer)

@@ -11,7 +11,12 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from phonograd.device_runtime.base.errors import MissingExtraError
-from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, require_accounting, spent, would_exceed
+from phonograd.server_agg.aggregation.privacy.accountant import (
+    PrivateRounds,
+    require_dp_accounting,
+    spent,
+    would_exceed,
+)
 from phonograd.server_agg.aggregation.privacy.mechanism import sample
 
 # Paper M, table 2's large population: N = 763,430 phones, 5,000 expected a round, z = 1, delta = 1e-9.
@@ -69,7 +74,7 @@ def test_a_round_that_would_pass_the_budget_is_seen_before() -> None:
 
 def test_without_dp_accounting_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    for asked in (require_accounting, lambda: spent([PrivateRounds(0.3, 1.1)], 1e-6)):
+    for asked in (require_dp_accounting, lambda: spent([PrivateRounds(0.3, 1.1)], 1e-6)):
         with pytest.raises(MissingExtraError, match=r"dp-accounting; install it with: pip install 'phonograd\[dp\]'"):
             asked()
 

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
-from phonograd.server_agg.aggregation.measuring import TrainedWeights, norms_of
-from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_scales
+from phonograd.server_agg.aggregation.norms import norms_of
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors
 from phonograd.server_agg.aggregation.privacy.strategy import mechanism_of
 from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import (
     CONTEXT,
     Round,
@@ -103,7 +104,7 @@ def test_clipping_is_the_papers(per_layer: bool, base: TensorFile) -> None:
     update = random_weights(4, 1.0)
     update["bias"] = base.read("bias") + np.float32(1e-3)  # a short layer, which its own bound leaves alone
     deltas = deltas_of(base, update)
-    scales = clip_scales(norms_of(TrainedWeights(update), base), 1.5, per_layer)
+    scales = clip_factors(norms_of(TrainedWeights(update), base), 1.5, per_layer)
     for name, delta in deltas.items():
         norm, limit = (np.linalg.norm(delta), 1.5 / np.sqrt(3)) if per_layer else (length(deltas), 1.5)
         assert scales[name] == pytest.approx(min(1.0, limit / norm), rel=1e-8)
@@ -141,7 +142,7 @@ def test_the_mean_is_numpys(estimator: str, cap: int | None, base: TensorFile) -
 
 @given(norm=st.floats(0, 1e30), limit=st.floats(1e-6, 1e6))
 def test_a_clipped_norm_is_below_the_bound(norm: float, limit: float) -> None:
-    (scale,) = clip_scales({"w": norm}, limit, per_layer=False).values()
+    (scale,) = clip_factors({"w": norm}, limit, per_layer=False).values()
     assert 0 < scale <= 1
     assert scale * norm <= limit
     if norm <= limit * (1 - 2.0**-30):

@@ -211,7 +211,7 @@ def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
         for end in ("rollback", "deadline"):
             random.seed(1)
             np.random.seed(1)
-            keys.append(coordinator.folder.noise_keys.of(coordinator.current.round))
+            keys.append(coordinator.folder.noise_keys.get_or_create(coordinator.current.round))
             if end == "rollback":
                 coordinator.rollback(0)
             else:
@@ -229,8 +229,8 @@ def test_a_key_that_a_crash_left_is_forgotten_at_the_next_start(workshop: Worksh
     """Between the end of a round and the end of its key."""
     state = tmp_path / "state"
     with private_coordinator(workshop, state, Clock()) as coordinator:
-        key = coordinator.folder.noise_keys.of(1)
-        coordinator.folder.noise_keys.forget_all_but = lambda number: 1 / 0  # type: ignore[method-assign]
+        key = coordinator.folder.noise_keys.get_or_create(1)
+        coordinator.folder.noise_keys.delete_all_except = lambda number: 1 / 0  # type: ignore[method-assign]
         with pytest.raises(ZeroDivisionError):
             coordinator.rollback(0)
     assert (state / "noise" / "1").read_bytes() == key
@@ -403,7 +403,7 @@ def test_starting_a_private_server_says_what_an_idle_day_costs(
     with run_server(workshop, tmp_path / "state", **PRIVATE | {"deadline_seconds": 3600.0}):
         pass
     day = spent([PrivateRounds(0.5, 1.0, 24)], 1e-5)
-    assert f"a day without a single phone costs epsilon {day.epsilon_rdp:.3g} at most (delta 1e-05)" in caplog.text
+    assert f"a day without phones costs epsilon {day.epsilon_rdp:.3g} at most (delta 1e-05)" in caplog.text
 
 
 @pytest.mark.parametrize(

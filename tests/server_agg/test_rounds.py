@@ -21,9 +21,9 @@ from phonograd.server_agg.refusals import (
     StaleUpdateError,
 )
 from phonograd.server_agg.report.document import lineage_of, read_report
-from phonograd.server_agg.rounds.answers import Receipt
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.rounds.responses import Receipt
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
 from tests.server_agg.workshop import Workshop, random_weights, settings_with, write_artifacts
 
@@ -41,10 +41,10 @@ def opened(workshop: Workshop, state: Path, settings: ServerSettings = THREE) ->
 
 def send(coordinator: Coordinator, update: Path, phone: str) -> Receipt:
     """What the application does once a body has arrived."""
-    upload = coordinator.announce(Announcement(phone, update.stat().st_size, resumable=False))
+    upload = coordinator.create_upload(UploadMetadata(phone, update.stat().st_size, resumable=False))
     path = coordinator.folder.upload(upload.id)
     shutil.copy(update, path)
-    return coordinator.settle(upload.id, sha256_of_file(path), path.stat().st_size)
+    return coordinator.ingest(upload.id, sha256_of_file(path), path.stat().st_size)
 
 
 def files(folder: Path) -> set[str]:
@@ -171,7 +171,7 @@ def test_an_update_that_cannot_be_stored_does_not_count(
 ) -> None:
     with opened(workshop, tmp_path / "state") as coordinator:
         send(coordinator, workshop.update(1, tokens=100), "phone1")
-        for owner, target in ((coordinator.folder, "link_in"), (coordinator.uploads, "end")):
+        for owner, target in ((coordinator.folder, "link_into_place"), (coordinator.uploads, "end")):
             with monkeypatch.context() as patch:
                 patch.setattr(owner, target, refuse_to_write)
                 with pytest.raises(StorageError, match="No space left"):
@@ -218,11 +218,11 @@ def test_once_closed_nothing_changes_any_more(workshop: Workshop, tmp_path: Path
     update = workshop.update(1)
     with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1)) as coordinator:
         send(coordinator, update, "phone1")
-        upload = coordinator.announce(Announcement("phone2", update.stat().st_size, resumable=False))
+        upload = coordinator.create_upload(UploadMetadata("phone2", update.stat().st_size, resumable=False))
         shutil.copy(update, coordinator.folder.upload(upload.id))
     before = read_report(tmp_path / "state")
     for deed in (
-        lambda: coordinator.settle(upload.id, sha256_of_file(update), update.stat().st_size),
+        lambda: coordinator.ingest(upload.id, sha256_of_file(update), update.stat().st_size),
         lambda: coordinator.rollback(0),
         lambda: coordinator.discard(1),
     ):
@@ -380,12 +380,12 @@ def test_there_is_room_for_what_is_announced(
         )
         to_come = 0
         for number, (length, arrived) in enumerate(((1000, 300), (500, 0))):
-            phone, needed = Announcement(f"phone{number}", length), to_come + length + model
+            phone, needed = UploadMetadata(f"phone{number}", length), to_come + length + model
             free[0] = needed - 1
             with pytest.raises(StorageError, match=f"{needed} bytes needed, {needed - 1} free"):
-                coordinator.announce(phone)
+                coordinator.create_upload(phone)
             free[0] = needed
-            coordinator.folder.upload(coordinator.announce(phone).id).write_bytes(bytes(arrived))
+            coordinator.folder.upload(coordinator.create_upload(phone).id).write_bytes(bytes(arrived))
             to_come += length - arrived
         assert len(coordinator.uploads.unfinished()) == 2
 

@@ -23,7 +23,7 @@ from phonograd.device_runtime.client.protocol import PHONE_NAME
 from phonograd.server_agg.app import create_app
 from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.requests import phone_of
-from phonograd.server_agg.rate_limits import OpenRequests, TokenBuckets, address_key
+from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security import roles
 from phonograd.server_agg.security.guard import Guard
@@ -290,12 +290,17 @@ def test_no_bucket_gives_more_than_it_says(per_second: float, burst: int, pauses
 
 
 def test_places_are_given_back() -> None:
-    places = OpenRequests(2)
-    assert [places.enter("a"), places.enter("a"), places.enter("a"), places.enter("b")] == [True, True, False, True]
-    places.leave("a")
-    assert places.enter("a")
+    places = ConcurrencyLimit(2)
+    assert [places.acquire("a"), places.acquire("a"), places.acquire("a"), places.acquire("b")] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    places.release("a")
+    assert places.acquire("a")
     for key in "aab":
-        places.leave(key)
+        places.release(key)
     assert len(places) == 0
 
 

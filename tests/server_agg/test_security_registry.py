@@ -76,7 +76,7 @@ def test_the_secret_is_nowhere(
     issued = registry.add("phone2", "phone", "90d", "me")
     tokens.append(issued.token)
     assert all(isinstance(registry.authenticate(token), Principal) for token in tokens)
-    AuditLog(ledger).refused("phone1", "GET", "/", "403")
+    AuditLog(ledger).record_refusal("phone1", "GET", "/", "403")
     registry.revoke("phone1", "me")
     files = list(tmp_path.glob("ledger.sqlite*"))
     assert {"ledger.sqlite", "ledger.sqlite-wal"} <= {path.name for path in files}
@@ -273,7 +273,7 @@ def test_nothing_is_done_that_cannot_be_written_down(
     def refuse(*_: object) -> None:
         raise StorageError("the ledger refused")
 
-    monkeypatch.setattr("phonograd.server_agg.security.registry.note", refuse)
+    monkeypatch.setattr("phonograd.server_agg.security.registry.record", refuse)
     for act in (
         lambda: registry.add("phone2", "phone", "90d", "me"),
         lambda: registry.rotate("phone1", "90d", "0s", "me"),
@@ -289,16 +289,16 @@ def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pyt
     audit = AuditLog(ledger, clock, kept=70)
     PhoneRegistry(ledger, clock).add("phone0", "phone", "90d", "me")
     for number in range(1000):
-        audit.refused("address:192.0.2.1", "GET", f"/{number}", "401: a token expected")
+        audit.record_refusal("address:192.0.2.1", "GET", f"/{number}", "401: a token expected")
     assert [entry.outcome for entry in audit.entries(1000)] == ["refused"] * 60 + ["done"]
     assert len(caplog.records) == 60
     clock.now += 1
-    audit.refused("address:192.0.2.1", "GET", "/last", "401: a token expected")
+    audit.record_refusal("address:192.0.2.1", "GET", "/last", "401: a token expected")
     (newest,) = audit.entries(1)
     assert newest.detail == "401: a token expected (and 940 refusals before it that were too many to write down)"
     for _ in range(30):
         clock.now += 1
-        audit.refused("address:192.0.2.1", "GET", "/", "401")
+        audit.record_refusal("address:192.0.2.1", "GET", "/", "401")
     PhoneRegistry(ledger, clock).add("phone1", "phone", "90d", "me")
     refused = [entry for entry in audit.entries(1000) if entry.outcome == "refused"]
     assert len(refused) == 70
@@ -308,7 +308,7 @@ def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pyt
 
 
 def test_what_strangers_write_is_one_printable_line(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
-    AuditLog(ledger).refused("address:x", "GET", "/\n2026 INFO all is well\x1b[2J", "4" * 10_000)
+    AuditLog(ledger).record_refusal("address:x", "GET", "/\n2026 INFO all is well\x1b[2J", "4" * 10_000)
     (entry,) = AuditLog(ledger).entries()
     assert entry.subject == "/?2026 INFO all is well?[2J"
     assert len(entry.detail) == 300

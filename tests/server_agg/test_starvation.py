@@ -62,18 +62,18 @@ def test_settling_holds_up_nobody_else(
     start_server: StartServer, workshop: Workshop, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with start_server(clients_per_round=CROWD) as server, client_of(server.url) as http:
-        settle, at_once = server.coordinator.settle, [0, 0]
+        ingest, at_once = server.coordinator.ingest, [0, 0]
 
         def settle_later(*arguments: Any) -> Any:
             at_once[0] += 1
             at_once[1] = max(at_once)
             held.wait()
             try:
-                return settle(*arguments)
+                return ingest(*arguments)
             finally:
                 at_once[0] -= 1
 
-        monkeypatch.setattr(server.coordinator, "settle", settle_later)
+        monkeypatch.setattr(server.coordinator, "ingest", settle_later)
         with crowd(server, workshop) as phones:
             # Announced, received and stored, all of them: what is left is to settle them.
             until(

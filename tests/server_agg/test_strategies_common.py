@@ -13,9 +13,9 @@ from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codecs import Tile
 from phonograd.device_runtime.update.update_file import UpdateInfo
-from phonograd.server_agg.aggregation.measuring import TileSource, TrainedWeights
+from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS
 from phonograd.server_agg.aggregation.strategies import STRATEGIES, RoundContext, StrategySettings, strategy_of
-from phonograd.server_agg.aggregation.streams import BLOCK_ELEMENTS
+from phonograd.server_agg.aggregation.tile_source import TileSource, TrainedWeights
 from phonograd.server_agg.refusals import InvalidUpdateError
 from tests.server_agg.rounds_of_updates import CONTEXT, SHA, SHAPES, Round, Sparse, all_bits, averaged, model, trained
 
@@ -37,15 +37,15 @@ def test_order_and_restart_do_not_change_a_bit(settings: StrategySettings) -> No
         first = Round(base, settings)
         for number, (update, tokens) in enumerate(updates):
             first.take(update, tokens, sha256=f"{number:064x}")
-        shuffled = first.members[:]
+        shuffled = first.updates[:]
         random.Random(1).shuffle(shuffled)
-        assert shuffled != first.members
+        assert shuffled != first.updates
 
         # After a restart: a new aggregation, the kept weights and measures, another order, other members' order.
         second = Round(base, settings)
-        for member in shuffled:
-            with member.open() as update:
-                second.aggregation.add(update, member.weight, member.measures)
+        for stored in shuffled:
+            with stored.open() as update:
+                second.aggregation.add(update, stored.weight, stored.measures)
         result = all_bits(first.result())
         assert all_bits(second.result(shuffled)) == result
         assert all_bits(first.result(shuffled)) == result, "closing twice gives the same, noise too"
@@ -115,8 +115,8 @@ def test_claims_of_too_many_tokens_are_refused(settings: StrategySettings) -> No
 def test_names_and_sizes_of_rounds() -> None:
     for settings in EVERY:
         assert strategy_of(settings).name == settings.strategy
-        assert 1 <= strategy_of(settings).fewest_members <= strategy_of(settings).most_members
-    assert strategy_of(StrategySettings(strategy="multi-krum", krum_byzantine=2)).fewest_members == 7
+        assert 1 <= strategy_of(settings).min_updates <= strategy_of(settings).max_updates
+    assert strategy_of(StrategySettings(strategy="multi-krum", krum_byzantine=2)).min_updates == 7
 
 
 def test_a_fold_that_could_not_read_an_update_gives_nothing_more() -> None:
@@ -177,7 +177,7 @@ def peak_bytes(base: TensorFile, settings: StrategySettings, update: TileSource,
     round_ = Round(base, settings)
     for _ in range(count):
         round_.take(update)
-    for _ in round_.aggregation.deltas(round_.members):
+    for _ in round_.aggregation.deltas(round_.updates):
         pass
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

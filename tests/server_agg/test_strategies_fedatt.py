@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from phonograd.device_runtime.formats.tensor_file import Array
-from phonograd.server_agg.aggregation.measuring import TrainedWeights
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
 from phonograd.server_agg.aggregation.strategies.attention import attention_of
+from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import Round, Weights, averaged, deltas_of, model, random_weights, trained
 
 ORDERS = {"1": 1, "2": 2, "inf": np.inf}

@@ -9,8 +9,8 @@ import pytest
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
-from phonograd.server_agg.aggregation.measuring import TrainedWeights
 from phonograd.server_agg.aggregation.strategies import StrategySettings, write_model
+from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import Round, random_weights, trained
 
 LR, BETA, BETA1, BETA2, TAU = 0.5, 0.8, 0.9, 0.95, 1e-2
@@ -47,7 +47,7 @@ def write_round(folder: Path, number: int, settings: StrategySettings, seeds: tu
             write_model(
                 settings,
                 round_.aggregation,
-                round_.members,
+                round_.updates,
                 base,
                 old,
                 folder / f"model-{number + 1}",
@@ -105,7 +105,7 @@ def test_untouched_weights_keep_their_bits(settings: StrategySettings, tmp_path:
     with TensorFile(tmp_path / "model-0") as base:
         round_ = Round(base, settings)
         round_.take(TrainedWeights({"odd": moved}))
-        write_model(settings, round_.aggregation, round_.members, base, None, tmp_path / "m", tmp_path / "s", {})
+        write_model(settings, round_.aggregation, round_.updates, base, None, tmp_path / "m", tmp_path / "s", {})
     after = load_tensors(tmp_path / "m")["odd"]
     assert after[:-1].tobytes() == odd[:-1].tobytes()
     assert after[-1] != odd[-1]
@@ -153,7 +153,7 @@ def test_a_model_that_would_leave_float32_is_not_written(tmp_path: Path) -> None
     ):
         round_ = Round(base, wild)
         round_.take(TrainedWeights({"w": largest}))
-        write_model(wild, round_.aggregation, round_.members, base, None, tmp_path / "m", tmp_path / "s", {})
+        write_model(wild, round_.aggregation, round_.updates, base, None, tmp_path / "m", tmp_path / "s", {})
     assert [path.name for path in tmp_path.iterdir()] == ["model-0"]
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile
-from phonograd.server_agg.aggregation.measuring import TrainedWeights
+from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS, block_length, stacked_deltas
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.aggregation.streams import BLOCK_ELEMENTS, block_length, side_by_side
+from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import (
     Round,
     Sparse,
@@ -91,7 +91,7 @@ def test_updates_of_one_score_are_told_apart_by_their_hashes() -> None:
         round_ = Round(zero, StrategySettings(strategy="multi-krum", krum_byzantine=0, krum_selected=1))
         for sign in (1, 0, -1):
             round_.take(TrainedWeights({name: np.float32(sign) * array for name, array in aim.items()}))
-        assert all_bits(round_.result()) == all_bits(round_.result(round_.members[::-1]))
+        assert all_bits(round_.result()) == all_bits(round_.result(round_.updates[::-1]))
 
 
 @pytest.mark.parametrize("name", sorted(ROBUST))
@@ -122,13 +122,13 @@ def test_blocks_fill_tiles_and_stay_within_their_budget(count: int) -> None:
 
 def test_streams_of_any_cut_line_up(base: TensorFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 4 elements over tiles of 3, 7 and 100 of them, some left out: deltas are where they belong."""
-    monkeypatch.setattr("phonograd.server_agg.aggregation.streams.BLOCK_ELEMENTS", 12)
+    monkeypatch.setattr("phonograd.server_agg.aggregation.stacked.BLOCK_ELEMENTS", 12)
     updates = [trained(base, seed) for seed in range(3)]
     updates[1]["kernel"].reshape(-1)[5:23] = base.read("kernel").reshape(-1)[5:23]
     round_ = Round(base, ROBUST["median"])
     for update, tile in zip(updates, (3, 7, 100), strict=True):
         round_.take(Sparse(update, tile), sha256=f"{tile:064}")
-    blocks = list(side_by_side(round_.members, base))
+    blocks = list(stacked_deltas(round_.updates, base))
     assert {block.shape for block in blocks} <= {(3, 4), (3, 1), (3, 3)}
     rows = np.concatenate(blocks, axis=1)
     for row, update in zip(rows, updates, strict=True):
@@ -138,6 +138,6 @@ def test_streams_of_any_cut_line_up(base: TensorFile, monkeypatch: pytest.Monkey
 
 def test_too_many_updates_to_read_at_once_are_refused(base: TensorFile) -> None:
     round_ = Round(base, ROBUST["median"])
-    member = round_.take(TrainedWeights(trained(base, 1)))
+    update = round_.take(TrainedWeights(trained(base, 1)))
     with pytest.raises(WeightsError, match="257 updates in a round, at most 256 can be read side by side"):
-        round_.result([member] * 257)
+        round_.result([update] * 257)

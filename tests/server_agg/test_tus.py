@@ -52,7 +52,7 @@ def identifier(phone: TusPhone) -> str:
 
 
 def test_says_what_it_can(http: httpx.Client, phone: TusPhone) -> None:
-    phone.announce()
+    phone.create_upload()
     for path in ("/v1/uploads", phone.path):
         answer = http.options(path)
         assert answer.status_code == 204
@@ -63,7 +63,7 @@ def test_says_what_it_can(http: httpx.Client, phone: TusPhone) -> None:
 
 
 def test_an_upload_from_its_announcement_to_its_receipt(server: RunningServer, phone: TusPhone) -> None:
-    answer = phone.announce()
+    answer = phone.create_upload()
     assert (answer.status_code, answer.headers["Upload-Offset"], answer.content) == (201, "0", b"")
     assert answer.headers["Location"].startswith("/v1/uploads/")
     third = len(phone.data) // 3
@@ -95,7 +95,7 @@ def test_an_upload_from_its_announcement_to_its_receipt(server: RunningServer, p
 
 
 def test_another_version_is_refused_everywhere(http: httpx.Client, phone: TusPhone) -> None:
-    phone.announce()
+    phone.create_upload()
     for version in ({}, {"Tus-Resumable": "0.2.2"}, {"Tus-Resumable": "x" * 1000}):
         for method, path in (("POST", "/v1/uploads"), *((m, phone.path) for m in ("HEAD", "PATCH", "DELETE"))):
             answer = http.request(method, path, headers={"Phonograd-Phone": phone.name, **version})
@@ -120,13 +120,13 @@ def test_malformed_announcements(server: RunningServer, phone: TusPhone) -> None
         ({"Upload-Metadata": f"{metadata(round='1')},{metadata(round='2')}"}, 400, "round: once expected"),
         ({"Phonograd-Phone": "no/name"}, 400, "1 to 64 of A-Z"),
     ):
-        check_problem(phone.announce(**changes), status, detail)
+        check_problem(phone.create_upload(**changes), status, detail)
     assert phone.path == ""
     assert phone.name not in {upload.phone for upload in server.coordinator.uploads.unfinished()}
 
 
 def test_metadata_of_others_is_left_alone(phone: TusPhone) -> None:
-    assert phone.announce(Upload_Metadata=f"filename {encoded('update')} , is_secret").status_code == 201
+    assert phone.create_upload(Upload_Metadata=f"filename {encoded('update')} , is_secret").status_code == 201
 
 
 def test_a_name_may_come_in_the_metadata(http: httpx.Client, phone: TusPhone) -> None:
@@ -137,12 +137,12 @@ def test_a_name_may_come_in_the_metadata(http: httpx.Client, phone: TusPhone) ->
 
 
 def test_a_stale_announcement_costs_no_body(phone: TusPhone) -> None:
-    check_problem(phone.announce(Upload_Metadata=metadata(base_sha256="0" * 64)), 409, "fetch the current model")
+    check_problem(phone.create_upload(Upload_Metadata=metadata(base_sha256="0" * 64)), 409, "fetch the current model")
     assert phone.path == ""
 
 
 def test_wrong_patches_change_nothing(server: RunningServer, phone: TusPhone) -> None:
-    phone.announce()
+    phone.create_upload()
     phone.patch(0, phone.data[:100])
     for more, status, detail in (
         ({"Upload-Offset": "99"}, 409, "Upload-Offset: 100 expected, found 99; go on from there"),
@@ -168,9 +168,9 @@ def test_wrong_patches_change_nothing(server: RunningServer, phone: TusPhone) ->
 @pytest.mark.parametrize("facts", ["sha256 announced", "nothing announced"])
 def test_a_checksum_that_is_wrong_takes_its_bytes_back(algorithm: str, facts: str, phone: TusPhone) -> None:
     if facts == "nothing announced":
-        phone.announce(Upload_Metadata="")
+        phone.create_upload(Upload_Metadata="")
     else:
-        phone.announce()
+        phone.create_upload()
     assert phone.patch(0, phone.data[:100], checksum(phone.data[:100], algorithm)).status_code == 204
     answer = phone.patch(100, b"\0" * 300, checksum(phone.data[100:400], algorithm))
     check_problem(answer, 460, f"have another {algorithm}; they changed on their way, send them again from offset 100")
@@ -181,7 +181,7 @@ def test_a_checksum_that_is_wrong_takes_its_bytes_back(algorithm: str, facts: st
 
 
 def test_bytes_without_checksum_that_changed_are_found_by_the_whole_s_hash(phone: TusPhone) -> None:
-    phone.announce()
+    phone.create_upload()
     changed = phone.data[:-1] + bytes([phone.data[-1] ^ 1])
     answer = phone.patch(0, changed)
     check_problem(answer, 460, "they changed on their way, send them again from offset 0")
@@ -190,21 +190,21 @@ def test_bytes_without_checksum_that_changed_are_found_by_the_whole_s_hash(phone
 
 
 def test_a_body_may_come_with_the_announcement(phone: TusPhone) -> None:
-    answer = phone.announce(phone.data[:500], Content_Type=BODY, **checksum(phone.data[:500]))
+    answer = phone.create_upload(phone.data[:500], Content_Type=BODY, **checksum(phone.data[:500]))
     assert (answer.status_code, answer.headers["Upload-Offset"]) == (201, "500")
     # Its answer got lost; the phone announces anew, again with the beginning.
-    again = phone.announce(phone.data[:500], Content_Type=BODY)
+    again = phone.create_upload(phone.data[:500], Content_Type=BODY)
     assert (again.status_code, again.headers["Upload-Offset"]) == (201, "500")
     assert again.headers["Location"] == answer.headers["Location"]
     assert phone.patch(500, phone.data[500:]).status_code == 204
     other = TusPhone(phone.http, "other", phone.data)
-    whole = other.announce(other.data, Content_Type=BODY)
+    whole = other.create_upload(other.data, Content_Type=BODY)
     assert (whole.status_code, whole.headers["Upload-Offset"]) == (201, str(len(other.data)))
     assert other.outcome().json()["state"] == "accepted"
 
 
 def test_a_body_that_spoils_the_announcement_says_where_to_go_on(phone: TusPhone) -> None:
-    answer = phone.announce(phone.data[:500], Content_Type=BODY, **checksum(b"other"))
+    answer = phone.create_upload(phone.data[:500], Content_Type=BODY, **checksum(b"other"))
     check_problem(answer, 460, "send them again from offset 0")
     assert answer.headers["Upload-Offset"] == "0"
     phone.path = answer.headers["Location"]
@@ -212,7 +212,7 @@ def test_a_body_that_spoils_the_announcement_says_where_to_go_on(phone: TusPhone
 
 
 def test_the_method_may_be_named_in_a_header(http: httpx.Client, phone: TusPhone) -> None:
-    phone.announce()
+    phone.create_upload()
 
     def post(method: str, content: bytes = b"", **more: str) -> httpx.Response:
         headers = {"X-HTTP-Method-Override": method, **{name.replace("_", "-"): value for name, value in more.items()}}
@@ -227,7 +227,7 @@ def test_the_method_may_be_named_in_a_header(http: httpx.Client, phone: TusPhone
 
 
 def test_termination(server: RunningServer, phone: TusPhone) -> None:
-    phone.announce()
+    phone.create_upload()
     phone.patch(0, phone.data[:100])
     answer = phone.delete()
     assert (answer.status_code, answer.headers["Tus-Resumable"]) == (204, "1.0.0")
@@ -242,7 +242,7 @@ def test_termination(server: RunningServer, phone: TusPhone) -> None:
 
 
 def test_an_upload_is_its_phone_s_alone(http: httpx.Client, phone: TusPhone) -> None:
-    phone.announce()
+    phone.create_upload()
     other = TusPhone(http, "other", phone.data, phone.path)
     answers = [other.head(), other.patch(0, phone.data), other.delete(), other.outcome()]
     assert [answer.status_code for answer in answers] == [404] * 4
@@ -253,12 +253,12 @@ def test_an_upload_is_its_phone_s_alone(http: httpx.Client, phone: TusPhone) -> 
 
 def test_a_refused_update_is_gone(server: RunningServer, http: httpx.Client, workshop: Workshop) -> None:
     stale = phone_with(http, "stale", workshop.update(1, round=7))
-    stale.announce()
+    stale.create_upload()
     check_problem(stale.patch(0, stale.data), 409, "is of round 7")
     assert stale.head().status_code == 410
     check_problem(stale.patch(len(stale.data), b""), 410, "the upload is rejected: the update is of round 7")
     garbage = TusPhone(http, "stale", b"\0" * 100)
-    garbage.announce()
+    garbage.create_upload()
     check_problem(garbage.patch(0, garbage.data), 400, "not valid JSON")
     # The ledger has the status that the phone was answered with.
     assert [phone.outcome().json()["status"] for phone in (stale, garbage)] == [409, 400]
@@ -271,7 +271,7 @@ def test_an_upload_that_is_left_alone_expires(
     monkeypatch.setattr("phonograd.server_agg.server.TICK_SECONDS", 0.05)
     with start_server(expire_seconds=0.2) as server, client_of(server.url) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce()
+        phone.create_upload()
         phone.patch(0, phone.data[:100])
         until(lambda: phone.head().status_code == 410)
         check_problem(phone.patch(100, b"x"), 410, f"expired: 100 of {len(phone.data)} bytes came in time")
@@ -284,14 +284,14 @@ def test_an_upload_that_is_left_alone_expires(
 def test_a_restart_goes_on_at_the_last_byte(start_server: StartServer, workshop: Workshop) -> None:
     with start_server() as server, client_of(server.url) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
-        phone.announce()
+        phone.create_upload()
         phone.patch(0, phone.data[:1001])
     with start_server() as server, client_of(server.url) as http:
         phone.http = http
         assert phone.offset() == 1001
         # Announced again, it is found again; what is there is hashed again.
         before = phone.path
-        assert phone.announce().headers["Upload-Offset"] == "1001"
+        assert phone.create_upload().headers["Upload-Offset"] == "1001"
         assert phone.path == before
         assert phone.patch(1001, phone.data[1001:]).status_code == 204
         assert phone.outcome().json()["receipt"]["bytes"] == len(phone.data)
@@ -302,11 +302,11 @@ def test_a_restart_goes_on_at_the_last_byte(start_server: StartServer, workshop:
 def test_announcing_another_update_gives_the_earlier_one_up(
     server: RunningServer, phone: TusPhone, workshop: Workshop
 ) -> None:
-    phone.announce()
+    phone.create_upload()
     phone.patch(0, phone.data[:100])
     earlier = phone.path
     phone.data = workshop.update(1, tokens=7).read_bytes()
-    assert phone.announce().headers["Upload-Offset"] == "0"
+    assert phone.create_upload().headers["Upload-Offset"] == "0"
     assert phone.path != earlier
     assert phone.http.head(earlier, headers=phone.headers()).status_code == 410
     assert earlier.rpartition("/")[2] not in incoming(server)
@@ -319,7 +319,7 @@ def test_a_complete_upload_that_the_disk_refused_is_settled_by_an_empty_patch(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    phone.announce()
+    phone.create_upload()
     with monkeypatch.context() as patch:
         patch.setattr("phonograd.server_agg.storage.state_folder.os.link", full)
         check_problem(phone.patch(0, phone.data), 507, "send again later")

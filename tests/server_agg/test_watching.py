@@ -20,7 +20,7 @@ from phonograd.device_runtime.client.server_client import report_quality
 from phonograd.server_agg.http.observing import BUCKETS
 from phonograd.server_agg.log_format import JsonFormatter, configure, event
 from phonograd.server_agg.report.document import read_report
-from phonograd.server_agg.rounds.uploads import Announcement
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.test_app import check_problem, post
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
@@ -51,7 +51,7 @@ def some_work(server: RunningServer, http: httpx.Client) -> None:
     post(http, workshop.update(1), "phone1")
     post(http, workshop.update(3, round=7), "phone3")
     post(http, workshop.update(2, codec="rows-f32"), "phone2")
-    server.coordinator.announce(Announcement("phone9", 4096, "0" * 64))
+    server.coordinator.create_upload(UploadMetadata("phone9", 4096, "0" * 64))
 
     def counted() -> bool:
         server.coordinator.ledger.flush()

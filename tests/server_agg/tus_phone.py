@@ -39,7 +39,7 @@ class TusPhone:
     def headers(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         return {**TUS, "Phonograd-Phone": self.name, **(more or {})}
 
-    def announce(self, content: bytes = b"", **changes: str) -> httpx.Response:
+    def create_upload(self, content: bytes = b"", **changes: str) -> httpx.Response:
         """`changes`: headers, `_` for `-`; without any, the update's hash is announced."""
         sha256 = hashlib.sha256(self.data).hexdigest()
         wanted = {"Upload-Length": str(len(self.data)), "Upload-Metadata": metadata(sha256=sha256)}
@@ -74,7 +74,7 @@ class TusPhone:
 
     def send(self, piece: int = 1 << 20) -> httpx.Response:
         """Announce and send all that is missing, `piece` bytes a request; the last answer."""
-        answer = self.announce()
+        answer = self.create_upload()
         offset = int(answer.headers.get("Upload-Offset", len(self.data)))
         while answer.is_success and offset < len(self.data):
             answer = self.patch(offset, self.data[offset : offset + piece])

@@ -42,7 +42,7 @@ def spent(rounds: Iterable[PrivateRounds], delta: float) -> Spent:
     return Spent(_epsilon("pld", kinds, delta), _epsilon("rdp", kinds, delta), delta, count)
 
 
-def bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
+def epsilon_upper_bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
     """epsilon by Renyi divergences alone: no less than `spent` says, and quick however many rounds there are."""
     return _epsilon("rdp", _gathered(rounds), delta)
 
@@ -57,7 +57,7 @@ def would_exceed(
     return budget is not None and _epsilon("pld", _gathered([*rounds, next_round]), delta) > budget
 
 
-def require_accounting() -> None:
+def require_dp_accounting() -> None:
     """Raise MissingExtraError unless dp-accounting is installed; asked before a private round opens."""
     _dp_accounting()
 

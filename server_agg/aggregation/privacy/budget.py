@@ -6,7 +6,13 @@ The accountant composes mechanisms; here they are read off the rounds' settings.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, Spent, bound, spent, would_exceed
+from phonograd.server_agg.aggregation.privacy.accountant import (
+    PrivateRounds,
+    Spent,
+    epsilon_upper_bound,
+    spent,
+    would_exceed,
+)
 from phonograd.server_agg.aggregation.settings import StrategySettings
 
 DAY_SECONDS = 86400.0
@@ -20,19 +26,20 @@ def over_budget(published: Iterable[StrategySettings], settings: StrategySetting
     return would_exceed(_costs(published), _cost(settings), settings.delta, settings.epsilon_budget)
 
 
-def spent_with(published: Iterable[StrategySettings], settings: StrategySettings) -> Spent:
+def spent_including(published: Iterable[StrategySettings], settings: StrategySettings) -> Spent:
     """What a round under `settings` and those `published` before it have spent together."""
     return spent([*_costs(published), _cost(settings)], settings.delta)
 
 
-def cost_of_a_day(settings: StrategySettings, deadline_seconds: float) -> str:
+def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> str:
     """What a day costs on which nobody comes, for whoever starts a server of a private strategy."""
     rounds = max(1, round(DAY_SECONDS / deadline_seconds))
     each = replace(_cost(settings), count=rounds)
+    epsilon = epsilon_upper_bound([each], settings.delta)
     return (
-        f"{settings.strategy}: a round is published with noise every {deadline_seconds:g} s, whoever came, and spends "
-        f"privacy: a day without a single phone costs epsilon {bound([each], settings.delta):.3g} at most (delta "
-        f"{settings.delta:g}); a longer --deadline-seconds costs less, and --epsilon-budget sets an end"
+        f"{settings.strategy}: every {deadline_seconds:g} s a round publishes a noisy model and spends privacy, even "
+        f"if no phone took part: a day without phones costs epsilon {epsilon:.3g} at most (delta {settings.delta:g}); "
+        "raise --deadline-seconds to spend less, or set a limit with --epsilon-budget"
     )
 
 

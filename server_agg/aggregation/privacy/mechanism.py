@@ -27,7 +27,7 @@ def sample(names: Iterable[str], probability: float) -> list[str]:
     return sorted(name for name in names if secrets.randbits(_SAMPLE_BITS) < threshold)
 
 
-def clip_scales(norms: Mapping[str, float], clip_norm: float, per_layer: bool) -> dict[str, float]:
+def clip_factors(norms: Mapping[str, float], clip_norm: float, per_layer: bool) -> dict[str, float]:
     """Each tensor's factor, at most 1, so that the L2 norm of all tensors together is at most `clip_norm`.
 
     norms: each tensor's L2 norm. Flat (paper M, section 2): min(1, S / norm of all). Per layer: min(1, S_l / its norm),
@@ -39,7 +39,7 @@ def clip_scales(norms: Mapping[str, float], clip_norm: float, per_layer: bool) -
     return dict.fromkeys(norms, _factor(math.sqrt(math.fsum(norm * norm for norm in norms.values())), clip_norm))
 
 
-def scaled_reach(norms: Mapping[str, float], scales: Mapping[str, float]) -> float:
+def scaled_max_abs(norms: Mapping[str, float], scales: Mapping[str, float]) -> float:
     """A bound on every |scaled delta|: no element is larger than its tensor's norm."""
     return max((norm * scales[name] for name, norm in norms.items()), default=0.0)
 

@@ -62,8 +62,8 @@ class NoiseStream:
         return numbers
 
 
-def with_noise(
-    tiles: Iterator[Array], base: TensorFile, noise: NoiseStream, spread: Mapping[str, float], whole: bool = False
+def add_noise(
+    tiles: Iterator[Array], base: TensorFile, noise: NoiseStream, std: Mapping[str, float], integer: bool = False
 ) -> Iterator[Array]:
     """float64 tiles in the base's file order with N(0, spread^2) added to each element; `spread` by tensor.
 
@@ -79,8 +79,8 @@ def with_noise(
                 yield next(tiles)
                 continue
             added = noise.normals(name, start, stop)
-            added *= spread[name]
-            if whole:
+            added *= std[name]
+            if integer:
                 np.rint(added, out=added)
             added += next(tiles)
             yield added

@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, Fold
-from phonograd.server_agg.aggregation.measuring import TileSource, norms_of
-from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_scales, scaled_reach
-from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, with_noise
+from phonograd.server_agg.aggregation.norms import norms_of
+from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors, scaled_max_abs
+from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import (
-    ANY_NUMBER,
     NORM,
+    UNLIMITED,
+    ClientUpdate,
     Measures,
-    Member,
     RoundContext,
-    check_claim,
+    check_token_claim,
     norms_in,
 )
+from phonograd.server_agg.aggregation.tile_source import TileSource
 
 STEPS_PER_UNIT = 2.0**FRACTION_BITS
 # A weight of 1 under a token cap: weights are counted in millionths and a bit, 2**-20.
@@ -34,8 +35,8 @@ class PrivateAveraging:
     """dp-fedavg and dp-fedsgd. A weight is counted in steps of 2**-20."""
 
     settings: StrategySettings
-    fewest_members: int = 1
-    most_members: int = ANY_NUMBER
+    min_updates: int = 1
+    max_updates: int = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ def capped_weight(settings: StrategySettings, info: UpdateInfo) -> int:
 
     Raises InvalidUpdateError for more tokens than one phone can have trained.
     """
-    check_claim(settings, info)
+    check_token_claim(settings, info)
     if settings.token_cap is None:
         return WEIGHT_STEPS
     return max(1, min(WEIGHT_STEPS, info.tokens * WEIGHT_STEPS // settings.token_cap))
@@ -97,22 +98,22 @@ class PrivateMean:
         """Clip, weight, cut off to whole steps of the fold towards zero (no norm grows by it), and fold."""
         norms = norms_in(measures)
         share = weight / WEIGHT_STEPS
-        clips = clip_scales(norms, self._settings.clip_norm, self._settings.per_layer)
+        clips = clip_factors(norms, self._settings.clip_norm, self._settings.per_layer)
         scales = {name: clip * share for name, clip in clips.items()}
-        self._fold.accumulate(update, 1, scaled_reach(norms, scales), scales)
+        self._fold.accumulate(update, 1, scaled_max_abs(norms, scales), scales)
         self._weight += weight
 
-    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+    def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """(sum of w x clipped delta + noise) / divisor; the noise in whole steps, as the sum is. Of no members too."""
-        del members
+        del updates
         # Noise on the sum that is z x sensitivity once divided. For f_f this is z x S, whoever took part.
         divisor = self._mechanism.divisor(self._weight / WEIGHT_STEPS)
-        spread = self._mechanism.noise_std * divisor * STEPS_PER_UNIT
-        steps = with_noise(
+        std = self._mechanism.noise_std * divisor * STEPS_PER_UNIT
+        steps = add_noise(
             self._fold.deltas(1 / STEPS_PER_UNIT),
             self._fold.base,
             self._noise,
-            dict.fromkeys(self._fold.base.specs, spread),
-            whole=True,
+            dict.fromkeys(self._fold.base.specs, std),
+            integer=True,
         )
         return (tile / (divisor * STEPS_PER_UNIT) for tile in steps)

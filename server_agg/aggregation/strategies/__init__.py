@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from phonograd.server_agg.aggregation.model_writer import write_model
-from phonograd.server_agg.aggregation.optimizers import state_is_of
+from phonograd.server_agg.aggregation.optimizers import state_matches
 from phonograd.server_agg.aggregation.privacy.strategy import PrivateAveraging
 from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, STRATEGIES, WEIGHTINGS, StrategySettings
 from phonograd.server_agg.aggregation.strategies.attention import FedAtt
 from phonograd.server_agg.aggregation.strategies.averaging import FedAvg, NormBound
 from phonograd.server_agg.aggregation.strategies.robust import median, multi_krum, trimmed_mean
-from phonograd.server_agg.aggregation.strategy import Aggregation, Measures, Member, RoundContext, Strategy
+from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, Measures, RoundContext, Strategy
 
 _MAKERS: Mapping[str, Callable[[StrategySettings], Strategy]] = {
     "fedavg": FedAvg,
@@ -28,12 +28,12 @@ __all__ = [
     "STRATEGIES",
     "WEIGHTINGS",
     "Aggregation",
+    "ClientUpdate",
     "Measures",
-    "Member",
     "RoundContext",
     "Strategy",
     "StrategySettings",
-    "state_is_of",
+    "state_matches",
     "strategy_of",
     "write_model",
 ]

@@ -9,23 +9,24 @@ from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.fold import SUM_LIMIT, Fold
-from phonograd.server_agg.aggregation.measuring import Norm, TileSource, check_float32, norms_of
-from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, with_noise
+from phonograd.server_agg.aggregation.norms import Norm, norms_of
+from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import (
-    ANY_NUMBER,
     NORM,
+    UNLIMITED,
+    ClientUpdate,
     Measures,
-    Member,
     RoundContext,
-    in_order,
     norms_in,
-    plain_weight,
+    sorted_by_hash,
+    update_weight,
 )
+from phonograd.server_agg.aggregation.tile_source import TileSource, check_float32
 
 # Attention sums to 1, so sums stay as small as one update's reach, and steps can be finer than a plain fold's.
 FRACTION_BITS = 44
-REACH_LIMIT = SUM_LIMIT / 2.0 ** (FRACTION_BITS + 1)  # 131072: half of what the accumulators hold
+MAX_ABS_LIMIT = SUM_LIMIT / 2.0 ** (FRACTION_BITS + 1)  # 131072: half of what the accumulators hold
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class FedAtt:
 
     settings: StrategySettings
     name: str = "fedatt"
-    fewest_members: int = 1
-    most_members: int = ANY_NUMBER
+    min_updates: int = 1
+    max_updates: int = UNLIMITED
 
     def weight(self, info: UpdateInfo) -> int:
         """Tokens, or 1. Raises InvalidUpdateError for more tokens than one phone can have trained."""
-        return plain_weight(self.settings, info)
+        return update_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "Attention":
         """Nothing is held until the close; then a fold, one int64 a parameter. ValueError for a bad noise key."""
@@ -61,35 +62,35 @@ class Attention:
         """Each tensor's s = ||w - w^k||_p (eq. 2). Raises WeightsError."""
         norms = norms_of(update, self._base, cast(Norm, self._settings.attention_norm))
         for name, norm in norms.items():
-            if norm >= REACH_LIMIT:  # no element is larger than the norm
+            if norm >= MAX_ABS_LIMIT:  # no element is larger than the norm
                 raise WeightsError(
                     f"update: tensor {name}: norm {norm:.6g} of its difference from the base, "
-                    f"below {REACH_LIMIT:.6g} expected; the update is far from the base model"
+                    f"below {MAX_ABS_LIMIT:.6g} expected; the update is far from the base model"
                 )
         return {NORM + name: norm for name, norm in norms.items()}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Nothing: who weighs what is known when all are there."""
 
-    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+    def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """-epsilon x sum over k of alpha_k (w - w^k + beta N(0, sigma^2)), eqs. 5-6.
 
         The noises of all phones are drawn as one: their sum is N(0, (beta sigma)^2 x sum of alpha_k^2).
         """
-        members = in_order(members)
-        attention = attention_of([norms_in(member.measures) for member in members])
+        updates = sorted_by_hash(updates)
+        attention = attention_of([norms_in(update.measures) for update in updates])
         fold = Fold(self._base, self._base_sha256, FRACTION_BITS)
-        for member, alphas in zip(members, attention, strict=True):
+        for update, alphas in zip(updates, attention, strict=True):
             # By tensor: each tensor's attention sums to 1, so no sum leaves the fold that `measure` let in.
-            reach = {name: norm * alphas[name] for name, norm in norms_in(member.measures).items()}
-            with member.open() as update:
-                fold.accumulate(update, 1, reach, alphas)
+            max_abs = {name: norm * alphas[name] for name, norm in norms_in(update.measures).items()}
+            with update.open() as tiles:
+                fold.accumulate(tiles, 1, max_abs, alphas)
         step, noise = self._settings.attention_step, self._settings.attention_noise
         deltas = fold.deltas(1 / step)
-        if not members or self._noise is None:
+        if not updates or self._noise is None:
             return deltas
-        spread = {name: step * noise * math.hypot(*(alphas[name] for alphas in attention)) for name in self._base.specs}
-        return with_noise(deltas, self._base, self._noise, spread)
+        std = {name: step * noise * math.hypot(*(alphas[name] for alphas in attention)) for name in self._base.specs}
+        return add_noise(deltas, self._base, self._noise, std)
 
 
 def attention_of(norms: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:

@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.fold import Fold
-from phonograd.server_agg.aggregation.measuring import TileSource, norms_of, reach_of
-from phonograd.server_agg.aggregation.privacy.mechanism import clip_scales, scaled_reach
+from phonograd.server_agg.aggregation.norms import max_abs_delta, norms_of
+from phonograd.server_agg.aggregation.privacy.mechanism import clip_factors, scaled_max_abs
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import (
-    ANY_NUMBER,
+    MAX_ABS,
     NORM,
-    REACH,
+    UNLIMITED,
+    ClientUpdate,
     Measures,
-    Member,
     RoundContext,
     norms_in,
-    plain_weight,
+    update_weight,
 )
+from phonograd.server_agg.aggregation.tile_source import TileSource
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class FedAvg:
     """
 
     settings: StrategySettings
-    fewest_members: int = 1
-    most_members: int = ANY_NUMBER
+    min_updates: int = 1
+    max_updates: int = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -40,7 +41,7 @@ class FedAvg:
 
     def weight(self, info: UpdateInfo) -> int:
         """Tokens, or 1. Raises InvalidUpdateError for more tokens than one phone can have trained."""
-        return plain_weight(self.settings, info)
+        return update_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "Averaging":
         """A fold: one int64 a parameter."""
@@ -56,15 +57,15 @@ class Averaging:
 
     def measure(self, update: TileSource) -> dict[str, float]:
         """The reach. Raises WeightsError."""
-        return {REACH: reach_of(update, self._fold.base)}
+        return {MAX_ABS: max_abs_delta(update, self._fold.base)}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Fold it. Raises WeightsError, with nothing changed, for sums that would overflow."""
-        self._fold.accumulate(update, weight, measures[REACH])
+        self._fold.accumulate(update, weight, measures[MAX_ABS])
 
-    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+    def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The sum over the total weight."""
-        del members
+        del updates
         return self._fold.deltas()
 
 
@@ -95,5 +96,5 @@ class BoundedAveraging(Averaging):
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Scale and fold it. Raises WeightsError, with nothing changed, for sums that would overflow."""
         norms = norms_in(measures)
-        scales = clip_scales(norms, self._bound, per_layer=False)
-        self._fold.accumulate(update, weight, scaled_reach(norms, scales), scales)
+        scales = clip_factors(norms, self._bound, per_layer=False)
+        self._fold.accumulate(update, weight, scaled_max_abs(norms, scales), scales)

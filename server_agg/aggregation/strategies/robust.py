@@ -8,21 +8,22 @@ import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
-from phonograd.server_agg.aggregation.measuring import TileSource, check_float32, reach_of
+from phonograd.server_agg.aggregation.norms import max_abs_delta
 from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.stacked import as_tiles, stacked_deltas, zero_deltas
 from phonograd.server_agg.aggregation.strategy import (
-    MOST_STREAMS,
-    REACH,
+    MAX_ABS,
+    MAX_STACKED_UPDATES,
+    ClientUpdate,
     Measures,
-    Member,
     RoundContext,
-    in_order,
-    plain_weight,
+    sorted_by_hash,
+    update_weight,
 )
-from phonograd.server_agg.aggregation.streams import as_tiles, no_deltas, side_by_side
+from phonograd.server_agg.aggregation.tile_source import TileSource, check_float32
 
 # How K updates' deltas become one: from members and base to float64 runs.
-Combine = Callable[[Sequence[Member], TensorFile], Iterator[Array]]
+Combine = Callable[[Sequence[ClientUpdate], TensorFile], Iterator[Array]]
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Robust:
 
     settings: StrategySettings
     combine: Combine
-    fewest_members: int = 1
-    most_members: int = MOST_STREAMS
+    min_updates: int = 1
+    max_updates: int = MAX_STACKED_UPDATES
 
     @property
     def name(self) -> str:
@@ -41,16 +42,16 @@ class Robust:
 
     def weight(self, info: UpdateInfo) -> int:
         """Tokens, or 1; checked and not used. Raises InvalidUpdateError for more than one phone can have trained."""
-        return plain_weight(self.settings, info)
+        return update_weight(self.settings, info)
 
-    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "SideBySide":
+    def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "StackedAggregation":
         """Nothing is held until the close."""
         del base_sha256, context
         check_float32(base)
-        return SideBySide(base, self.combine)
+        return StackedAggregation(base, self.combine)
 
 
-class SideBySide:
+class StackedAggregation:
     """Updates are only checked at ingest, and read side by side at the close."""
 
     def __init__(self, base: TensorFile, combine: Combine):
@@ -59,23 +60,23 @@ class SideBySide:
 
     def measure(self, update: TileSource) -> dict[str, float]:
         """The reach. Raises WeightsError for values that are not finite."""
-        return {REACH: reach_of(update, self._base)}
+        return {MAX_ABS: max_abs_delta(update, self._base)}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
         """Nothing: it takes all updates together."""
 
-    def deltas(self, members: Sequence[Member]) -> Iterator[Array]:
+    def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """The robust average of all members."""
-        if not members:
-            return no_deltas(self._base)
-        return as_tiles(self._combine(members, self._base), self._base)
+        if not updates:
+            return zero_deltas(self._base)
+        return as_tiles(self._combine(updates, self._base), self._base)
 
 
 def median(settings: StrategySettings) -> Robust:
     """The coordinate-wise median (Yin et al. 2018); of an even number, the mean of the two in the middle."""
 
-    def combine(members: Sequence[Member], base: TensorFile) -> Iterator[Array]:
-        for block in side_by_side(members, base):
+    def combine(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterator[Array]:
+        for block in stacked_deltas(updates, base):
             block.sort(axis=0)
             count = len(block)
             yield (block[(count - 1) // 2] + block[count // 2]) / 2
@@ -86,8 +87,8 @@ def median(settings: StrategySettings) -> Robust:
 def trimmed_mean(settings: StrategySettings) -> Robust:
     """The coordinate-wise mean without the floor(share x K) smallest and as many largest values (Yin et al. 2018)."""
 
-    def combine(members: Sequence[Member], base: TensorFile) -> Iterator[Array]:
-        for block in side_by_side(members, base):
+    def combine(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterator[Array]:
+        for block in stacked_deltas(updates, base):
             block.sort(axis=0)
             trimmed = math.floor(settings.trim_share * len(block))
             yield block[trimmed : len(block) - trimmed].mean(axis=0)
@@ -102,21 +103,21 @@ def multi_krum(settings: StrategySettings) -> Robust:
     """
     hostile = settings.krum_byzantine
 
-    def combine(members: Sequence[Member], base: TensorFile) -> Iterator[Array]:
-        members = in_order(members)
-        scores = krum_scores(squared_distances(members, base), hostile)
-        wanted = min(settings.krum_selected or len(members) - hostile, len(members))
-        chosen = sorted(range(len(members)), key=lambda row: (scores[row], row))[: max(1, wanted)]
-        for block in side_by_side([members[row] for row in chosen], base):
+    def combine(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterator[Array]:
+        updates = sorted_by_hash(updates)
+        scores = krum_scores(squared_distances(updates, base), hostile)
+        wanted = min(settings.krum_selected or len(updates) - hostile, len(updates))
+        chosen = sorted(range(len(updates)), key=lambda row: (scores[row], row))[: max(1, wanted)]
+        for block in stacked_deltas([updates[row] for row in chosen], base):
             yield block.mean(axis=0)
 
-    return Robust(settings, combine, fewest_members=2 * hostile + 3)
+    return Robust(settings, combine, min_updates=2 * hostile + 3)
 
 
-def squared_distances(members: Sequence[Member], base: TensorFile) -> Array:
+def squared_distances(updates: Sequence[ClientUpdate], base: TensorFile) -> Array:
     """||delta_i - delta_j||^2, float64 [K, K], rows by the updates' hashes; from sums of products, block by block."""
-    products = np.zeros((len(members), len(members)))
-    for block in side_by_side(members, base):
+    products = np.zeros((len(updates), len(updates)))
+    for block in stacked_deltas(updates, base):
         products += block @ block.T
     lengths = np.diag(products)
     distances: Array = np.maximum(lengths[:, None] + lengths[None, :] - 2 * products, 0)

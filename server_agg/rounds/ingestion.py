@@ -6,37 +6,37 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.refusals import InvalidUpdateError, LateUpdateError, MalformedUpdateError, RefusalError
-from phonograd.server_agg.rounds import admission, journal
-from phonograd.server_agg.rounds.current import CurrentRound
-from phonograd.server_agg.rounds.stored import on_base
+from phonograd.server_agg.rounds import admission, log_events
+from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.stored_update import rebased
 from phonograd.server_agg.rounds.uploads import (
-    UploadBook,
+    UploadStore,
     count_request,
+    expect_receiving,
     move_to_round,
-    over,
-    still_on_its_way,
-    without_path,
+    redact_path,
+    upload_ended,
 )
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Update
 
 
-class Settler:
+class UpdateIngester:
     """Settles uploads, one at a time."""
 
-    def __init__(self, current: CurrentRound, uploads: UploadBook):
+    def __init__(self, current: CurrentRound, uploads: UploadStore):
         self._current = current
         self._uploads = uploads
         self._folder = current.folder
         self._ledger = current.ledger
 
-    def settle(self, identifier: str, sha256: str, nbytes: int) -> bool:
+    def ingest(self, identifier: str, sha256: str, nbytes: int) -> bool:
         """Decide on an upload, see `Coordinator.settle`; False if its update counted before. A refusal ends it."""
         with self._ledger.reading() as session:
             row = session.get_one(Update, identifier)
         try:
             if row.state != "receiving":
-                raise over(row)
+                raise upload_ended(row)
             with _opened(self._folder.upload(identifier)) as update:
                 if self._repeated(row, update, sha256, nbytes):
                     return False
@@ -45,7 +45,7 @@ class Settler:
             self._uploads.refuse(identifier, error, nbytes)
             raise
         taken = self._current.open_round
-        journal.accepted(row, taken.round, taken.accepted, taken.clients_per_round)
+        log_events.update_accepted(row, taken.round, taken.accepted, taken.clients_per_round)
         return True
 
     def _repeated(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> bool:
@@ -56,13 +56,13 @@ class Settler:
         if earlier is None:
             return False
         with self._ledger.writing() as session:
-            repeated = still_on_its_way(session, row.id)
+            repeated = expect_receiving(session, row.id)
             if nbytes:
                 count_request(session, repeated, nbytes)
             move_to_round(session, repeated, earlier.round)
             repeated.sha256, repeated.codec = sha256, update.info.codec
             self._uploads.end(repeated, "repeated", "sent before", 201)
-        journal.repeated(row, earlier.round, nbytes)
+        log_events.update_repeated(row, earlier.round, nbytes)
         return True
 
     def _accept(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> None:
@@ -74,15 +74,15 @@ class Settler:
                 update.check_parts(aggregator.base)
                 weight = aggregator.strategy.weight(info)
                 aggregation = aggregator.aggregation
-                with on_base(update, self._folder, origin) as source:
+                with rebased(update, self._folder, origin) as source:
                     measures = aggregation.measure(source)
                     aggregator.invalidate()  # until the update counts
                     aggregation.add(source, weight, measures)
             except (WeightsError, UpdateError) as error:
-                raise InvalidUpdateError(without_path(error, update.path)) from error
-        self._folder.link_in(update.path, self._folder.update(sha256))
+                raise InvalidUpdateError(redact_path(error, update.path)) from error
+        self._folder.link_into_place(update.path, self._folder.update(sha256))
         with self._ledger.writing() as session:
-            accepted = still_on_its_way(session, row.id)
+            accepted = expect_receiving(session, row.id)
             if nbytes:  # else all came before a restart, and was counted
                 count_request(session, accepted, nbytes)
             # The ledger may have refused to count a request whose bytes the disk took; as traffic they are counted.
@@ -96,18 +96,18 @@ class Settler:
 
     def _admitted(self, row: Update, update: UpdateFile) -> str | None:
         """The model that a late update was trained from; None if it is of the open round. Raises RefusalError."""
-        standing, info = self._current.standing, update.info
+        state, info = self._current.admission_state, update.info
         with self._ledger.reading() as session:
-            admission.check_first(session, standing, row.phone)
-            late = admission.check_base(session, standing, info.base_sha256, info.round)
-            admission.check_phone(session, standing, row.phone)
+            admission.check_duplicate(session, state, row.phone)
+            late = admission.check_base(session, state, info.base_sha256, info.round)
+            admission.check_phone(session, state, row.phone)
         if late is None:
             return None
         if not self._folder.model(late.base_sha256).is_file():
             raise LateUpdateError(
                 f"the update is of round {late.number}, whose model is not kept any more: fetch the model of "
-                f"round {standing.number} and train again",
-                standing.retry_seconds,
+                f"round {state.number} and train again",
+                state.retry_seconds,
             )
         return late.base_sha256
 
@@ -118,4 +118,4 @@ def _opened(path: Path) -> UpdateFile:
     except (WeightsError, UpdateError) as error:
         if isinstance(error.__cause__, OSError):  # no fault of the phone's: too many open files, a bad disk
             raise StorageError(str(error)) from error
-        raise MalformedUpdateError(without_path(error, path)) from error
+        raise MalformedUpdateError(redact_path(error, path)) from error

@@ -9,24 +9,24 @@ import numpy as np
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, tile_ranges
 from phonograd.device_runtime.update.codecs import Tile
-from phonograd.server_agg.aggregation.strategy import MOST_STREAMS, Member, in_order
+from phonograd.server_agg.aggregation.strategy import MAX_STACKED_UPDATES, ClientUpdate, sorted_by_hash
 
 # float64 elements of one block, of all updates together: 16 MiB.
 BLOCK_ELEMENTS = 1 << 21
 
 
-def side_by_side(members: Sequence[Member], base: TensorFile) -> Iterator[Array]:
+def stacked_deltas(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterator[Array]:
     """Blocks of deltas, float64 [K, n], in the base's file order; rows by the updates' hashes, n by K.
 
     Every tile of `tile_ranges` is covered by whole blocks. Raises WeightsError for more than MOST_STREAMS updates.
     """
-    if len(members) > MOST_STREAMS:
-        raise WeightsError(f"{len(members)} updates in a round, at most {MOST_STREAMS} can be read side by side")
-    length = block_length(len(members))
+    if len(updates) > MAX_STACKED_UPDATES:
+        raise WeightsError(f"{len(updates)} updates in a round, at most {MAX_STACKED_UPDATES} can be read side by side")
+    length = block_length(len(updates))
     with contextlib.ExitStack() as stack:
-        updates = [stack.enter_context(member.open()) for member in in_order(members)]
+        sources = [stack.enter_context(update.open()) for update in sorted_by_hash(updates)]
         for name, spec in base.specs.items():
-            streams = [_Stream(update.tiles(spec, base)) for update in updates]
+            streams = [_Stream(source.tiles(spec, base)) for source in sources]
             for start, stop in tile_ranges(spec.elements, length):
                 old = base.read_range(name, start, stop)
                 block = np.zeros((len(streams), stop - start), np.float64)
@@ -54,7 +54,7 @@ def as_tiles(runs: Iterator[Array], base: TensorFile) -> Iterator[Array]:
             yield tile
 
 
-def no_deltas(base: TensorFile) -> Iterator[Array]:
+def zero_deltas(base: TensorFile) -> Iterator[Array]:
     """Tiles of 0.0 in the base's file order."""
     for spec in base.specs.values():
         for start, stop in tile_ranges(spec.elements):

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.rounds import failing, opening
+from phonograd.server_agg.rounds import failed_rounds, opening, rollback
 from phonograd.server_agg.storage.audit import AuditLog
-from phonograd.server_agg.storage.claiming import LEDGER
+from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
 
@@ -19,19 +19,19 @@ def roll_back(state: Path, number: int, actor: str) -> dict[str, int | str]:
     round or its model is not kept, StorageError if a server uses the folder or it holds no ledger.
     """
     with _stopped(state) as (folder, ledger):
-        opening.roll_back(folder, ledger, None, number)
-        AuditLog(ledger).done(actor, "rollback", f"to round {number}")
+        rollback.roll_back(folder, ledger, None, number)
+        AuditLog(ledger).record_done(actor, "rollback", f"to round {number}")
         with ledger.reading() as session:
             opened = opening.expect_open_round(ledger, session)
-        folder.noise_keys.forget_all_but(opened.number)
+        folder.noise_keys.delete_all_except(opened.number)
         return {"round": opened.number, "base_sha256": opened.base_sha256}
 
 
 def discard(state: Path, number: int, actor: str) -> int:
     """Delete the updates that are kept of round `number`, which failed; how many. Raises as `roll_back` does."""
     with _stopped(state) as (folder, ledger):
-        discarded = failing.discard(number, folder, ledger)
-        AuditLog(ledger).done(actor, "discard", f"round {number}", f"{discarded} updates")
+        discarded = failed_rounds.discard(number, folder, ledger)
+        AuditLog(ledger).record_done(actor, "discard", f"round {number}", f"{discarded} updates")
         return discarded
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.storage.claiming import MARK, claim
+from phonograd.server_agg.storage.folder_claim import MARKER, claim
 from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.test_migrations import write_version_2
 from tests.server_agg.test_rounds import files, opened, send
@@ -76,7 +76,7 @@ def test_an_empty_folder_is_taken_and_marked(workshop: Workshop, tmp_path: Path)
     for _ in range(2):  # the second time it is known by its mark, whatever else has come into it
         with opened(workshop, state) as coordinator:
             assert coordinator.current.round == 1
-        assert "deletes files in it" in (state / MARK).read_text()
+        assert "deletes files in it" in (state / MARKER).read_text()
         (state / "notes.txt").write_text("mine")
     assert (state / "notes.txt").read_text() == "mine"
 
@@ -87,7 +87,7 @@ def test_a_folder_of_0_1_0_is_known_by_its_ledger(tmp_path: Path) -> None:
     write_version_2(state / "ledger.sqlite")
     (state / "updates").mkdir()
     assert not claim(state).new
-    assert (state / MARK).is_file()
+    assert (state / MARKER).is_file()
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
@@ -153,7 +153,7 @@ def test_a_start_where_another_one_begins_takes_nothing_away(tmp_path: Path) -> 
     with contextlib.closing(StateFolder(tmp_path / "state")):
         with pytest.raises(StorageError, match="another server uses this state folder"):
             StateFolder(tmp_path / "state")
-        assert (tmp_path / "state" / MARK).is_file()
+        assert (tmp_path / "state" / MARKER).is_file()
 
 
 def test_a_port_in_use_leaves_nothing_behind(phono: Run, workshop: Workshop, tmp_path: Path) -> None:

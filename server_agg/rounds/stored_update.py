@@ -11,13 +11,13 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec
 from phonograd.device_runtime.update.codecs import Tile
 from phonograd.device_runtime.update.update_file import UpdateFile
-from phonograd.server_agg.aggregation.measuring import TileSource
-from phonograd.server_agg.aggregation.strategies import Aggregation, Member
+from phonograd.server_agg.aggregation.strategies import Aggregation, ClientUpdate
+from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Update
 
 
-class MovedToBase:
+class RebasedUpdate:
     """An update of an earlier model as one of today's: what the phone learned, added to today's weights."""
 
     def __init__(self, update: UpdateFile, its_base: TensorFile):
@@ -35,13 +35,13 @@ class MovedToBase:
 
 
 @contextlib.contextmanager
-def on_base(update: UpdateFile, folder: StateFolder, origin: str | None) -> Iterator[TileSource]:
+def rebased(update: UpdateFile, folder: StateFolder, origin: str | None) -> Iterator[TileSource]:
     """The tiles of an open update, as one of the open round's model; `origin`: the model of a late one."""
     if origin is None:
         yield update
         return
     with TensorFile(folder.model(origin)) as its_base:
-        yield MovedToBase(update, its_base)
+        yield RebasedUpdate(update, its_base)
 
 
 class StoredUpdate:
@@ -53,9 +53,9 @@ class StoredUpdate:
         self._path = folder.update(str(row.sha256))
 
     @property
-    def member(self) -> Member:
+    def client_update(self) -> ClientUpdate:
         """What the aggregation may ask of it."""
-        return Member(str(self._row.sha256), self._row.weight or 1, self._measures, self.open)
+        return ClientUpdate(str(self._row.sha256), self._row.weight or 1, self._measures, self.open)
 
     @property
     def _measures(self) -> Mapping[str, float]:
@@ -75,5 +75,5 @@ class StoredUpdate:
     @contextlib.contextmanager
     def open(self) -> Iterator[TileSource]:
         """Its tiles."""
-        with UpdateFile(self._path) as update, on_base(update, self._folder, self._row.base_sha256) as source:
+        with UpdateFile(self._path) as update, rebased(update, self._folder, self._row.base_sha256) as source:
             yield source

@@ -1,15 +1,17 @@
 """Which round is open: loaded from the ledger at the start and when a round has ended, and published to readers."""
 
+from collections.abc import Collection, Sequence
+
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.rounds import opening, privacy
-from phonograd.server_agg.rounds.admission import Standing
+from phonograd.server_agg.rounds.admission import AdmissionState
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
-from phonograd.server_agg.rounds.answers import OpenRound
+from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Round
+from phonograd.server_agg.storage.tables import Model, Round
 
 
 class CurrentRound:
@@ -19,7 +21,7 @@ class CurrentRound:
     """
 
     open_round: OpenRound
-    standing: Standing
+    admission_state: AdmissionState
 
     def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
         self.folder = folder
@@ -56,16 +58,16 @@ class CurrentRound:
         with self.ledger.reading() as session:
             round_ = opening.expect_open_round(self.ledger, session)
             accepted = queries.accepted_updates(session, round_.number)
-            models, stored = queries.all_models(session), queries.stored_updates(session)
+            models, stored = queries.all_models(session), queries.needed_update_hashes(session)
         ended, self._aggregator = self._aggregator, RoundAggregator(round_, self.folder, self.ledger)
         self.publish()  # first: closing the old round's sums and files takes a moment
         if ended is not None:
             ended.close()
-        self.folder.noise_keys.forget_all_but(round_.number)  # nobody can tell a closed round's noise from its model
-        self.folder.noise_keys.of(round_.number)  # there from the beginning, in a copy of the folder too
-        self.folder.keep_updates(stored)
+        self.folder.noise_keys.delete_all_except(round_.number)  # nobody can tell a closed round's noise from its model
+        self.folder.noise_keys.get_or_create(round_.number)  # there from the beginning, in a copy of the folder too
+        self.folder.delete_updates_except(stored)
         origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
-        opening.prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
+        _prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
         self._loaded = True
 
     def load_if_needed(self) -> None:
@@ -79,12 +81,12 @@ class CurrentRound:
         row, rules, strategy = aggregator.row, aggregator.rules, aggregator.settings
         with self.ledger.reading() as session:
             accepted = queries.count_updates(session, row.number, "accepted")
-            halted = privacy.halted(session, row)
-        self.standing = Standing(
+            halted = privacy.halt_reason(session, row)
+        self.admission_state = AdmissionState(
             number=row.number,
             base_sha256=row.base_sha256,
             rules=rules,
-            samples=strategy.private,
+            sampled=strategy.private,
             halted=halted,
             retry_seconds=self.settings.retry_seconds,
         )
@@ -100,7 +102,7 @@ class CurrentRound:
             halted=halted,
         )
 
-    def draw_if_waiting(self) -> None:
+    def sample_if_waiting(self) -> None:
         """Draw the phones of a private round that found too few enrolled when it opened."""
         row, strategy = self.aggregator.row, self.aggregator.settings
         if not strategy.private or row.population:
@@ -109,5 +111,16 @@ class CurrentRound:
             if len(privacy.enrolled(session)) < strategy.population:
                 return
         with self.ledger.writing() as session:
-            privacy.draw(session, session.get_one(Round, row.number), self.ledger.clock())
+            privacy.sample_phones(session, session.get_one(Round, row.number), self.ledger.clock())
         self.load()
+
+
+def _prune_models(folder: StateFolder, models: Sequence[Model], needed: Collection[str], kept: int | None) -> None:
+    """Delete the files of all models but the first, the newest `kept` (None: all) and those `needed`.
+
+    The server optimiser's states go with their models.
+    """
+    if kept is not None:
+        folder.delete_models_except({model.sha256 for model in (models[0], *models[-kept:])} | set(needed))
+    states = {str(model.optimizer_sha256) for model in models if folder.model(model.sha256).is_file()}
+    folder.delete_optimizers_except(states)

@@ -55,6 +55,6 @@ def discard(number: int, folder: StateFolder, ledger: Ledger) -> int:
         for update in kept:
             update.state = "discarded"
         session.flush()
-        needed = queries.stored_updates(session)
-    folder.keep_updates(needed)
+        needed = queries.needed_update_hashes(session)
+    folder.delete_updates_except(needed)
     return len(kept)

@@ -1,8 +1,8 @@
 """When a round ends, and how: its model is published, or it failed; then the next one is the current round."""
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.rounds import closing, failing, journal
-from phonograd.server_agg.rounds.current import CurrentRound
+from phonograd.server_agg.rounds import closing, failed_rounds, log_events
+from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Ending
 
@@ -23,7 +23,7 @@ def end_if_complete(current: CurrentRound) -> None:
         _fail(current, error)
         return
     current.load()
-    journal.closed(aggregator.row.number, ending, current.open_round.base_sha256)
+    log_events.round_closed(aggregator.row.number, ending, current.open_round.base_sha256)
 
 
 def ending_of(current: CurrentRound) -> Ending | None:
@@ -39,7 +39,7 @@ def ending_of(current: CurrentRound) -> Ending | None:
         return "full"
     over = aggregator.closes_at is not None and current.ledger.clock() >= aggregator.closes_at
     halted = current.open_round.halted is not None
-    enough = accepted >= max(aggregator.rules.min_clients, aggregator.strategy.fewest_members)
+    enough = accepted >= max(aggregator.rules.min_clients, aggregator.strategy.min_updates)
     # A private round ends in any case: another draw, another chance.
     return "deadline" if over and not halted and (enough or private) else None
 
@@ -48,9 +48,9 @@ def _fail(current: CurrentRound, error: Exception) -> None:
     """End the round as failed. Raises StorageError if it is the disk that refuses: that is tried again."""
     if isinstance(error, StorageError):
         raise error
-    if failing.refused_by_the_disk(error):
+    if failed_rounds.refused_by_the_disk(error):
         raise StorageError(str(error)) from error
     row = current.aggregator.row
-    reason = failing.fail_round(row, error, current.ledger, current.settings)
-    journal.failed(row.number, reason, error)
+    reason = failed_rounds.fail_round(row, error, current.ledger, current.settings)
+    log_events.round_failed(row.number, reason, error)
     current.load()

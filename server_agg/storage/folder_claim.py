@@ -12,8 +12,8 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import storage_errors
 
 LEDGER = "ledger.sqlite"
-MARK = "phonograd-state"
-MARK_TEXT = "phonograd serve keeps its state in this folder and deletes files in it. Keep nothing else here.\n"
+MARKER = "phonograd-state"
+MARKER_TEXT = "phonograd serve keeps its state in this folder and deletes files in it. Keep nothing else here.\n"
 LOCK = "lock"
 SUBFOLDERS = ("models", "optimizers", "updates", "incoming", "noise", "drafts")
 
@@ -26,11 +26,11 @@ class Claim:
     new: bool
     made: tuple[Path, ...] = ()
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         """Leave nothing behind of a new state folder; another one stays as it is."""
         if not self.new:
             return
-        for name in (LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", LOCK, MARK):
+        for name in (LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", LOCK, MARKER):
             (self.root / name).unlink(missing_ok=True)
         for name in SUBFOLDERS:
             shutil.rmtree(self.root / name, ignore_errors=True)
@@ -49,14 +49,14 @@ def claim(root: Path) -> Claim:
     with storage_errors(root):
         made = _create(root)
         names = {path.name for path in root.iterdir()}
-        marked = MARK in names
+        marked = MARKER in names
         if names and not marked and not _is_ledger(root / LEDGER):
             found = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
             raise StorageError(
                 f"{root}: a state folder, an empty folder or none expected, found one with {found}; "
                 "choose another --state"
             )
-        for name in (*SUBFOLDERS, MARK):
+        for name in (*SUBFOLDERS, MARKER):
             if (root / name).is_symlink():
                 raise StorageError(
                     f"{root / name}: a symbolic link, where the server would delete files that are not its own; "
@@ -69,7 +69,7 @@ def claim(root: Path) -> Claim:
                 f"run: chmod 700 {shlex.quote(str(root))}"
             )
         if not marked:
-            (root / MARK).write_text(MARK_TEXT, "utf-8")
+            (root / MARKER).write_text(MARKER_TEXT, "utf-8")
     return Claim(root, not names, made)
 
 

@@ -1,0 +1,60 @@
+"""Where an update's weights come from, a tile at a time, and what every pass over them needs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec, tile_ranges
+from phonograd.device_runtime.update.codecs import Tile
+from phonograd.server_agg.aggregation.parallel import THREADS
+
+# Elements worked on at a time: float64 and int64 scratch of this many stay in a core's second-level cache.
+BLOCK_ELEMENTS = 1 << 16
+
+
+class TileSource(Protocol):
+    """What can be folded: an UpdateFile, or weights in memory."""
+
+    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+        """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move.
+
+        A tile stays as it is while later ones are taken.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TrainedWeights:
+    """Trained weights in memory, by name, float32 in the base's shapes; for simulations and tests."""
+
+    weights: Mapping[str, Array]
+
+    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+        """All elements, a tile at a time."""
+        del base
+        flat = self.weights[spec.name].reshape(-1)
+        for start, stop in tile_ranges(spec.elements):
+            yield start, flat[start:stop]
+
+
+NamedTile = tuple[str, int, Array]
+
+
+def named_tiles(update: TileSource, base: TensorFile) -> Iterator[NamedTile]:
+    """All tiles of an update: (tensor, flat start, float32 values)."""
+    for name, spec in base.specs.items():
+        for start, values in update.tiles(spec, base):
+            yield name, start, values
+
+
+def threads_for(base: TensorFile) -> int:
+    """Threads worth starting for a pass over this model."""
+    return THREADS if sum(spec.elements for spec in base.specs.values()) > 2 * TILE_ELEMENTS else 1
+
+
+def check_float32(base: TensorFile) -> None:
+    """Raise WeightsError for a model that is not float32 throughout."""
+    for spec in base.specs.values():
+        if spec.dtype != "F32":
+            raise WeightsError(f"{base.path}: tensor {spec}: a fold takes F32 models only; export the model again")

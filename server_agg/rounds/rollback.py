@@ -1,0 +1,46 @@
+"""Rolling back to the model of an earlier round."""
+
+from collections.abc import Sequence
+
+from phonograd.server_agg.refusals import UnknownRoundError
+from phonograd.server_agg.rounds.opening import add_round, add_round_like, expect_open_round
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Round
+
+
+def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | None, number: int) -> None:
+    """End the open round without a result and open the next one on the model that round `number` ended with.
+
+    settings: the next round's; None: those of the round that was open.
+    Raises UnknownRoundError if there is no such round or its model is not kept.
+    """
+    with ledger.writing() as session:
+        now, rounds = ledger.clock(), queries.all_rounds(session)
+        sha256 = _result_of(rounds, number)
+        if sha256 is None:
+            raise UnknownRoundError(
+                f"round {number}: a closed round that made a model, or 0 for the exported one, expected; see the report"
+            )
+        if not folder.model(sha256).is_file():
+            raise UnknownRoundError(f"round {number}: its model {sha256[:12]}… is no longer kept; see --models-kept")
+        open_ = expect_open_round(ledger, session)
+        for update in queries.accepted_updates(session, open_.number):
+            update.state, update.reason = "discarded", f"the server went back to round {number}"
+        for round_ in rounds:
+            if round_.number > number and round_.rolled_back_at is None:
+                round_.rolled_back_at = now
+        open_.closed_at, open_.ending = now, "rollback"
+        session.flush()
+        if settings is None:
+            add_round_like(session, now, open_.number + 1, sha256, open_.rules, open_.strategy)
+        else:
+            add_round(session, now, open_.number + 1, sha256, settings)
+
+
+def _result_of(rounds: Sequence[Round], number: int) -> str | None:
+    if number == 0:
+        return rounds[0].base_sha256
+    return next((round_.result_sha256 for round_ in rounds if round_.number == number), None)

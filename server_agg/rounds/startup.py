@@ -1,0 +1,88 @@
+"""The start of a server: a state folder from artifacts, or as the last run left it."""
+
+import logging
+
+from phonograd.device_runtime.base.errors import ArtifactsError, WeightsError
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
+from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
+from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.rounds import privacy
+from phonograd.server_agg.rounds.opening import add_round, expect_open_round
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Model
+
+log = logging.getLogger(__name__)
+
+
+def open_state(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
+    """Bring folder and ledger to where a round is open.
+
+    Raises ArtifactsError if the state began with other artifacts, WeightsError for a damaged model, StorageError,
+    MissingExtraError for a private strategy without dp-accounting.
+    """
+    if settings.strategy.private:
+        require_dp_accounting()
+    with ledger.reading() as session:
+        new = queries.open_round(session) is None
+    if new:
+        _begin(folder, ledger, artifacts, settings)
+    _check_artifacts(folder, ledger, artifacts)
+    _apply_settings(ledger, settings)
+
+
+def _begin(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
+    sha256 = artifacts.weights_sha256
+    with TensorFile(artifacts.path(WEIGHTS)) as model:
+        for name, spec in model.specs.items():
+            for start, stop in tile_ranges(spec.elements):
+                check_finite(str(model.path), name, model.read_range(name, start, stop))
+    nbytes = folder.copy_model(artifacts.path(WEIGHTS), sha256)
+    now = ledger.clock()
+    with ledger.writing() as session:
+        session.add(Model(sha256=sha256, round=0, bytes=nbytes, created_at=now))
+        session.flush()  # the round refers to it
+        add_round(session, now, 1, sha256, settings)
+
+
+def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) -> None:
+    with ledger.reading() as session:
+        base_sha256 = expect_open_round(ledger, session).base_sha256
+        known = session.get(Model, artifacts.weights_sha256) is not None
+    with TensorFile(artifacts.path(WEIGHTS)) as model, TensorFile(folder.model(base_sha256)) as base:
+        try:
+            check_specs(f"state {folder.root}", base.specs, model.specs.values())
+        except WeightsError as error:
+            raise ArtifactsError(
+                f"{error}; the state belongs to other artifacts than {artifacts.folder}: choose another --state"
+            ) from error
+    if not known:
+        raise ArtifactsError(
+            f"state {folder.root}: one of its models expected in {artifacts.folder}, found "
+            f"{artifacts.weights_sha256[:12]}…, which it never sent; choose another --state, or the artifacts it began "
+            "with"
+        )
+
+
+def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
+    """Give the open round today's settings, unless it accepted updates under its own."""
+    with ledger.writing() as session:
+        round_ = expect_open_round(ledger, session)
+        same = StrategySettings.from_json(round_.strategy) == settings.strategy
+        if same and RoundRules.from_json(round_.rules) == settings.rules:
+            return
+        if queries.count_updates(session, round_.number, "accepted") == 0:
+            round_.rules, round_.strategy = settings.rules.to_json(), settings.strategy.to_json()
+            if not same:  # else a draw at one probability would be accounted at another
+                privacy.resample_phones(session, round_, ledger.clock())
+            return
+    log.warning(
+        "round %d has updates already and keeps its settings until it closes: %s %s",
+        round_.number,
+        round_.rules,
+        round_.strategy,
+    )

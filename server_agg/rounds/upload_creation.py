@@ -1,0 +1,59 @@
+"""Announcing an update: a place in the round and room on the disk for it, or what is here of it already."""
+
+from sqlalchemy.orm import Session
+
+from phonograd.server_agg.refusals import RefusalError
+from phonograd.server_agg.rounds import admission
+from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, UploadStore
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.tables import Update
+
+
+def create_upload(current: CurrentRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
+    """Make room for an update, see `Coordinator.announce`; a refusal is written down."""
+    try:
+        return _upload_for(current, uploads, metadata)
+    except RefusalError as error:
+        uploads.record_refusal(metadata, current.open_round.round, error)
+        raise
+
+
+def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
+    state, model_bytes = current.admission_state, current.open_round.model_bytes
+    with current.ledger.writing() as session:
+        if metadata.resumable and (known := _known(session, metadata)):
+            return uploads.record(known)
+        # What comes in one request is received in any case: its answer may be the receipt of an earlier one.
+        if metadata.resumable:
+            admission.check_duplicate(session, state, metadata.phone)
+            if metadata.base_sha256 is not None:
+                admission.check_base(session, state, metadata.base_sha256, metadata.round)
+        admission.check_phone(session, state, metadata.phone)
+        given_up = _give_up_earlier(session, uploads, metadata)
+        # The updates on their way, this one, and the model that the last of them will complete.
+        to_come = uploads.pending_bytes(session)
+        current.folder.check_space(to_come + metadata.length + model_bytes)
+        record = uploads.record(uploads.add(session, metadata, state.number))
+    for identifier in given_up:
+        current.folder.upload(identifier).unlink(missing_ok=True)
+    return record
+
+
+def _known(session: Session, metadata: UploadMetadata) -> Update | None:
+    """What this phone announced or sent before, with the same bytes."""
+    for row in queries.updates_of_phone(session, metadata.phone, "receiving", "accepted"):
+        same = metadata.sha256 is not None and row.sha256 == metadata.sha256 and row.length == metadata.length
+        if same and (row.resumable or row.state == "accepted"):
+            return row
+    return None
+
+
+def _give_up_earlier(session: Session, uploads: UploadStore, metadata: UploadMetadata) -> list[str]:
+    """End the uploads that a resumable one replaces; their ids, whose files are still to be deleted."""
+    if not metadata.resumable:
+        return []
+    rows = [row for row in queries.updates_of_phone(session, metadata.phone, "receiving") if row.resumable]
+    for row in rows:
+        uploads.end(row, "terminated", "the phone announced another update", 410)
+    return [row.id for row in rows]
