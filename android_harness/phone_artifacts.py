@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
-from phonograd.device_runtime.formats.manifest import CHECKPOINT, FILES, MANIFEST, WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.manifest import CHECKPOINT, MANIFEST, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 
 # Where it lies on the phone, in the harness's folder there.
@@ -32,4 +32,4 @@ def phone_artifacts(artifacts: Artifacts, scratch: Path, model: Path | None = No
     write_bytes(manifest, json.dumps(document, indent=2).encode() + b"\n")
     write_bytes(checkpoint, b"")
     own = {MANIFEST: manifest, CHECKPOINT: checkpoint, WEIGHTS: model or artifacts.path(WEIGHTS)}
-    return {f"{FOLDER}/{name}": own.get(name, artifacts.path(name)) for name in (MANIFEST, *FILES)}
+    return {f"{FOLDER}/{name}": own.get(name, artifacts.path(name)) for name in (MANIFEST, *artifacts.manifest.files)}

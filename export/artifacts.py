@@ -7,7 +7,8 @@ import platform
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraErr
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, sync_folder, write_bytes
 from phonograd.device_runtime.formats.frozen import frozen_metadata
 from phonograd.device_runtime.formats.manifest import (
+    COUNTS,
     EVAL_MODEL,
     FILES,
     TEACHER_PREFIX,
     TRAINING_MODEL,
+    TRAINING_MODEL_SAMPLED,
     VOCABULARY,
     WEIGHTS,
     Artifacts,
@@ -32,7 +35,8 @@ from phonograd.device_runtime.formats.manifest import (
 )
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, check_finite, check_specs, save_tensors, spec_of
-from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.text.counts import counts_bytes, zipf_counts
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 
 try:
     import onnx
@@ -64,12 +68,14 @@ def export_artifacts(
     progress: Callable[[str], None] | None = None,
     overwrite: bool = False,
     frozen: Collection[str] = (),
+    counts: Sequence[int] | Ids | None = None,
 ) -> Artifacts:
     """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
 
     weights: canonical tensors (LanguageModelConfig.tensor_specs), float32. `progress` hears the name of each stage.
-    frozen: names of tensors that phones don't train. Raises WeightsError (shapes, not finite), ArtifactsError (folder
-    exists; vocabulary of another size; nothing to train), StorageError.
+    frozen: names of tensors that phones don't train. counts: of each word in general text; None: by Zipf's law. Raises
+    WeightsError (shapes, not finite), ArtifactsError (folder exists; vocabulary of another size; nothing to train),
+    StorageError.
     """
     if folder.exists() and not overwrite:
         raise ArtifactsError(f"{folder}: already there; choose another --out or give --overwrite")
@@ -90,7 +96,8 @@ def export_artifacts(
         partial.mkdir()
     try:
         with storage_errors(folder):
-            _fill(partial, config, training, weights, vocabulary, progress or (lambda _: None), frozen)
+            counted = counts_bytes(vocabulary, zipf_counts(len(vocabulary)) if counts is None else counts)
+            _fill(partial, config, training, weights, vocabulary, counted, progress or (lambda _: None), frozen)
             _put_in_place(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -117,18 +124,24 @@ def _fill(
     training: TrainingConfig,
     weights: dict[str, Array],
     vocabulary: Vocabulary,
+    counts: bytes,
     progress: Callable[[str], None],
     frozen: Collection[str],
 ) -> None:
     progress("gradient graph")
     graph = training_graph(config, training, weights, frozen)
     _write_training_artifacts(folder, graph, training)
+    progress("sampled gradient graph")
+    with tempfile.TemporaryDirectory(dir=folder) as name:  # its other files are those that are there already
+        _write_training_artifacts(Path(name), training_graph(config, training, weights, frozen, sampled=True), training)
+        (Path(name) / TRAINING_MODEL).rename(folder / TRAINING_MODEL_SAMPLED)
     progress("evaluation graph")
     teacher = [name for name in graph.frozen if name.startswith(TEACHER_PREFIX)]
     _write_evaluation_model(folder, evaluation_graph(config, weights), teacher)
     progress("weights")
     save_tensors(folder / WEIGHTS, weights, frozen_metadata(frozen, weights))
     write_bytes(folder / VOCABULARY, vocabulary.to_bytes())
+    write_bytes(folder / COUNTS, counts)
     progress("hashes")
     manifest = Manifest(
         model=config,

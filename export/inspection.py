@@ -6,7 +6,7 @@ from typing import Any
 
 from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
 from phonograd.device_runtime.formats.frozen import frozen_in
-from phonograd.device_runtime.formats.manifest import EVAL_MODEL, OPTIMIZER_MODEL, TRAINING_MODEL, WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.manifest import GRAPHS, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.export.presets import preset_of
 
@@ -37,7 +37,7 @@ def describe(artifacts: Artifacts) -> dict[str, Any]:
     with TensorFile(artifacts.path(WEIGHTS)) as weights:
         frozen = frozen_in(weights)
     try:
-        graphs = {name: operators(artifacts.path(name)) for name in (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL)}
+        graphs = {name: operators(artifacts.path(name)) for name in GRAPHS if name in manifest.files}
     except MissingExtraError:
         graphs = None
     return {

@@ -22,6 +22,9 @@ OPSET = 15
 IR_VERSION = 8
 LOSS = "loss"
 LOGITS = "logits"
+# Inputs of the sampled training graph: the candidates' ids, rising, and what is added to their logits.
+CANDIDATES = "candidates"
+SHIFTS = "shifts"
 
 
 @dataclass
@@ -83,8 +86,9 @@ def add_language_model(
     dropout: float,
     prefix: str = "",
     frozen: Collection[str] = (),
+    sampled: bool = False,
 ) -> str:
-    """Add embedding, recurrent layers and output layer; returns the name of the logits [T·B, V].
+    """Add embedding, recurrent layers and output layer; returns the name of the logits [T·B, V], or [T·B, C] `sampled`.
 
     `frozen` names tensors that get no gradient, `prefix` a second copy, all of it frozen. Dropout stands where Zaremba
     puts it: on the embedding, between layers, and before the output layer, never on the recurrent connections.
@@ -92,13 +96,18 @@ def add_language_model(
     for name, value in weights.items():
         parameters = graph.frozen if prefix or name in frozen else graph.trainable
         parameters.append(graph.constant(prefix + name, value))
-    x = graph.node("Gather", [f"{prefix}embedding.weight", "tokens"], f"{prefix}embedded")
+    embedding = f"{prefix}embedding.weight"
+    if sampled and config.tied:
+        embedding = _of_candidates(graph, embedding)  # the tokens are places among the candidates too
+    x = graph.node("Gather", [embedding, "tokens"], f"{prefix}embedded")
     for layer in range(config.layers):
         x = _dropout(graph, x, dropout)
         x = _recurrent_layer(graph, config, x, layer, shape, prefix)
     x = _dropout(graph, x, dropout)
     flat = graph.constant(f"{prefix}flat_hidden", np.array([-1, config.hidden], np.int64))
     x = graph.node("Reshape", [x, flat], f"{prefix}hidden")
+    if sampled:
+        return _sampled_output_layer(graph, config, x, embedding, prefix)
     return _output_layer(graph, config, x, prefix)
 
 
@@ -135,14 +144,34 @@ def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: i
     return graph.node("Squeeze", [all_steps, direction_axis], f"{prefix}{config.cell}.{layer}.output")
 
 
+def _of_candidates(graph: Graph, parameter: str) -> str:
+    return graph.node("Gather", [parameter, CANDIDATES], f"{parameter}.{CANDIDATES}")
+
+
+def _projected(graph: Graph, config: LanguageModelConfig, hidden: str, prefix: str) -> str:
+    if not config.projected:
+        return hidden
+    return graph.node("Gemm", [hidden, f"{prefix}projection.weight"], f"{prefix}projected", transB=1)
+
+
+def _sampled_output_layer(graph: Graph, config: LanguageModelConfig, hidden: str, embedding: str, prefix: str) -> str:
+    """The candidates' logits alone, raised by their shifts; a tied model's `embedding` has their rows already."""
+    matrix = embedding if config.tied else _of_candidates(graph, f"{prefix}decoder.weight")
+    bias = SHIFTS
+    if config.output_bias:
+        rows = _of_candidates(graph, f"{prefix}decoder.bias")
+        bias = graph.node("Add", [rows, SHIFTS], f"{prefix}decoder.shifted_bias")
+    hidden = _projected(graph, config, hidden, prefix)
+    return graph.node("Gemm", [hidden, matrix, bias], prefix + LOGITS, transB=1)
+
+
 def _output_layer(graph: Graph, config: LanguageModelConfig, hidden: str, prefix: str) -> str:
     logits = prefix + LOGITS
     bias = f"{prefix}decoder.bias"
     if not config.tied:
         operands = [hidden, f"{prefix}decoder.weight"] + ([bias] if config.output_bias else [])
         return graph.node("Gemm", operands, logits, transB=1)
-    if config.projected:
-        hidden = graph.node("Gemm", [hidden, f"{prefix}projection.weight"], f"{prefix}projected", transB=1)
+    hidden = _projected(graph, config, hidden, prefix)
     transposed = graph.node("Transpose", [f"{prefix}embedding.weight"], f"{prefix}embedding.transposed", perm=[1, 0])
     if not config.output_bias:
         return graph.node("MatMul", [hidden, transposed], logits)
@@ -151,17 +180,28 @@ def _output_layer(graph: Graph, config: LanguageModelConfig, hidden: str, prefix
 
 
 def training_graph(
-    config: LanguageModelConfig, training: TrainingConfig, weights: dict[str, Array], frozen: Collection[str] = ()
+    config: LanguageModelConfig,
+    training: TrainingConfig,
+    weights: dict[str, Array],
+    frozen: Collection[str] = (),
+    sampled: bool = False,
 ) -> Graph:
-    """Model and loss for windows [T, B]: outputs the loss and the next states. `frozen` tensors are not trained."""
+    """Model and loss for windows [T, B]: outputs the loss and the next states. `frozen` tensors are not trained.
+
+    `sampled`: the softmax runs over the words of two more inputs, `candidates` [C] and their `shifts` [C], C free;
+    targets are places among them, and so are a tied model's tokens. FORMAT.md, "Output sample".
+    """
     graph = Graph()
     shape = Shape(training.bptt, training.minibatch)
     graph.input("tokens", TensorProto.INT64, [shape.steps, shape.columns])
     graph.input("targets", TensorProto.INT64, [shape.steps, shape.columns])
-    logits = add_language_model(graph, config, weights, shape, training.dropout, frozen=frozen)
+    if sampled:
+        graph.input(CANDIDATES, TensorProto.INT64, ["C"])
+        graph.input(SHIFTS, TensorProto.FLOAT, ["C"])
+    logits = add_language_model(graph, config, weights, shape, training.dropout, frozen=frozen, sampled=sampled)
     targets = graph.node("Reshape", ["targets", graph.constant("flat", np.array([-1], np.int64))], "flat_targets")
     if training.loss == "lwf":
-        teacher = add_language_model(graph, config, weights, shape, 0.0, TEACHER_PREFIX)
+        teacher = add_language_model(graph, config, weights, shape, 0.0, TEACHER_PREFIX, sampled=sampled)
         _add_lwf_loss(graph, training, logits, teacher, targets)
     else:
         _add_cross_entropy(graph, training, logits, targets)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TextError, VocabularyError
 from phonograd.device_runtime.base.files import write_bytes
+from phonograd.device_runtime.text.counts import counts_bytes, load_counts
 from phonograd.device_runtime.text.messages import read_messages, tokenize
-from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
+from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Ids, Vocabulary
 
 MINIMUM_SIZE = 3  # <unk>, <eos> and one word
 
@@ -36,14 +37,21 @@ class CountedVocabulary:
         Raises StorageError when the disk refuses.
         """
         path = Path(path)
-        pairs = zip(self.vocabulary.words, self.counts, strict=True)
-        write_bytes(counts_path(path), b"".join(b"%b\t%d\n" % pair for pair in pairs))
+        write_bytes(counts_path(path), counts_bytes(self.vocabulary, self.counts))
         write_bytes(path, self.vocabulary.to_bytes())
 
 
 def counts_path(vocabulary: Path) -> Path:
     """Where the counts of a vocabulary file are kept: `vocab.txt.counts`, lines `word<TAB>count` in order of id."""
     return vocabulary.with_name(f"{vocabulary.name}.counts")
+
+
+def counts_beside(path: Path, vocabulary: Vocabulary) -> Ids | None:
+    """The counts [V] int64 at `counts_path(path)`, None without that file. Raises VocabularyError as `load_counts`."""
+    counts = counts_path(path)
+    if not counts.exists():
+        return None
+    return load_counts(counts, vocabulary, f"count again with: phonograd vocab build, or remove {counts}")
 
 
 def build_vocabulary(texts: Sequence[str | os.PathLike[str]], size: int, reserve: bool = False) -> CountedVocabulary:

@@ -12,15 +12,21 @@ from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 TRAINING_MODEL = "training_model.onnx"
+TRAINING_MODEL_SAMPLED = "training_model_sampled.onnx"
 EVAL_MODEL = "eval_model.onnx"
 OPTIMIZER_MODEL = "optimizer_model.onnx"
 CHECKPOINT = "checkpoint"
 WEIGHTS = "weights.safetensors"
 VOCABULARY = "vocab.txt"
-FILES = (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL, CHECKPOINT, WEIGHTS, VOCABULARY)
+COUNTS = "counts.txt"
+GRAPHS = (TRAINING_MODEL, TRAINING_MODEL_SAMPLED, EVAL_MODEL, OPTIMIZER_MODEL)
+FILES_1 = (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL, CHECKPOINT, WEIGHTS, VOCABULARY)
+FILES = (*FILES_1, TRAINING_MODEL_SAMPLED, COUNTS)
+# By schema version: folders of version 1 have nothing to train with an output sample.
+FILES_OF = {1: FILES_1, SCHEMA_VERSION: FILES}
 # The frozen copy of the model in an LwF graph: the same tensors under this prefix.
 TEACHER_PREFIX = "teacher."
 
@@ -125,6 +131,14 @@ class Artifacts:
         """The model's identity: the hash of weights.safetensors."""
         return self.manifest.files[WEIGHTS].sha256
 
+    def require_sampled(self) -> None:
+        """Raise ArtifactsError for a folder of schema version 1, which has no graph for an output sample."""
+        if TRAINING_MODEL_SAMPLED not in self.manifest.files:
+            raise ArtifactsError(
+                f"{self.folder}: {TRAINING_MODEL_SAMPLED} and {COUNTS} expected for an output sample, found a folder "
+                "without them; export again with this version"
+            )
+
 
 def open_artifacts(folder: str | os.PathLike[str], verify: bool = True) -> Artifacts:
     """Read manifest.json and, with `verify`, hash every file it names.
@@ -183,14 +197,16 @@ def _fields(path: Path, what: str, kind: type[Settings], document: object) -> Se
 
 def _parse(path: Path, document: Any) -> Manifest:
     version = document.get("schema_version") if isinstance(document, dict) else None
-    if version != SCHEMA_VERSION:
+    if version not in FILES_OF:
+        expected = " or ".join(map(str, FILES_OF))
         raise ArtifactsError(
-            f"{path}: schema_version {SCHEMA_VERSION} expected, found {version}; export again with this version"
+            f"{path}: schema_version {expected} expected, found {version}; export again with this version"
         )
     top = _fields(path, "manifest", Manifest, document)
-    if set(top.files) != set(FILES):
-        odd = ", ".join(sorted(set(top.files) ^ set(FILES)))
-        raise ArtifactsError(f"{path}: files: missing or unknown: {odd}")
+    if odd := set(top.files) ^ set(FILES_OF[version]):
+        raise ArtifactsError(
+            f"{path}: files: missing or unknown in schema_version {version}: {', '.join(sorted(odd))}; export again"
+        )
     return Manifest(
         model=_fields(path, "model", LanguageModelConfig, top.model),
         training=_fields(path, "training", TrainingConfig, top.training),
@@ -198,4 +214,5 @@ def _parse(path: Path, document: Any) -> Manifest:
         tensors=tuple(_fields(path, "tensors", TensorEntry, entry) for entry in top.tensors),
         files={name: _fields(path, f"files.{name}", FileEntry, entry) for name, entry in top.files.items()},
         tools=dict(top.tools),
+        schema_version=version,
     )

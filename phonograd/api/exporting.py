@@ -18,6 +18,7 @@ from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.model_file import OwnModel, load_model, own_model, tensors_named
 from phonograd.export.presets import preset_named
 from phonograd.export.state_dict import Renames, StateDict
+from phonograd.export.vocabulary_builder import counts_beside
 from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, permuted, rows_of
 
 
@@ -51,9 +52,10 @@ def export_artifacts(
     model: a word-level LSTM or GRU, with the names of PyTorch's word_language_model example (encoder, rnn, decoder) or
     ours; `renames` has others, OLD to NEW, for a tensor or all below it. Its shape follows from its tensors; `shape`, a
     LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
-    `<eos>` first; trained_with: the vocabulary's file that the model was trained with, if that is another: rows follow
-    their words. training: what the training graph computes. freeze: names of tensors, or what names begin with, that
-    phones leave as they are. progress hears each stage, and what was noticed.
+    `<eos>` first; its counts are read from beside the file, else follow Zipf's law. trained_with: the vocabulary's file
+    that the model was trained with, if that is another: rows follow their words. training: what the
+    training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. progress
+    hears each stage, and what was noticed.
 
     Raises WeightsError (names, shapes, dtypes, not finite), VocabularyError, ArtifactsError (the folder is there; an
     unknown preset), UsageError (nothing to freeze by a name), StorageError, MissingExtraError without
@@ -63,6 +65,7 @@ def export_artifacts(
 
     heard = progress or (lambda _: None)
     words = _words(vocabulary)
+    counts = counts_beside(Path(vocabulary), words) if isinstance(vocabulary, str | os.PathLike) else None
     found = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
     for remark in found.remarks:
         heard(remark)
@@ -75,6 +78,7 @@ def export_artifacts(
         progress,
         overwrite,
         tensors_named(found.config, freeze),
+        counts,
     )
 
 

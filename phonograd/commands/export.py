@@ -30,7 +30,12 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     help="Your own model: a PyTorch state dict (.pt or safetensors). Its shape follows from its tensors.",
 )
 @shape_options
-@click.option("--vocab", type=PATH, required=True, help="vocab.txt; the model has as many words.")
+@click.option(
+    "--vocab",
+    type=PATH,
+    required=True,
+    help="vocab.txt; the model has as many words. Counts are read from beside it, VOCAB.counts, or follow Zipf's law.",
+)
 @click.option("--weights", type=PATH, help="Trained weights for the shape declared; the same files as --model.")
 @click.option("--seed", type=click.IntRange(0), help="Random weights for the shape declared, from this seed.")
 @click.option(
@@ -108,6 +113,7 @@ def export(
     from phonograd.export.inspection import describe
     from phonograd.export.model_file import tensors_named
     from phonograd.export.torch_layout import seeded_weights
+    from phonograd.export.vocabulary_builder import counts_beside
     from phonograd.export.vocabulary_import import load_vocabulary
 
     _check_choice(model, shape, weights, seed)
@@ -121,6 +127,7 @@ def export(
             "--weights-vocab and --rename need --model or --weights, whose rows and tensors they name"
         )
     words = load_vocabulary(vocab)
+    counts = counts_beside(vocab, words)
     if source is None:
         config = shape.config(len(words))
         tensors = seeded_weights(config, seed or 0)
@@ -138,6 +145,7 @@ def export(
         progress=lambda stage: console.say(f"export: {stage}"),
         overwrite=overwrite,
         frozen=tensors_named(config, freeze),
+        counts=counts,
     )
     document = describe(written)
     console.result(document, *_summary(document))

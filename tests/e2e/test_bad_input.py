@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -80,7 +81,7 @@ def test_a_manifest_of_another_version(phono: Run, workplace: Workplace, tmp_pat
     folder = copy_of(workplace, tmp_path)
     document = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(document | {"schema_version": 99}))
-    refused(phono("train", folder, "--user", workplace.user), 5, "schema_version 1 expected, found 99")
+    refused(phono("train", folder, "--user", workplace.user), 5, "schema_version 1 or 2 expected, found 99")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_a_manifest_that_is_no_object(phono: Run, workplace: Workplace, tmp_path
     refused(phono("inspect", folder), 5, folder / "manifest.json")
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "training_model.onnx", "checkpoint", "vocab.txt"])
+@pytest.mark.parametrize("name", sorted(FILES))
 def test_a_file_whose_hash_disagrees(phono: Run, workplace: Workplace, tmp_path: Path, name: str) -> None:
     folder = copy_of(workplace, tmp_path)
     data = bytearray((folder / name).read_bytes())
@@ -128,6 +129,34 @@ def test_a_truncated_or_missing_file(phono: Run, workplace: Workplace, tmp_path:
     refused(phono("train", folder, "--user", workplace.user), 5, f"{len(data)} bytes expected, found {len(data) - 10}")
     (folder / "checkpoint").unlink()
     refused(phono("train", folder, "--user", workplace.user), 5, folder / "checkpoint", "not found")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: lines[:-1], "17 lines expected, one a word, found 16"),
+        (lambda lines: [*lines[:2], b"dog\t5", *lines[3:]], "line 3: 'the', a tab and a whole number"),
+        (lambda lines: [*lines[:2], b"the\t-5", *lines[3:]], "found 'the\\t-5'"),
+        (lambda lines: [*lines[:2], b"the\t1e3", *lines[3:]], "found 'the\\t1e3'"),
+        (lambda lines: [*lines[:2], b"the\t" + b"9" * 16, *lines[3:]], "of at most 15 digits expected"),
+        (lambda lines: [*lines[:2], b"the", *lines[3:]], "found 'the'"),
+    ],
+)
+def test_counts_that_are_not_the_vocabularys(
+    phono: Run,
+    workplace: Workplace,
+    tmp_path: Path,
+    change: Callable[[list[bytes]], list[bytes]],
+    message: str,
+) -> None:
+    vocabulary, counts = tmp_path / "vocab.txt", tmp_path / "vocab.txt.counts"
+    shutil.copy(workplace.vocabulary, vocabulary)
+    lines = Path(f"{workplace.vocabulary}.counts").read_bytes().splitlines()
+    counts.write_bytes(b"\n".join(change(lines)) + b"\n")
+    preset = ("--preset", "tiny", "--vocab", vocabulary, "--seed", 1)
+    remedy = f"count again with: phonograd vocab build, or remove {counts}"
+    refused(phono("export", *preset, "--out", tmp_path / "a"), 4, f"{counts}: ", message, remedy)
+    assert not (tmp_path / "a").exists()
 
 
 def changed_weights(workplace: Workplace, path: Path, name: str, value: object) -> Path:

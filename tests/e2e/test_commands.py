@@ -30,6 +30,26 @@ def test_artifacts_are_described(phono: Run, workplace: Workplace) -> None:
     assert document["weights_sha256"] == sha256_of_file(workplace.artifacts / "weights.safetensors")
 
 
+def test_counts_are_those_beside_the_vocabulary_or_follow_zipfs_law(
+    phono: Run, workplace: Workplace, tmp_path: Path
+) -> None:
+    counted = workplace.artifacts / "counts.txt"
+    assert counted.read_bytes() == Path(f"{workplace.vocabulary}.counts").read_bytes()
+    alone = tmp_path / "vocab.txt"
+    alone.write_bytes(b"<unk>\n<eos>\nthe\ncat\n")
+    preset = ("--preset", "tiny", "--vocab", alone, "--seed", 1)
+    document = phono("export", *preset, "--out", tmp_path / "a", "--json").document
+    assert (tmp_path / "a/counts.txt").read_bytes() == b"<unk>\t1000000\n<eos>\t500000\nthe\t333333\ncat\t250000\n"
+    assert {"counts.txt", "training_model_sampled.onnx"} < set(document["files"])
+
+
+def test_the_sampled_graph_trains_the_rows_of_its_candidates(phono: Run, workplace: Workplace) -> None:
+    graphs = phono("inspect", workplace.artifacts, "--json").document["operators"]
+    full, sampled = graphs["training_model.onnx"], graphs["training_model_sampled.onnx"]
+    assert sampled["Gather"] - full["Gather"] == sampled["GatherGrad"] - full["GatherGrad"] == 2  # weights and bias
+    assert sampled["LSTMGrad"] == full["LSTMGrad"]
+
+
 def test_a_model_is_named_by_its_preset_only_if_it_is_that(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     words = tmp_path / "words"
     for size, name in ((100, "tiny"), (3, "custom: lstm 2x16, embedding 16, untied, 3 words")):

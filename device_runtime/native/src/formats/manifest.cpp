@@ -17,13 +17,16 @@ namespace {
 
 // Ours are about 4 KB.
 constexpr size_t kMaxFileBytes = 1 << 20;
-constexpr int64_t kSchemaVersion = 1;
 constexpr size_t kMaxDimensions = 8;
 // So that 8 times the product of two sizes, the largest number of elements a layer can ask for, is far from overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 28;
 constexpr const char* kWeights = "weights.safetensors";
-constexpr std::initializer_list<const char*> kFiles = {"training_model.onnx", "eval_model.onnx", "optimizer_model.onnx",
-                                                       "checkpoint",          kWeights,          "vocab.txt"};
+// By schema version.
+constexpr std::initializer_list<const char*> kFiles1 = {
+    "training_model.onnx", "eval_model.onnx", "optimizer_model.onnx", "checkpoint", kWeights, "vocab.txt"};
+constexpr std::initializer_list<const char*> kFiles2 = {
+    "training_model.onnx",         "eval_model.onnx", "optimizer_model.onnx", "checkpoint", kWeights, "vocab.txt",
+    "training_model_sampled.onnx", "counts.txt"};
 
 // One JSON object of the manifest, held to its fields. All methods but the constructor take a field's name.
 class Section {
@@ -174,7 +177,7 @@ void read_tensors(const std::string& path, const Section& top, Manifest* manifes
 
 void check_files(const std::string& path, const Section& top, Manifest* manifest) {
   const json::Value& value = top.at("files");
-  const Section files(path, "files", value, kFiles);
+  const Section files(path, "files", value, manifest->sampled ? kFiles2 : kFiles1);
   for (const json::Member& member : *value.as<json::Object>()) {
     const Section entry(path, "files." + member.key, member.value, {"bytes", "sha256"});
     const auto* bytes = entry.at("bytes").as<int64_t>();
@@ -219,11 +222,13 @@ Manifest read_manifest(const std::string& folder) {
   const std::string path = manifest.path("manifest.json");
   const json::Value document = json::parse(read_text(manifest.folder, path), Status::artifacts, path + ": manifest");
   const json::Value* version = document.find("schema_version");
-  if (version == nullptr || version->as<int64_t>() == nullptr || *version->as<int64_t>() != kSchemaVersion) {
-    throw Error(Status::artifacts, path + ": schema_version " + std::to_string(kSchemaVersion) + " expected, found " +
+  const int64_t* number = version == nullptr ? nullptr : version->as<int64_t>();
+  if (number == nullptr || (*number != 1 && *number != 2)) {
+    throw Error(Status::artifacts, path + ": schema_version 1 or 2 expected, found " +
                                        (version == nullptr ? "none" : version->text()) +
                                        "; export again with this version");
   }
+  manifest.sampled = *number == 2;
   const Section top(path, "manifest", document,
                     {"model", "training", "states", "tensors", "files", "tools", "schema_version"});
   read_model(path, top.at("model"), &manifest);
