@@ -76,7 +76,7 @@ def run_demo(folder: Path, config: DemoConfig, corpus: Corpus | None, say: Say) 
     with _server(artifacts, folder, config) as url:
         stage(f"{config.phones} phones train and upload to {url}")
         phones = _train_phones(folder, config, corpus, artifacts, url, stage)
-        report = command("rounds", "--server", url)
+        report = command("report", "--server", url)
         new_model = folder / "model-after-round-1.safetensors"
         download_model(url, new_model)
     stage("measuring the model after the round")

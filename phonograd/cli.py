@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 from phonograd import __version__
+from phonograd.former_names import say_today
 
 # name: (module, its click command, the line `phonograd --help` shows)
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
@@ -21,17 +22,18 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "build-phone": ("phonograd.commands.native", "build_phone", "The binary that phones run, checked."),
     "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),
     "upload": ("phonograd.commands.server", "upload", "Send an update to a server."),
-    "rounds": ("phonograd.commands.rounds", "rounds", "Report rounds and the bytes each one cost."),
-    "models": ("phonograd.commands.rounds", "models", "List a server's models and their lineage; fetch one back."),
-    "rollback": ("phonograd.commands.rounds", "rollback", "Let a server go back to an earlier model."),
-    "discard": ("phonograd.commands.rounds", "discard", "Delete the updates of a round that failed."),
-    "phones": ("phonograd.commands.phones", "phones", "Enrol phones, replace and revoke their tokens."),
+    "report": ("phonograd.commands.report", "report", "Report rounds and the bytes each one cost."),
+    "models": ("phonograd.commands.report", "models", "List a server's models and their lineage; fetch one back."),
+    "rollback": ("phonograd.commands.report", "rollback", "Let a server go back to an earlier model."),
+    "discard": ("phonograd.commands.report", "discard", "Delete the updates of a round that failed."),
+    "tokens": ("phonograd.commands.tokens", "tokens", "Enrol phones at a server, replace and revoke their tokens."),
     "devices": ("phonograd.commands.devices", "devices", "Phones on adb: what they are, whether they are ready."),
     "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),
-    "round": ("phonograd.commands.round", "round_", "One federated round on attached phones."),
+    "phone-round": ("phonograd.commands.phone_round", "phone_round", "One federated round on phones over adb."),
     "bench": ("phonograd.commands.bench", "bench", "What training and aggregation cost on this machine."),
     "demo": ("phonograd.commands.demo", "demo", "One federated round at full size, from corpus to report."),
 }
+FORMER = {"phones": "tokens", "round": "phone-round", "rounds": "report"}
 
 
 class LazyGroup(click.Group):
@@ -53,6 +55,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The subcommand that is called. Raises UsageError with the name that may be meant, as click does in others."""
+        if args[0] in FORMER:
+            say_today(f"phonograd {args[0]}", f"phonograd {FORMER[args[0]]}")
+            args = [FORMER[args[0]], *args[1:]]
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -168,7 +168,7 @@ def _warn(coordinator: Coordinator, settings: ServerSettings) -> None:
     if settings.strategy.private:
         log.warning(idle_cost_warning(settings.strategy, settings.rules.deadline_seconds or math.inf))
     if coordinator.security.asks_for_tokens(settings.host) and not PhoneRegistry(coordinator.ledger).phones():
-        log.warning("nobody is enrolled yet; enrol phones with: phonograd phones add NAME --state DIR")
+        log.warning("nobody is enrolled yet; enrol phones with: phonograd tokens add NAME --state DIR")
 
 
 def _url(scheme: str, host: str, port: int) -> str:

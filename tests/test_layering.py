@@ -134,7 +134,7 @@ def test_one_name_for_each_module() -> None:
     for path in files:
         bare = {name for name in import_statements(path) if name.split(".")[0] in FOLDERS}
         assert not bare, f"{path.relative_to(ROOT)} imports {bare}; the name is phonograd.{min(bare)}"
-    loaded = loaded_after("import phonograd.cli, phonograd.commands.bench, phonograd.commands.round")
+    loaded = loaded_after("import phonograd.cli, phonograd.commands.bench, phonograd.commands.phone_round")
     assert not {name for name in loaded if name.split(".")[0] in FOLDERS}
 
 
@@ -193,7 +193,7 @@ def test_help_loads_no_subcommand() -> None:
 
 def test_commands_load_no_torch_before_they_run() -> None:
     loaded = loaded_after("\n".join(f"import {name}" for name in modules() if name.startswith("phonograd.commands.")))
-    assert {"phonograd.commands.server", "phonograd.commands.train", "phonograd.commands.round"} <= loaded
+    assert {"phonograd.commands.server", "phonograd.commands.train", "phonograd.commands.phone_round"} <= loaded
     assert not loaded & set(HEAVY)
 
 

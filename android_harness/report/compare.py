@@ -27,7 +27,7 @@ class TimeRatio(Record, frozen=True):
     high: Annotated[Ratio | None, about("Upper end of the 95 % confidence interval; null without one")]
     basis: Annotated[
         Literal["epochs", "steps"] | None,
-        about("What the interval is from; with steps it leaves out how epochs vary, and --fail-over refuses it"),
+        about("What the interval is from; with steps it leaves out how epochs vary, and --max-slowdown refuses it"),
     ]
 
 
@@ -112,7 +112,7 @@ def slower(comparison: Comparison, fail_over: float) -> None:
         if min(phone.old_epochs, phone.new_epochs) < LEAST_EPOCHS:
             raise UsageError(
                 f"{phone.name} has {phone.old_epochs} timed epochs in the old report, {phone.new_epochs} in the new: "
-                f"--fail-over needs {LEAST_EPOCHS} in each; run both with --epochs {LEAST_EPOCHS} or more"
+                f"--max-slowdown needs {LEAST_EPOCHS} in each; run both with --epochs {LEAST_EPOCHS} or more"
             )
 
 
@@ -121,11 +121,11 @@ def require_epochs(old: PhoneBenchReport, epochs: int) -> None:
     least = min((len(phone.timed) for phone in old.phones if phone.failure is None), default=0)
     if epochs < LEAST_EPOCHS:
         raise UsageError(
-            f"--fail-over needs --epochs {LEAST_EPOCHS} or more to tell a change from noise, found {epochs}"
+            f"--max-slowdown needs --epochs {LEAST_EPOCHS} or more to tell a change from noise, found {epochs}"
         )
     if least < LEAST_EPOCHS:
         raise UsageError(
-            f"--fail-over needs {LEAST_EPOCHS} timed epochs of each phone in the old report, found {least}; "
+            f"--max-slowdown needs {LEAST_EPOCHS} timed epochs of each phone in the old report, found {least}; "
             f"make it anew with --epochs {LEAST_EPOCHS} or more"
         )
 
@@ -142,7 +142,7 @@ def parse_fail_over(text: str) -> float:
     match = _PERCENT.fullmatch(text)
     value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
     if not match or (not match[2] and value >= 1):
-        raise UsageError(f"--fail-over is {text!r}, expected a share such as 10% or 0.1")
+        raise UsageError(f"--max-slowdown is {text!r}, expected a share such as 10% or 0.1")
     return value
 
 

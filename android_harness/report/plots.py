@@ -87,7 +87,7 @@ def step_plot(report: PhoneBenchReport) -> Plot | None:
 
 
 def comparison_plot(comparison: Comparison, fail_over: float | None = None) -> Plot | None:
-    """Each phone's ratio of median epochs, new over old, and its interval; as lines 1, and what --fail-over allows."""
+    """Each phone's ratio of median epochs, new over old, its interval; as lines 1, and what --max-slowdown allows."""
     pairs = [(phone, phone.time) for phone in comparison.phones if phone.time]
     if not pairs:
         return None
@@ -114,7 +114,7 @@ def comparison_plot(comparison: Comparison, fail_over: float | None = None) -> P
     description = f"Median epoch, new over old, by phone: {'; '.join(parts)}."
     note = "Points are ratios of medians, lines their 95 % intervals, dotted where they are from steps only."
     if allowed is not None:
-        note += f" The dashed line is what --fail-over allows, {allowed:g}; a triangle is surely beyond it."
+        note += f" The dashed line is what --max-slowdown allows, {allowed:g}; a triangle is surely beyond it."
     return Plot(title, description, svg_of(figure, "compared", title, description), note)
 
 

@@ -1,4 +1,4 @@
-"""What `phonograd round` found, as its JSON document has it: schema phonograd.round, version 1 (docs/phone-round.md).
+"""What `phonograd phone-round` found, as its JSON document has it: schema phonograd.round, 1 (docs/phone-round.md).
 
 Seconds are wall time, of this machine's clock unless a name says otherwise; bytes are bytes.
 """

@@ -51,7 +51,7 @@ class PhoneTraining:
             "--precision": self.precision,
         }
         options = [str(part) for option, value in chosen.items() if value is not None for part in (option, value)]
-        return [*options, "--pin"]
+        return [*options, "--pin-threads"]
 
 
 @dataclass(frozen=True)

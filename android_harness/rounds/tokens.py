@@ -45,5 +45,5 @@ def connection_of(connection: Connection, tokens: Mapping[str, str] | None, name
     if tokens is None:
         return connection
     if name not in tokens:
-        raise UsageError(f"phone {name}: no token for it; make one: phonograd phones add {name}")
+        raise UsageError(f"phone {name}: no token for it; make one: phonograd tokens add {name}")
     return dataclasses.replace(connection, token=tokens[name])

@@ -117,7 +117,7 @@ class Keeper:
     def _last_words(self, line: str | None) -> str:
         """Why it ended, by the line it printed then, or None if it printed none. Raises PhoneLostError."""
         if line == "ending silence":
-            return f"it heard nothing from this machine for {self._settings.silence:g} s (--silence)"
+            return f"it heard nothing from this machine for {self._settings.silence:g} s (--heartbeat-timeout)"
         if line is not None:
             return f"it said {line!r}"
         status = self._process.wait(self._settings.ending)

@@ -74,7 +74,7 @@ class Program:
                     continue
                 raise PhoneSilentError(
                     f"phone {self._serial}: said nothing for {silence_seconds:.0f} s while {PROGRAM} {self._command} "
-                    "ran; look whether it still works, or allow more (--silence)"
+                    "ran; look whether it still works, or allow more (--heartbeat-timeout)"
                 ) from error
             if line is None:
                 break

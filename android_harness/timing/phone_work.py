@@ -194,7 +194,7 @@ class PhoneWork:
             *self._job.text_options,
             *("--cores", cores, "--precision", settings.precision),
             *([] if threads is None else ["--threads", str(threads)]),
-            *(["--pin"] if settings.pin else []),
+            *(["--pin-threads"] if settings.pin else []),
         ]
 
     def _take(self, sample: Sample) -> None:

@@ -107,7 +107,7 @@ class PhoneBenchSettings:
             ),
             (
                 0 < self.silence_seconds < math.inf,
-                f"--silence is {self.silence_seconds}, expected seconds, more than 0",
+                f"--heartbeat-timeout is {self.silence_seconds}, expected seconds, more than 0",
             ),
         )
         for good, message in checks:

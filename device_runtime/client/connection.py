@@ -56,7 +56,7 @@ class Connection:
     """How to reach a server and who is asking.
 
     url: such as http://127.0.0.1:8080.
-    token: this phone's (or administrator's), shown by `phonograd phones add`; None for a server that asks for none.
+    token: this phone's (or administrator's), shown by `phonograd tokens add`; None for a server that asks for none.
     ca_cert: PEM file of the one authority trusted instead of the system's.
     token_over_http: send the token unencrypted to another machine, where anyone on the way can read it.
 
@@ -75,7 +75,7 @@ class Connection:
         if not TOKEN.match(self.token):  # which is not shown: it may be a secret all the same
             raise UsageError(
                 f"token: {TOKEN_RULE} expected, found {len(self.token)} other characters; "
-                "copy the one that `phonograd phones add` showed"
+                "copy the one that `phonograd tokens add` showed"
             )
         if url.scheme == "http" and not is_loopback(url.host) and not self.token_over_http:
             raise UsageError(

@@ -42,7 +42,7 @@ class Codec(Protocol):
 
     @property
     def name(self) -> str:
-        """What `--codec` and the file's metadata call it."""
+        """What the file's metadata calls it."""
         ...
 
     def nbytes(self, specs: Iterable[TensorSpec]) -> int | None:

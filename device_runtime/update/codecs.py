@@ -1,6 +1,7 @@
-"""The registry of update codecs, by the name that `--codec` and the file's metadata use."""
+"""The registry of update codecs, by the name that the file's metadata has."""
 
 from collections.abc import Mapping
+from itertools import chain
 
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.update.codec import Codec, Parts, Tile
@@ -14,27 +15,41 @@ from phonograd.device_runtime.update.rows import RowsF32
 from phonograd.device_runtime.update.top_rows import TopRows
 
 
-def _plain(rotations: int) -> tuple[Codec, ...]:
-    return (
-        FullF32(), RowsF32(), DeltaF16(), DeltaBF16(), DeltaInt8(),
-        *(Rotated(bits, rotations) for bits in (4, 2, 1)), TopRows(rotations=rotations),
-    )  # fmt: skip
+def _groups(rotations: int) -> Mapping[str, tuple[Codec, ...]]:
+    return {
+        "lossless": (FullF32(), RowsF32()),
+        "quantised": (DeltaF16(), DeltaBF16(), DeltaInt8(), *(Rotated(bits, rotations) for bits in (4, 2, 1))),
+        "sparse": (TopRows(rotations=rotations),),
+    }
 
 
 def _named(plain: tuple[Codec, ...]) -> Mapping[str, Codec]:
     return {codec.name: codec for codec in (*plain, *map(Compressed, plain))}
 
 
-PLAIN = _plain(ROTATIONS)
+GROUPS = _groups(ROTATIONS)
+PLAIN = tuple(chain(*GROUPS.values()))
 CODECS = _named(PLAIN)
 # By the version that an update file says it is of. A phone may be older than its server; what is written is the newest.
 VERSION = 2
-CODECS_OF: Mapping[int, Mapping[str, Codec]] = {1: _named(_plain(1)), VERSION: CODECS}
+CODECS_OF: Mapping[int, Mapping[str, Codec]] = {1: _named(tuple(chain(*_groups(1).values()))), VERSION: CODECS}
 
 # Lossless and never larger than full-f32; see FORMAT.md for what its row list gives away.
 DEFAULT_CODEC = RowsF32.name
 
-__all__ = ["CODECS", "CODECS_OF", "DEFAULT_CODEC", "PLAIN", "VERSION", "Codec", "Parts", "Tile", "codec_named"]
+__all__ = [
+    "CODECS",
+    "CODECS_OF",
+    "DEFAULT_CODEC",
+    "GROUPS",
+    "PLAIN",
+    "SUFFIX",
+    "VERSION",
+    "Codec",
+    "Parts",
+    "Tile",
+    "codec_named",
+]
 
 
 def codec_named(name: str, version: int = VERSION) -> Codec:

@@ -23,7 +23,7 @@ from phonograd.device_runtime.native_build.compiler import cache_folder
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import UpdateFile
 
-UPDATES = Path("phonograd-updates")  # as `phonograd round` has it
+UPDATES = Path("phonograd-updates")  # as `phonograd phone-round` has it
 UNNAMED = "phone"  # who sends to a server that asks for no token, where nobody is named
 
 

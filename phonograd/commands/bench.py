@@ -2,16 +2,18 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, entries_of
 from phonograd.bench.epoch import EpochBenchConfig
+from phonograd.commands.codec_options import IN_GROUPS, today, with_zstd
 from phonograd.commands.native import build_on_first_use
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
@@ -56,6 +58,26 @@ def _names_option(
         show_default=True,
         help=f"{text}: of {', '.join(allowed)}.",
     )
+
+
+def _codecs_options(default: Names, shown: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add --codecs and --zstd; the command receives both as `codecs`, names that files have."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: str | None) -> Names:
+        names = default if value is None else _list_of(tuple(CODECS))(context, parameter, value)
+        return names if value is None else tuple(today(name, "--codecs") for name in names)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapped(*args: Any, codecs: Names, zstd: bool, **options: Any) -> None:
+            also = map(with_zstd, codecs) if zstd else ()
+            command(*args, codecs=tuple(dict.fromkeys((*codecs, *also))), **options)
+
+        zstd = click.option("--zstd", is_flag=True, help="Each of --codecs also with zstd on top.")
+        about = f"{text}. {IN_GROUPS}  [default: {shown}]"
+        return click.option("--codecs", metavar="NAMES", callback=read, help=about)(zstd(wrapped))
+
+    return decorate
 
 
 def repeated() -> str:
@@ -240,7 +262,7 @@ def _export(folder: Path, model: "LanguageModelConfig") -> None:
 @bench.command()
 @click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
 @click.option("--updates", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
-@_names_option("--codecs", tuple(CODECS), "full-f32", "The fold once for each of these; Flower takes whole weights")
+@_codecs_options(("full-f32",), "full-f32", "The fold once for each of these; Flower takes whole weights")
 @click.option("--flower-python", metavar="PYTHON", help="An interpreter with flwr.  [default: this one]")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each, taking turns.")
 @save_option
@@ -329,7 +351,7 @@ def ingest(
 @click.option("--user", "users", type=PATH, multiple=True, help="A text per phone to train on; may be repeated.")
 @click.option("--rehearsal", type=PATH, help="General text: half of what each phone trains on.")
 @click.option("--test", "tests", type=PATH, multiple=True, help="A text to measure perplexity on; may be repeated.")
-@_names_option("--codecs", tuple(CODECS), ",".join(CODECS), "Changes of perplexity are against the first")
+@_codecs_options(tuple(CODECS), "all, with and without zstd", "Changes of perplexity are against the first")
 @click.option("--phones", type=click.IntRange(1), default=2, show_default=True, help="Without --user: random deltas.")
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
 @save_option

@@ -63,7 +63,7 @@ def _options(required: bool) -> tuple[Callable[[Callable[..., None]], Callable[.
         click.option("--server", required=required, help="For example http://127.0.0.1:8080"),
         click.option(
             "--token", envvar="PHONOGRAD_TOKEN", show_envvar=True,
-            help="What `phonograd phones add` showed; others see an option's value, not the variable's.",
+            help="What `phonograd tokens add` showed; others see an option's value, not the variable's.",
         ),
         click.option(
             "--ca-cert", type=click.Path(path_type=Path),

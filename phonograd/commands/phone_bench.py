@@ -15,6 +15,7 @@ from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.update.update_file import MAX_COUNT
+from phonograd.former_names import Renamed
 
 if TYPE_CHECKING:
     from phonograd.android_harness.adb.client import Adb
@@ -34,7 +35,16 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
         context.exit()
 
 
-@click.command("phone-bench")
+@click.command(
+    "phone-bench",
+    cls=Renamed,
+    former={
+        "--fail-over": "--max-slowdown",
+        "--no-pin": "--no-pin-threads",
+        "--pin": "--pin-threads",
+        "--silence": "--heartbeat-timeout",
+    },
+)
 @click.argument("artifacts", type=PATH)
 @click.option("--serial", "serials", multiple=True, help="This phone; may be repeated.  [default: all that are ready]")
 @click.option("--epochs", type=int, default=DEFAULTS.epochs, show_default=True, help="Epochs to time.")
@@ -48,7 +58,9 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     show_default=True,
     help="big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.",
 )
-@click.option("--pin/--no-pin", default=DEFAULTS.pin, show_default=True, help="Keep each thread on one core.")
+@click.option(
+    "--pin-threads/--no-pin-threads", default=DEFAULTS.pin, show_default=True, help="Keep each thread on one core."
+)
 @click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision, show_default=True)
 @click.option(
     "--cooldown",
@@ -107,7 +119,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     help="Seconds from one look at clocks and temperatures to the next.",
 )
 @click.option(
-    "--silence",
+    "--heartbeat-timeout",
     type=float,
     default=DEFAULTS.silence_seconds,
     show_default=True,
@@ -118,7 +130,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option("--html", type=PATH, help="Write a page with plots here.")
 @click.option("--trace", type=PATH, help="Write a trace for ui.perfetto.dev here.")
 @click.option("--compare", type=PATH, help="Set this earlier result beside it.")
-@click.option("--fail-over", metavar="SHARE", help="With --compare: exit code 24 if slower by more, such as 10%.")
+@click.option("--max-slowdown", metavar="SHARE", help="With --compare: exit code 24 if slower by more, such as 10%.")
 @click.option(
     "--schema",
     is_flag=True,
@@ -136,7 +148,7 @@ def phone_bench(  # click passes options by name
     warm_up: int,
     threads: int | None,
     cores: str,
-    pin: bool,
+    pin_threads: bool,
     precision: Precision,
     cooldown: float,
     user: Path | None,
@@ -149,13 +161,13 @@ def phone_bench(  # click passes options by name
     stay_awake: bool,
     min_battery: int,
     sample_every: float,
-    silence: float,
+    heartbeat_timeout: float,
     keep: bool,
     out: Path | None,
     html: Path | None,
     trace: Path | None,
     compare: Path | None,
-    fail_over: str | None,
+    max_slowdown: str | None,
 ) -> None:
     """Time training epochs on all phones that are plugged in and ready, side by side.
 
@@ -169,7 +181,7 @@ def phone_bench(  # click passes options by name
         warm_up=warm_up,
         threads=threads,
         cores=cores,
-        pin=pin,
+        pin=pin_threads,
         precision=precision,
         cooldown_seconds=cooldown,
         minimum_battery=min_battery,
@@ -179,10 +191,10 @@ def phone_bench(  # click passes options by name
         keep=keep,
         fixed_performance=fixed_performance,
         stay_awake=stay_awake,
-        silence_seconds=silence,
+        silence_seconds=heartbeat_timeout,
         text=TextSettings(user, rehearsal, user_share, seed),
     )
-    outputs = Outputs.checked(out, html, trace, compare, fail_over, settings)
+    outputs = Outputs.checked(out, html, trace, compare, max_slowdown, settings)
     report, signal_number = _measured(console, artifacts, serials, settings)
     outputs.write(console, report)
     failures = [phone.failure for phone in report.phones if phone.failure]

@@ -28,7 +28,7 @@ class Outputs:
     html: Path | None
     trace: Path | None
     old: PhoneBenchReport | None
-    fail_over: float | None
+    max_slowdown: float | None
     comparison: Comparison | None = None
 
     @classmethod
@@ -38,7 +38,7 @@ class Outputs:
         html: Path | None,
         trace: Path | None,
         old: Path | None,
-        fail_over: str | None,
+        max_slowdown: str | None,
         settings: PhoneBenchSettings,
     ) -> "Outputs":
         """From the command's options.
@@ -46,9 +46,9 @@ class Outputs:
         Raises UsageError, StorageError for places that can't be written, ReportError for an earlier result that is
         none, MissingExtraError where --html has nothing to plot with.
         """
-        if fail_over is not None and old is None:
-            raise UsageError("--fail-over needs --compare, the earlier result")
-        allowed = None if fail_over is None else parse_fail_over(fail_over)
+        if max_slowdown is not None and old is None:
+            raise UsageError("--max-slowdown needs --compare, the earlier result")
+        allowed = None if max_slowdown is None else parse_fail_over(max_slowdown)
         for place in filter(None, (out, html, trace)):
             require_place(place)
         if html is not None and importlib.util.find_spec("matplotlib") is None:
@@ -69,14 +69,14 @@ class Outputs:
             self.comparison = compare(self.old, report)
         if self.out is not None:
             write_report(self.out, report, self.comparison)
-        compared = comparison_tables(self.comparison, self.fail_over) if self.comparison else ()
+        compared = comparison_tables(self.comparison, self.max_slowdown) if self.comparison else ()
         console.result(to_document(report, self.comparison), *tables(report), *compared)
         if self.trace is not None:
             write_trace(self.trace, report)
         if self.html is not None:
-            write_page(self.html, report, self.comparison, self.fail_over)
+            write_page(self.html, report, self.comparison, self.max_slowdown)
 
     def judge(self) -> None:
-        """Raise SlowerError if a phone is slower than --fail-over allows, ReportError if nothing could be judged."""
-        if self.comparison is not None and self.fail_over is not None:
-            slower(self.comparison, self.fail_over)
+        """Raise SlowerError if a phone is slower than --max-slowdown allows, ReportError if nothing could be judged."""
+        if self.comparison is not None and self.max_slowdown is not None:
+            slower(self.comparison, self.max_slowdown)

@@ -26,6 +26,9 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "estimator": ESTIMATORS,
 }
 OR_ALL = ("models_kept",)
+# Options that have not the setting's name: --clip-norm clips gradients elsewhere, and a delta is what a phone sends.
+NAMES = {"clip_norm": "--dp-clip-norm", "delta": "--dp-delta"}
+FORMER = {"--clip-norm": "--dp-clip-norm", "--delta": "--dp-delta"}
 SERVER = {
     "host": "Where to listen; off loopback, phones must show tokens.",
     "port": "0: a free one.",
@@ -121,14 +124,16 @@ def _taken(kind: type[Settings], names: Mapping[str, str], options: Mapping[str,
 
 
 def _option(field: dataclasses.Field[Any], text: str) -> Decorator:
-    flag = f"--{field.name.replace('_', '-')}"
+    flag = NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
     if field.name in CHOICES:
         choice = click.Choice(list(CHOICES[field.name]))
-        return click.option(flag, type=choice, default=field.default, show_default=True, help=text)
+        return click.option(flag, field.name, type=choice, default=field.default, show_default=True, help=text)
     kinds = [kind for kind in get_args(field.type) or (field.type,) if kind is not type(None)]
     if kinds == [bool]:
-        return click.option(flag, is_flag=True, default=field.default, help=text)
+        return click.option(flag, field.name, is_flag=True, default=field.default, help=text)
     kind: Any = click.Path(path_type=Path) if kinds == [Path] else kinds[0]
     if field.name in OR_ALL:
         kind = number_or_all
-    return click.option(flag, type=kind, default=field.default, show_default=field.default is not None, help=text)
+    return click.option(
+        flag, field.name, type=kind, default=field.default, show_default=field.default is not None, help=text
+    )

@@ -8,15 +8,16 @@ from typing import Any, get_args
 import click
 
 from phonograd.commands.connecting import connection_options
-from phonograd.commands.serve_options import serve_options, settings_from
+from phonograd.commands.serve_options import FORMER, serve_options, settings_from
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.former_names import Renamed
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 
 PATH = click.Path(path_type=Path)
 
 
-@click.command()
+@click.command(cls=Renamed, former=FORMER)
 @click.option("--artifacts", type=PATH, required=True, help="The folder phones train from.")
 @click.option("--state", type=PATH, required=True, help="Folder of rounds, models and ledger; made if it is not there.")
 @serve_options

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from phonograd.commands.codec_options import codec_options
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.seeding import require_one_seed, seed_options
@@ -17,7 +18,6 @@ from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND, Backend
 from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions, Precision
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.training.state import SAVE_EVERY
-from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ WARN_UNKNOWN_SHARE = 0.3
 @seed_options
 @click.option("--out", type=PATH, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
-@click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True, help="Of --update.")
+@codec_options
 @click.option(
     "--round",
     "round_number",

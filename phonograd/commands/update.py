@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
+from phonograd.commands.codec_options import codec_options
 from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, output_options
-from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 PATH = click.Path(path_type=Path)
@@ -33,7 +33,7 @@ def update() -> None:
 @click.argument("weights", type=PATH)
 @base_option
 @click.option("--tokens", type=click.IntRange(1, MAX_COUNT), required=True, help="Tokens the weights were trained on.")
-@click.option("--codec", type=click.Choice(list(CODECS)), default=DEFAULT_CODEC, show_default=True)
+@codec_options
 @round_option
 @seed_options
 @click.option("--out", type=PATH, required=True, help="Where the update goes.")

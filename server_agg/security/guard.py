@@ -211,10 +211,10 @@ def _unauthorized(rejected: Rejected | None, access: Access, wants_html: bool) -
         challenge += f', error="invalid_token", error_description="{found}"'
     if wants_html:  # a browser then asks for it; the user's name does not matter
         challenge = f'Basic realm="phonograd", {challenge}'
-    detail = f"a token expected in Authorization: Bearer, {found}; the operator makes one: phonograd phones add"
+    detail = f"a token expected in Authorization: Bearer, {found}; the operator makes one: phonograd tokens add"
     if access == "admin":
         detail = (
             f"an administrator's token expected in Authorization: Bearer, {found}; open the link that the server "
-            "printed at its start, or make a token: phonograd phones add NAME --role admin --state DIR"
+            "printed at its start, or make a token: phonograd tokens add NAME --role admin --state DIR"
         )
     return RefusedError(401, detail, {"WWW-Authenticate": challenge})

@@ -193,7 +193,7 @@ class PhoneRegistry:
 def _enrolled(session: Session, name: str) -> Phone:
     phone = session.scalar(select(Phone).where(Phone.name == name, Phone.revoked_at.is_(None)))
     if phone is None:
-        raise RegistryError(404, f"phone {name[:80]!r}: an enrolled phone expected; see `phonograd phones list`")
+        raise RegistryError(404, f"phone {name[:80]!r}: an enrolled phone expected; see `phonograd tokens list`")
     return phone
 
 

@@ -26,7 +26,7 @@ def admin_routes(registry: PhoneRegistry, audit: AuditLog, owner: Owner, lanes: 
 
     The guard lets administrators in only, but for /admin, which is the link that the server printed. A server that asks
     nobody can't tell them from others, and whoever came by could make a token for later: there these routes refuse, and
-    `phonograd phones --state` does it.
+    `phonograd tokens --state` does it.
     """
     api = _Api(registry, audit, owner, lanes)
     return [
@@ -95,7 +95,7 @@ def _administrator(request: Request) -> str:
     principal: Principal | None = getattr(request.state, "principal", None)
     if principal is None or principal.role != "admin":
         raise RequestError(
-            403, "this server asks for no tokens; use `phonograd phones --state`, or serve --auth tokens"
+            403, "this server asks for no tokens; use `phonograd tokens --state`, or serve --auth tokens"
         )
     return principal.name
 

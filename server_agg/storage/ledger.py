@@ -24,7 +24,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import migrations
 from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Base, Traffic, TrafficKind
 
-# Another process may write too (`phonograd phones`); waiting for it ends in an error after this long.
+# Another process may write too (`phonograd tokens`); waiting for it ends in an error after this long.
 BUSY_SECONDS = 30.0
 
 

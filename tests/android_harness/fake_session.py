@@ -137,7 +137,7 @@ class FakeSession:
         phone.ran.append(list(arguments))
         assert self.on_sample is not None
         self.at_s += 1.0
-        on_event(self.at_s, start_event(0.5, phone.cores, "--pin" in arguments))
+        on_event(self.at_s, start_event(0.5, phone.cores, "--pin-threads" in arguments))
         for number, seconds in enumerate(phone.steps_seconds, 1):
             if stop.is_set():
                 raise StoppedError("stopped", 2)

@@ -118,7 +118,7 @@ def test_a_cable_pulled_while_the_phone_talks(
 
 def test_a_phone_that_falls_silent(gone_for_good: None, phone: StandInPhone, bench: Fails, in_mid_epoch: Any) -> None:
     in_mid_epoch(phone.go_silent)
-    done = bench("--silence", 3)
+    done = bench("--heartbeat-timeout", 3)
     assert done.code == 21
     assert f"phone {phone.serial}: " in done.failure["message"]
     assert "said nothing for 3 s while phonograd-phone train" in done.failure["message"]

@@ -127,7 +127,7 @@ def test_phones_that_are_not_ready_are_named_and_left_out(phone_bench: Run, desk
         (["--epochs", 0], 2, "--epochs is 0, expected at least 1"),
         (["--cores", "fast"], 2, "--cores is 'fast'"),
         (["--rehearsal", "general.txt"], 2, "--rehearsal needs --user"),
-        (["--fail-over", "10%"], 2, "--fail-over needs --compare"),
+        (["--max-slowdown", "10%"], 2, "--max-slowdown needs --compare"),
         (["--out", "no/such/folder/r.json"], 11, "no/such/folder/r.json: cannot write"),
         (["--html", "no/such/folder/r.html"], 11, "no/such/folder/r.html: cannot write"),
     ],
@@ -179,21 +179,21 @@ def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: 
     compared = phone_bench("--compare", old)
     assert compared.code == 0, compared.err
     assert "Beside the old report" in compared.out
-    slow = phone_bench("--compare", old, "--fail-over", "10%", "--json")
+    slow = phone_bench("--compare", old, "--max-slowdown", "10%", "--json")
     assert slow.code == 24
     assert "Phone B" in slow.err
     assert "Phone A" not in slow.err
     assert len(json.loads(slow.out)["phones"]) == 2
-    assert phone_bench("--compare", old, "--fail-over", "60%").code == 0
+    assert phone_bench("--compare", old, "--max-slowdown", "60%").code == 0
     desk.phones[1] = FakePhone("B", lost_in_epoch=1)
-    assert phone_bench("--compare", old, "--fail-over", "10%").code == 21
+    assert phone_bench("--compare", old, "--max-slowdown", "10%").code == 21
 
 
 def test_too_few_epochs_to_fail_over_are_refused_before(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     assert phone_bench("--out", old).code == 0
     looked = desk.looked
-    done = phone_bench("--compare", old, "--fail-over", "10%", "--epochs", 2)
+    done = phone_bench("--compare", old, "--max-slowdown", "10%", "--epochs", 2)
     assert done.code == 2
-    assert "--fail-over needs --epochs 3 or more" in done.err
+    assert "--max-slowdown needs --epochs 3 or more" in done.err
     assert desk.looked == looked

@@ -299,5 +299,5 @@ def test_shares(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "1", "%", "-5%", "nan", "inf", "ten", "1e-1", "99999%", "0.1.1", "٣%"])
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"--fail-over is {text!r}, expected a share such as 10% or 0.1")):
+    with pytest.raises(UsageError, match=re.escape(f"--max-slowdown is {text!r}, expected a share such as 10% or 0.1")):
         parse_fail_over(text)

@@ -1,4 +1,4 @@
-"""`phonograd round` on three stand-in phones, against a live server."""
+"""`phonograd phone-round` on three stand-in phones, against a live server."""
 
 import json
 import re
@@ -33,7 +33,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @contextmanager
 def started(folder: Path, place: Place, url: str, *options: object) -> Iterator["subprocess.Popen[str]"]:
-    line = [sys.executable, "-m", "phonograd", "round", place.artifacts.folder, "--server", url, "--json", *options]
+    line = [
+        sys.executable,
+        "-m",
+        "phonograd",
+        "phone-round",
+        place.artifacts.folder,
+        "--server",
+        url,
+        "--json",
+        *options,
+    ]
     with subprocess.Popen(
         [*map(str, line)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -164,7 +174,7 @@ def test_the_server_goes_away(adb_server: AdbServer, phone: StandInPhone, place:
     give_texts([phone], 1_000)
     with (
         serving(place, tmp_path / "state") as server,
-        started(tmp_path, place, server.url, "--patience", 1, "--silence", 77) as process,
+        started(tmp_path, place, server.url, "--patience", 1, "--heartbeat-timeout", 77) as process,
     ):
         until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
         assert any("silence=77.0" in line for line in phone.processes())  # the phone is as patient as this machine

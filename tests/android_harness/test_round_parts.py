@@ -16,7 +16,7 @@ from phonograd.android_harness.rounds.sending import send_update
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
 from phonograd.android_harness.rounds.tokens import connection_of, read_tokens
 from phonograd.android_harness.rounds.training import _parsed
-from phonograd.commands.round import _choices
+from phonograd.commands.phone_round import _choices
 from phonograd.device_runtime.base.errors import (
     ServerRefusedError,
     ServerUnreachableError,
@@ -134,7 +134,7 @@ def test_rounds_that_can_not_be(wrong: dict[str, Any]) -> None:
 def test_how_many_threads_and_on_which_cores_is_the_phones_to_say(tmp_path: Path) -> None:
     line = PhoneTraining(rehearsal=tmp_path, user_share=0.25, learning_rate=0.5).options()
     assert line[:6] == ["--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5"]
-    assert line[6:] == ["--cores", "big", "--precision", "fp32", "--pin"]
+    assert line[6:] == ["--cores", "big", "--precision", "fp32", "--pin-threads"]
     assert PhoneTraining(threads=3).options()[2:6] == ["--cores", "big", "--threads", "3"]
 
 

@@ -19,7 +19,7 @@ from phonograd.android_harness.phones.facts import Phone
 from phonograd.android_harness.rounds.federated_round import Aggregation, run_round
 from phonograd.android_harness.rounds.result import RoundReport
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
-from phonograd.commands.round import RoundShortError, check
+from phonograd.commands.phone_round import RoundShortError, check
 from phonograd.device_runtime.base.errors import (
     ServerUnreachableError,
     StoppedError,
@@ -356,7 +356,7 @@ def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
         assert first.ledger is None
         assert "an administrator's token expected" in first.ledger_missing
         bench.tokens = {name: tokens[name] for name in ("p1",)}
-        with pytest.raises(UsageError, match="phone p2: no token for it; make one: phonograd phones add p2"):
+        with pytest.raises(UsageError, match="phone p2: no token for it; make one: phonograd tokens add p2"):
             bench.run()
         bench.tokens, bench.token, bench.attached = None, tokens["p1"], ready("p2")  # not its own
         (phone,) = bench.run().phones

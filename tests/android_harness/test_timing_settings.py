@@ -25,7 +25,7 @@ from phonograd.device_runtime.formats.manifest import TrainingConfig
         ({"cooldown_seconds": float("nan")}, "--cooldown is nan"),
         ({"minimum_battery": 101}, "--min-battery is 101, expected 0 to 100"),
         ({"sample_seconds": 0.0}, "--sample-every is 0.0"),
-        ({"silence_seconds": float("inf")}, "--silence is inf"),
+        ({"silence_seconds": float("inf")}, "--heartbeat-timeout is inf"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, object], message: str) -> None:

@@ -210,13 +210,13 @@ def test_a_server_that_is_not_there(phono: Run, workplace: Workplace, tmp_path: 
     base, update = workplace.artifacts / "weights.safetensors", tmp_path / "u"
     assert phono("update", "encode", base, "--base", base, "--tokens", 5, "--out", update).code == 0
     refused(phono("upload", update, "--server", "http://127.0.0.1:9"), 9, "http://127.0.0.1:9", "phonograd serve")
-    refused(phono("rounds", "--server", "http://127.0.0.1:9"), 9, "cannot be reached")
+    refused(phono("report", "--server", "http://127.0.0.1:9"), 9, "cannot be reached")
 
 
 def test_a_place_that_cannot_be_written(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     out = tmp_path / "no" / "such" / "folder"
     refused(phono("train", workplace.artifacts, "--user", workplace.user, "--out", out), 11, out, "cannot write")
-    refused(phono("rounds", "--state", tmp_path), 11, tmp_path)
+    refused(phono("report", "--state", tmp_path), 11, tmp_path)
 
 
 def test_an_existing_folder_is_kept(phono: Run, workplace: Workplace) -> None:
@@ -303,7 +303,7 @@ def test_a_folder_that_cannot_be_put_in_place_leaves_the_one_before(
         ("train", "x", "--user", "y", "--threads", "0"),
         ("export", "--preset", "tiny", "--vocab", "v", "--out", "o"),
         ("export", "--preset", "none", "--vocab", "v", "--seed", "1", "--out", "o"),
-        ("rounds",),
+        ("report",),
     ],
 )
 def test_wrong_usage(phono: Run, arguments: tuple[str, ...]) -> None:
@@ -315,7 +315,7 @@ def test_wrong_usage(phono: Run, arguments: tuple[str, ...]) -> None:
 
 
 def test_a_server_without_a_scheme(phono: Run, workplace: Workplace) -> None:
-    refused(phono("rounds", "--server", "127.0.0.1:8080"), 2, "did you mean http://127.0.0.1:8080?")
+    refused(phono("report", "--server", "127.0.0.1:8080"), 2, "did you mean http://127.0.0.1:8080?")
     train = ("train", workplace.artifacts, "--user", workplace.user, "--server", "ftp://localhost")
     refused(phono(*train), 2, "server 'ftp://localhost': a URL such as http://127.0.0.1:8080 expected")
 

@@ -165,12 +165,12 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[P
         updates.append((trained["tokens"], load_tensors(tmp_path / f"{phone}.safetensors"), update.stat().st_size))
     assert receipt["round_closed"]
 
-    report = phono("rounds", "--server", url, "--json").document
-    assert report == phono("rounds", "--state", state, "--json").document
+    report = phono("report", "--server", url, "--json").document
+    assert report == phono("report", "--state", state, "--json").document
     first = report["rounds"][0]
     assert first["useful_bytes"] == sum(size for _, _, size in updates)
     assert first["codecs"] == {"rows-f32": {"updates": 2, "bytes": first["useful_bytes"]}}
-    assert "rows-f32 x2" in phono("rounds", "--server", url).out
+    assert "rows-f32 x2" in phono("report", "--server", url).out
 
     model = state / "models" / f"{receipt['model_sha256']}.safetensors"
     assert sha256_of_file(model) == receipt["model_sha256"]
@@ -183,7 +183,7 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[P
     after = phono(*measure, "--json")
     assert after.document[0]["perplexity"] < before["perplexity"]
     assert f"reported to {url} for model {receipt['model_sha256'][:12]}" in after.err
-    assert phono("rounds", "--server", url, "--json").document["rounds"][0]["quality"] == {
+    assert phono("report", "--server", url, "--json").document["rounds"][0]["quality"] == {
         "keystrokes saved user": after.document[0]["kss"],
         "perplexity user": after.document[0]["perplexity"],
         "top-1 user": after.document[0]["top1"],

@@ -34,9 +34,9 @@ def test_local_commands_act_for_whoever_started_the_server(
 ) -> None:
     there = ("--server", started["url"], "--json")
     assert phono("rollback", "0", *there).document["round"] == 2
-    assert len(phono("rounds", *there).document["rounds"]) == 2
+    assert len(phono("report", *there).document["rounds"]) == 2
     assert len(phono("models", *there).document) == 1
-    assert phono("phones", "add", "phone1", *there).document["name"] == "phone1"
+    assert phono("tokens", "add", "phone1", *there).document["name"] == "phone1"
     with client_of(started["url"], {}) as browser:
         assert browser.get(started["admin_url"], follow_redirects=True).status_code == 200
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of-another-user"))

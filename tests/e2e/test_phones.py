@@ -1,4 +1,4 @@
-"""`phonograd phones`, and a server with tokens and TLS as the commands start and use it."""
+"""`phonograd tokens`, and a server with tokens and TLS as the commands start and use it."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 def test_the_first_administrator(phono: Run, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    made = phono("phones", "add", "boss", "--role", "admin", "--expires", "12h", "--state", state)
+    made = phono("tokens", "add", "boss", "--role", "admin", "--expires", "12h", "--state", state)
     assert made.code == 0
     assert TOKEN.match(made.out.rstrip("\n"))  # alone, for a script to take
     assert "a new state folder" in made.err
@@ -24,45 +24,45 @@ def test_the_first_administrator(phono: Run, tmp_path: Path) -> None:
     assert "not shown again" in made.err
     assert made.out.strip() not in made.err
     assert (state.stat().st_mode & 0o777, (state / "ledger.sqlite").is_file()) == (0o700, True)
-    more = phono("phones", "add", "phone1", "--state", state, "--json").document
+    more = phono("tokens", "add", "phone1", "--state", state, "--json").document
     assert (more["name"], more["role"], bool(TOKEN.match(more["token"]))) == ("phone1", "phone", True)
 
 
 def test_tables_and_documents(phono: Run, tmp_path: Path) -> None:
     state = tmp_path / "state"
     for name in ("phone1", "phone2"):
-        assert phono("phones", "add", name, "--state", state, "--quiet").err == ""
-    assert phono("phones", "rotate", "phone1", "--overlap", "0s", "--expires", "never", "--state", state).code == 0
-    revoked = phono("phones", "revoke", "phone2", "--state", state, "--json").document
+        assert phono("tokens", "add", name, "--state", state, "--quiet").err == ""
+    assert phono("tokens", "rotate", "phone1", "--overlap", "0s", "--expires", "never", "--state", state).code == 0
+    revoked = phono("tokens", "revoke", "phone2", "--state", state, "--json").document
     assert revoked == {"name": "phone2", "tokens_revoked": 1}
-    listed = phono("phones", "list", "--state", state, "--json").document["phones"]
+    listed = phono("tokens", "list", "--state", state, "--json").document["phones"]
     assert [(phone["name"], len(phone["tokens"])) for phone in listed] == [("phone1", 2), ("phone2", 1)]
-    table = phono("phones", "list", "--state", state).out
+    table = phono("tokens", "list", "--state", state).out
     assert "enrolled" in table
     assert "no end" in table
     assert "revoked" in table
-    entries = phono("phones", "audit", "--limit", "2", "--state", state, "--json").document["entries"]
+    entries = phono("tokens", "audit", "--limit", "2", "--state", state, "--json").document["entries"]
     assert [entry["action"] for entry in entries] == ["phones revoke", "phones rotate"]
-    assert "phones revoke" in phono("phones", "audit", "--state", state).out
+    assert "phones revoke" in phono("tokens", "audit", "--state", state).out
 
 
 def test_what_is_refused(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
-    assert phono("phones", "add", "phone1", "--state", state).code == 0
+    assert phono("tokens", "add", "phone1", "--state", state).code == 0
     token = f"pgd_{'0' * 16}_{'1' * 64}"
     for arguments, code, message in (
-        (("phones", "add", "phone1", "--state", state), 2, "phone phone1: a name that is free expected"),
-        (("phones", "add", "pho ne", "--state", state), 2, "phone name 'pho ne': 1 to 64 of"),
-        (("phones", "add", "x", "--expires", "soon", "--state", state), 2, "or never expected, found 'soon'"),
-        (("phones", "rotate", "x", "--state", state), 2, "phone 'x': an enrolled phone expected"),
-        (("phones", "revoke", "x", "--state", state), 2, "phone 'x': an enrolled phone expected"),
-        (("phones", "list", "--state", tmp_path / "none"), 11, "no ledger here"),
-        (("phones", "add", "x", "--state", "/proc/none"), 11, "/proc/none: cannot write"),
-        (("phones", "list"), 2, "give --state DIR, or --server URL and --token: one of the two"),
-        (("phones", "list", "--state", state, "--server", "http://127.0.0.1:9"), 2, "one of the two"),
-        (("phones", "list", "--server", "http://192.0.2.1", "--token", token), 2, "say --token-over-http"),
-        (("phones", "list", "--server", "https://127.0.0.1:9", "--token", "x"), 2, "found 1 other characters"),
-        (("phones", "list", "--server", "http://127.0.0.1:9", "--token", token), 9, "cannot be reached"),
+        (("tokens", "add", "phone1", "--state", state), 2, "phone phone1: a name that is free expected"),
+        (("tokens", "add", "pho ne", "--state", state), 2, "phone name 'pho ne': 1 to 64 of"),
+        (("tokens", "add", "x", "--expires", "soon", "--state", state), 2, "or never expected, found 'soon'"),
+        (("tokens", "rotate", "x", "--state", state), 2, "phone 'x': an enrolled phone expected"),
+        (("tokens", "revoke", "x", "--state", state), 2, "phone 'x': an enrolled phone expected"),
+        (("tokens", "list", "--state", tmp_path / "none"), 11, "no ledger here"),
+        (("tokens", "add", "x", "--state", "/proc/none"), 11, "/proc/none: cannot write"),
+        (("tokens", "list"), 2, "give --state DIR, or --server URL and --token: one of the two"),
+        (("tokens", "list", "--state", state, "--server", "http://127.0.0.1:9"), 2, "one of the two"),
+        (("tokens", "list", "--server", "http://192.0.2.1", "--token", token), 2, "say --token-over-http"),
+        (("tokens", "list", "--server", "https://127.0.0.1:9", "--token", "x"), 2, "found 1 other characters"),
+        (("tokens", "list", "--server", "http://127.0.0.1:9", "--token", token), 9, "cannot be reached"),
         (("serve", "--artifacts", state, "--state", state, "--tls-key", state), 2, "--tls-cert expected beside it"),
     ):
         outcome = phono(*arguments)
@@ -70,7 +70,7 @@ def test_what_is_refused(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert message in outcome.err
         assert "a bug" not in outcome.err
     monkeypatch.setenv("PHONOGRAD_TOKEN", "hunter2")
-    outcome = phono("rounds", "--server", "http://127.0.0.1:9")
+    outcome = phono("report", "--server", "http://127.0.0.1:9")
     assert (outcome.code, "hunter2" in outcome.err) == (2, False)
 
 
@@ -91,7 +91,7 @@ def test_a_round_with_tokens_over_tls(
     update = tmp_path / "phone1.update"
     arguments = ("--user", workplace.user, "--rehearsal", workplace.general, "--update", update)
     assert phono("train", workplace.artifacts, *arguments).code == 0
-    boss = phono("phones", "add", "boss", "--role", "admin", "--state", state).out.strip()
+    boss = phono("tokens", "add", "boss", "--role", "admin", "--state", state).out.strip()
 
     line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", state]
     line += ["--port", "0", "--json", "--quiet", "--auth", "tokens", "--tls-cert", both, "--clients-per-round", "1"]
@@ -101,20 +101,20 @@ def test_a_round_with_tokens_over_tls(
             url = json.loads(process.stdout.readline())["url"]
             assert url.startswith("https://127.0.0.1:")
             there = ("--server", url, "--ca-cert", authority)
-            phone = phono("phones", "add", "phone1", *there, "--token", boss, "--json").document["token"]
+            phone = phono("tokens", "add", "phone1", *there, "--token", boss, "--json").document["token"]
             monkeypatch.setenv("PHONOGRAD_TOKEN", phone)
             assert phono("upload", update, *there, "--json").document["round_closed"]
-            refused = phono("rounds", *there)
+            refused = phono("report", *there)
             assert (refused.code, "an administrator's token expected" in refused.err) == (8, True)
-            assert phono("rounds", *there, "--token", boss, "--json").document["totals"]["accepted"] == 1
-            rotated = phono("phones", "rotate", "phone1", *there, "--token", boss, "--quiet").out.strip()
+            assert phono("report", *there, "--token", boss, "--json").document["totals"]["accepted"] == 1
+            rotated = phono("tokens", "rotate", "phone1", *there, "--token", boss, "--quiet").out.strip()
             assert rotated != phone
-            assert phono("phones", "revoke", "phone1", "--state", state).code == 0
+            assert phono("tokens", "revoke", "phone1", "--state", state).code == 0
             gone = phono("upload", update, *there, "--phone", "phone1")
             assert (gone.code, "the token was revoked" in gone.err) == (8, True)
-            listed = phono("phones", "list", *there, "--token", boss, "--json").document["phones"]
+            listed = phono("tokens", "list", *there, "--token", boss, "--json").document["phones"]
             assert [phone["revoked_at"] is None for phone in listed] == [True, False]
-            entries = phono("phones", "audit", *there, "--token", boss, "--json").document["entries"]
+            entries = phono("tokens", "audit", *there, "--token", boss, "--json").document["entries"]
             assert {"phones add", "phones rotate", "phones revoke", "GET"} <= {entry["action"] for entry in entries}
         finally:
             process.send_signal(signal.SIGTERM)

@@ -47,7 +47,7 @@ def test_train_fetches_trains_and_uploads(phono: Run, workplace: Workplace, desk
         assert [path.stem for path in (desk / "cache" / "models").iterdir()] == [latest]
         assert list((desk / "training").iterdir()) == []
         assert list(desk.glob("phonograd-updates/*/*")) == []
-        rows = phono("rounds", "--server", url, "--round", 2, "--json").document
+        rows = phono("report", "--server", url, "--round", 2, "--json").document
         assert [row["model_bytes"] > 0 for row in rows if row["phone"] == "phone"] == [True]
 
         models = {name: desk / name for name in ("latest", "0", "1", "2")}

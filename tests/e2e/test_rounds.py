@@ -25,17 +25,17 @@ def update(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: Path, tmp_path: Path) -> None:
     exported = sha256_of_file(workplace.artifacts / "weights.safetensors")
     with serving(workplace, tmp_path / "state", options=("--clients-per-round", "1")) as url:
-        assert phono("rounds", "--server", url, "--project", "10", "300").code == 2
+        assert phono("report", "--server", url, "--project", "10", "300").code == 2
         first = phono("upload", update, "--server", url, "--phone", "p1", "--json").document
         assert first["round_closed"]
         assert phono("upload", update, "--server", url, "--phone", "p2").code == 8  # late
 
-        (one,) = phono("rounds", "--server", url, "--round", "1", "--json").document
+        (one,) = phono("report", "--server", url, "--round", "1", "--json").document
         assert (one["phone"], one["state"], one["useful_bytes"]) == ("p1", "accepted", update.stat().st_size)
-        assert "p2" in phono("rounds", "--server", url, "--round", "2").out
-        lines = list(csv.DictReader(io.StringIO(phono("rounds", "--server", url, "--csv").out)))
+        assert "p2" in phono("report", "--server", url, "--round", "2").out
+        lines = list(csv.DictReader(io.StringIO(phono("report", "--server", url, "--csv").out)))
         assert [(line["round"], line["accepted"], line["late"]) for line in lines] == [("1", "1", "0"), ("2", "0", "1")]
-        projected = phono("rounds", "--server", url, "--project", "10", "300", "--json").document["projection"]
+        projected = phono("report", "--server", url, "--project", "10", "300", "--json").document["projection"]
         assert projected["up_bytes"] > 3000 * update.stat().st_size
 
         models = phono("models", "--server", url, "--json").document
@@ -47,7 +47,7 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
 
         back = phono("rollback", "0", "--server", url, "--json").document
         assert (back["round"], back["base_sha256"], back["accepted"]) == (3, exported, 0)
-        rounds = phono("rounds", "--server", url, "--json").document["rounds"]
+        rounds = phono("report", "--server", url, "--json").document["rounds"]
         assert [(entry["rolled_back"], entry["ending"]) for entry in rounds] == [
             (True, "full"),
             (True, "rollback"),
@@ -60,13 +60,13 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
         assert phono("rollback", "9", "--server", url).code == 8
         held = phono("rollback", "0", "--state", tmp_path / "state")
         assert (held.code, "another server uses this state folder; stop it" in held.err) == (11, True)
-        assert "round 99 is not here" in phono("rounds", "--server", url, "--round", "99").err
+        assert "round 99 is not here" in phono("report", "--server", url, "--round", "99").err
         assert phono("models", "--server", url, "--fetch", "no-hash", "--out", fetched).code == 2
     back = phono("rollback", "0", "--state", tmp_path / "state", "--json").document
     assert back == {"round": 5, "base_sha256": exported}
     assert phono("rollback", "9", "--state", tmp_path / "state").code == 8
     assert phono("discard", "1", "--state", tmp_path / "state").code == 8
-    (entry,) = phono("phones", "audit", "--state", tmp_path / "state", "--limit", "1", "--json").document["entries"]
+    (entry,) = phono("tokens", "audit", "--state", tmp_path / "state", "--limit", "1", "--json").document["entries"]
     assert (entry["action"], entry["subject"]) == ("rollback", "to round 0")
 
 

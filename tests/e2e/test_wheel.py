@@ -146,7 +146,7 @@ def test_a_server_machine_needs_no_more(installed: Path, workplace: Workplace, s
     succeed(phonograd, "update", "encode", base, "--base", base, "--tokens", "9", "--out", update)
     receipt = json.loads(succeed(phonograd, "upload", update, "--server", url, "--phone", "p1", "--json"))
     assert receipt["round_closed"]
-    report = json.loads(succeed(phonograd, "rounds", "--server", url, "--json"))
+    report = json.loads(succeed(phonograd, "report", "--server", url, "--json"))
     assert report["rounds"][0]["useful_bytes"] == update.stat().st_size
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     browser.open(server["admin_url"]).close()
@@ -215,7 +215,7 @@ def test_other_packages_of_the_folders_names_are_in_nobodys_way(installed: Path,
     for name in FOLDERS:
         (tmp_path / f"{name}.py").write_text("raise SystemExit('this is the user's own')")
     run = (installed / "python", "-m", "phonograd")
-    for line in ((installed / "phonograd", "bench"), run, (*run, "bench"), (*run, "export"), (*run, "round")):
+    for line in ((installed / "phonograd", "bench"), run, (*run, "bench"), (*run, "export"), (*run, "phone-round")):
         assert "Usage: " in succeed(*line, "--help", cwd=tmp_path)
 
 

@@ -81,7 +81,7 @@ def test_no_more_threads_than_cores_and_both_are_told(place: Place) -> None:
     assert (start["threads"], start["cores"], start["allowed_cores"]) == (len(allowed), allowed, allowed)
     assert start["pinned"] is False
     one = allowed[-1]
-    line = ["taskset", "-c", str(one), *place.train_line("--threads", 4, "--cores", "all", "--pin")]
+    line = ["taskset", "-c", str(one), *place.train_line("--threads", 4, "--cores", "all", "--pin-threads")]
     start = outcome_of(line).events[0]
     assert (start["threads"], start["cores"], start["allowed_cores"]) == (1, [one], [one])
     assert start["pinned"] is True
@@ -91,6 +91,6 @@ def test_threads_are_one_for_each_of_the_chosen_cores(place: Place) -> None:
     allowed = sorted(os.sched_getaffinity(0))
     assert place.train("--cores", "all").events[0]["threads"] == len(allowed)
     assert place.train().events[0]["threads"] == min(2, len(allowed))
-    pinned = place.train("--cores", "all", "--threads", 1, "--pin").events[0]
+    pinned = place.train("--cores", "all", "--threads", 1, "--pin-threads").events[0]
     fastest_first = place.run("info").only("info")["choices"]["all"]
     assert (pinned["cores"], pinned["allowed_cores"]) == (fastest_first[:1], allowed)

@@ -236,7 +236,15 @@ def test_info_names_kernels_and_cores(place: Place) -> None:
     kernels = place.run("bench", place.artifacts.folder, "--steps", 1, "--kernels", info["cpu"]["kernels"][-1])
     assert kernels.only("bench")["kernels"] == info["cpu"]["kernels"][-1]
     mask = f"{1 << info['cores'][0]['core']:x}"
-    assert place.run("bench", place.artifacts.folder, "--steps", 1, "--cores", mask, "--pin").code == 0
+    assert place.run("bench", place.artifacts.folder, "--steps", 1, "--cores", mask, "--pin-threads").code == 0
+
+
+def test_a_former_name_of_an_option(place: Place) -> None:
+    line = ("bench", place.artifacts.folder, "--steps", 1, "--threads", 1)
+    former, today = (place.run(*line, option) for option in ("--pin", "--pin-threads"))
+    assert (former.code, former.only("bench")["pinned"], today.only("bench")["pinned"]) == (0, True, True)
+    assert "phonograd-phone: warning: --pin is now --pin-threads;" in former.err
+    assert "now" not in today.err
 
 
 def test_help_and_version(place: Place) -> None:
@@ -265,7 +273,7 @@ def test_help_and_version(place: Place) -> None:
         (("train", "A", "--user"), "--user needs a value: FILE"),
         (("train", "A", "--user="), "--user: the value is empty, expected FILE"),
         (("train", "A", "--user", "a", "--user", "b"), "--user is given twice"),
-        (("train", "A", "--pin=yes"), "--pin takes no value"),
+        (("train", "A", "--pin-threads=yes"), "--pin-threads takes no value"),
         (("train", "A"), "--user or --tokens is needed"),
         (("train", "A", "--user", "a", "--tokens", "b"), "--user and --tokens exclude each other"),
         (("train", "A", "--tokens", "b", "--rehearsal", "c"), "--rehearsal has no meaning without --user"),

@@ -168,12 +168,12 @@ def test_a_port_in_use_leaves_nothing_behind(phono: Run, workshop: Workshop, tmp
 
 def test_enrolling_asks_for_a_state_folder_as_well(phono: Run, mine: Path, tmp_path: Path) -> None:
     before = below(mine)
-    refused = phono("phones", "add", "alice", "--state", mine)
+    refused = phono("tokens", "add", "alice", "--state", mine)
     assert (refused.code, "an empty folder or none expected" in refused.err) == (11, True)
     assert below(mine) == before
-    assert phono("phones", "add", "no name", "--state", tmp_path / "state").code != 0
+    assert phono("tokens", "add", "no name", "--state", tmp_path / "state").code != 0
     assert not (tmp_path / "state").exists()
-    assert phono("phones", "add", "alice", "--state", tmp_path / "state").code == 0
+    assert phono("tokens", "add", "alice", "--state", tmp_path / "state").code == 0
     (tmp_path / "state").chmod(0o755)
-    refused = phono("phones", "add", "bob", "--state", tmp_path / "state")
+    refused = phono("tokens", "add", "bob", "--state", tmp_path / "state")
     assert (refused.code, "run: chmod 700" in refused.err) == (11, True)

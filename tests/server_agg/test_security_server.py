@@ -94,7 +94,7 @@ def test_another_process_revokes(guarded: Guarded) -> None:
     """The command works on the state folder while the server runs, and the very next request is refused."""
     one, two = guarded.phones
     assert client.current_round(one).round == 1
-    command = [sys.executable, "-m", "phonograd", "phones", "revoke", "phone1", "--state", str(guarded.server.state)]
+    command = [sys.executable, "-m", "phonograd", "tokens", "revoke", "phone1", "--state", str(guarded.server.state)]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     with pytest.raises(ServerRefusedError, match=r"401 Unauthorized\): .* the token was revoked"):
         client.current_round(one)

@@ -44,7 +44,7 @@ def test_an_epoch_passes_the_filter_of_apps(place: Place, tmp_path: Path) -> Non
     phone = build_phone_binary().path
     state = tmp_path / "state"
     options = ["--rehearsal", place.general, "--state", state, "--save-every", 3, *outputs(tmp_path)]
-    train = [phone, *place.train_line(*options, "--threads", 2, "--cores", "all", "--pin")[1:]]
+    train = [phone, *place.train_line(*options, "--threads", 2, "--cores", "all", "--pin-threads")[1:]]
     used = calls(*train)
     assert {"clone", "flock", "fsync", "mmap", "renameat", "sched_setaffinity"} <= used
     assert used <= ALLOWED, used - ALLOWED

@@ -23,7 +23,7 @@ std::vector<Option> engine_options(bool training) {
       {"--threads", "N",
        "CPU threads, at most one a core; the result does not depend on them. [default: one for each of the chosen "
        "cores, 2 without --cores]"},
-      {"--pin", "", "Keep each thread on one core, the first on the fastest."},
+      {"--pin-threads", "", "Keep each thread on one core, the first on the fastest.", false, "--pin"},
       {"--cores", "WHICH", "big, little, all, or a hexadecimal mask such as f0. [default: all]"},
       {"--kernels", "NAME", "Not the best kernels of this CPU, but these (see info)."},
   };
@@ -46,7 +46,7 @@ Running start_engine(const Arguments& arguments, uint64_t seed) {
   const int64_t asked =
       arguments.whole("--threads", arguments.has("--cores") ? kMaxThreads : kDefaultThreads, 1, kMaxThreads);
   options.seed = seed;
-  options.pin_threads = arguments.has("--pin");
+  options.pin_threads = arguments.has("--pin-threads");
   options.kernels = arguments.text("--kernels");
   const std::vector<std::string> names(std::begin(kPrecisionNames), std::end(kPrecisionNames));
   const std::string precision = arguments.choice("--precision", names[0], names);

@@ -17,8 +17,8 @@ namespace phonograd::phone {
 constexpr int64_t kDefaultThreads = 2;
 constexpr int64_t kMaxThreads = 256;
 
-// --weights, --threads, --pin, --cores, --kernels, --precision, for a command's syntax; `training` has all of them,
-// evaluation those without --precision.
+// --weights, --threads, --pin-threads, --cores, --kernels, --precision, for a command's syntax; `training` has all of
+// them, evaluation those without --precision.
 std::vector<Option> engine_options(bool training);
 
 // An engine, the options it was made with, and the numbers of cores: those that this process was allowed when it began,

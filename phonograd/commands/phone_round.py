@@ -1,4 +1,4 @@
-"""`phonograd round`: one federated round on attached phones."""
+"""`phonograd phone-round`: one federated round on attached phones."""
 
 import shlex
 import tempfile
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phonograd.android_harness.errors import NoPhoneError
-from phonograd.android_harness.rounds.settings import PHONE_CODECS, TEXT_ON_PHONE, PhoneTraining, RoundSettings
+from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraining, RoundSettings
+from phonograd.commands.codec_options import NAMES, codec_option
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.native import building
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
-from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.former_names import Renamed
 
 if TYPE_CHECKING:
     from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
@@ -34,17 +35,17 @@ class RoundShortError(PhonogradError):
         self.exit_code = exit_code
 
 
-@click.command("round")
+@click.command("phone-round", cls=Renamed, former={"--silence": "--heartbeat-timeout", "--tokens": "--token-file"})
 @click.argument("artifacts", type=PATH)
 @connection_options(required=True, owner=True)
-@click.option("--tokens", "tokens_file", type=PATH, help="File of lines NAME TOKEN, mode 600: each phone has its own.")
+@click.option("--token-file", type=PATH, help="File of lines NAME TOKEN, mode 600: each phone has its own.")
 @click.option("--serial", "serials", multiple=True, help="Only this phone; may be repeated.  [default: all attached]")
 @click.option("--name", "names", multiple=True, metavar="SERIAL=NAME", help="What the server is to call a phone.")
 @click.option("--texts", type=PATH, help="Folder of SERIAL.txt or NAME.txt, pushed to the phones, and removed again.")
 @click.option("--text-on-phone", default=TEXT_ON_PHONE, show_default=True, help="Without --texts: left alone.")
 @click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
 @click.option("--user-share", type=click.FloatRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
-@click.option("--codec", type=click.Choice(PHONE_CODECS), default=DEFAULT_CODEC, show_default=True)
+@codec_option(click.Choice(NAMES))
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads of each phone.  [default: one a core]")
 @click.option(
@@ -85,7 +86,7 @@ class RoundShortError(PhonogradError):
     help="How long to wait for the round to close; 0: not at all.",
 )
 @click.option(
-    "--silence",
+    "--heartbeat-timeout",
     type=click.FloatRange(0, min_open=True),
     default=RoundSettings.silence_seconds,
     show_default=True,
@@ -94,11 +95,11 @@ class RoundShortError(PhonogradError):
 )
 @click.option("--keep", is_flag=True, help="Leave program and model: the next round pushes the new model alone.")
 @output_options
-def round_(
+def phone_round(
     console: Console,
     artifacts: Path,
     connection: Connection,
-    tokens_file: Path | None,
+    token_file: Path | None,
     serials: tuple[str, ...],
     names: tuple[str, ...],
     texts: Path | None,
@@ -114,7 +115,7 @@ def round_(
     min_phones: int,
     patience: float,
     wait: float,
-    silence: float,
+    heartbeat_timeout: float,
     keep: bool,
 ) -> None:
     """One federated round on real phones: each trains the server's model on its own text; their updates go to it.
@@ -137,8 +138,8 @@ def round_(
     from phonograd.device_runtime.native_build.compiler import cache_folder
 
     training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision)
-    settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, silence)
-    aggregation = Aggregation(connection, read_tokens(tokens_file) if tokens_file else None)
+    settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, heartbeat_timeout)
+    aggregation = Aggregation(connection, read_tokens(token_file) if token_file else None)
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())
     ready, not_ready = ready_phones(adb, serials)
@@ -162,7 +163,7 @@ def round_(
                 [*ready, *not_ready],
                 _choices(names),
                 settings,
-                lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep, silence=silence)),
+                lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep, silence=heartbeat_timeout)),
                 show_phone,
                 stop_signals,
             )

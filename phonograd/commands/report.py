@@ -1,4 +1,4 @@
-"""`phonograd rounds`, `models`, `rollback` and `discard`: what a server has done, and undoing it."""
+"""`phonograd report`, `models`, `rollback` and `discard`: what a server has done, and undoing it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ state_option = click.option("--state", type=PATH, help="Read a state folder, whe
 @click.option("--csv", "as_csv", is_flag=True, help="The rounds as CSV on stdout, every figure.")
 @click.option("--project", type=click.IntRange(1), nargs=2, metavar="PHONES ROUNDS", help="So many phones a round.")
 @output_options
-def rounds(
+def report(
     console: Console,
     connection: Connection | None,
     state: Path | None,

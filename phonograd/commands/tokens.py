@@ -1,4 +1,4 @@
-"""`phonograd phones add|rotate|revoke|list|audit`: who may talk to a server, and what was done and refused.
+"""`phonograd tokens add|rotate|revoke|list|audit`: who may talk to a server, and what was done and refused.
 
 With --state they work on the state folder itself, whether a server runs on it or not: so the first administrator is
 made. With --server and an administrator's token they ask the server.
@@ -30,11 +30,11 @@ expires_option = click.option(
 
 
 @click.group()
-def phones() -> None:
+def tokens() -> None:
     """Enrol phones and administrators, replace and revoke their tokens, and read the audit log."""
 
 
-@phones.command()
+@tokens.command()
 @click.argument("name")
 @click.option("--role", type=click.Choice(["phone", "admin"]), default="phone", show_default=True)
 @expires_option
@@ -54,7 +54,7 @@ def add(
     _show_token(console, issued)
 
 
-@phones.command()
+@tokens.command()
 @click.argument("name")
 @expires_option
 @click.option(
@@ -77,7 +77,7 @@ def rotate(
     _show_token(console, issued)
 
 
-@phones.command()
+@tokens.command()
 @click.argument("name")
 @place_options
 @output_options
@@ -93,7 +93,7 @@ def revoke(console: Console, state: Path | None, connection: Connection | None, 
     console.result(document, ("Revoked", [document]))
 
 
-@phones.command("list")
+@tokens.command("list")
 @place_options
 @output_options
 def list_(console: Console, state: Path | None, connection: Connection | None) -> None:
@@ -108,7 +108,7 @@ def list_(console: Console, state: Path | None, connection: Connection | None) -
     console.result(document, ("Phones", [_phone_row(phone, time.time()) for phone in document["phones"]]))
 
 
-@phones.command()
+@tokens.command()
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries, the newest.")
 @place_options
 @output_options
