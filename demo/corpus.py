@@ -15,7 +15,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
-from phonograd.device_runtime.text.rehearsal import SplitMix64
+from phonograd.device_runtime.base.random_words import SplitMix64
 
 PACKAGE = "vaderSentiment==3.3.2"
 SDIST = "vaderSentiment-3.3.2.tar.gz"

@@ -5,42 +5,14 @@ The draw is spelt out down to the random generator, so that Python and the phone
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.random_words import SplitMix64
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 
-_MASK = (1 << 64) - 1
 MOST_TOKENS = 2.0**62  # more than any text holds; a tiny share asks for more than a number does
-
-Item = TypeVar("Item")
-
-
-class SplitMix64:
-    """Steele, Lea and Flood's generator: 64 bits of state, the same numbers in every language."""
-
-    def __init__(self, seed: int):
-        self._state = seed & _MASK
-
-    def next(self) -> int:
-        """The next 64-bit number."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
-        z = self._state
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-        return z ^ (z >> 31)
-
-    def below(self, bound: int) -> int:
-        """A number in [0, bound): the high word of next() · bound."""
-        return (self.next() * bound) >> 64
-
-    def shuffle(self, items: list[Item]) -> None:
-        """Fisher and Yates's shuffle, in place, from the last place down."""
-        for last in range(len(items) - 1, 0, -1):
-            other = self.below(last + 1)
-            items[last], items[other] = items[other], items[last]
 
 
 @dataclass(frozen=True)

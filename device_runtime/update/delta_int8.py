@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from phonograd.device_runtime.base.random_words import random_words, stream_of
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codec import Parts, Tile
-from phonograd.device_runtime.update.random_words import random_words, stream_of
 from phonograd.device_runtime.update.sent_rows import (
     check_scales,
     deltas,

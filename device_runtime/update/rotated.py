@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from phonograd.device_runtime.base.random_words import stream_of
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codec import Parts, Tile
-from phonograd.device_runtime.update.random_words import stream_of
 from phonograd.device_runtime.update.rotation import ROTATIONS, block_count, dequantise, packed_bytes, quantise, tiles
 from phonograd.device_runtime.update.sent_rows import check_scales, deltas, row_count, trained_rows
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phonograd.device_runtime.base.random_words import random_words
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array
-from phonograd.device_runtime.update.random_words import random_words
 from phonograd.device_runtime.update.row_sampling import sum_by_halves
 
 BLOCK = 4096  # its scale of 4 bytes costs 1/128 bit an element

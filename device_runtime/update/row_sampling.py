@@ -1,12 +1,12 @@
 """Rows drawn by their norm: the largest for certain, the others by chance and weighted up, so that the mean is right.
 
-With k rows of probability p_i = min(1, c·norm_i), Σ p_i = k, a row that is drawn counts 1 / p_i times. That choice of
-p makes the variance of the sum least (Horvitz and Thompson's estimator, probability proportional to size); it is drawn
-systematically (Madow, 1949): one random number, and just k rows.
+Chances are in proportion to the norms (`base/chances.py`), and a row that is drawn counts 1 / chance times. They are
+drawn systematically (Madow, 1949): one random number, and just as many rows as the chances sum to.
 """
 
 import numpy as np
 
+from phonograd.device_runtime.base.chances import inclusion_chances
 from phonograd.device_runtime.formats.tensor_file import Array
 
 ROWS_AT_A_TIME = 256
@@ -42,16 +42,8 @@ def draw_rows(norms: Array, most: int, uniform: float) -> tuple[Array, Array]:
     moved = np.flatnonzero(norms)
     if len(moved) <= most:
         return moved, np.ones(len(moved))
-    order = moved[np.argsort(-norms[moved], kind="stable")]
-    falling = norms[order]
-    rest = np.cumsum(falling[::-1])[::-1]  # of this row and all smaller ones
-    left = most - np.arange(most)
-    by_chance = np.flatnonzero(falling[:most] * left < rest[:most])
-    sure = int(by_chance[0]) if len(by_chance) else most
     chances = np.zeros(len(norms))
-    chances[order[:sure]] = 1.0
-    if sure < most:
-        chances[order[sure:]] = falling[sure:] * ((most - sure) / rest[sure])
+    chances[moved] = inclusion_chances(norms[moved], most)
     steps = np.floor(np.cumsum(chances) + uniform)
     drawn = np.flatnonzero(np.diff(steps, prepend=0.0))
     return drawn, chances[drawn]

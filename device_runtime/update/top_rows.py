@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from phonograd.device_runtime.base.errors import UpdateError
+from phonograd.device_runtime.base.random_words import random_words, stream_of, uniform_numbers
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codec import Parts, Tile
-from phonograd.device_runtime.update.random_words import random_words, stream_of
 from phonograd.device_runtime.update.rotated import rotated_parts, rotated_specs, rotated_values
 from phonograd.device_runtime.update.rotation import BLOCK, LEVELS, ROTATIONS
 from phonograd.device_runtime.update.row_sampling import draw_rows, row_norms
@@ -45,8 +45,8 @@ class TopRows:
             return {}
         if row_count(spec) == 1 or spec.elements <= BLOCK:
             return rotated_parts(spec.name, moved.reshape(-1), self.whole_bits, seed, self.rotations)
-        word = random_words(stream_of(seed, f"{spec.name}.rows"), 0, 1)[0]
-        rows, chances = draw_rows(row_norms(moved), self.rows, float(word >> np.uint64(11)) * 2.0**-53)
+        uniform = uniform_numbers(random_words(stream_of(seed, f"{spec.name}.rows"), 0, 1))[0]
+        rows, chances = draw_rows(row_norms(moved), self.rows, float(uniform))
         values = (moved[rows] / chances[:, None]).astype(np.float32)
         parts = rotated_parts(spec.name, values.reshape(-1), self.bits, seed, self.rotations)
         return {**mask_part(spec, rows), **parts}

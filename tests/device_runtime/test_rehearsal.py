@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import TextError
-from phonograd.device_runtime.text.rehearsal import SplitMix64, mix
+from phonograd.device_runtime.base.random_words import SplitMix64
+from phonograd.device_runtime.text.rehearsal import mix
 from phonograd.device_runtime.text.vocabulary import EOS, Vocabulary
 
 VOCABULARY = Vocabulary((b"<unk>", b"<eos>", b"mine", *(b"g%d" % n for n in range(40))))
