@@ -63,7 +63,7 @@ class PinnedHere {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads) {
+ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), shares_(threads) {
   if (pin) {
     for (const Core& core : fastest_first(allowed_cores())) cpus_.push_back(core.number);
   }
@@ -139,6 +139,7 @@ void ThreadPool::barrier() {
   const uint32_t passed = barriers_passed_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
     arrived_.store(0, std::memory_order_relaxed);
+    shares_.reset();  // all have come, so nobody is taking
     barriers_passed_.fetch_add(1);
     wake(barriers_passed_);
     return;

@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/shares.h"
+
 namespace phonograd {
 
 // `run` is called by one thread at a time, the caller being thread 0 of the task. No call but the constructor
@@ -43,6 +45,14 @@ class ThreadPool {
   // Inside a task: wait until every thread of it has come here. All threads must call it equally often.
   void barrier();
 
+  // Inside a task, called by all its threads with the same `items`: work(first, end) for ranges that are [0, items)
+  // together, and a barrier. A thread's own share is the same in every call; who is done with it helps the others.
+  template <typename Work>
+  void share(int thread, int64_t items, Work&& work) {
+    for (int64_t first = 0, end = 0; shares_.take(thread, items, first, end);) work(first, end);
+    barrier();
+  }
+
  private:
   using RawTask = void (*)(void* context, int thread);
   void run_raw(RawTask task, void* context);
@@ -64,13 +74,15 @@ class ThreadPool {
   std::vector<Worker> workers_;
   RawTask task_ = nullptr;
   void* context_ = nullptr;
-  std::atomic<uint32_t> generation_{0};  // of the task; workers wait for it to change
-  std::atomic<uint32_t> running_{0};     // workers that have not finished the task
+  Shares shares_;
   std::atomic<bool> ending_{false};
-  std::atomic<int> arrived_{0};
-  std::atomic<uint32_t> barriers_passed_{0};
-  std::atomic<int64_t> next_{0};
-  std::atomic<int> asleep_{0};  // threads in wait_while that no longer look
+  // Cache lines of their own: a thread that waits for one word must not slow those that write another.
+  alignas(64) std::atomic<uint32_t> generation_{0};  // of the task; workers wait for it to change
+  alignas(64) std::atomic<uint32_t> running_{0};     // workers that have not finished the task
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) std::atomic<uint32_t> barriers_passed_{0};
+  alignas(64) std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<int> asleep_{0};  // threads in wait_while that no longer look
 };
 
 }  // namespace phonograd

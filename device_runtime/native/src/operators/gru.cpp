@@ -52,27 +52,29 @@ class Gru : public Operator {
 
  private:
   void sweep(Run& run, int thread) const {
-    const KernelSet& kernels = run.kernels;
+    const int64_t B = s_.B, H = s_.H;
+    for (int64_t t = 0; t < s_.T; ++t) {
+      const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * B * H;  // [B, H]
+      run.pool.share(thread, H, [&](int64_t first, int64_t end) {
+        for (int64_t u = first; u < end; ++u) cell(run.kernels, t, u, h_before);
+      });
+    }
+  }
+
+  void cell(const KernelSet& kernels, int64_t t, int64_t u, const float* h_before) const {
     const int64_t B = s_.B, H = s_.H, N = s_.N();
     const int columns = static_cast<int>(B), depth = static_cast<int>(H);
     const size_t count = static_cast<size_t>(B);
-    const Units units = units_of(H, thread, run.pool.threads());
-    for (int64_t t = 0; t < s_.T; ++t) {
-      const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * B * H;  // [B, H]
-      float* h_now = y_->floats() + t * B * H;
-      for (int64_t u = units.first; u < units.end; ++u) {
-        float *z = gates_->floats() + u * N + t * B, *r = z + H * N, *n = r + H * N, *q = q_->floats() + u * B;
-        kernels.multiply_rows(2, columns, depth, r_->floats() + u * H, H * H, h_before, H, z, H * N, 1);
-        kernels.multiply_rows(1, columns, depth, r_->floats() + (2 * H + u) * H, H, h_before, H, q, B, 0);
-        kernels.sigmoid(z, z, count);
-        kernels.sigmoid(r, r, count);
-        const float recurrent_bias = bias_ == nullptr ? 0 : bias_->floats()[(kGates + 2) * H + u];
-        for (int64_t b = 0; b < B; ++b) n[b] += r[b] * (q[b] + recurrent_bias);
-        kernels.hyperbolic_tangent(n, n, count);
-        for (int64_t b = 0; b < B; ++b) h_now[b * H + u] = (1 - z[b]) * n[b] + z[b] * h_before[b * H + u];
-      }
-      run.pool.barrier();
-    }
+    float *z = gates_->floats() + u * N + t * B, *r = z + H * N, *n = r + H * N, *q = q_->floats() + u * B;
+    kernels.multiply_rows(2, columns, depth, r_->floats() + u * H, H * H, h_before, H, z, H * N, 1);
+    kernels.multiply_rows(1, columns, depth, r_->floats() + (2 * H + u) * H, H, h_before, H, q, B, 0);
+    kernels.sigmoid(z, z, count);
+    kernels.sigmoid(r, r, count);
+    const float recurrent_bias = bias_ == nullptr ? 0 : bias_->floats()[(kGates + 2) * H + u];
+    for (int64_t b = 0; b < B; ++b) n[b] += r[b] * (q[b] + recurrent_bias);
+    kernels.hyperbolic_tangent(n, n, count);
+    float* h_now = y_->floats() + t * B * H;
+    for (int64_t b = 0; b < B; ++b) h_now[b * H + u] = (1 - z[b]) * n[b] + z[b] * h_before[b * H + u];
   }
 
   Tensor *x_, *w_, *r_, *bias_, *h0_;
@@ -141,33 +143,34 @@ class GruGradient : public Operator {
 
  private:
   void sweep(Run& run, int thread) const {
-    const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const Units units = units_of(H, thread, run.pool.threads());
+    const int64_t H = s_.H;
     for (int64_t t = s_.T - 1; t >= 0; --t) {
-      const float* h_before = before_->floats() + t * B * H;
-      for (int64_t u = units.first; u < units.end; ++u) {
-        float *z = gates_->floats() + u * N + t * B, *r = z + H * N, *n = r + H * N;
-        float *q = recurrent_->floats() + (2 * H + u) * N + t * B, *direct = direct_->floats() + u * B;
-        for (int64_t b = 0; b < B; ++b) {
-          const float dh = dy_->floats()[(t * B + b) * H + u] + back_->floats()[b * H + u] + direct[b];
-          const float dn = dh * (1 - z[b]) * (1 - n[b] * n[b]);
-          const float dz = dh * (h_before[b * H + u] - n[b]) * z[b] * (1 - z[b]);
-          direct[b] = dh * z[b];
-          const float dq = dn * r[b];
-          r[b] = dn * q[b] * r[b] * (1 - r[b]);
-          z[b] = dz;
-          n[b] = dn;
-          q[b] = dq;
-        }
-        std::memcpy(step_->floats() + u * B, z, static_cast<size_t>(B) * sizeof(float));
-        std::memcpy(step_->floats() + (H + u) * B, r, static_cast<size_t>(B) * sizeof(float));
-        std::memcpy(step_->floats() + (2 * H + u) * B, q, static_cast<size_t>(B) * sizeof(float));
-      }
-      if (t == 0) break;
-      run.pool.barrier();
-      hidden_gradient(run, thread, kGates * H, s_, step_->floats(), packed_->floats(), back_->floats());
-      run.pool.barrier();
+      run.pool.share(thread, H, [&](int64_t first, int64_t end) {
+        for (int64_t u = first; u < end; ++u) cell_gradient(t, u);
+      });
+      if (t > 0) hidden_gradient(run, thread, kGates * H, s_, step_->floats(), packed_->floats(), back_->floats());
     }
+  }
+
+  void cell_gradient(int64_t t, int64_t u) const {
+    const int64_t B = s_.B, H = s_.H, N = s_.N();
+    const float* h_before = before_->floats() + t * B * H;
+    float *z = gates_->floats() + u * N + t * B, *r = z + H * N, *n = r + H * N;
+    float *q = recurrent_->floats() + (2 * H + u) * N + t * B, *direct = direct_->floats() + u * B;
+    for (int64_t b = 0; b < B; ++b) {
+      const float dh = dy_->floats()[(t * B + b) * H + u] + back_->floats()[b * H + u] + direct[b];
+      const float dn = dh * (1 - z[b]) * (1 - n[b] * n[b]);
+      const float dz = dh * (h_before[b * H + u] - n[b]) * z[b] * (1 - z[b]);
+      direct[b] = dh * z[b];
+      const float dq = dn * r[b];
+      r[b] = dn * q[b] * r[b] * (1 - r[b]);
+      z[b] = dz;
+      n[b] = dn;
+      q[b] = dq;
+    }
+    std::memcpy(step_->floats() + u * B, z, static_cast<size_t>(B) * sizeof(float));
+    std::memcpy(step_->floats() + (H + u) * B, r, static_cast<size_t>(B) * sizeof(float));
+    std::memcpy(step_->floats() + (2 * H + u) * B, q, static_cast<size_t>(B) * sizeof(float));
   }
 
   Tensor *x_, *w_, *r_, *bias_, *h0_, *y_, *gates_, *dy_;

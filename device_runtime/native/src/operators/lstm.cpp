@@ -65,20 +65,20 @@ class Lstm : public Operator {
   void sweep(Run& run, int thread) const {
     const KernelSet& kernels = run.kernels;
     const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const Units units = units_of(H, thread, run.pool.threads());
     for (int64_t t = 0; t < s_.T; ++t) {
       const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * B * H;  // [B, H]
       float* h_now = y_->floats() + t * B * H;
-      for (int64_t u = units.first; u < units.end; ++u) {
-        float* gates = gates_->floats() + u * N + t * B;  // four rows [B], H * N apart
-        kernels.multiply_rows(kGates, static_cast<int>(B), static_cast<int>(H), r_->floats() + u * H, H * H, h_before,
-                              H, gates, H * N, 1);
-        float* c = cells_->floats() + u * N + t * B;
-        float* h = h_->floats() + u * B;
-        kernels.lstm_cell(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, h);
-        for (int64_t b = 0; b < B; ++b) h_now[b * H + u] = h[b];
-      }
-      run.pool.barrier();
+      run.pool.share(thread, H, [&](int64_t first, int64_t end) {
+        for (int64_t u = first; u < end; ++u) {
+          float* gates = gates_->floats() + u * N + t * B;  // four rows [B], H * N apart
+          kernels.multiply_rows(kGates, static_cast<int>(B), static_cast<int>(H), r_->floats() + u * H, H * H, h_before,
+                                H, gates, H * N, 1);
+          float* c = cells_->floats() + u * N + t * B;
+          float* h = h_->floats() + u * B;
+          kernels.lstm_cell(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, h);
+          for (int64_t b = 0; b < B; ++b) h_now[b * H + u] = h[b];
+        }
+      });
     }
   }
 
@@ -145,25 +145,25 @@ class LstmGradient : public Operator {
  private:
   void sweep(Run& run, int thread) const {
     const KernelSet& kernels = run.kernels;
-    const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const Units units = units_of(H, thread, run.pool.threads());
+    const int64_t H = s_.H;
     for (int64_t t = s_.T - 1; t >= 0; --t) {
-      for (int64_t u = units.first; u < units.end; ++u) {
-        float* dh = dh_->floats() + u * B;
-        for (int64_t b = 0; b < B; ++b) dh[b] = dy_->floats()[(t * B + b) * H + u] + back_->floats()[b * H + u];
-        float* gates = gates_->floats() + u * N + t * B;
-        const float* c = cells_->floats() + u * N + t * B;
-        kernels.lstm_cell_gradient(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c,
-                                   dh, dc_->floats() + u * B);
-        for (int64_t gate = 0; gate < kGates; ++gate) {
-          std::memcpy(step_->floats() + (gate * H + u) * B, gates + gate * H * N,
-                      static_cast<size_t>(B) * sizeof(float));
-        }
-      }
-      if (t == 0) break;
-      run.pool.barrier();
-      hidden_gradient(run, thread, kGates * H, s_, step_->floats(), packed_->floats(), back_->floats());
-      run.pool.barrier();
+      run.pool.share(thread, H, [&](int64_t first, int64_t end) {
+        for (int64_t u = first; u < end; ++u) cell_gradient(kernels, t, u);
+      });
+      if (t > 0) hidden_gradient(run, thread, kGates * H, s_, step_->floats(), packed_->floats(), back_->floats());
+    }
+  }
+
+  void cell_gradient(const KernelSet& kernels, int64_t t, int64_t u) const {
+    const int64_t B = s_.B, H = s_.H, N = s_.N();
+    float* dh = dh_->floats() + u * B;
+    for (int64_t b = 0; b < B; ++b) dh[b] = dy_->floats()[(t * B + b) * H + u] + back_->floats()[b * H + u];
+    float* gates = gates_->floats() + u * N + t * B;
+    const float* c = cells_->floats() + u * N + t * B;
+    kernels.lstm_cell_gradient(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, dh,
+                               dc_->floats() + u * B);
+    for (int64_t gate = 0; gate < kGates; ++gate) {
+      std::memcpy(step_->floats() + (gate * H + u) * B, gates + gate * H * N, static_cast<size_t>(B) * sizeof(float));
     }
   }
 

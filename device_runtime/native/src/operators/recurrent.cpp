@@ -85,15 +85,15 @@ void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* pa
   });
 }
 
-void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d,
-                     const float* packed, float* dh) {
+void hidden_gradient(Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d, const float* packed,
+                     float* dh) {
   const KernelSet& kernels = run.kernels;
   const int64_t panel = kernels.panel;
-  const Units panels = units_of(divided_up(s.H, panel), thread, run.pool.threads());
-  const int64_t first = panels.first * panel, end = std::min(s.H, panels.end * panel);
-  if (first >= end) return;
-  kernels.multiply(static_cast<int>(s.B), static_cast<int>(end - first), static_cast<int>(rows), d, 1, s.B,
-                   packed + first * rows, dh + first, s.H, 1, 0);
+  run.pool.share(thread, divided_up(s.H, panel), [&](int64_t first_panel, int64_t end_panel) {
+    const int64_t first = first_panel * panel, end = std::min(s.H, end_panel * panel);
+    kernels.multiply(static_cast<int>(s.B), static_cast<int>(end - first), static_cast<int>(rows), d, 1, s.B,
+                     packed + first * rows, dh + first, s.H, 1, 0);
+  });
 }
 
 }  // namespace phonograd

@@ -22,15 +22,6 @@ RecurrentShape check_recurrent(const NodeChecker& node, int64_t gates, size_t bi
 // dX, dW, dR and dB of a gradient node.
 void give_gradients(NodeChecker& node, int64_t gates, const RecurrentShape& s);
 
-// A thread's share of H units, the same in every step, so that its rows of R stay in its own cache.
-struct Units {
-  int64_t first, end;
-};
-
-inline Units units_of(int64_t H, int thread, int threads) {
-  return {H * thread / threads, H * (thread + 1) / threads};
-}
-
 // G = W X^T + biases: the input side of all steps at once.
 void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor& x, const Tensor& w, const float* bias,
                  float* G);
@@ -44,10 +35,11 @@ void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const floa
 void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums);
 void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw);
 
-// R [rows, H] packed in panels over its whole depth, and dh [B, H] = D^T R for one thread's panels, D [rows, B].
+// R [rows, H] packed in panels over its whole depth; and dh [B, H] = D^T R, D [rows, B], by all threads of a task,
+// which wait for each other at its end.
 size_t packed_recurrent_size(const KernelSet& kernels, int64_t rows, int64_t H);
 void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* packed);
-void hidden_gradient(const Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d,
-                     const float* packed, float* dh);
+void hidden_gradient(Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d, const float* packed,
+                     float* dh);
 
 }  // namespace phonograd

@@ -1,0 +1,76 @@
+// How threads of unequal speed share work. For test_shares.py, and by hand for its times.
+//
+//   shares_tool model ITEMS SPEED...        each thread's items and the time the last one ends, in a model without
+//   noise shares_tool real ITEMS REPEATS SLOW...  seconds of REPEATS shared phases, thread i doing its work SLOW_i
+//   times over
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/thread_pool.h"
+
+namespace {
+
+// Whoever is free first takes next; a range takes its items by the thread's speed.
+void model(int64_t items, const std::vector<double>& speeds) {
+  const size_t threads = speeds.size();
+  phonograd::Shares shares(static_cast<int>(threads));
+  std::vector<double> free_at(threads, 0);
+  std::vector<int64_t> done(threads, 0);
+  std::vector<int> taken(static_cast<size_t>(items), 0);
+  std::vector<bool> working(threads, true);
+  double last = 0;
+  while (true) {
+    size_t next = threads;
+    for (size_t i = 0; i < threads; ++i) {
+      if (working[i] && (next == threads || free_at[i] < free_at[next])) next = i;
+    }
+    if (next == threads) break;
+    int64_t first = 0, end = 0;
+    if (!shares.take(static_cast<int>(next), items, first, end)) {
+      working[next] = false;
+      continue;
+    }
+    for (int64_t item = first; item < end; ++item) ++taken[static_cast<size_t>(item)];
+    done[next] += end - first;
+    free_at[next] += static_cast<double>(end - first) / speeds[next];
+    if (free_at[next] > last) last = free_at[next];
+  }
+  for (const int times : taken) {
+    if (times != 1) std::exit(1);
+  }
+  for (const int64_t of_thread : done) std::printf("%lld ", static_cast<long long>(of_thread));
+  std::printf("%.17g\n", last);
+}
+
+void real(int64_t items, int64_t repeats, const std::vector<double>& slow) {
+  phonograd::ThreadPool pool(static_cast<int>(slow.size()), true);
+  std::vector<double> sums(slow.size() * 16, 1);
+  const auto began = std::chrono::steady_clock::now();
+  pool.run([&](int thread) {
+    double& sum = sums[static_cast<size_t>(thread) * 16];
+    const auto times = static_cast<int64_t>(slow[static_cast<size_t>(thread)]);
+    for (int64_t repeat = 0; repeat < repeats; ++repeat) {
+      pool.share(thread, items, [&](int64_t first, int64_t end) {
+        for (int64_t i = 0; i < (end - first) * times * 500; ++i) sum = sum * 0.999 + 1e-3;
+      });
+    }
+  });
+  std::printf("%.6f\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const bool is_model = count > 3 && std::strcmp(arguments[1], "model") == 0;
+  std::vector<double> numbers;
+  for (int i = is_model ? 3 : 4; i < count; ++i) numbers.push_back(std::atof(arguments[i]));
+  if (is_model) {
+    model(std::atoll(arguments[2]), numbers);
+  } else {
+    real(std::atoll(arguments[2]), std::atoll(arguments[3]), numbers);
+  }
+  return 0;
+}

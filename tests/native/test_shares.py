@@ -1,0 +1,48 @@
+"""Threads of unequal speed share work: everything is done once, and a slow core holds nobody up for long."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from phonograd.device_runtime.native_build import NATIVE
+from tests.native.conftest import BuildTool
+
+HERE = Path(__file__).parent
+# Of a phone with 1 fast, 3 middle and 4 little cores; of two cores of which one is slowed by half; and of equal ones.
+PHONE = (1.0, 0.75, 0.75, 0.75, 0.25, 0.25, 0.25, 0.25)
+SLOWED = (1.0, 0.5)
+EQUAL = (1.0,) * 4
+
+
+@pytest.fixture(scope="module")
+def tool(build_tool: BuildTool) -> Path:
+    base = [NATIVE / "src" / "base" / f"{name}.cpp" for name in ("shares", "thread_pool", "cpu_cores")]
+    return build_tool("shares_tool", [HERE / "shares_tool.cpp", *base])
+
+
+def modelled(tool: Path, items: int, speeds: tuple[float, ...]) -> tuple[list[int], float]:
+    """Items that each thread did (the tool fails unless each was done once), and when the last one ended."""
+    line = [str(tool), "model", str(items), *map(str, speeds)]
+    *done, last = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+    return list(map(int, done)), float(last)
+
+
+@pytest.mark.parametrize("items", [650, 300, 1500])
+@pytest.mark.parametrize("speeds", [PHONE, SLOWED, EQUAL])
+def test_cores_of_unequal_speed_work_at_nine_tenths_of_what_they_can_together(
+    tool: Path, items: int, speeds: tuple[float, ...]
+) -> None:
+    done, last = modelled(tool, items, speeds)
+    assert sum(done) == items
+    assert items / sum(speeds) / last >= 0.9
+
+
+def test_equal_cores_keep_their_own_shares(tool: Path) -> None:
+    assert modelled(tool, 640, EQUAL) == ([160] * 4, 160.0)
+
+
+@pytest.mark.parametrize("items", [0, 1, 7])
+def test_fewer_items_than_cores(tool: Path, items: int) -> None:
+    done, _ = modelled(tool, items, PHONE)
+    assert sum(done) == items
