@@ -13,6 +13,7 @@ from phonograd.device_runtime.formats.manifest import (
     OPTIMIZER_MODEL,
     TEACHER_PREFIX,
     TRAINING_MODEL,
+    TRAINING_MODEL_SAMPLED,
     Artifacts,
 )
 from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFile, check_finite, check_specs
@@ -38,12 +39,16 @@ class OrtBackend:
         onnxruntime.set_default_logger_severity(LOG_ERRORS_ONLY)
         onnxruntime.set_seed(options.seed)
         self._manifest = artifacts.manifest
+        self._sample = options.sample
+        if self._sample is not None:
+            artifacts.require_sampled()
+        training_model = TRAINING_MODEL if self._sample is None else TRAINING_MODEL_SAMPLED
         self._checkpoint = api.CheckpointState.load_checkpoint(str(artifacts.path(CHECKPOINT)))
         session = onnxruntime.SessionOptions()
         session.intra_op_num_threads = options.threads
         session.log_severity_level = LOG_ERRORS_ONLY
         self._module = api.Module(
-            artifacts.path(TRAINING_MODEL), self._checkpoint, artifacts.path(EVAL_MODEL), session_options=session
+            artifacts.path(training_model), self._checkpoint, artifacts.path(EVAL_MODEL), session_options=session
         )
         if weights is not None:
             self._replace_weights(weights)  # after the module is made: copying uses its session, and crashes without
@@ -79,12 +84,19 @@ class OrtBackend:
     def step(self, window: Window, learning_rate: float) -> float:
         """See Backend.step."""
         self._module.train()
-        loss, *states = self._module(window.tokens, window.targets, *self._states)
+        loss, *states = self._module(*self._inputs(window), *self._states)
         self._states = tuple(states)
         self._optimizer.set_learning_rate(learning_rate)
         self._optimizer.step()
         self._module.lazy_reset_grad()
         return float(loss)
+
+    def _inputs(self, window: Window) -> tuple[Array, ...]:
+        if self._sample is None:
+            return window.tokens, window.targets
+        targets = self._sample.places(window.targets)
+        tokens = self._sample.places(window.tokens) if self._manifest.model.tied else window.tokens
+        return tokens, targets, self._sample.candidates, self._sample.shifts
 
     def logits(self, tokens: Ids) -> Floats:
         """See Backend.logits."""

@@ -20,7 +20,7 @@ STREAM = "output-sample"
 SEED_BYTES = 8
 _LN_2 = 0.6931471805599453
 _SQRT_HALF = 0.7071067811865476
-_LAST_TERM = 21  # of atanh's series, for numbers of at most 0.172: below float64's precision
+_LAST_TERM = 23  # of atanh's series, for numbers of at most 0.172: below float64's precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class OutputSample:
 
 
 def draw_output_sample(stream: Ids, counts: Ids, others: int, seed: int) -> OutputSample:
-    """Candidates for training on a stream: its words, `<unk>` and `<eos>`, and about `others` more by chance.
+    """Candidates for training on a stream: its words, `<unk>` and `<eos>`, and `others` more on average, by chance.
 
     stream: ids [N] of the text that is trained on; counts: [V], how often general text has each word; seed: 64 bits,
     the phone's secret.
@@ -57,7 +57,7 @@ def draw_output_sample(stream: Ids, counts: Ids, others: int, seed: int) -> Outp
     chances = np.ones(len(counts))
     own = np.zeros(len(counts), np.bool_)
     own[stream] = own[[UNK, EOS]] = True
-    chances[~own] = inclusion_chances(np.sqrt(counts[~own] + 0.5), others)
+    chances[~own] = np.minimum(inclusion_chances(np.sqrt(counts[~own] + 0.5), others), 1)  # rounding may pass it
     drawn = own | (uniform_numbers(random_words(stream_of(seed, STREAM), 0, len(counts))) < chances)
     candidates = np.flatnonzero(drawn)
     return OutputSample(candidates, (0.0 - logarithm(chances[candidates])).astype(np.float32))

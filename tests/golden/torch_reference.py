@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.output_sample import OutputSample
 from phonograd.device_runtime.text.windows import IGNORED, Window
 from phonograd.export.torch_model import LanguageModel
 from tests.golden.cases import Case
@@ -20,10 +21,14 @@ def windows_of(case: Case, steps: int, seed: int = 0) -> list[Window]:
 
 
 class TorchTrainer:
-    """Trains one case in float32 on the CPU, states carried from window to window."""
+    """Trains one case in float32 on the CPU, states carried from window to window.
 
-    def __init__(self, case: Case, weights: dict[str, Array]):
+    sample: the softmax runs over its words, here picked from the logits of all.
+    """
+
+    def __init__(self, case: Case, weights: dict[str, Array], sample: OutputSample | None = None):
         self._training = case.training
+        self._sample = sample
         self.model, self._teacher = LanguageModel(case.model), LanguageModel(case.model)
         for model in (self.model, self._teacher):
             model.load(weights)
@@ -35,7 +40,9 @@ class TorchTrainer:
         self.model.zero_grad()
         logits, state = self.model(tokens, self._state)
         self._state = tuple(part.detach() for part in state)
-        loss = self._loss(tokens, logits.reshape(len(targets), -1), targets)
+        if self._sample is not None:
+            targets = torch.from_numpy(self._sample.places(targets.numpy()))
+        loss = self._loss(tokens, self._scores(logits), targets)
         loss.backward()  # type: ignore[no-untyped-call]
         if self._training.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._training.clip_norm)
@@ -45,6 +52,13 @@ class TorchTrainer:
                     parameter -= learning_rate * parameter.grad
         return float(loss.detach())
 
+    def _scores(self, logits: torch.Tensor) -> torch.Tensor:
+        """[T·B, V], or [T·B, C] of the sample."""
+        flat = logits.reshape(-1, logits.shape[-1])
+        if self._sample is None:
+            return flat
+        return flat[:, torch.from_numpy(self._sample.candidates)] + torch.from_numpy(self._sample.shifts)
+
     def _loss(self, tokens: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         hard = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
         counted = targets != IGNORED
@@ -52,7 +66,7 @@ class TorchTrainer:
         if self._training.loss == "lwf":
             with torch.no_grad():
                 scores, self._teacher_state = self._teacher(tokens, self._teacher_state)
-            teacher = F.softmax(scores.reshape(logits.shape), dim=1)[counted]
+            teacher = F.softmax(self._scores(scores), dim=1)[counted]
             soft = -(teacher * F.log_softmax(logits, dim=1)[counted]).sum()
             total = self._training.user_share * hard + (1 - self._training.user_share) * soft
         summed = self._training.loss_reduction == "sum_over_time"
