@@ -78,7 +78,7 @@ def export_artifacts(
     StorageError.
     """
     if folder.exists() and not overwrite:
-        raise ArtifactsError(f"{folder}: already there; choose another --out or give --overwrite")
+        raise ArtifactsError(f"{folder}: already there; choose another `out` or give `overwrite`")
     if len(vocabulary) != config.vocabulary:
         raise ArtifactsError(
             f"{vocabulary.source}: {config.vocabulary} words expected by the model, found {len(vocabulary)}"

@@ -119,7 +119,7 @@ def _config_of(state: StateDict, spelling: Spelling) -> LanguageModelConfig:
     if table is None or first is None or len(table.shape) != 2 or len(first.shape) != (3 if spelling.canonical else 2):
         raise WeightsError(
             f"{state.source}: a word-level LSTM or GRU expected: {EXAMPLE}; found {state.listing()}; give other names "
-            "with --rename OLD=NEW"
+            "with `renames`, OLD=NEW"
         )
     hidden = first.shape[-1]
     cell = _cell_of(state, spelling, first)
@@ -223,7 +223,7 @@ def _advice(state: StateDict, spelling: Spelling, config: LanguageModelConfig) -
         return "recurrent layers have biases here: add ones of zeros"
     if config.tied and not config.projected and "projection.weight" in state.specs:
         return "a projection stands in tied models only whose hidden and embedding sizes differ"
-    return "give other names with --rename OLD=NEW, or save a state dict of these tensors alone"
+    return "give other names with `renames`, OLD=NEW, or save a state dict of these tensors alone"
 
 
 def tensors_named(config: LanguageModelConfig, names: Iterable[str]) -> tuple[str, ...]:

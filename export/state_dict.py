@@ -186,7 +186,7 @@ def rename(state: StateDict, renames: Renames) -> StateDict:
     for name, new in names.items():
         if not new or new in seen:
             other = f" and {seen[new]}" if new else ""
-            raise WeightsError(f"{state.source}: {name}{other} would be called {new!r}; choose another --rename")
+            raise WeightsError(f"{state.source}: {name}{other} would be called {new!r}; choose another of `renames`")
         seen[new] = name
     return state.renamed(names)
 

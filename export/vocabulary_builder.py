@@ -73,7 +73,7 @@ def build_vocabulary(texts: Sequence[str | os.PathLike[str]], size: int, reserve
     if reserved and not reserve:
         raise VocabularyError(
             f"vocabulary: {size - 2} distinct words expected in the texts, found {len(kept)}; "
-            f"give more text, ask for {len(kept) + 2} words, or --reserve the missing lines"
+            f"give more text, ask for {len(kept) + 2} words, or `reserve` the missing lines"
         )
     left_out = unknown + counts.total() - sum(count for _, count in kept)
     return CountedVocabulary(

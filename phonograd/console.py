@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradErro
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
 Rows = Sequence[Mapping[str, object]]
+_SETTING = re.compile(r"`(\w+)`")
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,28 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     wrapped.__dict__.update(command.__dict__)  # click keeps the parameters declared so far there
-    wrapped = click.option("--quiet", is_flag=True, help="No progress bars or remarks on stderr.")(wrapped)
+    wrapped = click.option(
+        "--quiet", is_flag=True, callback=_name_options, help="No progress bars or remarks on stderr."
+    )(wrapped)
     return click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")(wrapped)
+
+
+def _name_options(context: click.Context, parameter: click.Parameter, quiet: bool) -> bool:
+    """The callback of --quiet, which every command has: see _options_named."""
+    del parameter
+    context.with_resource(_options_named(context.command))
+    return quiet
+
+
+@contextlib.contextmanager
+def _options_named(command: click.Command) -> Iterator[None]:
+    """Libraries name settings in backticks; where an option of the command sets one, its errors name the option."""
+    options = {param.name: param.opts[0] for param in command.params if isinstance(param, click.Option)}
+    try:
+        yield
+    except PhonogradError as error:
+        error.args = (_SETTING.sub(lambda found: options.get(found[1], found[0]), str(error)),)
+        raise
 
 
 def run(group: click.Command, arguments: list[str] | None = None) -> int:

@@ -132,7 +132,7 @@ class AggregationServer:
                 try:
                     stack.enter_context(owner_file_written(self.local_url, self.admin_token))
                 except StorageError as error:
-                    log.warning("commands on this machine need --token for what administrators do: %s", error)
+                    log.warning("commands on this machine need a token for what administrators do: %s", error)
             yield
 
 
@@ -180,5 +180,5 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise ServerAddressError(
-            f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another --port or --host"
+            f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another `port` or `host`"
         ) from error

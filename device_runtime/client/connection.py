@@ -79,7 +79,8 @@ class Connection:
             )
         if url.scheme == "http" and not is_loopback(url.host) and not self.token_over_http:
             raise UsageError(
-                f"server {self.url}: anyone on the way could read the token; use https://, or say --token-over-http"
+                f"server {self.url}: anyone on the way could read the token; use https://, or allow it with "
+                "`token_over_http`"
             )
 
     def __str__(self) -> str:
@@ -124,7 +125,7 @@ def talking_to(server: Server) -> Iterator[httpx.Client]:
     except httpx.HTTPError as error:
         reason = str(error) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in reason:
-            next_step = "check the server's name in the URL; trust a private authority with --ca-cert"
+            next_step = "check the server's name in the URL; trust a private authority with `ca_cert`"
         raise ServerUnreachableError(f"{server}: cannot be reached: {reason}; {next_step}") from error
 
 

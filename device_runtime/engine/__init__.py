@@ -1,4 +1,4 @@
-"""Backends by the name that `--backend` uses; a backend's runtime is imported when it is asked for."""
+"""Backends by name; a backend's runtime is imported when it is asked for."""
 
 from pathlib import Path
 

@@ -160,7 +160,7 @@ def find_library(progress: Progress | None = None) -> Path:
     """
     machine = f"{platform.machine()} {platform.system()}"
     if machine != "x86_64 Linux":
-        raise UnsupportedError(f"native engine: x86_64 Linux expected, found {machine}; use --backend ort")
+        raise UnsupportedError(f"native engine: x86_64 Linux expected, found {machine}; use the backend ort")
     if PACKAGED_LIBRARY.is_file():
         return PACKAGED_LIBRARY
     return build_host_library(progress=progress).path

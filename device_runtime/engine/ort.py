@@ -123,4 +123,6 @@ def _refuse_what_it_has_not(options: BackendOptions) -> None:
     for name in ("precision", "pin_threads", "kernels"):
         expected, found = getattr(plain, name), getattr(options, name)
         if found != expected:
-            raise UsageError(f"backend ort: {name} {expected} expected, found {found}; choose backend native for that")
+            raise UsageError(
+                f"backend ort: `{name}` {expected} expected, found {found}; choose backend native for that"
+            )

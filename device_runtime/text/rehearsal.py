@@ -77,5 +77,5 @@ def _draw(general: Sequence[bytes], wanted: int, vocabulary: Vocabulary, random:
         drawn.append(ids)
         missing -= len(ids)
     raise TextError(
-        f"rehearsal text: {wanted} tokens needed, found {wanted - missing}; give a longer one or a larger --user-share"
+        f"rehearsal text: {wanted} tokens needed, found {wanted - missing}; give a longer one or a larger `user_share`"
     )

@@ -123,5 +123,5 @@ def _require_sound(loss: float, step: int, vocabulary: int, rate: float) -> None
     if not loss <= most:  # NaN too
         raise TrainingError(
             f"step {step}: loss is {loss:.6g} nats a token, expected {most:.6g} at most (ten times a uniform guess): "
-            f"training diverges; lower the learning rate ({rate}) or clip (export --clip-norm)"
+            f"training diverges; lower the learning rate ({rate}) or export with a smaller `clip_norm`"
         )

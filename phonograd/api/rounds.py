@@ -109,7 +109,7 @@ def join_round(
     phone = _name(server, phone)
     opened = server_client.current_round(server)
     if codec not in opened.codecs:
-        raise UsageError(f"--codec {codec}: {server} takes {', '.join(opened.codecs)}; choose one of them")
+        raise UsageError(f"`codec` {codec}: {server} takes {', '.join(opened.codecs)}; choose one of them")
     refused = None if phone is None else server_client.participation(server, phone)
     if refused is not None:
         raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}")

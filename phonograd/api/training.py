@@ -162,7 +162,7 @@ class _Outputs:
         for path in self.paths:
             if path.exists() and base.path.exists() and path.samefile(base.path):
                 raise UsageError(
-                    f"{path}: these are the weights that training starts from; with --state they must stay"
+                    f"{path}: these are the weights that training starts from; with `state` they must stay"
                 )
 
     def write(self, base: TensorFile, engine: Backend, info: UpdateInfo) -> tuple[WrittenFile | None, ...]:
@@ -177,7 +177,7 @@ class _Outputs:
             for name, values in trained.items():
                 check_finite("trained weights", name, values)
         except WeightsError as error:
-            raise TrainingError(f"{error}; lower the learning rate or clip (export --clip-norm)") from error
+            raise TrainingError(f"{error}; lower the learning rate or export with a smaller `clip_norm`") from error
         base.require_unchanged()
         return (
             None if self.weights is None else save_tensors(self.weights, trained),

@@ -1,6 +1,7 @@
 """The options of `phonograd serve`, made from the settings' own fields: one place declares a default."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -25,6 +26,9 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "attention_norm": NORMS,
     "estimator": ESTIMATORS,
 }
+_SETTING = re.compile(
+    r"^\w+|\w+_\w+"
+)  # in a message of the settings' own checks, which begins with the one it is about
 OR_ALL = ("models_kept",)
 # Options that have not the setting's name: --clip-norm clips gradients elsewhere, and a delta is what a phone sends.
 NAMES = {"clip_norm": "--dp-clip-norm", "delta": "--dp-delta"}
@@ -111,7 +115,7 @@ def settings_from(options: Mapping[str, Any]) -> ServerSettings:
             security=_taken(SecuritySettings, SECURITY, options),
         )
     except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(_SETTING.sub(_named, str(error))) from error
 
 
 def number_or_all(text: str) -> int | None:
@@ -123,8 +127,17 @@ def _taken(kind: type[Settings], names: Mapping[str, str], options: Mapping[str,
     return kind(**{name: options[name] for name in names})
 
 
+def _named(setting: re.Match[str]) -> str:
+    known = setting[0] in {*SERVER, *RULES, *SECURITY, *STRATEGY}
+    return _flag(setting[0]) if known else setting[0]
+
+
+def _flag(setting: str) -> str:
+    return NAMES.get(setting, f"--{setting.replace('_', '-')}")
+
+
 def _option(field: dataclasses.Field[Any], text: str) -> Decorator:
-    flag = NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
+    flag = _flag(field.name)
     if field.name in CHOICES:
         choice = click.Choice(list(CHOICES[field.name]))
         return click.option(flag, field.name, type=choice, default=field.default, show_default=True, help=text)

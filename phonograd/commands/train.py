@@ -65,7 +65,9 @@ WARN_UNKNOWN_SHARE = 0.3
     help="Of the products (native): bf16 where the CPU has it, bf16-emulated anywhere, slowly.",
 )
 @click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Times the text is trained on.")
-@click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
+@click.option(
+    "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']"
+)
 @seed_options
 @click.option("--out", type=PATH, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
@@ -97,7 +99,7 @@ def train(  # click passes options by name
     pin_threads: bool,
     precision: Precision,
     epochs: int,
-    lr: float | None,
+    learning_rate: float | None,
     phone: str | None,
     seed: int | None,
     out: Path | None,
@@ -140,7 +142,7 @@ def train(  # click passes options by name
             user_share=user_share,
             weights=weights,
             epochs=epochs,
-            learning_rate=lr,
+            learning_rate=learning_rate,
             seed=seed,
             phone=phone,
             round_number=round_number or 1,

@@ -58,7 +58,7 @@ def halt_reason(session: Session, round_: Round) -> str | None:
         )
     if not round_.population:
         return (
-            f"round {round_.number}: nobody is drawn before {settings.population} are enrolled (--population); enrol "
+            f"round {round_.number}: nobody is drawn before {settings.population} are enrolled (`population`); enrol "
             "phones with: phonograd tokens add"
         )
     return None

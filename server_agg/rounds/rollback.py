@@ -25,7 +25,7 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
                 f"round {number}: a closed round that made a model, or 0 for the exported one, expected; see the report"
             )
         if not folder.model(sha256).is_file():
-            raise UnknownRoundError(f"round {number}: its model {sha256[:12]}… is no longer kept; see --models-kept")
+            raise UnknownRoundError(f"round {number}: its model {sha256[:12]}… is no longer kept; see `models_kept`")
         open_ = expect_open_round(ledger, session)
         for update in queries.accepted_updates(session, open_.number):
             update.state, update.reason = "discarded", f"the server went back to round {number}"

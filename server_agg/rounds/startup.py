@@ -58,13 +58,13 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
             check_specs(f"state {folder.root}", base.specs, model.specs.values())
         except WeightsError as error:
             raise ArtifactsError(
-                f"{error}; the state belongs to other artifacts than {artifacts.folder}: choose another --state"
+                f"{error}; the state belongs to other artifacts than {artifacts.folder}: choose another `state` folder"
             ) from error
     if not known:
         raise ArtifactsError(
             f"state {folder.root}: one of its models expected in {artifacts.folder}, found "
-            f"{artifacts.weights_sha256[:12]}…, which it never sent; choose another --state, or the artifacts it began "
-            "with"
+            f"{artifacts.weights_sha256[:12]}…, which it never sent; choose another `state` folder, or the artifacts "
+            "it began with"
         )
 
 

@@ -158,7 +158,7 @@ class Guard:
             )
         if self._local and (found := not_local(request)):
             raise RefusedError(
-                403, f"{found}; a server that is reached from elsewhere must ask for tokens: --auth tokens"
+                403, f"{found}; a server that is reached from elsewhere must ask for tokens: set `auth` to tokens"
             )
 
     def _check_access(self, request: Request, visitor: Visitor, access: Access) -> None:

@@ -95,7 +95,7 @@ def _administrator(request: Request) -> str:
     principal: Principal | None = getattr(request.state, "principal", None)
     if principal is None or principal.role != "admin":
         raise RequestError(
-            403, "this server asks for no tokens; use `phonograd tokens --state`, or serve --auth tokens"
+            403, "this server asks for no tokens; use `phonograd tokens --state`, or set `auth` to tokens"
         )
     return principal.name
 

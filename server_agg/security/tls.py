@@ -31,9 +31,9 @@ def tls_files(settings: SecuritySettings) -> TlsFiles:
         return {}
     key = settings.tls_key or certificate
     _expect(
-        certificate, b"-----BEGIN CERTIFICATE-----", "--tls-cert", "a PEM certificate (-----BEGIN CERTIFICATE-----)"
+        certificate, b"-----BEGIN CERTIFICATE-----", "`tls_cert`", "a PEM certificate (-----BEGIN CERTIFICATE-----)"
     )
-    _expect(key, b"PRIVATE KEY-----", "--tls-key", "a PEM private key (-----BEGIN PRIVATE KEY-----)")
+    _expect(key, b"PRIVATE KEY-----", "`tls_key`", "a PEM private key (-----BEGIN PRIVATE KEY-----)")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_refuse_password)
     except ssl.SSLError as error:
@@ -50,15 +50,15 @@ def tls_files(settings: SecuritySettings) -> TlsFiles:
     return {"ssl_certfile": certificate, "ssl_keyfile": key}
 
 
-def _expect(path: Path, mark: bytes, option: str, what: str) -> None:
+def _expect(path: Path, mark: bytes, setting: str, what: str) -> None:
     try:
         found = mark in path.read_bytes()
     except OSError as error:
-        raise TlsError(f"{option} {path}: cannot be read: {error.strerror}; expected {what}") from error
+        raise TlsError(f"{setting} {path}: cannot be read: {error.strerror}; expected {what}") from error
     if not found:
-        raise TlsError(f"{option} {path}: {what} expected, found none; is it in DER form?")
+        raise TlsError(f"{setting} {path}: {what} expected, found none; is it in DER form?")
 
 
 def _refuse_password() -> str:
     # Else OpenSSL would ask at the terminal, where a server has none.
-    raise TlsError("--tls-key: a key without a passphrase expected, found an encrypted one; decrypt it: openssl pkey")
+    raise TlsError("`tls_key`: a key without a passphrase expected, found an encrypted one; decrypt it: openssl pkey")

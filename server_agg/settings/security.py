@@ -64,18 +64,18 @@ class SecuritySettings:
             if self.auth != "none":
                 return ()
             return (
-                "--auth none lets every user and program of this machine, and whoever a proxy or a tunnel lets in, "
+                "`auth` none lets every user and program of this machine, and whoever a proxy or a tunnel lets in, "
                 "read reports and roll rounds back; leave it out: phones on loopback need no token",
             )
         found = []
         if self.tls_cert is None:
             found.append(
                 f"{host} is not this machine alone, and there is no TLS: anyone on the way can read models, updates "
-                "and tokens; give --tls-cert and --tls-key, or put a TLS proxy before a server on 127.0.0.1"
+                "and tokens; give `tls_cert` and `tls_key`, or put a TLS proxy before a server on 127.0.0.1"
             )
         if not self.asks_for_tokens(host):
             found.append(
-                f"{host} is not this machine alone, and --auth none lets ANYONE who reaches it fetch models, send "
-                "updates in any phone's name and roll rounds back; leave --auth out unless a proxy asks for tokens"
+                f"{host} is not this machine alone, and `auth` none lets ANYONE who reaches it fetch models, send "
+                "updates in any phone's name and roll rounds back; leave `auth` out unless a proxy asks for tokens"
             )
         return tuple(found)

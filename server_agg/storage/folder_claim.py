@@ -54,7 +54,7 @@ def claim(root: Path) -> Claim:
             found = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
             raise StorageError(
                 f"{root}: a state folder, an empty folder or none expected, found one with {found}; "
-                "choose another --state"
+                "choose another `state` folder"
             )
         for name in (*SUBFOLDERS, MARKER):
             if (root / name).is_symlink():

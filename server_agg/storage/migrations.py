@@ -58,12 +58,12 @@ def migrate(connection: Connection, path: Path) -> None:
     if found > VERSION:
         raise StorageError(
             f"{path}: ledger version {VERSION} or earlier expected, found {found}: a newer phonograd wrote it; "
-            "update phonograd, or choose an empty --state folder"
+            "update phonograd, or choose an empty `state` folder"
         )
     if found < FIRST_VERSION:
         raise StorageError(
             f"{path}: ledger version {FIRST_VERSION} to {VERSION} expected, found {found}; "
-            "choose an empty --state folder"
+            "choose an empty `state` folder"
         )
     for step in STEPS[found - FIRST_VERSION :]:
         for statement in step:

@@ -57,9 +57,7 @@ class StateFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise StorageError(
-                f"{root}: another server uses this state folder; stop it or choose another --state"
-            ) from error
+            raise StorageError(f"{root}: another server uses this state folder; stop it or choose another") from error
         _remove_all_but(self._drafts, (), BY_ID)
 
     def close(self, keep: bool = True) -> None:

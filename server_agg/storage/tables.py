@@ -158,7 +158,7 @@ class Token(Base):
 
 
 class Audit(Base):
-    """One thing done or refused. `actor`: a phone's name, `address:IP`, or `operator:USER` at --state."""
+    """One thing done or refused. `actor`: a phone's name, `address:IP`, or `operator:USER` at the state folder."""
 
     __tablename__ = "audit"
     id: Mapped[int] = mapped_column(primary_key=True)

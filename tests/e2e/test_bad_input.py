@@ -222,7 +222,12 @@ def test_a_place_that_cannot_be_written(phono: Run, workplace: Workplace, tmp_pa
 def test_an_existing_folder_is_kept(phono: Run, workplace: Workplace) -> None:
     before = (workplace.artifacts / "manifest.json").read_bytes()
     preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 9)
-    refused(phono("export", *preset, "--out", workplace.artifacts), 5, "already there", "--overwrite")
+    refused(
+        phono("export", *preset, "--out", workplace.artifacts),
+        5,
+        "already there",
+        "choose another --out or give --overwrite",
+    )
     assert (workplace.artifacts / "manifest.json").read_bytes() == before
 
 
@@ -404,8 +409,8 @@ def test_without_the_extra_a_command_says_what_to_install(workplace: Workplace, 
 
 def test_what_only_the_native_engine_has(phono: Run, workplace: Workplace) -> None:
     arguments = ("train", workplace.artifacts, "--user", workplace.user, "--backend", "ort")
-    refused(phono(*arguments, "--precision", "bf16"), 2, "backend ort: precision fp32 expected, found bf16")
-    refused(phono(*arguments, "--pin-threads"), 2, "backend ort: pin_threads False expected")
+    refused(phono(*arguments, "--precision", "bf16"), 2, "backend ort: --precision fp32 expected, found bf16")
+    refused(phono(*arguments, "--pin-threads"), 2, "backend ort: --pin-threads False expected")
 
 
 def test_no_place_for_the_phone_binary(phono: Run, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_what_is_refused(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (("tokens", "add", "x", "--state", "/proc/none"), 11, "/proc/none: cannot write"),
         (("tokens", "list"), 2, "give --state DIR, or --server URL and --token: one of the two"),
         (("tokens", "list", "--state", state, "--server", "http://127.0.0.1:9"), 2, "one of the two"),
-        (("tokens", "list", "--server", "http://192.0.2.1", "--token", token), 2, "say --token-over-http"),
+        (("tokens", "list", "--server", "http://192.0.2.1", "--token", token), 2, "or allow it with --token-over-http"),
         (("tokens", "list", "--server", "https://127.0.0.1:9", "--token", "x"), 2, "found 1 other characters"),
         (("tokens", "list", "--server", "http://127.0.0.1:9", "--token", token), 9, "cannot be reached"),
         (("serve", "--artifacts", state, "--state", state, "--tls-key", state), 2, "--tls-cert expected beside it"),

@@ -195,7 +195,7 @@ def test_the_wheels_library_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(c_abi, "build_host_library", no_build)
     assert find_library() == packaged
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    with pytest.raises(UnsupportedError, match="x86_64 Linux expected, found riscv64 Linux; use --backend ort"):
+    with pytest.raises(UnsupportedError, match="x86_64 Linux expected, found riscv64 Linux; use the backend ort"):
         find_library()
 
 
@@ -215,9 +215,9 @@ def test_a_checkout_builds_it_on_first_use(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (BackendOptions(precision="bf16"), "precision fp32 expected, found bf16"),
-        (BackendOptions(pin_threads=True), "pin_threads False expected, found True"),
-        (BackendOptions(kernels="avx2"), "kernels None expected, found avx2"),
+        (BackendOptions(precision="bf16"), "`precision` fp32 expected, found bf16"),
+        (BackendOptions(pin_threads=True), "`pin_threads` False expected, found True"),
+        (BackendOptions(kernels="avx2"), "`kernels` None expected, found avx2"),
     ],
 )
 def test_ort_refuses_what_only_the_native_engine_has(options: BackendOptions, name: str) -> None:

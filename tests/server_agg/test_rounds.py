@@ -313,7 +313,7 @@ def test_refuses_a_state_of_other_artifacts(
     with pytest.raises(ArtifactsError, match=r"embedding.weight F32\[51, 8\] expected, .*belongs to other artifacts"):
         Coordinator(other_shape.artifacts, tmp_path / "state", THREE)
     other_weights = make_workshop(seed=8, name="weights")
-    with pytest.raises(ArtifactsError, match="which it never sent; choose another --state"):
+    with pytest.raises(ArtifactsError, match="which it never sent; choose another `state` folder"):
         Coordinator(other_weights.artifacts, tmp_path / "state", THREE)
     with opened(workshop, tmp_path / "state") as coordinator:
         assert coordinator.current.round == 1

@@ -269,7 +269,7 @@ def test_a_round_over_tls(workshop: Workshop, tmp_path: Path, certificates: Cert
         assert client.download_model(phone, path).sha256 == sha256_of_file(path) == workshop.base_sha256
         assert client.upload_update(phone, workshop.update(1), "phone1").accepted == 1
         with pytest.raises(
-            ServerUnreachableError, match=r"CERTIFICATE_VERIFY_FAILED.*trust a private authority with --ca"
+            ServerUnreachableError, match=r"CERTIFICATE_VERIFY_FAILED.*trust a private authority with `ca_cert`"
         ):
             client.current_round(Connection(server.url, token))
         other = tmp_path / "other.pem"
@@ -295,16 +295,16 @@ def test_certificates_that_do_not_do(certificates: Certificates, tmp_path: Path)
     cut = tmp_path / "cut.pem"
     cut.write_bytes(certificates.certificate.read_bytes()[:300] + b"\n-----END CERTIFICATE-----\n")
     for certificate, key, message in (
-        (tmp_path / "none.pem", None, "--tls-cert .*none.pem: cannot be read: No such file"),
-        (tmp_path, None, "--tls-cert .*: cannot be read: Is a directory"),
+        (tmp_path / "none.pem", None, "`tls_cert` .*none.pem: cannot be read: No such file"),
+        (tmp_path, None, "`tls_cert` .*: cannot be read: Is a directory"),
         (
             garbage,
             certificates.key,
-            "--tls-cert .*garbage.pem: a PEM certificate .* expected, found none; is it in DER",
+            "`tls_cert` .*garbage.pem: a PEM certificate .* expected, found none; is it in DER",
         ),
-        (certificates.certificate, tmp_path / "none.pem", "--tls-key .*none.pem: cannot be read: No such file"),
-        (certificates.certificate, garbage, "--tls-key .*garbage.pem: a PEM private key .* expected, found none"),
-        (certificates.certificate, None, "--tls-key .*certificate.pem: a PEM private key .* expected, found none"),
+        (certificates.certificate, tmp_path / "none.pem", "`tls_key` .*none.pem: cannot be read: No such file"),
+        (certificates.certificate, garbage, "`tls_key` .*garbage.pem: a PEM private key .* expected, found none"),
+        (certificates.certificate, None, "`tls_key` .*certificate.pem: a PEM private key .* expected, found none"),
         (certificates.certificate, other_key, "other.pem: the key of .*certificate.pem expected, found another's"),
         (certificates.certificate, encrypted, "a key without a passphrase expected, found an encrypted one"),
         (cut, certificates.key, r"cut.pem, .*key.pem: damaged \("),
@@ -347,7 +347,7 @@ TOKEN = "pgd_" + "0" * 16 + "_" + "1" * 64
 )
 def test_a_token_does_not_leave_the_machine_unencrypted(url: str) -> None:
     with pytest.raises(
-        UsageError, match="anyone on the way could read the token; use https://, or say --token-over-http"
+        UsageError, match="anyone on the way could read the token; use https://, or allow it with `token_over_http`"
     ):
         Connection(url, TOKEN)
     assert Connection(url, TOKEN, token_over_http=True).url == url

@@ -39,7 +39,7 @@ def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> st
     return (
         f"{settings.strategy}: every {deadline_seconds:g} s a round publishes a noisy model and spends privacy, even "
         f"if no phone took part: a day without phones costs epsilon {epsilon:.3g} at most (delta {settings.delta:g}); "
-        "raise --deadline-seconds to spend less, or set a limit with --epsilon-budget"
+        "raise `deadline_seconds` to spend less, or set a limit with `epsilon_budget`"
     )
 
 

@@ -76,7 +76,7 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), shares_(threa
       workers_.resize(static_cast<size_t>(thread - 1));
       stop();
       throw Error(Status::out_of_memory, "thread " + std::to_string(thread) + " of " + std::to_string(threads) +
-                                             ": the system has no memory for another thread; give fewer --threads");
+                                             ": the system has no memory for another thread; give fewer `threads`");
     }
   }
 }

@@ -45,7 +45,7 @@ pg_status pg_state_resume(pg_state* state, double* losses, double* step_seconds,
                     "an argument is NULL");
     const Progress progress = state->state.resume();
     *steps = static_cast<int64_t>(progress.losses.size());
-    if (*steps > capacity) throw Error(Status::state, "training state: more steps done than there are; use --restart");
+    if (*steps > capacity) throw Error(Status::state, "training state: more steps done than there are; use `restart`");
     std::copy(progress.losses.begin(), progress.losses.end(), losses);
     std::copy(progress.step_seconds.begin(), progress.step_seconds.end(), step_seconds);
   });

@@ -30,6 +30,18 @@ void show(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
+// The engine names settings in backticks; those that the command has options for are shown as these.
+std::string with_options(std::string message, const Syntax& syntax) {
+  for (const Option& option : syntax.options) {
+    std::string setting = option.name.substr(2);
+    std::replace(setting.begin(), setting.end(), '-', '_');
+    const std::string quoted = "`" + setting + "`";
+    const size_t at = message.find(quoted);
+    if (at != std::string::npos) message.replace(at, quoted.size(), option.name);
+  }
+  return message;
+}
+
 int dispatch(const std::vector<std::string>& words) {
   const std::vector<Command> commands = {train_command(), eval_command(), predict_command(), bench_command(),
                                          info_command()};
@@ -53,7 +65,12 @@ int dispatch(const std::vector<std::string>& words) {
       show(command.syntax.help());
       return 0;
     }
-    return command.run(Arguments(command.syntax, rest));
+    const Arguments arguments(command.syntax, rest);
+    try {
+      return command.run(arguments);
+    } catch (const Error& error) {
+      throw Error(error.status(), with_options(error.what(), command.syntax));
+    }
   }
   const std::string meant = nearest(words[0], names);
   throw Error(Status::usage, "no command " + words[0] + (meant.empty() ? "" : "; did you mean " + meant + "?") +

@@ -45,7 +45,7 @@ void draw(const std::vector<std::string_view>& general, int64_t wanted, const Vo
     if (missing == 0) return;
   }
   throw Error(Status::text, "rehearsal text: " + std::to_string(wanted) + " tokens needed, found " +
-                                std::to_string(wanted - missing) + "; give a longer one or a larger --user-share");
+                                std::to_string(wanted - missing) + "; give a longer one or a larger `user_share`");
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(Status::state, file_.path() + ": " + what + "; discard it with --restart");
+    throw Error(Status::state, file_.path() + ": " + what + "; discard it with `restart`");
   }
 
   const std::string& metadata(const std::string& name) const {
@@ -138,7 +138,7 @@ class Reader {
     }
     if (differing.empty()) return;
     throw Error(Status::state, file_.path() + ": the state of another job, which differs in " + differing +
-                                   "; go on with the same inputs and options, or discard it with --restart");
+                                   "; go on with the same inputs and options, or discard it with `restart`");
   }
 
   int64_t count(const std::string& name) const {

@@ -23,7 +23,7 @@ void require_sound(double loss, int64_t step, const Manifest& manifest, double l
               "step " + std::to_string(step) + ": loss is " + json::number(loss) + " nats a token, expected " +
                   json::number(most) +
                   " at most (ten times a uniform guess): training diverges; lower the learning rate (" +
-                  json::number(learning_rate) + ") or clip (export --clip-norm)");
+                  json::number(learning_rate) + ") or export with a smaller `clip_norm`");
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
   if (options.state != nullptr) progress = options.state->resume();
   int64_t done = static_cast<int64_t>(progress.losses.size());
   if (done > report.steps)
-    throw Error(Status::state, "training state: more steps done than the text has; use --restart");
+    throw Error(Status::state, "training state: more steps done than the text has; use `restart`");
   report.resumed_at = done;
   int64_t saved = done;
   if (options.on_start) options.on_start(done, report.steps);
