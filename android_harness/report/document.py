@@ -73,7 +73,9 @@ def from_document(document: Any) -> PhoneBenchReport:
             {name: value for name, value in document.items() if name not in Head.__struct_fields__},
         )
     except FieldError as error:
-        raise ReportError(f"{error}; if it was edited, run the bench again") from error
+        raise ReportError(
+            f"{error}; if it was edited, or written by another version of phonograd, run the bench again"
+        ) from error
 
 
 def read_report(path: Path) -> PhoneBenchReport:

@@ -8,6 +8,7 @@ import copy
 import json
 import math
 import re
+import sys
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
@@ -32,10 +33,7 @@ Schema = dict[str, Any]
 _PLACE = re.compile(r" - at `(key` in `)?\$([\w.\[\]]*)`\Z")
 _STEP = re.compile(r"\w+|\.{3}")
 _FIELD = re.compile(r"Object (missing|contains)[\w ]+ field `(.*)`", re.DOTALL)
-_CURES = {
-    "missing": "missing; it was cut short, edited, or written by another version of phonograd",
-    "contains": "no such field; was it written by another version of phonograd?",
-}
+_FIELD_WORDS = {"missing": "missing", "contains": "no such field"}
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false", "array": "a list"}
 _WORDS |= {"object": "an object"}
 
@@ -45,7 +43,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FieldError(ValueError):
-    """A field is missing, unknown, of another type or out of bounds; the message names its path."""
+    """Not JSON, or a field is missing, unknown, of another type or out of bounds; the message names its path."""
 
 
 def about(text: str) -> Meta:
@@ -122,16 +120,18 @@ def _explained(kind: type[msgspec.Struct], document: Any, message: str) -> str:
     if not key_wrong:
         path = _joined(path, step)
     if field := _FIELD.fullmatch(said):
-        return f"{_joined(path, field[2])}: {_CURES[field[1]]}"
+        return f"{_joined(path, field[2])}: {_FIELD_WORDS[field[1]]}"
     if "enum" in node:
         expected = " or ".join(map(repr, node["enum"]))
     elif said.startswith("Expected"):
         expected = re.sub(r"`(.*?)`", _in_words, said.removeprefix("Expected ").partition(", got ")[0])
     else:
-        expected = "a number between -2^53 and 2^53"
+        lowest = node.get("minimum", node.get("exclusiveMinimum", -sys.float_info.max))
+        highest = node.get("maximum", node.get("exclusiveMaximum", sys.float_info.max))
+        expected = f"a number between {lowest} and {highest}"
     if key_wrong:
         expected, found = f"as a key {expected}", step
-    return f"{path or 'the document'}: expected {expected}, found {_shown(found)}"
+    return _said(path, expected, found)
 
 
 def _followed(
@@ -177,7 +177,11 @@ def _in_words(kinds: re.Match[str]) -> str:
 
 def _require(good: bool, path: str, expected: str, found: object) -> None:
     if not good:
-        raise FieldError(f"{path or 'the document'}: expected {expected}, found {_shown(found)}")
+        raise FieldError(_said(path, expected, found))
+
+
+def _said(path: str, expected: str, found: object) -> str:
+    return f"{path}: expected {expected}, found {_shown(found)}".removeprefix(": ")
 
 
 def _shown(value: object) -> str:

@@ -10,6 +10,7 @@ import click
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.serve_options import FORMER, serve_options, settings_from
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.former_names import Renamed
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
@@ -45,7 +46,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
 
     def ready(server: AggregationServer, opened: OpenRound) -> None:
         if console.as_json:
-            document = {"url": server.url, "admin_url": server.admin_url, **dataclasses.asdict(opened)}
+            document = {"url": server.url, "admin_url": server.admin_url, **written(opened)}
             click.echo(json.dumps(document))
             sys.stdout.flush()
         model = opened.base_sha256[:12]

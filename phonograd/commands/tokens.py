@@ -5,7 +5,6 @@ made. With --server and an administrator's token they ask the server.
 """
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -17,6 +16,7 @@ import click
 
 from phonograd.commands.connecting import place_options
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection, ask
 from phonograd.server_agg.security.tokens import DEFAULT_LIFETIME, DEFAULT_OVERLAP
@@ -50,7 +50,7 @@ def add(
         from phonograd.server_agg.security.registry import PhoneRegistry
 
         with _ledger(state, console) as ledger:
-            issued = dataclasses.asdict(PhoneRegistry(ledger).add(name, role, expires, operator_name()))
+            issued = written(PhoneRegistry(ledger).add(name, role, expires, operator_name()))
     _show_token(console, issued)
 
 
@@ -73,7 +73,7 @@ def rotate(
         from phonograd.server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
-            issued = dataclasses.asdict(PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name()))
+            issued = written(PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name()))
     _show_token(console, issued)
 
 
@@ -104,7 +104,7 @@ def list_(console: Console, state: Path | None, connection: Connection | None) -
         from phonograd.server_agg.security.registry import PhoneRegistry
 
         with _ledger(state) as ledger:
-            document = {"phones": [dataclasses.asdict(phone) for phone in PhoneRegistry(ledger).phones()]}
+            document = {"phones": [written(phone) for phone in PhoneRegistry(ledger).phones()]}
     console.result(document, ("Phones", [_phone_row(phone, time.time()) for phone in document["phones"]]))
 
 
@@ -120,7 +120,7 @@ def audit(console: Console, state: Path | None, connection: Connection | None, l
         from phonograd.server_agg.storage.audit import AuditLog
 
         with _ledger(state) as ledger:
-            document = {"entries": [dataclasses.asdict(entry) for entry in AuditLog(ledger).entries(limit)]}
+            document = {"entries": [written(entry) for entry in AuditLog(ledger).entries(limit)]}
     rows = [{**entry, "at": _moment(entry["at"])} for entry in document["entries"]]
     console.result(document, ("Audit log", rows))
 

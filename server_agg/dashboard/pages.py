@@ -11,12 +11,13 @@ from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.server_agg.dashboard import formats, views
 from phonograd.server_agg.dashboard.views import Live, Page
 from phonograd.server_agg.http.downloads import matches
-from phonograd.server_agg.http.requests import whole_number
+from phonograd.server_agg.http.operations import HTML, Answer, Parameter, operation
+from phonograd.server_agg.http.requests import in_query, whole_number
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -28,6 +29,16 @@ MODELS_A_PAGE = 25
 PHONES_A_PAGE = 100
 # Paper P's federation, which the projection starts from.
 PAPER_PHONES, PAPER_ROUNDS = 10, 300
+
+PHONES = in_query("phones", "Phones a round, of the projection.", PAPER_PHONES)
+ROUNDS = in_query("rounds", "Its rounds.", PAPER_ROUNDS)
+PAGE = in_query("page", "Page of the table, from 1; behind the last: the last.", 1)
+NUMBER = Parameter("path", "number")
+NAME = Parameter("path", "name")
+IF_NONE_MATCH = Parameter("header", "If-None-Match")
+SHOWN = Answer("A page.", str, (HTML,))
+STATIC = Answer("The file.", str, ("text/css; charset=utf-8", "text/javascript; charset=utf-8", "image/svg+xml"))
+UNCHANGED = Answer("As it is here already.")
 
 # Nothing but our own files runs or is shown, and nobody frames the page.
 CONTENT_SECURITY_POLICY = (
@@ -49,45 +60,45 @@ class Dashboard:
         self._templates = _environment()
         self._static = {path.name: path.read_bytes() for path in (HERE / "static").iterdir()}
 
-    def routes(self) -> list[Route]:
-        """All that a browser asks for."""
-        return [
-            Route("/", self.overview),
-            Route("/dashboard/live", self.live),
-            Route("/dashboard/rounds", self.rounds),
-            Route("/dashboard/rounds/{number}", self.round),
-            Route("/dashboard/models", self.models),
-            Route("/static/{name}", self.static),
-        ]
-
+    @operation("GET /", "admin", {200: SHOWN}, refuses=(400,), takes=(PHONES, ROUNDS))
     async def overview(self, request: Request) -> Response:
-        """The open round, the figures so far, charts, the newest rounds, what more would cost."""
-        phones = whole_number(request, "phones", PAPER_PHONES)
-        rounds = whole_number(request, "rounds", PAPER_ROUNDS)
+        """The dashboard.
+
+        The open round, the figures so far, charts, the newest rounds, what more would cost.
+        """
+        phones, rounds = whole_number(request, PHONES), whole_number(request, ROUNDS)
         return await run_in_threadpool(self._overview, phones, rounds)
 
+    @operation("GET /dashboard/live", "admin", {200: SHOWN})
     async def live(self, request: Request) -> Response:
-        """The open round alone, a fragment of the overview."""
+        """The open round, as a fragment of HTML."""
         del request
         return await run_in_threadpool(lambda: self._page("live.html", live=self._live()))
 
-    async def rounds(self, request: Request) -> Response:
-        """All rounds, newest first, page by page."""
-        return await run_in_threadpool(self._rounds, whole_number(request, "page", 1))
+    @operation("GET /dashboard/rounds", "admin", {200: SHOWN}, refuses=(400,), takes=(PAGE,))
+    async def rounds_page(self, request: Request) -> Response:
+        """All rounds, page by page."""
+        return await run_in_threadpool(self._rounds, whole_number(request, PAGE))
 
-    async def round(self, request: Request) -> Response:
-        """One round and its phones."""
+    @operation("GET /dashboard/rounds/{number}", "admin", {200: SHOWN}, refuses=(400, 404), takes=(NUMBER, PAGE))
+    async def round_page(self, request: Request) -> Response:
+        """A round and its phones."""
         number = request.path_params["number"]
         if not (number.isascii() and number.isdigit() and len(number) <= 9):
             raise RequestError(404, f"round {number[:40]!r} is not here; see /dashboard/rounds")
-        return await run_in_threadpool(self._round, int(number), whole_number(request, "page", 1))
+        return await run_in_threadpool(self._round, int(number), whole_number(request, PAGE))
 
-    async def models(self, request: Request) -> Response:
-        """All models and which came from which."""
-        return await run_in_threadpool(self._models, whole_number(request, "page", 1))
+    @operation("GET /dashboard/models", "admin", {200: SHOWN}, refuses=(400,), takes=(PAGE,))
+    async def models_page(self, request: Request) -> Response:
+        """All models."""
+        return await run_in_threadpool(self._models, whole_number(request, PAGE))
 
+    @operation("GET /static/{name}", "open", {200: STATIC, 304: UNCHANGED}, refuses=(404,), takes=(NAME, IF_NONE_MATCH))
     async def static(self, request: Request) -> Response:
-        """A file of the dashboard's own; a browser keeps it, and asks whether it has changed."""
+        """A file of the dashboard's own.
+
+        A browser keeps it, and asks whether it has changed.
+        """
         name = request.path_params["name"]
         content = self._static.get(name)
         if content is None:
@@ -99,7 +110,7 @@ class Dashboard:
         return Response(content, media_type=mimetypes.guess_type(name)[0], headers=headers)
 
     def _overview(self, phones: int, rounds: int) -> Response:
-        report = report_of(self._coordinator.ledger)
+        report = written(report_of(self._coordinator.ledger))
         return self._page(
             "overview.html",
             live=self._live(),
@@ -117,16 +128,16 @@ class Dashboard:
         )
 
     def _rounds(self, number: int) -> Response:
-        report = report_of(self._coordinator.ledger)
+        report = written(report_of(self._coordinator.ledger))
         page = Page.of(report["rounds"][::-1], number, ROUNDS_A_PAGE)
         return self._page("rounds.html", page=page, metrics=views.metrics_of(report))
 
     def _round(self, number: int, page: int) -> Response:
-        report = report_of(self._coordinator.ledger)
+        report = written(report_of(self._coordinator.ledger))
         entry = next((entry for entry in report["rounds"] if entry["round"] == number), None)
         if entry is None:
             raise RequestError(404, f"round {number} is not here; see /dashboard/rounds")
-        phones = phones_of(self._coordinator.ledger, number)
+        phones = [written(phone) for phone in phones_of(self._coordinator.ledger, number)]
         return self._page(
             "round.html",
             entry=entry,
@@ -137,7 +148,8 @@ class Dashboard:
 
     def _models(self, number: int) -> Response:
         current = self._coordinator.current.base_sha256
-        models = views.lineage_rows(lineage_of(self._coordinator.ledger, self._coordinator.folder.root), current)
+        lineage = lineage_of(self._coordinator.ledger, self._coordinator.folder.root)
+        models = views.lineage_rows([written(model) for model in lineage], current)
         return self._page("models.html", page=Page.of(models, number, MODELS_A_PAGE))
 
     def _live(self) -> Live:

@@ -1,29 +1,44 @@
 """/healthz: whether the server can do its work, for whoever restarts it or sends phones elsewhere."""
 
+from typing import Literal
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.server_agg.http.problems import Problem
+from phonograd.server_agg.http.operations import Answer, operation
+from phonograd.server_agg.http.problems import ProblemResponse
+from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries
 
 
-class Health:
-    """The route's handler over an open coordinator."""
+class Health(Record, frozen=True):
+    """The server can work."""
+
+    status: Literal["ok"]
+
+
+class HealthRoute:
+    """The handler over an open coordinator."""
 
     def __init__(self, coordinator: Coordinator):
         self._coordinator = coordinator
 
-    async def answer(self, request: Request) -> Response:
-        """200, or 503 with what is wrong; the ledger is read, nothing is written."""
+    @operation("GET /healthz", "open", {200: Answer("It can.", Health)}, refuses=(503,))
+    async def health(self, request: Request) -> Response:
+        """Whether the server can work.
+
+        The ledger is read, nothing is written.
+        """
         del request
         wrong = await run_in_threadpool(self._wrong)
         headers = {"Cache-Control": "no-store"}
         if wrong is None:
-            return JSONResponse({"status": "ok"}, headers=headers)
-        return Problem(503, "Not healthy", wrong, headers)
+            return RecordResponse(Health("ok"), headers=headers)
+        return ProblemResponse(503, "Not healthy", wrong, headers)
 
     def _wrong(self) -> str | None:
         """What is wrong, in words that tell a stranger nothing of the machine; None if nothing is."""

@@ -25,6 +25,7 @@ from starlette.responses import Response
 
 from phonograd import __version__
 from phonograd.server_agg.http.observing import BUCKETS, RequestObserver
+from phonograd.server_agg.http.operations import Answer, operation
 from phonograd.server_agg.report.document import outcome_bytes
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage import queries
@@ -33,16 +34,17 @@ from phonograd.server_agg.storage.tables import Quality, Round, Traffic, Update
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Metrics:
-    """The route's handler over an open coordinator."""
+class MetricsRoute:
+    """The handler over an open coordinator."""
 
     def __init__(self, coordinator: Coordinator, observer: RequestObserver):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_FromLedger(coordinator))
         self._registry.register(_OfThisProcess(coordinator, observer))
 
-    async def answer(self, request: Request) -> Response:
-        """All metrics as text."""
+    @operation("GET /metrics", "admin", {200: Answer("Text exposition 0.0.4.", str, (CONTENT_TYPE,))})
+    async def metrics(self, request: Request) -> Response:
+        """For Prometheus."""
         del request
         text = await run_in_threadpool(generate_latest, self._registry)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

@@ -5,43 +5,56 @@ import math
 from collections.abc import Mapping
 from http import HTTPStatus
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ExceptionHandler
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.device_runtime.client.protocol import TUS_VERSION
 from phonograd.server_agg.http import tus
+from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.refusals import RefusalError, RequestError, RetryLaterError, UploadInterruptedError, one_line
 
 log = logging.getLogger(__name__)
 
 
-class Problem(JSONResponse):
-    """A problem document: type, title, status, detail."""
+PROBLEM = "application/problem+json"
 
-    media_type = "application/problem+json"
+
+class Problem(msgspec.Struct, frozen=True):
+    """RFC 9457: what went wrong, for a program and, as detail, for a person."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class ProblemResponse(RecordResponse):
+    """An answer that is a problem document."""
+
+    media_type = PROBLEM
 
     def __init__(self, status: int, title: str, detail: str, headers: Mapping[str, str] | None = None):
-        document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-        super().__init__(document, status, headers)
+        super().__init__(Problem("about:blank", title, status, detail), status, headers)
 
 
-def problem_of(error: PhonogradError) -> Problem:
+def problem_of(error: PhonogradError) -> ProblemResponse:
     """The problem document of an error of ours; a class without a status of its own is the server's fault: 500."""
     if isinstance(error, RequestError):
-        return Problem(error.status, _phrase(error.status), one_line(error), error.headers)
+        return ProblemResponse(error.status, _phrase(error.status), one_line(error), error.headers)
     if isinstance(error, StorageError):  # its message names our folders, and the log has it
-        return Problem(507, "The server cannot store it", "its disk refuses; send again later")
+        return ProblemResponse(507, "The server cannot store it", "its disk refuses; send again later")
     if isinstance(error, RefusalError):
         headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, RetryLaterError) else None
-        return Problem(error.status, error.title, one_line(error), headers)
+        return ProblemResponse(error.status, error.title, one_line(error), headers)
     if isinstance(error, UploadInterruptedError):  # for the log; nobody is there to read it
-        return Problem(400, "The connection broke off", one_line(error))
-    return Problem(500, "The server failed", "see the server's log")
+        return ProblemResponse(400, "The connection broke off", one_line(error))
+    return ProblemResponse(500, "The server failed", "see the server's log")
 
 
 def _phrase(status: int) -> str:
@@ -70,7 +83,7 @@ async def _http(request: Request, error: Exception) -> Response:
         headers["Allow"] = ", ".join(sorted(_methods_of(request)))
     known = "see /openapi.json for what this server answers"
     detail = one_line(f"{request.method} {request.url.path}: {known}")
-    return _as_tus(request, Problem(status, HTTPStatus(status).phrase, detail, headers))
+    return _as_tus(request, ProblemResponse(status, HTTPStatus(status).phrase, detail, headers))
 
 
 def _methods_of(request: Request) -> set[str]:
@@ -81,7 +94,7 @@ def _methods_of(request: Request) -> set[str]:
     }
 
 
-def _as_tus(request: Request, problem: Problem) -> Problem:
+def _as_tus(request: Request, problem: ProblemResponse) -> ProblemResponse:
     """The protocol wants its version in every answer."""
     if request.url.path.startswith("/v1/uploads"):
         problem.headers["Tus-Resumable"] = TUS_VERSION
@@ -90,7 +103,7 @@ def _as_tus(request: Request, problem: Problem) -> Problem:
 
 async def _bug(request: Request, error: Exception) -> Response:
     del request, error  # starlette raises it again after answering, and uvicorn logs it with its traceback
-    return Problem(500, "The server failed", "see the server's log")
+    return ProblemResponse(500, "The server failed", "see the server's log")
 
 
 HANDLERS: Mapping[type[Exception], ExceptionHandler] = {

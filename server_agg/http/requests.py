@@ -1,11 +1,12 @@
-"""What a request says: which phone it is of, the numbers in its URL, a small body."""
+"""What a request says: which phone it is of, the numbers in its URL."""
 
 from starlette.requests import Request
 
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, PHONE_NAME, PHONE_NAME_RULE
+from phonograd.server_agg.http.operations import Parameter, WholeNumber
+from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.refusals import RequestError
-
-MAX_BODY_BYTES = 4096
+from phonograd.server_agg.storage.tables import TrafficKind
 
 
 def phone_of(request: Request) -> str | None:
@@ -16,6 +17,14 @@ def phone_of(request: Request) -> str | None:
     return request.headers.get(PHONE_HEADER)
 
 
+def note_phone(request: Request, kind: TrafficKind) -> str:
+    """Tell the wire counter what a request is for, and whose; the phone's name, "" if it has none."""
+    wire = wire_of(request.scope)
+    wire.kind, name = kind, phone_of(request)
+    wire.phone = name if name is not None and PHONE_NAME.match(name) else ""
+    return wire.phone
+
+
 def checked_name(phone: str | None) -> str:
     """The name of a phone that gave one. Raises RequestError (400)."""
     if phone is None or not PHONE_NAME.match(phone):
@@ -23,24 +32,16 @@ def checked_name(phone: str | None) -> str:
     return phone
 
 
-def whole_number(request: Request, name: str, default: int | None = None) -> int:
-    """`?name=`, a whole number of at most 9 digits; if it is not there, `default`, unless that is None.
+def in_query(name: str, what: str, default: int | None = None, required: bool = False) -> Parameter:
+    """A whole number of at most 9 digits in the query; see `whole_number`."""
+    return Parameter("query", name, WholeNumber, what, required, default)
 
-    Raises RequestError (400).
-    """
-    if name not in request.query_params and default is not None:
-        return default
-    text = request.query_params.get(name, "")
+
+def whole_number(request: Request, parameter: Parameter) -> int:
+    """The value of `?name=`, or the parameter's default. Raises RequestError (400)."""
+    if parameter.name not in request.query_params and parameter.default is not None:
+        return parameter.default
+    text = request.query_params.get(parameter.name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise RequestError(400, f"?{name}= a whole number of at most 9 digits expected, found {text[:40]!r}")
+        raise RequestError(400, f"?{parameter.name}= a whole number of at most 9 digits expected, found {text[:40]!r}")
     return int(text)
-
-
-async def small_body(request: Request) -> bytes:
-    """The body, of MAX_BODY_BYTES at most. Raises RequestError (413)."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise RequestError(413, f"a body of at most {MAX_BODY_BYTES} bytes expected, found more")
-    return bytes(body)

@@ -11,10 +11,13 @@ import email.utils
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from starlette.datastructures import Headers
 
-from phonograd.device_runtime.client.protocol import TUS_BODY_TYPE, TUS_VERSION
+from phonograd.device_runtime.client.protocol import PHONE_HEADER, TUS_BODY_TYPE, TUS_VERSION
+from phonograd.server_agg.http.operations import Answer, Body, Header, Natural, Octets, Parameter
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord
 
@@ -26,6 +29,43 @@ CHECKSUM_MISMATCH = 460
 COUNT = re.compile(r"[0-9]{1,18}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 MAX_METADATA = 4096
+
+# What the operations of uploads take and answer, for their declarations.
+ID = Parameter("path", "id", str, "What the announcement answered in Location.")
+VERSION = Parameter("header", "Tus-Resumable", Literal["1.0.0"], required=True)
+CHECKSUM = Parameter(
+    "header",
+    "Upload-Checksum",
+    Annotated[str, Meta(pattern="^(sha256 [A-Za-z0-9+/]{43}=|sha1 [A-Za-z0-9+/]{27}=)$")],
+    "Of this request's body, base64.",
+)
+ANNOUNCED = (
+    VERSION,
+    Parameter("header", "Upload-Length", Annotated[int, Meta(ge=1)], "Bytes of the whole update.", required=True),
+    Parameter("header", "Upload-Metadata", str, "tus's key and base64 pairs: phone, sha256, base_sha256, round."),
+    Parameter("header", PHONE_HEADER, str, "In place of the metadata's phone."),
+    CHECKSUM,
+)
+APPENDED = (ID, VERSION, Parameter("header", "Upload-Offset", Natural, "Bytes sent so far.", required=True), CHECKSUM)
+OVERRIDING = (
+    *(ID, VERSION, CHECKSUM),
+    Parameter("header", "Upload-Offset", Natural),
+    Parameter("header", "X-HTTP-Method-Override", Literal["PATCH", "DELETE", "HEAD"], required=True),
+)
+REFUSED_BYTES = (400, 404, 408, 409, 410, 412, 413, 415, 422, 460)
+VERSIONED = (Header("Tus-Resumable", Literal["1.0.0"]),)
+STANDING = (
+    *VERSIONED,
+    Header("Upload-Offset", int, "Bytes that are here."),
+    Header("Upload-Expires", str, "While it is unfinished.", required=False),
+    Header("Cache-Control", Literal["no-store"]),
+)
+CAPABILITIES = Answer(
+    "What this server knows of tus.",
+    headers=(*VERSIONED, *map(Header, ("Tus-Version", "Tus-Extension", "Tus-Max-Size", "Tus-Checksum-Algorithm"))),
+)
+PART = Body(Octets, TUS_BODY_TYPE)
+MAYBE_PART = Body(Octets, TUS_BODY_TYPE, required=False)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,28 @@
 """/openapi.json: what this server answers, as it is set up; for people, generators of clients, and fuzzers."""
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from phonograd import __version__
 from phonograd.device_runtime.client.protocol import TOKEN
-from phonograd.server_agg.openapi.parts import Part, problems
-from phonograd.server_agg.openapi.paths import PATHS
-from phonograd.server_agg.openapi.schemas import SCHEMAS
-from phonograd.server_agg.security.roles import ACCESS, Access
+from phonograd.server_agg.http.operations import (
+    RETRY_AFTER,
+    Access,
+    Answer,
+    Body,
+    Operation,
+    Parameter,
+    operation,
+)
+from phonograd.server_agg.http.problems import PROBLEM, Problem
 from phonograd.server_agg.settings.security import SecuritySettings
+
+Part = dict[str, Any]
 
 # What the guard answers anyone with, wherever they ask.
 EVERYWHERE = (403, 414, 429, 431, 507)
@@ -22,11 +31,57 @@ WHOSE: dict[Access, str] = {
     "phone": "Asks for any valid token.",
     "admin": "Asks for an administrator's token, or for the cookie that the admin link gives.",
 }
+REFUSED: Mapping[int, str] = {
+    400: "The request is malformed.",
+    401: "A valid token is missing.",
+    403: "Not for whoever asks.",
+    404: "Not here.",
+    405: "Not a method of this path.",
+    408: "Nothing came for too long.",
+    409: "Not now, or not this: another round, another offset, taken already.",
+    410: "The upload is at its end.",
+    411: "No Content-Length.",
+    412: "Another version of the tus protocol.",
+    413: "Larger than what is taken.",
+    414: "The URL is too long.",
+    415: "Another type of body.",
+    416: "A range behind the end.",
+    422: "The update does not fit the model.",
+    429: "Too many requests.",
+    431: "The headers are too large.",
+    460: "The bytes have another checksum: they changed on their way.",
+    503: "Not able to work.",
+    507: "The disk or the ledger refuses.",
+}
+COME_AGAIN = (409, 429)
+SECURITY: Part = {
+    "token": {"type": "http", "scheme": "bearer", "bearerFormat": TOKEN.pattern.removesuffix(r"\Z")},
+    "password": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "For browsers: any user name, the token as password.",
+    },
+    "link": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "phonograd_admin_PORT",
+        "description": "For browsers: what /admin answers the admin link with.",
+    },
+}
 
 
-def openapi_document(asked: Collection[Access]) -> dict[str, Any]:
+def openapi_document(operations: Collection[Operation], asked: Collection[Access]) -> Part:
     """The document of a server that asks for tokens where these are to come: phones, administrators, both or none."""
-    access = {path.replace(":int", ""): whose for path, whose in ACCESS.items()}
+    schemas = _Schemas()
+    paths: dict[str, Part] = {}
+    for one in operations:
+        item: Part = paths.setdefault(one.path.replace(":int", ""), {})
+        item[one.method.lower()] = _operation(one, schemas, one.access in asked)
+    for item in paths.values():
+        if "get" in item and "head" not in item:
+            item["head"] = _head_of(item["get"])
+        for answer in item.get("head", {}).get("responses", {}).values():
+            answer.pop("content", None)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -36,57 +91,83 @@ def openapi_document(asked: Collection[Access]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "paths": {path: _path(item, access[path], access[path] in asked) for path, item in PATHS.items()},
-        "components": {
-            "schemas": dict(SCHEMAS),
-            "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "bearerFormat": TOKEN.pattern.removesuffix("\\Z")},
-                "password": {
-                    "type": "http",
-                    "scheme": "basic",
-                    "description": "For browsers: any user name, the token as password.",
-                },
-                "link": {
-                    "type": "apiKey",
-                    "in": "cookie",
-                    "name": "phonograd_admin_PORT",
-                    "description": "For browsers: what /admin answers the admin link with.",
-                },
-            },
-        },
+        "paths": paths,
+        "components": {"schemas": schemas.components, "securitySchemes": SECURITY},
     }
 
 
-class OpenApi:
-    """The route's handler."""
+class OpenApiRoute:
+    """The handler; `operations`: all of the server's, this one too."""
 
-    def __init__(self, security: SecuritySettings, host: str):
+    def __init__(self, operations: Collection[Operation], security: SecuritySettings, host: str):
         asked: set[Access] = set()
         if security.auth != "none":
             asked.add("admin")
         if security.asks_for_tokens(host):
             asked.add("phone")
-        self._document = openapi_document(asked)
+        self._document = openapi_document(operations, asked)
 
-    async def answer(self, request: Request) -> Response:
-        """The document."""
+    @operation("GET /openapi.json", "open", {200: Answer("OpenAPI 3.1.", dict[str, Any])})
+    async def openapi(self, request: Request) -> Response:
+        """This document."""
         del request
         return JSONResponse(self._document)
 
 
-def _path(item: Part, whose: Access, asked: bool) -> Part:
-    """A path with what all operations have in common, and HEAD beside GET."""
-    item = copy.deepcopy(item)
-    ways: list[Part] = [{"token": []}, {"password": []}, *([{"link": []}] if whose == "admin" else [])]
-    for operation in item.values():
-        operation["responses"] |= problems(*EVERYWHERE, *((401,) if asked else ()))
-        operation["security"] = ways if asked else []
-        operation["description"] = WHOSE[whose if asked else "open"]
-    if "get" in item and "head" not in item:
-        item["head"] = _head_of(item["get"])
-    for answer in item.get("head", {}).get("responses", {}).values():
-        answer.pop("content", None)
-    return item
+class _Schemas:
+    """JSON schemas of types; the records among them, and those that they hold, go to `components`."""
+
+    def __init__(self) -> None:
+        self.components: Part = {}
+
+    def of(self, kind: Any) -> Part:
+        (schema,), components = msgspec.json.schema_components((kind,), ref_template="#/components/schemas/{name}")
+        self.components |= components
+        return schema
+
+
+def _operation(one: Operation, schemas: _Schemas, asked: bool) -> Part:
+    refusals = (*one.refusals, *EVERYWHERE, *((401,) if asked else ()))
+    answers = {status: _answer(answer, schemas) for status, answer in one.answers.items()}
+    answers |= {status: _answer(_refusal(status), schemas) for status in refusals}
+    ways: list[Part] = [{"token": []}, {"password": []}, *([{"link": []}] if one.access == "admin" else [])]
+    first, *others = one.handler.split("_")
+    return {
+        "operationId": first + "".join(map(str.capitalize, others)),
+        "summary": one.summary,
+        "description": WHOSE[one.access if asked else "open"],
+        **({"parameters": [_parameter(given, schemas) for given in one.parameters]} if one.parameters else {}),
+        **({"requestBody": _body(one.body, schemas)} if one.body else {}),
+        "responses": {str(status): answer for status, answer in answers.items()},
+        "security": ways if asked else [],
+    }
+
+
+def _refusal(status: int) -> Answer:
+    return Answer(REFUSED[status], Problem, (PROBLEM,), (RETRY_AFTER,) if status in COME_AGAIN else ())
+
+
+def _answer(answer: Answer, schemas: _Schemas) -> Part:
+    part: Part = {"description": answer.what}
+    if answer.kind is not None:
+        part["content"] = {media: {"schema": schemas.of(answer.kind)} for media in answer.media}
+    if answer.headers:
+        part["headers"] = {one.name: _described(one.required, one.what, schemas.of(one.kind)) for one in answer.headers}
+    return part
+
+
+def _parameter(given: Parameter, schemas: _Schemas) -> Part:
+    schema = schemas.of(given.kind) | ({} if given.default is None else {"default": given.default})
+    required = given.required or given.place == "path"
+    return {"name": given.name, "in": given.place, **_described(required, given.what, schema)}
+
+
+def _described(required: bool, what: str, schema: Part) -> Part:
+    return {"required": required, **({"description": what} if what else {}), "schema": schema}
+
+
+def _body(body: Body, schemas: _Schemas) -> Part:
+    return {"required": body.required, "content": {body.media: {"schema": schemas.of(body.kind)}}}
 
 
 def _head_of(get: Part) -> Part:

@@ -5,22 +5,32 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.report.records import (
+    REPORT_VERSION,
+    CodecBytes,
+    ModelEntry,
+    Paper,
+    PhoneCost,
+    Report,
+    RoundReport,
+    Totals,
+)
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import MODELS
-from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Quality, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Round, Traffic, Update
 
-REPORT_VERSION = 3
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
 PAPER_MIB_PER_PHONE = 174.43
@@ -33,79 +43,6 @@ WASTE = {
     "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected", "kept": "rejected",
 }  # fmt: skip
 
-
-@dataclass(frozen=True)
-class CodecBytes:
-    """Accepted updates of one codec and the bytes of their bodies."""
-
-    updates: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
-
-    reason: why it failed, if it did. accepted, repeated, rejected (those of a failed round too), late, broken,
-    unfinished: updates by what became of them; late_folded: of the accepted ones, those trained from an earlier round's
-    model. useful_bytes: bodies of accepted updates;
-    retried_bytes: what came again or in vain, lost on the way or refused unread; rejected_, late_, unfinished_bytes: of
-    those updates. They add up to up_body_bytes.
-    up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
-    sent. setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from
-    the first byte of the first accepted update to the new model.
-    base_bytes: the file of the round's base model. model_ratio: how many times less than that file a phone sent, which
-    is what the codec saves. phone_ratio, round_ratio: how many times less than paper P's phone and round upload, of its
-    own model.
-    epsilon: privacy spent up to the round, by privacy loss distributions; epsilon_rdp: by Renyi divergences, looser,
-    what most papers report; None where the round has no finite one. epsilon_infinite_phones: phones for which epsilon
-    is infinite, up to the round: their updates are in a model that was published without noise.
-    quality: by metric, as evaluators reported it of the round's model.
-    """
-
-    round: int
-    base_sha256: str
-    base_bytes: int
-    model_sha256: str | None
-    strategy: str
-    weighting: str
-    clients_per_round: int
-    opened_at: float
-    closed_at: float | None
-    ending: str | None
-    reason: str | None
-    rolled_back: bool
-    accepted: int
-    late_folded: int
-    repeated: int
-    rejected: int
-    late: int
-    broken: int
-    unfinished: int
-    useful_bytes: int
-    retried_bytes: int
-    rejected_bytes: int
-    late_bytes: int
-    unfinished_bytes: int
-    up_body_bytes: int
-    up_header_bytes: int
-    down_body_bytes: int
-    down_header_bytes: int
-    model_bytes: int
-    requests: int
-    setups: int
-    codecs: dict[str, CodecBytes]
-    mean_bytes_per_phone: float | None
-    seconds_to_model: float | None
-    model_ratio: float | None
-    phone_ratio: float | None
-    round_ratio: float | None
-    epsilon: float | None
-    epsilon_rdp: float | None
-    epsilon_infinite_phones: int
-    quality: dict[str, float]
-
-
 COUNTS = ("accepted", "late_folded", "repeated", "rejected", "late", "broken", "unfinished", "requests", "setups")
 BYTES = (
     "useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes", "up_body_bytes",
@@ -113,21 +50,16 @@ BYTES = (
 )  # fmt: skip
 
 
-def report_of(ledger: Ledger) -> dict[str, Any]:
-    """The report as a JSON document: version, paper, rounds (see RoundReport), totals. Raises StorageError."""
+def report_of(ledger: Ledger) -> Report:
+    """The report of all rounds. Raises StorageError."""
     with ledger.reading() as session:
         rounds = list(_round_reports(session))
     totals: dict[str, int] = {name: sum(getattr(round_, name) for round_ in rounds) for name in (*COUNTS, *BYTES)}
     totals["rounds_closed"] = sum(round_.closed_at is not None for round_ in rounds)
-    return {
-        "version": REPORT_VERSION,
-        "paper": {"mib_per_phone": PAPER_MIB_PER_PHONE, "gib_per_round": PAPER_GIB_PER_ROUND},
-        "rounds": [asdict(round_) for round_ in rounds],
-        "totals": totals,
-    }
+    return Report(REPORT_VERSION, Paper(PAPER_MIB_PER_PHONE, PAPER_GIB_PER_ROUND), rounds, Totals(**totals))
 
 
-def phones_of(ledger: Ledger, number: int) -> list[dict[str, Any]]:
+def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
     """What each phone cost in round `number`: its update's state, codec and reason, bytes by kind as in RoundReport."""
     with ledger.reading() as session:
         phones: dict[str, dict[str, Any]] = defaultdict(
@@ -144,43 +76,43 @@ def phones_of(ledger: Ledger, number: int) -> list[dict[str, Any]]:
             _add_traffic(phones[row.phone], row)
     for entry in phones.values():
         entry["retried_bytes"] += _in_vain(entry)
-    return [{"phone": name or None, **entry} for name, entry in sorted(phones.items())]
+    return [PhoneCost(phone=name or None, **entry) for name, entry in sorted(phones.items())]
 
 
-def lineage_of(ledger: Ledger, state: Path) -> list[dict[str, Any]]:
+def lineage_of(ledger: Ledger, state: Path) -> list[ModelEntry]:
     """All models, oldest first: hash, round, parent, bytes, when it was made, whether its file is kept, quality."""
     with ledger.reading() as session:
-        quality = _quality(session)
+        quality = all_quality(session)
         return [
-            {
-                "sha256": model.sha256,
-                "round": model.round,
-                "parent_sha256": model.parent_sha256,
-                "bytes": model.bytes,
-                "created_at": model.created_at,
-                "kept": (state / MODELS / f"{model.sha256}.safetensors").is_file(),
-                "quality": quality[model.sha256],
-            }
+            ModelEntry(
+                sha256=model.sha256,
+                round=model.round,
+                parent_sha256=model.parent_sha256,
+                bytes=model.bytes,
+                created_at=model.created_at,
+                kept=(state / MODELS / f"{model.sha256}.safetensors").is_file(),
+                quality=quality[model.sha256],
+            )
             for model in queries.all_models(session)
         ]
 
 
 def read_report(state: Path) -> dict[str, Any]:
-    """The report of a state folder, whether a server uses it or not. Raises StorageError if it holds no ledger."""
+    """The report of a state folder as JSON; a server may be using it. Raises StorageError if it holds no ledger."""
     with _reading(state) as ledger:
-        return report_of(ledger)
+        return written(report_of(ledger))
 
 
 def read_phones(state: Path, number: int) -> list[dict[str, Any]]:
-    """`phones_of` for a state folder. Raises StorageError if it holds no ledger."""
+    """`phones_of` for a state folder, as JSON. Raises StorageError if it holds no ledger."""
     with _reading(state) as ledger:
-        return phones_of(ledger, number)
+        return [written(phone) for phone in phones_of(ledger, number)]
 
 
 def read_lineage(state: Path) -> list[dict[str, Any]]:
-    """`lineage_of` for a state folder. Raises StorageError if it holds no ledger."""
+    """`lineage_of` for a state folder, as JSON. Raises StorageError if it holds no ledger."""
     with _reading(state) as ledger:
-        return lineage_of(ledger, state)
+        return [written(model) for model in lineage_of(ledger, state)]
 
 
 @contextlib.contextmanager
@@ -221,7 +153,7 @@ def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) ->
 def report_csv(report: Mapping[str, Any]) -> str:
     """A report's rounds as CSV (RFC 4180): a header line, a line a round, codecs as `name:updates:bytes` by space."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=[field.name for field in fields(RoundReport)])
+    writer = csv.DictWriter(out, fieldnames=RoundReport.__struct_fields__)
     writer.writeheader()
     for entry in report["rounds"]:
         codecs = " ".join(f"{name}:{part['updates']}:{part['bytes']}" for name, part in entry["codecs"].items())
@@ -242,13 +174,6 @@ def _in_vain(entry: Mapping[str, int]) -> int:
     answered without looking at them."""
     known = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
     return max(0, entry["up_body_bytes"] - sum(entry[name] for name in known))
-
-
-def _quality(session: Session) -> dict[str, dict[str, float]]:
-    quality: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in session.scalars(select(Quality).order_by(Quality.metric)):
-        quality[row.sha256][row.metric] = row.value
-    return quality
 
 
 def _add_traffic(entry: dict[str, Any], row: Any) -> None:
@@ -284,7 +209,7 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
     sums = (func.sum(getattr(Traffic, name)).label(name) for name in TRAFFIC_COUNTERS)
     for row in session.execute(select(Traffic.round, Traffic.kind, *sums).group_by(Traffic.round, Traffic.kind)):
         traffic[row.round].append(row)
-    quality = _quality(session)
+    quality = all_quality(session)
     sizes = {model.sha256: model.bytes for model in queries.all_models(session)}
     unbounded, phones = queries.phones_with_infinite_epsilon(session), 0
     for round_ in queries.all_rounds(session):

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.rounds import opening, privacy
 from phonograd.server_agg.rounds.admission import AdmissionState
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
@@ -100,6 +101,7 @@ class CurrentRound:
             accepted=accepted,
             closes_at=aggregator.closes_at,
             halted=halted,
+            codecs=tuple(CODECS),
         )
 
     def sample_if_waiting(self) -> None:

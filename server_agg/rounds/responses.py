@@ -1,33 +1,30 @@
 """What phones are told of rounds: the open one, and the receipt of an update that counts."""
 
-from dataclasses import dataclass
-
 from sqlalchemy.orm import Session
 
-from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.base.documents import Count, Record, Sha256
 from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES, StrategySettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Round, Update
 
 
-@dataclass(frozen=True)
-class OpenRound:
+class OpenRound(Record, frozen=True, kw_only=True):
     """The open round as a phone needs to see it; `model_bytes` is the size of the base model's file.
 
     closes_at: the deadline, in seconds since 1970, if it has one. halted: why no phone can take part, if none can.
     """
 
-    round: int
-    base_sha256: str
-    model_bytes: int
-    clients_per_round: int
+    round: Count
+    base_sha256: Sha256
+    model_bytes: Count
+    clients_per_round: Count
     strategy: str
     weighting: str
-    accepted: int
-    closes_at: float | None = None
-    halted: str | None = None
-    codecs: tuple[str, ...] = tuple(CODECS)
+    accepted: Count
+    closes_at: float | None
+    halted: str | None
+    codecs: tuple[str, ...]
 
     @property
     def private(self) -> bool:
@@ -35,20 +32,19 @@ class OpenRound:
         return self.strategy in PRIVATE_STRATEGIES
 
 
-@dataclass(frozen=True)
-class Receipt:
+class Receipt(Record, frozen=True):
     """The answer to an accepted update. `model_sha256`: the round's result, once the round is closed.
 
     accepted: updates that the round has by now; None of a private round, whose phones are not to know.
     """
 
-    round: int
+    round: Count
     phone: str
-    accepted: int | None
-    clients_per_round: int
+    accepted: Count | None
+    clients_per_round: Count
     round_closed: bool
-    model_sha256: str | None
-    bytes: int
+    model_sha256: Sha256 | None
+    bytes: Count
 
 
 def receipt_of(session: Session, identifier: str) -> Receipt:

@@ -16,13 +16,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
 from phonograd.server_agg.http.lanes import Lanes
-from phonograd.server_agg.http.problems import Problem, problem_of
+from phonograd.server_agg.http.operations import Access
+from phonograd.server_agg.http.problems import ProblemResponse, problem_of
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
 from phonograd.server_agg.security.browsers import cross_site, not_local
 from phonograd.server_agg.security.credentials import offered_token
 from phonograd.server_agg.security.owner import Owner
 from phonograd.server_agg.security.registry import PhoneRegistry, Principal, Rejected
-from phonograd.server_agg.security.roles import Access, access_of
+from phonograd.server_agg.security.roles import Roles
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
 
@@ -62,8 +63,9 @@ class RefusedError(Exception):
 class Guard:
     """ASGI middleware in front of `app`, for a server that listens on `host`.
 
-    With a valid token, or the cookie of `owner`, `request.state.principal` is whose it is; None where none is asked
-    for. `request.state.actor` is the asker's name for the audit log. `clock`: seconds, monotonic.
+    `roles`: whom each path asks for. With a valid token, or the cookie of `owner`, `request.state.principal` is whose
+    it is; None where none is asked for. `request.state.actor` is the asker's name for the audit log. `clock`: seconds,
+    monotonic.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Guard:
         *,
         settings: SecuritySettings,
         host: str,
+        roles: Roles,
         owner: Owner,
         registry: PhoneRegistry,
         audit: AuditLog,
@@ -82,6 +85,7 @@ class Guard:
         self._settings = settings
         self._tokens = settings.asks_for_tokens(host)
         self._local = settings.auth == "auto" and not self._tokens
+        self._roles = roles
         self._owner = owner
         self._registry = registry
         self._audit = audit
@@ -99,7 +103,7 @@ class Guard:
         visitor = Visitor(request.client.host if request.client else "")
         try:
             self._check_sizes(request)
-            access = access_of(request.scope["path"])
+            access = self._roles.access_of(request.scope["path"])
             visitor = await self._identify(request, access)
             self._check_rate(visitor)
             self._check_origin(request)
@@ -196,7 +200,7 @@ class Guard:
         await self._lanes.writing.run(
             self._audit.record_refusal, visitor.actor, request.method, request.scope["path"], detail
         )
-        problem = Problem(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)
+        problem = ProblemResponse(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)
         await problem(request.scope, request.receive, send)
 
 

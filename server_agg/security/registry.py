@@ -7,12 +7,13 @@ the server's next request.
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.server_agg.refusals import RequestError
@@ -50,18 +51,19 @@ class Rejected:
     phone: str | None = None
 
 
-@dataclass(frozen=True)
-class Issued:
+class IssuedToken(Record, frozen=True):
     """A fresh token, shown this once; `expires_at` in seconds since 1970, None: never."""
 
     name: str
     role: Role
-    token: str = field(repr=False)
+    token: str
     expires_at: float | None
 
+    def __repr__(self) -> str:  # without the token: it goes to its owner, and into no log
+        return f"IssuedToken(name={self.name!r}, role={self.role!r}, expires_at={self.expires_at!r})"
 
-@dataclass(frozen=True)
-class TokenEntry:
+
+class TokenEntry(Record, frozen=True):
     """A token without its secret; times in seconds since 1970. `last_used_at`: to the hour."""
 
     id: str
@@ -75,8 +77,7 @@ class TokenEntry:
         return self.revoked_at is None and not _expired(self.expires_at, now)
 
 
-@dataclass(frozen=True)
-class PhoneEntry:
+class PhoneEntry(Record, frozen=True):
     """A phone or administrator and all its tokens, oldest first; times in seconds since 1970."""
 
     name: str
@@ -96,7 +97,7 @@ class PhoneRegistry:
         self._ledger = ledger
         self._clock = clock
 
-    def add(self, name: str, role: str, expires: str, actor: str) -> Issued:
+    def add(self, name: str, role: str, expires: str, actor: str) -> IssuedToken:
         """Enrol `name` (again, if it was revoked) with a token that lasts `expires` (see tokens.py).
 
         Raises RegistryError for an invalid or taken name, an unknown role or lifetime.
@@ -120,7 +121,7 @@ class PhoneRegistry:
             record(session, now, actor, "phones add", name, f"role {role}, expires {expires}")
         return issued
 
-    def rotate(self, name: str, expires: str, overlap: str, actor: str) -> Issued:
+    def rotate(self, name: str, expires: str, overlap: str, actor: str) -> IssuedToken:
         """A fresh token for `name`; those it has end after `overlap` at the latest.
 
         Raises RegistryError for a name nobody has, or an unknown lifetime.
@@ -197,11 +198,11 @@ def _enrolled(session: Session, name: str) -> Phone:
     return phone
 
 
-def _issue(session: Session, phone: Phone, now: float, seconds: float | None) -> Issued:
+def _issue(session: Session, phone: Phone, now: float, seconds: float | None) -> IssuedToken:
     token = NewToken.make()
     expires_at = None if seconds is None else now + seconds
     session.add(Token(id=token.id, sha256=token.sha256, phone=phone.id, created_at=now, expires_at=expires_at))
-    return Issued(phone.name, _role(phone), token.text, expires_at)
+    return IssuedToken(phone.name, _role(phone), token.text, expires_at)
 
 
 def _lifetime(what: str, text: str) -> float | None:

@@ -1,53 +1,98 @@
-"""The administrators' API: phones, their tokens, and the audit log, as routes for the application to mount."""
+"""The administrators' API: phones, their tokens, and the audit log."""
 
-import dataclasses
-import json
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import RedirectResponse, Response
 
+from phonograd.device_runtime.base.documents import Count, Record, about
+from phonograd.device_runtime.client.protocol import PHONE_NAME
 from phonograd.server_agg.http.lanes import Lanes
-from phonograd.server_agg.http.requests import small_body
+from phonograd.server_agg.http.operations import Answer, Body, Header, Parameter, operation, pattern_of
+from phonograd.server_agg.http.records import RecordResponse, record_in
+from phonograd.server_agg.http.requests import in_query, whole_number
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.security.owner import LINK_KEY, LINK_PATH, Owner
-from phonograd.server_agg.security.registry import PhoneRegistry, Principal
+from phonograd.server_agg.security.registry import IssuedToken, PhoneEntry, PhoneRegistry, Principal, Role
 from phonograd.server_agg.security.tokens import DEFAULT_LIFETIME, DEFAULT_OVERLAP
-from phonograd.server_agg.storage.audit import AuditLog
+from phonograd.server_agg.storage.audit import AuditEntry, AuditLog
 
 MAX_ENTRIES = 1000
 SECRET = {"Cache-Control": "no-store"}
 
 
-def admin_routes(registry: PhoneRegistry, audit: AuditLog, owner: Owner, lanes: Lanes) -> list[Route]:
-    """GET and POST /v1/phones, POST /v1/phones/{name}/tokens, DELETE /v1/phones/{name}, GET /v1/audit; /admin.
+NAME = Parameter("path", "name", str, "A phone's name.")
+LIMIT = in_query("limit", "The most entries to answer with.", 100)
+BEFORE = in_query("before", "Only those with a lower id.")
+KEY = Parameter("query", LINK_KEY, str, "What the server printed at its start.", required=True)
+ISSUED = Answer("Its token, shown this once.", IssuedToken)
+# The registry holds names and lifetimes to their rules; here they are for whoever reads /openapi.json.
+NAMED = Meta(extra_json_schema={"pattern": pattern_of(PHONE_NAME)})
+LIFETIME = Meta(extra_json_schema={"pattern": "^(never|[0-9]{1,8}s|[0-9]{1,6}m|[0-9]{1,4}h|[0-9]{1,3}d)$"})
+
+
+class NewPhone(Record, frozen=True):
+    """A phone or administrator to enrol."""
+
+    name: Annotated[str, NAMED]
+    role: Role = "phone"
+    expires: Annotated[str, LIFETIME, about("Such as 90d, 12h, 30m, 60s, or never; 10 years at most.")] = (
+        DEFAULT_LIFETIME
+    )
+
+
+class NewToken(Record, frozen=True):
+    """How long a fresh token lasts, and those that it replaces."""
+
+    expires: Annotated[str, LIFETIME, about("Such as 90d, 12h, 30m, 60s, or never; 10 years at most.")] = (
+        DEFAULT_LIFETIME
+    )
+    overlap: Annotated[str, LIFETIME, about("How long the old ones still hold.")] = DEFAULT_OVERLAP
+
+
+class Phones(Record, frozen=True):
+    """All that are enrolled, or were, by name."""
+
+    phones: tuple[PhoneEntry, ...]
+
+
+class Revoked(Record, frozen=True):
+    """A phone that was revoked, and how many tokens with it."""
+
+    name: str
+    tokens_revoked: Count
+
+
+class AuditEntries(Record, frozen=True):
+    """Entries of the audit log, newest first."""
+
+    entries: tuple[AuditEntry, ...]
+
+
+class AdminRoutes:
+    """The handlers.
 
     The guard lets administrators in only, but for /admin, which is the link that the server printed. A server that asks
-    nobody can't tell them from others, and whoever came by could make a token for later: there these routes refuse, and
-    `phonograd tokens --state` does it.
+    nobody can't tell them from others, and whoever came by could make a token for later: there these handlers refuse,
+    and `phonograd tokens --state` does it.
     """
-    api = _Api(registry, audit, owner, lanes)
-    return [
-        Route(LINK_PATH, api.admit, methods=["GET"]),
-        Route("/v1/phones", api.list, methods=["GET"]),
-        Route("/v1/phones", api.add, methods=["POST"]),
-        Route("/v1/phones/{name}", api.revoke, methods=["DELETE"]),
-        Route("/v1/phones/{name}/tokens", api.rotate, methods=["POST"]),
-        Route("/v1/audit", api.entries, methods=["GET"]),
-    ]
 
-
-class _Api:
     def __init__(self, registry: PhoneRegistry, audit: AuditLog, owner: Owner, lanes: Lanes):
         self._registry = registry
         self._audit = audit
         self._owner = owner
         self._lanes = lanes
 
+    @operation(
+        f"GET {LINK_PATH}",
+        "open",
+        {303: Answer("On to the dashboard.", headers=tuple(map(Header, ("Location", "Set-Cookie", "Cache-Control"))))},
+        takes=(KEY,),
+    )
     async def admit(self, request: Request) -> Response:
-        """Exchange the admin link's key for a cookie, and go on to the dashboard."""
+        """The admin link: a cookie for its key."""
         if not self._owner.has_key(request.query_params.get(LINK_KEY, "")):
             refusal = "403: not the admin link's key"
             await self._lanes.writing.run(
@@ -60,35 +105,55 @@ class _Api:
         self._owner.give_cookie(request, response)
         return response
 
-    async def list(self, request: Request) -> Response:
+    @operation("GET /v1/phones", "admin", {200: Answer("By name.", Phones)}, refuses=(403,))
+    async def phones(self, request: Request) -> Response:
+        """All enrolled."""
         _administrator(request)
-        phones = await run_in_threadpool(self._registry.phones)
-        return JSONResponse({"phones": [dataclasses.asdict(phone) for phone in phones]})
+        return RecordResponse(Phones(await run_in_threadpool(self._registry.phones)))
 
-    async def add(self, request: Request) -> Response:
+    @operation("POST /v1/phones", "admin", {201: ISSUED}, refuses=(400, 403, 409, 413), body=Body(NewPhone))
+    async def enrol_phone(self, request: Request) -> Response:
+        """Enrol one."""
         actor = _administrator(request)
-        given = await _texts(request, {"name": None, "role": "phone", "expires": DEFAULT_LIFETIME})
-        issued = await self._lanes.writing.run(self._registry.add, **given, actor=actor)
-        return JSONResponse(dataclasses.asdict(issued), 201, SECRET)
+        new = await record_in(request, NewPhone)
+        issued = await self._lanes.writing.run(self._registry.add, new.name, new.role, new.expires, actor)
+        return RecordResponse(issued, 201, SECRET)
 
-    async def rotate(self, request: Request) -> Response:
-        actor = _administrator(request)
-        given = await _texts(request, {"expires": DEFAULT_LIFETIME, "overlap": DEFAULT_OVERLAP})
-        issued = await self._lanes.writing.run(self._registry.rotate, request.path_params["name"], **given, actor=actor)
-        return JSONResponse(dataclasses.asdict(issued), 201, SECRET)
+    @operation(
+        "POST /v1/phones/{name}/tokens",
+        "admin",
+        {201: ISSUED},
+        refuses=(400, 403, 404, 413),
+        takes=(NAME,),
+        body=Body(NewToken, required=False),
+    )
+    async def rotate_token(self, request: Request) -> Response:
+        """A fresh token for one."""
+        actor, name = _administrator(request), request.path_params["name"]
+        new = await record_in(request, NewToken)
+        issued = await self._lanes.writing.run(self._registry.rotate, name, new.expires, new.overlap, actor)
+        return RecordResponse(issued, 201, SECRET)
 
-    async def revoke(self, request: Request) -> Response:
+    @operation(
+        "DELETE /v1/phones/{name}", "admin", {200: Answer("It is revoked.", Revoked)}, refuses=(403, 404), takes=(NAME,)
+    )
+    async def revoke_phone(self, request: Request) -> Response:
+        """Revoke one with all its tokens."""
         actor = _administrator(request)
         name = request.path_params["name"]
         tokens = await self._lanes.writing.run(self._registry.revoke, name, actor)
-        return JSONResponse({"name": name, "tokens_revoked": tokens})
+        return RecordResponse(Revoked(name, tokens))
 
-    async def entries(self, request: Request) -> Response:
+    @operation(
+        "GET /v1/audit", "admin", {200: Answer("The entries.", AuditEntries)}, refuses=(400,), takes=(LIMIT, BEFORE)
+    )
+    async def audit(self, request: Request) -> Response:
+        """What administrators did and what was refused, newest first."""
         _administrator(request)
-        limit = _number(request, "limit", 100)
-        before = _number(request, "before", None)
+        limit = whole_number(request, LIMIT)
+        before = whole_number(request, BEFORE) if BEFORE.name in request.query_params else None
         entries = await run_in_threadpool(self._audit.entries, min(limit or 1, MAX_ENTRIES), before)
-        return JSONResponse({"entries": [dataclasses.asdict(entry) for entry in entries]})
+        return RecordResponse(AuditEntries(tuple(entries)))
 
 
 def _administrator(request: Request) -> str:
@@ -98,26 +163,3 @@ def _administrator(request: Request) -> str:
             403, "this server asks for no tokens; use `phonograd tokens --state`, or set `auth` to tokens"
         )
     return principal.name
-
-
-async def _texts(request: Request, defaults: dict[str, str | None]) -> dict[str, str]:
-    """The body, a JSON object of texts with these keys; None: required. Raises RequestError."""
-    body = await small_body(request)
-    try:
-        found: Any = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise RequestError(400, "a JSON object expected, found something else") from error
-    given = {**defaults, **found} if isinstance(found, dict) else {}
-    texts = {key: value for key, value in given.items() if isinstance(value, str)}
-    if not texts.keys() == given.keys() == defaults.keys():
-        raise RequestError(400, f"a JSON object of texts expected: {', '.join(defaults)}; found something else")
-    return texts
-
-
-def _number(request: Request, name: str, default: int | None) -> int | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise RequestError(400, f"{name}: a number expected, found {text[:40]!r}")
-    return int(text)

@@ -8,11 +8,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from phonograd.device_runtime.base.documents import Count, Record
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.rate_limits import TokenBuckets
@@ -28,11 +28,10 @@ MAX_REFUSALS = 20_000
 TEXT_CHARACTERS = 300  # of what others wrote
 
 
-@dataclass(frozen=True)
-class AuditEntry:
+class AuditEntry(Record, frozen=True):
     """One thing done or refused; `at` in seconds since 1970, `outcome` done or refused. See tables.Audit."""
 
-    id: int
+    id: Count
     at: float
     actor: str
     action: str

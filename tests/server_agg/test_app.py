@@ -209,7 +209,7 @@ def test_a_bug_is_answered_without_its_traceback(
     def bug(_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("phonograd.server_agg.app.report_of", bug)
+    monkeypatch.setattr("phonograd.server_agg.http.report_routes.report_of", bug)
     answer = http.get("/v1/report")
     check_problem(answer, 500, "see the server's log")
     assert "a bug" not in answer.text

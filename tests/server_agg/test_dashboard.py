@@ -13,7 +13,7 @@ import pytest
 from phonograd.server_agg.dashboard import formats
 from phonograd.server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
 from phonograd.server_agg.dashboard.views import OUTCOMES
-from phonograd.server_agg.report.document import phones_of, projection, read_report
+from phonograd.server_agg.report.document import projection, read_phones, read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.tables import Quality, Traffic, Update
 from tests.server_agg.history import write_history
@@ -144,7 +144,7 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
         assert [row[5], row[6]] == [formats.ratio(entry["model_ratio"]), formats.ratio(entry["phone_ratio"])]
         assert row[3] == "full-f32 ×1, rows-f32 ×1"
 
-        phones = phones_of(server.coordinator.ledger, 1)
+        phones = read_phones(server.state, 1)
         shown = {row[0]: row for row in rows_of(http.get("/dashboard/rounds/1").text)}
         for phone in phones:
             found = shown[phone["phone"]]

@@ -17,7 +17,7 @@ import pytest
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError
 from phonograd.device_runtime.client.server_client import Connection, upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
-from phonograd.server_agg.http import uploads
+from phonograd.server_agg.http import upload_routes
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
@@ -120,10 +120,10 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first receives anything there is nothing to interrupt: it must give way all the same."""
-    came, digest_of = [], uploads._digest_of
-    alone = uploads.UploadRoutes._alone
+    came, digest_of = [], upload_routes._digest_of
+    alone = upload_routes.UploadRoutes._alone
 
-    def counted(routes: uploads.UploadRoutes, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
+    def counted(routes: upload_routes.UploadRoutes, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
         came.append(identifier)
         return alone(routes, identifier)
 
@@ -131,8 +131,8 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
         until(lambda: len(came) == 2, "the second request")
         return digest_of(path)
 
-    monkeypatch.setattr(uploads.UploadRoutes, "_alone", counted)
-    monkeypatch.setattr(uploads, "_digest_of", prepared)
+    monkeypatch.setattr(upload_routes.UploadRoutes, "_alone", counted)
+    monkeypatch.setattr(upload_routes, "_digest_of", prepared)
     with start_server(idle_seconds=1e6) as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload()

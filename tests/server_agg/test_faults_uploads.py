@@ -12,7 +12,7 @@ import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import upload_update
-from phonograd.server_agg.http import uploads as upload_routes
+from phonograd.server_agg.http import upload_routes
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking

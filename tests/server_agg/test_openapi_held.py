@@ -13,6 +13,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from phonograd.server_agg.app import OPERATIONS
 from phonograd.server_agg.openapi.document import openapi_document
 from tests.server_agg.tus_phone import BODY
 from tests.server_agg.workshop import RunningServer, run_server, small_workshop
@@ -23,7 +24,7 @@ def bytes_as_they_are(context: schemathesis.SerializationContext, value: object)
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-schema = schemathesis.openapi.from_dict(openapi_document(("admin",)))
+schema = schemathesis.openapi.from_dict(openapi_document(OPERATIONS, ("admin",)))
 
 
 @pytest.fixture(scope="module")

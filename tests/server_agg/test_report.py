@@ -16,8 +16,8 @@ from phonograd.server_agg.report.document import (
     MIB,
     PAPER_GIB_PER_ROUND,
     PAPER_MIB_PER_PHONE,
-    phones_of,
     projection,
+    read_phones,
     read_report,
 )
 from phonograd.server_agg.report.text import figure_rows, report_rows
@@ -118,7 +118,7 @@ def test_phones_add_up_to_their_round(server: RunningServer, workshop: Workshop,
     post(http, workshop.update(3, round=7), "phone3")
     http.get("/v1/model", headers={"Phonograd-Phone": "phone9"})
     (entry,) = settled(server)["rounds"]
-    phones = {str(phone["phone"]): phone for phone in phones_of(server.coordinator.ledger, 1)}
+    phones = {str(phone["phone"]): phone for phone in read_phones(server.state, 1)}
     assert {name: phone["state"] for name, phone in phones.items()} == {
         "phone1": "accepted",
         "phone3": "rejected",

@@ -13,7 +13,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
 from phonograd.device_runtime.client.server_client import Patience, download_model
-from phonograd.server_agg.report.document import phones_of
+from phonograd.server_agg.report.document import read_phones
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.waiting import until
 
@@ -178,9 +178,7 @@ def test_the_server_counts_what_was_missing_to_the_phone_that_asked(
 
     def counted() -> int:
         server.coordinator.ledger.flush()
-        return next(
-            (entry["model_bytes"] for entry in phones_of(server.coordinator.ledger, 1) if entry["phone"] == "p1"), 0
-        )
+        return next((entry["model_bytes"] for entry in read_phones(server.state, 1) if entry["phone"] == "p1"), 0)
 
     until(lambda: counted() == len(model) - 1500, "the bytes in the ledger")
 

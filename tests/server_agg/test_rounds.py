@@ -20,7 +20,7 @@ from phonograd.server_agg.refusals import (
     MalformedUpdateError,
     StaleUpdateError,
 )
-from phonograd.server_agg.report.document import lineage_of, read_report
+from phonograd.server_agg.report.document import read_lineage, read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import UploadMetadata
@@ -426,7 +426,7 @@ def test_keeps_the_first_and_the_newest_models(
             made.append(str(send(coordinator, workshop.update(number, round=number, base=base), "a").model_sha256))
         assert files(state / "models") == {f"{made[number]}.safetensors" for number in expected}
         assert len(files(state / "optimizers")) == len(expected) - 1  # the exported one has none
-        models = lineage_of(coordinator.ledger, state)
+        models = read_lineage(state)
         assert [model["sha256"] for model in models] == made
         assert [model["parent_sha256"] for model in models] == [None, *made[:-1]]
         assert [number for number, model in enumerate(models) if model["kept"]] == expected

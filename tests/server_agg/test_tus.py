@@ -13,7 +13,7 @@ from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError
 from tusclient.uploader import Uploader
 
-from phonograd.server_agg.report.document import phones_of
+from phonograd.server_agg.report.document import read_phones
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import settled
@@ -90,7 +90,7 @@ def test_an_upload_from_its_announcement_to_its_receipt(server: RunningServer, p
     assert identifier(phone) not in incoming(server)
     assert server.coordinator.folder.update(hashlib.sha256(phone.data).hexdigest()).read_bytes() == phone.data
     settled(server)
-    (entry,) = [entry for entry in phones_of(server.coordinator.ledger, 1) if entry["phone"] == phone.name]
+    (entry,) = [entry for entry in read_phones(server.state, 1) if entry["phone"] == phone.name]
     assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (len(phone.data), 0, 3)
 
 

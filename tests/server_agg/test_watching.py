@@ -217,23 +217,26 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        (b"", "no JSON"),
-        (b"[1]", "something else"),
-        (b'{"metric": "x"}', "something else"),
-        (b'{"metric": "x", "value": 1, "more": 2}', "something else"),
-        (b'{"metric": "x", "value": NaN}', "a finite number"),
-        (b'{"metric": "x", "value": Infinity}', "a finite number"),
-        (b'{"metric": "x", "value": 1e400}', "a finite number"),
-        (b'{"metric": "x", "value": 1' + b"0" * 400 + b"}", "a finite number"),
-        (b'{"metric": "x", "value": true}', "a finite number"),
-        (b'{"metric": "x", "value": "1"}', "a finite number"),
+        (b"", "metric: missing; see Figure in /openapi.json"),
+        (b"[1]", "the body: expected an object, found [1]"),
+        (b'{"metric": "x"}', "value: missing"),
+        (b'{"metric": "x", "value": 1, "more": 2}', "more: no such field"),
+        (b'{"metric": "x", "value": 1, "value": 2}', "has the key 'value' twice"),
+        (b'{"metric": "x", "value": NaN}', "holds NaN, which is no JSON number"),
+        (b'{"metric": "x", "value": Infinity}', "holds Infinity, which is no JSON number"),
+        (b'{"metric": "x", "value": 1e400}', "value: expected a finite number, found inf"),
+        (b'{"metric": "x", "value": 1e300}', "value: expected a number < 1e+300, found 1e+300"),
+        (b'{"metric": "x", "value": 1' + b"0" * 400 + b"}", "value: expected a number between -1e+300 and 1e+300"),
+        (b'{"metric": "x", "value": true}', "value: expected a number, found True"),
+        (b'{"metric": "x", "value": "1"}', "value: expected a number, found '1'"),
         (b'{"metric": "", "value": 1}', "1 to 64 printable"),
         (b'{"metric": "' + b"x" * 65 + b'", "value": 1}', "1 to 64 printable"),
         (b'{"metric": "\\n", "value": 1}', "1 to 64 printable"),
         (b'{"metric": "\\ud800", "value": 1}', "1 to 64 printable"),
-        (b'{"metric": 7, "value": 1}', "1 to 64 printable"),
-        (b"[" * 4000, "no JSON"),
-        (b"\xff", "no JSON"),
+        (b'{"metric": "x\\n", "value": 1}', "1 to 64 printable"),
+        (b'{"metric": 7, "value": 1}', "metric: expected a string, found 7"),
+        (b"[" * 4000, "not JSON"),
+        (b"\xff", "not JSON"),
     ],
 )
 def test_figures_that_are_none(untouched: httpx.Client, body: bytes, detail: str) -> None:
@@ -332,7 +335,7 @@ def test_a_bug_is_counted_as_one(
     def bug(*arguments: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("phonograd.server_agg.app.report_of", bug)
+    monkeypatch.setattr("phonograd.server_agg.http.report_routes.report_of", bug)
     assert http.get("/v1/report").status_code == 500
     key = ("phonograd_http_request_seconds_count", (("method", "GET"), ("route", "/v1/report"), ("status", "500")))
     until(lambda: scrape(server.url)[0].get(key) == 1)

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import binascii
 import contextlib
-import dataclasses
 import hashlib
 import itertools
 import logging
@@ -12,20 +11,33 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
+from phonograd.device_runtime.base.documents import Count, Record
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError
 from phonograd.device_runtime.base.files import hashed_file
-from phonograd.device_runtime.client.protocol import TUS_VERSION
+from phonograd.device_runtime.client.protocol import PHONE_HEADER, PHONE_NAME, TUS_VERSION
 from phonograd.server_agg.http import tus
 from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.http.operations import (
+    OCTETS,
+    Answer,
+    Body,
+    Header,
+    Natural,
+    Octets,
+    Parameter,
+    operation,
+    pattern_of,
+)
 from phonograd.server_agg.http.problems import problem_of
 from phonograd.server_agg.http.receiving import Receiving
+from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.http.requests import checked_name, phone_of
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.log_format import event
@@ -40,6 +52,33 @@ log = logging.getLogger(__name__)
 DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]+):\s*(?:,|\Z)")  # other algorithms may stand beside it
 # Uploads whose hash so far is kept in memory; those of others are read again from disk.
 MAX_REMEMBERED = 1000
+
+PHONE = Parameter(
+    "header",
+    PHONE_HEADER,
+    Annotated[str, Meta(pattern=pattern_of(PHONE_NAME))],
+    "With a token: its own name.",
+    required=True,
+)
+CONTENT_DIGEST = Parameter(
+    "header",
+    "Content-Digest",
+    Annotated[str, Meta(pattern="^sha-256=:[A-Za-z0-9+/]{43}=:$")],
+    "Of the body, RFC 9530; other algorithms may stand beside it.",
+    required=True,
+)
+
+
+class Upload(Record, frozen=True):
+    """What has become of an upload."""
+
+    id: str
+    state: str
+    length: Count
+    offset: Count
+    status: int | None
+    reason: str | None
+    receipt: Receipt | None
 
 
 @dataclass
@@ -59,7 +98,7 @@ class _Live:
 
 
 class UploadRoutes:
-    """The routes that take updates in, over an open coordinator."""
+    """The handlers that take updates in, over an open coordinator; /v1/uploads speaks tus."""
 
     def __init__(self, coordinator: Coordinator, settings: ServerSettings, lanes: Lanes):
         self._coordinator = coordinator
@@ -67,22 +106,16 @@ class UploadRoutes:
         self._lanes = lanes
         self._live: dict[str, _Live] = {}
 
-    def routes(self) -> list[Route]:
-        """POST /v1/updates takes one in one request; /v1/uploads speaks tus."""
-        return [
-            Route("/v1/updates", self.one_request, methods=["POST"]),
-            Route("/v1/uploads", self.capabilities, methods=["OPTIONS"]),
-            Route("/v1/uploads", self.create, methods=["POST"]),
-            Route("/v1/uploads/{id}", self.capabilities, methods=["OPTIONS"]),
-            Route("/v1/uploads/{id}", self.offset, methods=["HEAD"]),
-            Route("/v1/uploads/{id}", self.outcome, methods=["GET"]),
-            Route("/v1/uploads/{id}", self.append, methods=["PATCH"]),
-            Route("/v1/uploads/{id}", self.terminate, methods=["DELETE"]),
-            Route("/v1/uploads/{id}", self.overridden, methods=["POST"]),
-        ]
-
-    async def one_request(self, request: Request) -> Response:
-        """A whole update as the body, with Content-Length and Content-Digest (RFC 9530)."""
+    @operation(
+        "POST /v1/updates",
+        "phone",
+        {201: Answer("It counts.", Receipt)},
+        refuses=(400, 408, 409, 411, 413, 422),
+        takes=(PHONE, CONTENT_DIGEST),
+        body=Body(Octets, OCTETS),
+    )
+    async def send_update(self, request: Request) -> Response:
+        """An update in one request, with Content-Length; sending it again gives the same receipt."""
         phone = phone_of(request)
         announced = UploadMetadata(
             phone=checked_name(phone),
@@ -124,15 +157,29 @@ class UploadRoutes:
                 wire_of(request.scope).booked = receiving.nbytes
             raise
         wire_of(request.scope).round, wire_of(request.scope).booked = receipt.round, receiving.nbytes
-        return JSONResponse(dataclasses.asdict(receipt), 201)
+        return RecordResponse(receipt, 201)
 
-    async def capabilities(self, request: Request) -> Response:
-        """What this server knows of tus."""
+    @operation("OPTIONS /v1/uploads", "phone", {204: tus.CAPABILITIES})
+    async def tus_capabilities(self, request: Request) -> Response:
+        """tus 1.0: what this server knows."""
         del request
         return Response(status_code=204, headers=tus.capabilities(self._limit()))
 
-    async def create(self, request: Request) -> Response:
-        """Announce an upload; the body, if there is one, is its beginning."""
+    @operation("OPTIONS /v1/uploads/{id}", "phone", {204: tus.CAPABILITIES}, takes=(tus.ID,))
+    async def tus_capabilities_of_upload(self, request: Request) -> Response:
+        """As without an id."""
+        return await self.tus_capabilities(request)
+
+    @operation(
+        "POST /v1/uploads",
+        "phone",
+        {201: Answer("It has a URL.", headers=(*tus.STANDING, Header("Location")))},
+        refuses=(400, 404, 408, 409, 410, 412, 413, 422, 460),
+        takes=tus.ANNOUNCED,
+        body=tus.MAYBE_PART,
+    )
+    async def announce_upload(self, request: Request) -> Response:
+        """tus creation; with a body, which is the upload's beginning."""
         tus.check_version(request.headers)
         announced = tus.announcement(request.headers, phone_of(request), self._limit())
         _note(request, checked_name(announced.phone), self._coordinator.current.round)
@@ -147,8 +194,18 @@ class UploadRoutes:
                 raise
         return Response(status_code=201, headers=location | tus.upload_headers(upload))
 
-    async def offset(self, request: Request) -> Response:
-        """How many bytes of an upload are here, once no request adds to it any more."""
+    @operation(  # before GET, whose route answers HEAD as well
+        "HEAD /v1/uploads/{id}",
+        "phone",
+        {200: Answer("It goes on from Upload-Offset.", headers=(*tus.STANDING, Header("Upload-Length", Natural)))},
+        refuses=(404, 410, 412),
+        takes=(tus.ID, tus.VERSION),
+    )
+    async def upload_offset(self, request: Request) -> Response:
+        """How many bytes of an upload are here.
+
+        It answers once no request adds to them any more.
+        """
         tus.check_version(request.headers)
         upload = await self._upload(request)
         async with self._alone(upload.id):
@@ -156,33 +213,43 @@ class UploadRoutes:
         _gone_if_ended(upload)
         return Response(headers=tus.upload_headers(upload) | {"Upload-Length": str(upload.length)})
 
-    async def outcome(self, request: Request) -> Response:
-        """What has become of an upload: its state, and the receipt once it is accepted."""
+    @operation("GET /v1/uploads/{id}", "phone", {200: Answer("Its state.", Upload)}, refuses=(404,), takes=(tus.ID,))
+    async def upload_outcome(self, request: Request) -> Response:
+        """What has become of an upload."""
         upload = await self._upload(request)
         receipt: Receipt | None = None
         if upload.state in ("accepted", "repeated"):
             receipt = await run_in_threadpool(self._coordinator.receipt, upload)
-        document = {
-            "id": upload.id,
-            "state": upload.state,
-            "length": upload.length,
-            "offset": upload.offset,
-            "status": upload.status,
-            "reason": upload.reason or None,
-            "receipt": None if receipt is None else dataclasses.asdict(receipt),
-        }
-        return JSONResponse(document, headers={"Cache-Control": "no-store"})
+        document = Upload(
+            *(upload.id, upload.state, upload.length, upload.offset, upload.status), upload.reason or None, receipt
+        )
+        return RecordResponse(document, headers={"Cache-Control": "no-store"})
 
-    async def append(self, request: Request) -> Response:
-        """Add bytes to an upload; the last of them settle it."""
+    @operation(
+        "PATCH /v1/uploads/{id}",
+        "phone",
+        {204: Answer("They are here.", headers=tus.STANDING)},
+        refuses=tus.REFUSED_BYTES,
+        takes=tus.APPENDED,
+        body=tus.PART,
+    )
+    async def append_to_upload(self, request: Request) -> Response:
+        """More bytes of an upload; the last of them settle it."""
         tus.check_version(request.headers)
         upload = await self._upload(request)
         tus.check_body_type(request.headers)
         upload = await self._append(request, upload, tus.count_in(request.headers, "Upload-Offset"))
         return Response(status_code=204, headers=tus.upload_headers(upload))
 
-    async def terminate(self, request: Request) -> Response:
-        """Give an unfinished upload up."""
+    @operation(
+        "DELETE /v1/uploads/{id}",
+        "phone",
+        {204: Answer("It is gone.", headers=tus.VERSIONED)},
+        refuses=(403, 404, 412),
+        takes=(tus.ID, tus.VERSION),
+    )
+    async def give_upload_up(self, request: Request) -> Response:
+        """tus termination."""
         tus.check_version(request.headers)
         upload = await self._upload(request)
         async with self._alone(upload.id):
@@ -195,9 +262,20 @@ class UploadRoutes:
             )
         return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
 
-    async def overridden(self, request: Request) -> Response:
-        """A method that a network in between does not let through, named in a header."""
-        methods = {"PATCH": self.append, "DELETE": self.terminate, "HEAD": self.offset}
+    @operation(
+        "POST /v1/uploads/{id}",
+        "phone",
+        {
+            200: Answer("As HEAD answers.", headers=tus.STANDING),
+            204: Answer("As PATCH or DELETE answers.", headers=tus.VERSIONED),
+        },
+        refuses=(*tus.REFUSED_BYTES, 403, 405),
+        takes=tus.OVERRIDING,
+        body=tus.MAYBE_PART,
+    )
+    async def upload_overridden(self, request: Request) -> Response:
+        """PATCH, DELETE or HEAD for networks that do not let them through."""
+        methods = {"PATCH": self.append_to_upload, "DELETE": self.give_upload_up, "HEAD": self.upload_offset}
         method = request.headers.get("X-HTTP-Method-Override", "")
         if method not in methods:
             raise RequestError(405, f"X-HTTP-Method-Override: {', '.join(methods)} expected, found {method[:20]!r}")

@@ -1,0 +1,118 @@
+"""Models out, and what evaluators find them to be worth."""
+
+from typing import Annotated
+
+from msgspec import Meta
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from phonograd.device_runtime.base.documents import Record, Sha256, about
+from phonograd.device_runtime.client.protocol import METRIC
+from phonograd.server_agg.http.downloads import ModelFile, check_range, matches
+from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
+from phonograd.server_agg.http.records import RecordResponse, record_in
+from phonograd.server_agg.http.requests import note_phone
+from phonograd.server_agg.http.round_routes import WHO
+from phonograd.server_agg.http.tus import SHA256
+from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.report.document import lineage_of
+from phonograd.server_agg.report.records import ModelEntry
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.storage.quality import report_quality
+
+HASH = Parameter("path", "sha256", str, "A model's SHA-256, 64 hex digits.")
+ETAG = Header("ETag", str, "The model's SHA-256, quoted.")
+SENT = {
+    200: Answer("The model: a tensor file.", Octets, (OCTETS,), (ETAG,)),
+    206: Answer("A part of it.", Octets, (OCTETS,), (ETAG, Header("Content-Range"))),
+    304: Answer("It is the one that is here already.", headers=(ETAG,)),
+}
+ASKED = (
+    WHO,
+    Parameter("header", "If-None-Match", str, "The ETag of a model that is here already."),
+    Parameter("header", "Range", str, "One range of bytes; an invalid one is ignored."),
+    Parameter("header", "If-Range", str, "The ETag of the model whose part is here."),
+)
+
+
+class Models(Record, frozen=True):
+    """All models, oldest first."""
+
+    models: tuple[ModelEntry, ...]
+
+
+class Figure(Record, frozen=True):
+    """What an evaluator found a model to be worth."""
+
+    metric: Annotated[str, Meta(extra_json_schema={"pattern": pattern_of(METRIC)}), about("Printable ASCII.")]
+    value: Annotated[float, Meta(gt=-1e300, lt=1e300)]
+
+
+class FigureTaken(Record, frozen=True):
+    """A figure that was written down."""
+
+    sha256: Sha256
+    metric: str
+    value: float
+    reported_at: Annotated[float, about("Seconds since 1970, UTC.")]
+
+
+class ModelRoutes:
+    """The handlers over an open coordinator."""
+
+    def __init__(self, coordinator: Coordinator, lanes: Lanes):
+        self._coordinator = coordinator
+        self._lanes = lanes
+
+    @operation("GET /v1/model", "phone", SENT, refuses=(416,), takes=ASKED)
+    async def current_model(self, request: Request) -> Response:
+        """The open round's model."""
+        return self._send(request, self._coordinator.current.base_sha256)
+
+    @operation("GET /v1/models", "admin", {200: Answer("Oldest first.", Models)})
+    async def models(self, request: Request) -> Response:
+        """All models."""
+        del request
+        models = await run_in_threadpool(lineage_of, self._coordinator.ledger, self._coordinator.folder.root)
+        return RecordResponse(Models(tuple(models)))
+
+    @operation("GET /v1/models/{sha256}", "phone", SENT, refuses=(404, 416), takes=(HASH, *ASKED))
+    async def model(self, request: Request) -> Response:
+        """A model."""
+        sha256 = request.path_params["sha256"]
+        if not SHA256.match(sha256) or not self._coordinator.folder.model(sha256).is_file():
+            raise RequestError(404, f"model {sha256[:80]} is not here, or no longer; the current one is at /v1/model")
+        return self._send(request, sha256)
+
+    @operation(
+        "POST /v1/models/{sha256}/quality",
+        "admin",
+        {200: Answer("It is written down.", FigureTaken)},
+        refuses=(400, 404, 413),
+        takes=(HASH,),
+        body=Body(Figure),
+    )
+    async def report_quality(self, request: Request) -> Response:
+        """What an evaluator found a model to be worth; replaces the same metric's earlier value."""
+        figure = await record_in(request, Figure)
+        if not METRIC.match(figure.metric):
+            raise RequestError(
+                400, f"metric: 1 to 64 printable ASCII characters expected, found {figure.metric[:80]!r}"
+            )
+        sha256, (metric, value) = request.path_params["sha256"], (figure.metric, figure.value)
+        ledger, actor = self._coordinator.ledger, request.state.actor
+        reported_at = await self._lanes.writing.run(report_quality, ledger, sha256, metric, value, actor)
+        if reported_at is None:
+            raise RequestError(404, f"model {sha256[:80]} is not one of this server's; see /v1/models")
+        return RecordResponse(FigureTaken(sha256, metric, value, reported_at))
+
+    def _send(self, request: Request, sha256: str) -> Response:
+        note_phone(request, "model")
+        etag = f'"{sha256}"'
+        if matches(request.headers.get("If-None-Match"), etag):
+            return Response(status_code=304, headers={"ETag": etag})
+        path = self._coordinator.folder.model(sha256)
+        check_range(request, path, etag)
+        return ModelFile(path, etag)

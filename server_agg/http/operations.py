@@ -1,0 +1,131 @@
+"""What the server answers: each operation of its HTTP API is declared once, on the method that handles it.
+
+From the declarations come the routes, whom each path asks for (security/roles.py) and /openapi.json.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta
+from starlette.responses import Response
+from starlette.routing import Route
+
+# open: anyone. phone: any valid token. admin: an administrator's.
+Access = Literal["open", "phone", "admin"]
+
+JSON = "application/json"
+HTML = "text/html; charset=utf-8"
+OCTETS = "application/octet-stream"
+# What a body of bytes is, as a type that a schema can be made of.
+Octets = Annotated[str, Meta(extra_json_schema={"contentMediaType": OCTETS})]
+Natural = Annotated[int, Meta(ge=0)]  # of any size
+WholeNumber = Annotated[int, Meta(ge=0, le=999_999_999)]
+
+H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
+_DECLARED = "operation"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the path, the query or the headers; `kind`: a type with its bounds."""
+
+    place: Literal["path", "query", "header"]
+    name: str
+    kind: Any = str
+    what: str = ""
+    required: bool = False
+    default: int | None = None
+
+
+@dataclass(frozen=True)
+class Body:
+    """A request's body: a JSON document of type `kind`, or bytes."""
+
+    kind: Any = Octets
+    media: str = JSON
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header of an answer."""
+
+    name: str
+    kind: Any = str
+    what: str = ""
+    required: bool = True
+
+
+RETRY_AFTER = Header("Retry-After", int, "Seconds.", required=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer that refuses nothing: a document of type `kind`, or other media; without `kind` it has no body."""
+
+    what: str
+    kind: Any = None
+    media: tuple[str, ...] = (JSON,)
+    headers: tuple[Header, ...] = ()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A method of a path: whom it asks for, what it takes and answers, and the statuses that it refuses with.
+
+    handler: name of the method that handles it. Every path may also refuse with what the guard refuses with.
+    """
+
+    method: str
+    path: str
+    access: Access
+    handler: str
+    summary: str
+    answers: Mapping[int, Answer]
+    refusals: tuple[int, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    body: Body | None = None
+
+
+def operation(
+    endpoint: str,
+    access: Access,
+    answers: Mapping[int, Answer],
+    *,
+    refuses: tuple[int, ...] = (),
+    takes: tuple[Parameter, ...] = (),
+    body: Body | None = None,
+) -> Callable[[H], H]:
+    """Declare what the decorated method handles; the first line of its docstring is the operation's summary.
+
+    endpoint: such as `GET /v1/round`. refuses: the statuses of its refusals; takes: its parameters.
+    """
+    method, _, path = endpoint.partition(" ")
+
+    def declare(handler: H) -> H:
+        summary = (inspect.getdoc(handler) or "").partition("\n")[0]
+        name = handler.__name__
+        vars(handler)[_DECLARED] = Operation(method, path, access, name, summary, answers, refuses, takes, body)
+        return handler
+
+    return declare
+
+
+def pattern_of(rule: re.Pattern[str]) -> str:
+    r"""A rule for whole texts, which ends in `\Z`, as JSON Schema writes it."""
+    body = rule.pattern.removesuffix(r"\Z")
+    return f"^{body}$"
+
+
+def operations_of(*apis: type) -> tuple[Operation, ...]:
+    """All that the methods of these classes declare, in their order."""
+    members = [member for api in apis for member in vars(api).values()]
+    return tuple(vars(member)[_DECLARED] for member in members if _DECLARED in getattr(member, "__dict__", {}))
+
+
+def routes_of(api: object) -> list[Route]:
+    """The routes to the methods of `api`, an object of such a class."""
+    return [Route(one.path, getattr(api, one.handler), methods=[one.method]) for one in operations_of(type(api))]

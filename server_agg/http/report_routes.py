@@ -1,0 +1,63 @@
+"""What rounds cost, as JSON and as CSV."""
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from phonograd.device_runtime.base.documents import Count, Record, written
+from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.http.operations import Answer, Natural, Parameter, operation
+from phonograd.server_agg.http.records import RecordResponse
+from phonograd.server_agg.refusals import RequestError
+from phonograd.server_agg.report.document import phones_of, report_csv, report_of
+from phonograd.server_agg.report.records import PhoneCost, Report
+from phonograd.server_agg.rounds.coordinator import Coordinator
+
+CSV = "text/csv; charset=utf-8"
+
+
+class PhonesOfRound(Record, frozen=True):
+    """What each phone cost in a round."""
+
+    round: Count
+    phones: tuple[PhoneCost, ...]
+
+
+class ReportRoutes:
+    """The handlers over an open coordinator."""
+
+    def __init__(self, coordinator: Coordinator, lanes: Lanes):
+        self._coordinator = coordinator
+        self._lanes = lanes
+
+    @operation("GET /v1/report", "admin", {200: Answer("The report.", Report)})
+    async def report(self, request: Request) -> Response:
+        """What each round cost."""
+        del request
+        return RecordResponse(await self._report())
+
+    @operation("GET /v1/report.csv", "admin", {200: Answer("A line a round.", str, (CSV,))})
+    async def report_csv(self, request: Request) -> Response:
+        """The same as CSV."""
+        del request
+        return PlainTextResponse(report_csv(written(await self._report())), media_type="text/csv")
+
+    @operation(
+        "GET /v1/report/rounds/{number:int}",
+        "admin",
+        {200: Answer("The phones.", PhonesOfRound)},
+        refuses=(404,),
+        takes=(Parameter("path", "number", Natural),),
+    )
+    async def phones_of_round(self, request: Request) -> Response:
+        """What each phone cost in a round."""
+        number, newest = int(request.path_params["number"]), self._coordinator.current.round
+        if number > newest:
+            raise RequestError(404, f"round {number} is not here; round {newest} is the open one")
+        await self._lanes.writing.run(self._coordinator.ledger.flush)
+        phones = await run_in_threadpool(phones_of, self._coordinator.ledger, number)
+        return RecordResponse(PhonesOfRound(number, tuple(phones)))
+
+    async def _report(self) -> Report:
+        await self._lanes.writing.run(self._coordinator.ledger.flush)
+        return await run_in_threadpool(report_of, self._coordinator.ledger)

@@ -1,0 +1,100 @@
+"""The open round, and what administrators do about rounds."""
+
+import math
+from typing import Annotated, Any
+
+from msgspec import UNSET, UnsetType, structs
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from phonograd.device_runtime.base.documents import Count, Record, about
+from phonograd.device_runtime.client.protocol import PHONE_HEADER
+from phonograd.server_agg.http.lanes import Lanes
+from phonograd.server_agg.http.operations import RETRY_AFTER, Answer, Parameter, operation
+from phonograd.server_agg.http.records import RecordResponse
+from phonograd.server_agg.http.requests import in_query, note_phone, whole_number
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.responses import OpenRound
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.audit import AuditLog
+
+WHO = Parameter("header", PHONE_HEADER, str, "Who asks, for the ledger and for whether it has a place.")
+ROUND = in_query("round", "The round's number.", required=True)
+
+
+class RoundForPhone(OpenRound, frozen=True, kw_only=True):
+    """The open round, and whether the phone that asks has a place in it."""
+
+    accepted: Annotated[  # type: ignore[assignment]  # the one field that phones may not see
+        Count | None, about("Accepted updates; null in a private round, but for administrators.")
+    ]
+    model_url: Annotated[str, about("Where the base model is.")]
+    participate: Annotated[bool | UnsetType, about("Whether the phone that asks has a place.")] = UNSET
+    reason: Annotated[str | UnsetType | None, about("Why it has none.")] = UNSET
+
+
+class Discarded(Record, frozen=True):
+    """How many updates of a round were deleted."""
+
+    round: Count
+    discarded: Count
+
+
+class RoundRoutes:
+    """The handlers over an open coordinator."""
+
+    def __init__(self, coordinator: Coordinator, settings: ServerSettings, audit: AuditLog, lanes: Lanes):
+        self._coordinator = coordinator
+        self._settings = settings
+        self._audit = audit
+        self._lanes = lanes
+
+    @operation(
+        "GET /v1/round",
+        "phone",
+        {200: Answer("With its place, if a phone names itself.", RoundForPhone, headers=(RETRY_AFTER,))},
+        takes=(WHO,),
+    )
+    async def round(self, request: Request) -> Response:
+        """The open round.
+
+        For a phone that names itself, whether it has a place in it. How many took part in a private one is for
+        administrators alone.
+        """
+        phone = note_phone(request, "round")
+        current = self._coordinator.current
+        principal = request.scope["state"].get("principal")
+        told: dict[str, Any] = {"model_url": f"/v1/models/{current.base_sha256}"}
+        if current.private and (principal is None or principal.role != "admin"):
+            told["accepted"] = None
+        wait = {}
+        if phone:
+            refused = await run_in_threadpool(self._coordinator.participation, phone)
+            told |= {"participate": refused is None, "reason": refused}
+            wait = {} if refused is None else {"Retry-After": str(math.ceil(self._settings.retry_seconds))}
+        return RecordResponse(RoundForPhone(**{**structs.asdict(current), **told}), headers=wait)
+
+    @operation(
+        "POST /v1/rollback",
+        "admin",
+        {200: Answer("The round that is open now.", OpenRound)},
+        refuses=(400, 404),
+        takes=(ROUND,),
+    )
+    async def rollback(self, request: Request) -> Response:
+        """Go back to the model that a round ended with; 0: the exported one."""
+        number = whole_number(request, ROUND)
+        opened = await self._lanes.settling.run(self._coordinator.rollback, number)
+        await self._lanes.writing.run(self._audit.record_done, request.state.actor, "rollback", f"to round {number}")
+        return RecordResponse(opened)
+
+    @operation("POST /v1/discard", "admin", {200: Answer("How many.", Discarded)}, refuses=(400, 404), takes=(ROUND,))
+    async def discard(self, request: Request) -> Response:
+        """Delete the updates that are kept of a round that failed."""
+        number = whole_number(request, ROUND)
+        discarded = await self._lanes.settling.run(self._coordinator.discard, number)
+        await self._lanes.writing.run(
+            self._audit.record_done, request.state.actor, "discard", f"round {number}", f"{discarded} updates"
+        )
+        return RecordResponse(Discarded(number, discarded))

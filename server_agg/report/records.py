@@ -1,0 +1,151 @@
+"""What the report consists of: records of rounds, their phones, and models."""
+
+from typing import Annotated, Final, Literal
+
+from phonograd.device_runtime.base.documents import Count, Record, Sha256, about
+
+REPORT_VERSION: Final = 3
+
+
+class CodecBytes(Record, frozen=True):
+    """Accepted updates of one codec and the bytes of their bodies."""
+
+    updates: Count
+    bytes: Count
+
+
+class RoundReport(Record, frozen=True, kw_only=True):
+    """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
+
+    reason: why it failed, if it did. accepted, repeated, rejected (those of a failed round too), late, broken,
+    unfinished: updates by what became of them; late_folded: of the accepted ones, those trained from an earlier round's
+    model. useful_bytes: bodies of accepted updates;
+    retried_bytes: what came again or in vain, lost on the way or refused unread; rejected_, late_, unfinished_bytes: of
+    those updates. They add up to up_body_bytes.
+    up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
+    sent. setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from
+    the first byte of the first accepted update to the new model.
+    base_bytes: the file of the round's base model. model_ratio: how many times less than that file a phone sent, which
+    is what the codec saves. phone_ratio, round_ratio: how many times less than paper P's phone and round upload, of its
+    own model.
+    epsilon: privacy spent up to the round, by privacy loss distributions; epsilon_rdp: by Renyi divergences, looser,
+    what most papers report; None where the round has no finite one. epsilon_infinite_phones: phones for which epsilon
+    is infinite, up to the round: their updates are in a model that was published without noise.
+    quality: by metric, as evaluators reported it of the round's model.
+    """
+
+    round: Count
+    base_sha256: Sha256
+    base_bytes: Count
+    model_sha256: Sha256 | None
+    strategy: str
+    weighting: str
+    clients_per_round: Count
+    opened_at: float
+    closed_at: float | None
+    ending: str | None
+    reason: str | None
+    rolled_back: bool
+    accepted: Count
+    late_folded: Count
+    repeated: Count
+    rejected: Count
+    late: Count
+    broken: Count
+    unfinished: Count
+    useful_bytes: Count
+    retried_bytes: Count
+    rejected_bytes: Count
+    late_bytes: Count
+    unfinished_bytes: Count
+    up_body_bytes: Count
+    up_header_bytes: Count
+    down_body_bytes: Count
+    down_header_bytes: Count
+    model_bytes: Count
+    requests: Count
+    setups: Count
+    codecs: dict[str, CodecBytes]
+    mean_bytes_per_phone: float | None
+    seconds_to_model: float | None
+    model_ratio: float | None
+    phone_ratio: float | None
+    round_ratio: float | None
+    epsilon: float | None
+    epsilon_rdp: float | None
+    epsilon_infinite_phones: Count
+    quality: dict[str, float]
+
+
+class Totals(Record, frozen=True, kw_only=True):
+    """Sums over all rounds, of the figures that RoundReport has under these names."""
+
+    accepted: Count
+    late_folded: Count
+    repeated: Count
+    rejected: Count
+    late: Count
+    broken: Count
+    unfinished: Count
+    requests: Count
+    setups: Count
+    useful_bytes: Count
+    retried_bytes: Count
+    rejected_bytes: Count
+    late_bytes: Count
+    unfinished_bytes: Count
+    up_body_bytes: Count
+    up_header_bytes: Count
+    down_body_bytes: Count
+    down_header_bytes: Count
+    model_bytes: Count
+    rounds_closed: Count
+
+
+class Paper(Record, frozen=True):
+    """Paper P's upload, of its own model."""
+
+    mib_per_phone: float
+    gib_per_round: float
+
+
+class Report(Record, frozen=True):
+    """What each round cost, and all of them."""
+
+    version: Literal[3]
+    paper: Paper
+    rounds: list[RoundReport]
+    totals: Totals
+
+
+class PhoneCost(Record, frozen=True, kw_only=True):
+    """What a phone cost in one round; bytes by kind as in RoundReport."""
+
+    phone: Annotated[str | None, about("null: requests that named no phone.")]
+    state: Annotated[str | None, about("What became of its update.")]
+    codec: str | None
+    reason: str | None
+    useful_bytes: Count
+    retried_bytes: Count
+    rejected_bytes: Count
+    late_bytes: Count
+    unfinished_bytes: Count
+    up_body_bytes: Count
+    up_header_bytes: Count
+    down_body_bytes: Count
+    down_header_bytes: Count
+    model_bytes: Count
+    requests: Count
+    setups: Count
+
+
+class ModelEntry(Record, frozen=True):
+    """A model that the server has sent out."""
+
+    sha256: Sha256
+    round: Count
+    parent_sha256: Sha256 | None
+    bytes: Count
+    created_at: Annotated[float, about("Seconds since 1970, UTC.")]
+    kept: Annotated[bool, about("Whether its file can still be fetched.")]
+    quality: Annotated[dict[str, float], about("Value by metric.")]
