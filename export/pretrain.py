@@ -16,38 +16,10 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.export.corpus import Columns, Corpus, training_columns
 from phonograd.export.interrupts import deferred_interrupt
-from phonograd.export.pretrain_config import PretrainConfig
+from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress, PretrainResult
 from phonograd.export.pretrain_state import PretrainState, restore_state, run_identity, save_best, save_state
 from phonograd.export.pretrain_step import evaluate, pick_device, train_step
 from phonograd.export.torch_model import LanguageModel
-
-
-@dataclass(frozen=True)
-class PretrainProgress:
-    """A step was done (`loss` is set) or the validation text evaluated (`validation_perplexity` is set).
-
-    epoch, step: from 1, of `epochs`, and of `steps` in an epoch. loss: of this step's window, nats per token.
-    """
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    learning_rate: float
-    loss: float | None = None
-    tokens_per_second: float | None = None
-    validation_perplexity: float | None = None
-
-
-@dataclass(frozen=True)
-class PretrainResult:
-    """`best_perplexity` is that of the weights at `weights`; `steps` counts from the run's very beginning."""
-
-    weights: Path
-    best_perplexity: float
-    last_perplexity: float
-    steps: int
-
 
 ProgressCallback = Callable[[PretrainProgress], None]
 
@@ -87,7 +59,9 @@ def pretrain(
         if state_folder is not None:
             restore_state(state_folder, state, identity, out)
         run = _Run(config, columns, corpus.validation, state, identity, out, state_folder, progress, check_interrupt)
-        return run.run()
+        perplexity = run.run()
+        tokens = len(corpus.training)
+        return PretrainResult(out, state.best_perplexity, perplexity, run.steps_done, model.parameters, tokens)
 
 
 @dataclass
@@ -112,13 +86,14 @@ class _Run:
     def stopped(self) -> bool:
         return self.config.max_steps is not None and self.steps_done >= self.config.max_steps
 
-    def run(self) -> PretrainResult:
+    def run(self) -> float:
+        """Train to the end; the validation perplexity there."""
         perplexity = None
         while self.state.epoch < self.config.epochs and not self.stopped:
             perplexity = self.train_epoch()
         if perplexity is None:  # resumed after its end: nothing was left to train
             perplexity = self.validate()
-        return PretrainResult(self.out, self.state.best_perplexity, perplexity, self.steps_done)
+        return perplexity
 
     def train_epoch(self) -> float:
         """Train what is left of the epoch, or up to max_steps; returns the validation perplexity after it."""

@@ -1,6 +1,10 @@
-"""Settings of pre-training: Zaremba et al. (2014), section 4.1, the medium model, as paper P uses it on its server."""
+"""Settings of pre-training, and what it reports.
+
+The defaults are Zaremba et al. (2014), section 4.1, the medium model, as paper P uses it on its server.
+"""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from phonograd.device_runtime.base.errors import ArtifactsError
@@ -55,3 +59,35 @@ class PretrainConfig:
     def learning_rate_in(self, epoch: int) -> float:
         """The learning rate in epoch `epoch`, the first being 1."""
         return self.learning_rate / self.decay ** max(0, epoch - self.decay_after)
+
+
+@dataclass(frozen=True)
+class PretrainProgress:
+    """A step was done (`loss` is set) or the validation text evaluated (`validation_perplexity` is set).
+
+    epoch, step: from 1, of `epochs`, and of `steps` in an epoch. loss: of this step's window, nats per token.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    learning_rate: float
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    validation_perplexity: float | None = None
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """What pre-training left: `best_perplexity` is that of the weights at `weights`.
+
+    steps: from the run's very beginning; parameters: of the model; training_tokens: in one epoch.
+    """
+
+    weights: Path
+    best_perplexity: float
+    last_perplexity: float
+    steps: int
+    parameters: int
+    training_tokens: int

@@ -27,6 +27,9 @@ __all__ = [
     "Model",
     "OutOfMemoryError",
     "PhonogradError",
+    "PretrainConfig",
+    "PretrainProgress",
+    "PretrainResult",
     "ResumableState",
     "RoundRules",
     "RunningServer",
@@ -56,17 +59,23 @@ __all__ = [
     "connect",
     "current_round",
     "decode_update",
+    "discard",
     "download",
     "encode_update",
     "evaluate",
     "export_artifacts",
     "fold_updates",
+    "inspect",
     "join_round",
+    "models",
     "open_artifacts",
     "open_model",
     "predict",
+    "pretrain",
     "read_update",
     "report",
+    "rollback",
+    "round_report",
     "seeded_weights",
     "start_server",
     "train",
@@ -74,8 +83,11 @@ __all__ = [
 ]
 
 _MODULES = {
+    "phonograd.api.administration": ("discard", "models", "report", "rollback", "round_report"),
     "phonograd.api.exporting": ("export_artifacts",),
+    "phonograd.api.inspecting": ("inspect",),
     "phonograd.api.model": ("Model", "Suggestion", "evaluate", "open_model", "predict"),
+    "phonograd.api.pretraining": ("pretrain",),
     "phonograd.api.rounds": ("JoinedRound", "connect", "download", "join_round", "upload"),
     "phonograd.api.serving": ("RunningServer", "start_server"),
     "phonograd.api.training": ("ResumableState", "Trained", "train"),
@@ -105,7 +117,6 @@ _MODULES = {
         "DownloadedModel",
         "UploadReceipt",
         "current_round",
-        "report",
     ),
     "phonograd.device_runtime.engine.backend": ("BackendOptions",),
     "phonograd.device_runtime.formats.manifest": ("Artifacts", "TrainingConfig", "open_artifacts"),
@@ -114,6 +125,7 @@ _MODULES = {
     "phonograd.device_runtime.text.vocabulary": ("Vocabulary",),
     "phonograd.device_runtime.training.trainer": ("EpochReport",),
     "phonograd.device_runtime.update.update_file": ("UpdateInfo",),
+    "phonograd.export.pretrain_config": ("PretrainConfig", "PretrainProgress", "PretrainResult"),
     "phonograd.export.torch_layout": ("seeded_weights",),
     "phonograd.export.vocabulary_builder": ("CountedVocabulary", "build_vocabulary"),
     "phonograd.server_agg.aggregation.settings": ("StrategySettings",),
@@ -130,8 +142,11 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from phonograd.api.administration import discard, models, report, rollback, round_report
     from phonograd.api.exporting import export_artifacts
+    from phonograd.api.inspecting import inspect
     from phonograd.api.model import Model, Suggestion, evaluate, open_model, predict
+    from phonograd.api.pretraining import pretrain
     from phonograd.api.rounds import JoinedRound, connect, download, join_round, upload
     from phonograd.api.serving import RunningServer, start_server
     from phonograd.api.training import ResumableState, Trained, train
@@ -161,7 +176,6 @@ if TYPE_CHECKING:
         DownloadedModel,
         UploadReceipt,
         current_round,
-        report,
     )
     from phonograd.device_runtime.engine.backend import BackendOptions
     from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
@@ -170,6 +184,7 @@ if TYPE_CHECKING:
     from phonograd.device_runtime.text.vocabulary import Vocabulary
     from phonograd.device_runtime.training.trainer import EpochReport
     from phonograd.device_runtime.update.update_file import UpdateInfo
+    from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress, PretrainResult
     from phonograd.export.torch_layout import seeded_weights
     from phonograd.export.vocabulary_builder import CountedVocabulary, build_vocabulary
     from phonograd.server_agg.aggregation.settings import StrategySettings

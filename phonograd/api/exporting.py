@@ -64,7 +64,7 @@ def export_artifacts(
     from phonograd.export import artifacts  # it needs onnx: what is wrong with the model is said without
 
     heard = progress or (lambda _: None)
-    words = _words(vocabulary)
+    words = words_of(vocabulary)
     counts = counts_beside(Path(vocabulary), words) if isinstance(vocabulary, str | os.PathLike) else None
     found = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
     for remark in found.remarks:
@@ -124,7 +124,8 @@ def _declared(shape: LanguageModelConfig | str | None) -> Callable[[int], Langua
     return lambda words: dataclasses.replace(config, vocabulary=words)
 
 
-def _words(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:
+def words_of(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:
+    """The vocabulary, read if a file's path is given, made if words are. Raises VocabularyError."""
     if isinstance(vocabulary, Vocabulary):
         return vocabulary
     if isinstance(vocabulary, str | os.PathLike):

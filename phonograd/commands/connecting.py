@@ -43,12 +43,12 @@ def connection_options(required: bool, owner: bool = False) -> Callable[[Callabl
 
 
 def place_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --state and a connection's options; one of `state` and `connection` is not None."""
+    """Add --state and a connection's options; the command receives what was given as `place`: Connection or Path."""
 
     def wrapped(*args: Any, state: Path | None, connection: Connection | None, **options: Any) -> None:
         if (state is None) == (connection is None):
             raise click.UsageError("give --state DIR, or --server URL and --token: one of the two")
-        command(*args, state=state, connection=connection, **options)
+        command(*args, place=connection if state is None else state, **options)
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     wrapped.__dict__.update(command.__dict__)

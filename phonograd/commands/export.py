@@ -109,8 +109,8 @@ def export(
     word_language_model example, encoder, rnn and decoder, or ours; for others, give --rename.
     """
     from phonograd.api.exporting import model_with
+    from phonograd.api.inspecting import inspect as inspect_artifacts
     from phonograd.export.artifacts import export_artifacts
-    from phonograd.export.inspection import describe
     from phonograd.export.model_file import tensors_named
     from phonograd.export.torch_layout import seeded_weights
     from phonograd.export.vocabulary_builder import counts_beside
@@ -147,7 +147,7 @@ def export(
         frozen=tensors_named(config, freeze),
         counts=counts,
     )
-    document = describe(written)
+    document = inspect_artifacts(written)
     console.result(document, *_summary(document))
 
 
@@ -168,14 +168,14 @@ def _check_choice(model: Path | None, shape: DeclaredShape, weights: Path | None
 @output_options
 def inspect(console: Console, artifacts: Path, plan: bool) -> None:
     """Show what an artifacts folder holds, after checking every hash."""
-    from phonograd.export.inspection import describe
+    from phonograd.api.inspecting import inspect as inspect_artifacts
 
     folder = open_artifacts(artifacts)
     if plan:
         text = _plan(console, folder)
         console.text({"plan": text}, text)
         return
-    document = describe(folder)
+    document = inspect_artifacts(folder)
     tensors = [
         {
             "tensor": tensor["name"],

@@ -8,7 +8,7 @@ import click
 
 from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.console import Console, output_options
-from phonograd.export.pretrain_config import Device, Precision, PretrainConfig
+from phonograd.export.pretrain_config import Device, Precision, PretrainConfig, PretrainProgress
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = PretrainConfig()
@@ -53,25 +53,13 @@ def pretrain(
 
     Give its shape by --preset, or by --cell, --layers and --hidden.
     """
-    from phonograd.device_runtime.base.errors import MissingExtraError
-    from phonograd.device_runtime.base.files import require_place
-    from phonograd.export.corpus import load_corpus
+    from phonograd.api.pretraining import pretrain as pretrain_model
     from phonograd.export.vocabulary_import import load_vocabulary
 
-    try:
-        from phonograd.export.pretrain import PretrainProgress
-        from phonograd.export.pretrain import pretrain as run_pretraining
-    except ImportError as error:
-        raise MissingExtraError(
-            f"pretrain needs torch ({error}); install it with: pip install 'phonograd[export]'"
-        ) from error
-
     shape.require()
-    require_place(out)
     config = PretrainConfig(clip_norm=clip_norm or None, **settings)
     vocabulary = load_vocabulary(vocab)
     model = shape.config(len(vocabulary))
-    corpus = load_corpus(texts, vocabulary, valid)
     with console.progress("pre-training") as show:
 
         def report(seen: PretrainProgress) -> None:
@@ -83,6 +71,8 @@ def pretrain(
                     total = min(total, config.max_steps)
                 show(done, total, f"{seen.loss:.3f} nats/token")
 
-        result = run_pretraining(model, vocabulary, corpus, config, out, state_folder=state, progress=report)
-    document = {**dataclasses.asdict(result), "parameters": model.parameters, "training_tokens": len(corpus.training)}
+        result = pretrain_model(
+            model, vocabulary, texts, out, config=config, validation=valid, state=state, progress=report
+        )
+    document = dataclasses.asdict(result)
     console.result(document, ("Pre-training", [{"figure": key, "value": value} for key, value in document.items()]))

@@ -1,32 +1,27 @@
 """`phonograd report`, `models`, `rollback` and `discard`: what a server has done, and undoing it."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from phonograd.commands.connecting import connection_options, place_options
+from phonograd.commands.connecting import place_options
 from phonograd.console import Console, Rows, output_options
-from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection
 
 PATH = click.Path(path_type=Path)
 HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's number
-state_option = click.option("--state", type=PATH, help="Read a state folder, whether a server runs on it or not.")
 
 
 @click.command()
-@connection_options(required=False, owner=True)
-@state_option
+@place_options
 @click.option("--round", "number", type=click.IntRange(1), help="What each phone cost in this round.")
 @click.option("--csv", "as_csv", is_flag=True, help="The rounds as CSV on stdout, every figure.")
 @click.option("--project", type=click.IntRange(1), nargs=2, metavar="PHONES ROUNDS", help="So many phones a round.")
 @output_options
 def report(
     console: Console,
-    connection: Connection | None,
-    state: Path | None,
+    place: Connection | Path,
     number: int | None,
     as_csv: bool,
     project: tuple[int, int] | None,
@@ -38,21 +33,15 @@ def report(
     paper/ours: than paper P's phones, which sent a model of their own size. --project says what many phones and rounds
     would cost: uploads at today's rate, and the whole model down once for each phone and round.
     """
-    from phonograd.device_runtime.client.server_client import ask
-    from phonograd.device_runtime.client.server_client import report as ask_server
-    from phonograd.server_agg.report.document import projection, read_phones, read_report, report_csv
+    from phonograd.api import administration
+    from phonograd.server_agg.report.document import projection, report_csv
     from phonograd.server_agg.report.text import figure_rows, report_rows
 
     if number is not None:
-        phones = _either(
-            connection,
-            state,
-            lambda server: ask(server, "GET", f"/v1/report/rounds/{number}")["phones"],
-            lambda folder: read_phones(folder, number),
-        )
+        phones = administration.round_report(place, number)
         console.result(phones, (f"Round {number}", [_phone_row(phone) for phone in phones]))
         return
-    report = _either(connection, state, ask_server, read_report)
+    report = administration.report(place)
     if as_csv:
         click.echo(report_csv(report), nl=False)
         return
@@ -71,8 +60,7 @@ def report(
 
 
 @click.command()
-@connection_options(required=False, owner=True)
-@state_option
+@place_options
 @click.option(
     "--fetch",
     metavar="latest|ROUND|SHA256",
@@ -84,23 +72,22 @@ def report(
 @output_options
 def models(
     console: Console,
-    connection: Connection | None,
-    state: Path | None,
+    place: Connection | Path,
     fetch: str | None,
     out: Path | None,
     phone: str | None,
 ) -> None:
     """List models and their lineage; fetch any of them back."""
-    from phonograd.device_runtime.client.server_client import ask, download_model
-    from phonograd.server_agg.report.document import read_lineage
+    from phonograd.api.administration import models as models_of
+    from phonograd.api.rounds import download
 
-    listed = _either(connection, state, lambda server: ask(server, "GET", "/v1/models")["models"], read_lineage)
+    listed = models_of(place)
     if fetch is None:
         console.result(listed, ("Models", [_model_row(model) for model in listed]))
         return
-    if connection is None or out is None:
+    if isinstance(place, Path) or out is None:
         raise click.UsageError("--fetch: --server URL and --out FILE expected beside it")
-    fetched = download_model(connection, out, sha256=None if fetch == "latest" else _chosen(listed, fetch), phone=phone)
+    fetched = download(place, out, None if fetch == "latest" else _chosen(listed, fetch), phone)
     document = {
         "model": str(out),
         "sha256": fetched.sha256,
@@ -128,20 +115,15 @@ def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
 @click.argument("number", type=click.IntRange(0))
 @place_options
 @output_options
-def rollback(console: Console, number: int, state: Path | None, connection: Connection | None) -> None:
+def rollback(console: Console, number: int, place: Connection | Path) -> None:
     """Go back to the model that round NUMBER ended with (0: the exported one).
 
     The open round ends without a result, its updates are discarded, and the next round begins on that model. With
     --state it works on the folder of a server that is stopped.
     """
-    from phonograd.device_runtime.client.server_client import ask
-    from phonograd.server_agg.rounds import offline
+    from phonograd.api.administration import rollback as roll_back
 
-    if connection is not None:
-        document = ask(connection, "POST", f"/v1/rollback?round={number}")
-    else:
-        assert state is not None
-        document = dict(offline.roll_back(state, number, operator_name()))
+    document = roll_back(place, number)
     console.result(document, ("Open round", _rows("figure", document)))
 
 
@@ -149,31 +131,12 @@ def rollback(console: Console, number: int, state: Path | None, connection: Conn
 @click.argument("number", type=click.IntRange(1))
 @place_options
 @output_options
-def discard(console: Console, number: int, state: Path | None, connection: Connection | None) -> None:
+def discard(console: Console, number: int, place: Connection | Path) -> None:
     """Delete the updates of round NUMBER, which failed; until then they are kept."""
-    from phonograd.device_runtime.client.server_client import ask
-    from phonograd.server_agg.rounds import offline
+    from phonograd.api.administration import discard as discard_updates
 
-    if connection is not None:
-        document = ask(connection, "POST", f"/v1/discard?round={number}")
-    else:
-        assert state is not None
-        document = {"round": number, "discarded": offline.discard(state, number, operator_name())}
+    document = discard_updates(place, number)
     console.result(document, ("Discarded", [document]))
-
-
-def _either(
-    connection: Connection | None,
-    state: Path | None,
-    ask_server: Callable[[Connection], Any],
-    read_folder: Callable[[Path], Any],
-) -> Any:
-    """Ask the server or read the folder, whichever was given."""
-    if connection is not None and state is None:
-        return ask_server(connection)
-    if state is not None and connection is None:
-        return read_folder(state)
-    raise click.UsageError("give --server URL or --state DIR: one of the two")
 
 
 def _rows(title: str, document: dict[str, Any]) -> list[dict[str, object]]:

@@ -40,16 +40,14 @@ def tokens() -> None:
 @expires_option
 @place_options
 @output_options
-def add(
-    console: Console, state: Path | None, connection: Connection | None, name: str, role: str, expires: str
-) -> None:
+def add(console: Console, place: Connection | Path, name: str, role: str, expires: str) -> None:
     """Enrol NAME and show its token, this once."""
-    if connection is not None:
-        issued = ask(connection, "POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
+    if isinstance(place, Connection):
+        issued = ask(place, "POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
     else:
         from phonograd.server_agg.security.registry import PhoneRegistry
 
-        with _ledger(state, console) as ledger:
+        with _ledger(place, console) as ledger:
             issued = written(PhoneRegistry(ledger).add(name, role, expires, operator_name()))
     _show_token(console, issued)
 
@@ -62,17 +60,15 @@ def add(
 )
 @place_options
 @output_options
-def rotate(
-    console: Console, state: Path | None, connection: Connection | None, name: str, expires: str, overlap: str
-) -> None:
+def rotate(console: Console, place: Connection | Path, name: str, expires: str, overlap: str) -> None:
     """Show a new token for NAME, this once; those it has end soon."""
-    if connection is not None:
+    if isinstance(place, Connection):
         path = f"/v1/phones/{quote(name, safe='')}/tokens"
-        issued = ask(connection, "POST", path, {"expires": expires, "overlap": overlap}, 201)
+        issued = ask(place, "POST", path, {"expires": expires, "overlap": overlap}, 201)
     else:
         from phonograd.server_agg.security.registry import PhoneRegistry
 
-        with _ledger(state) as ledger:
+        with _ledger(place) as ledger:
             issued = written(PhoneRegistry(ledger).rotate(name, expires, overlap, operator_name()))
     _show_token(console, issued)
 
@@ -81,14 +77,14 @@ def rotate(
 @click.argument("name")
 @place_options
 @output_options
-def revoke(console: Console, state: Path | None, connection: Connection | None, name: str) -> None:
+def revoke(console: Console, place: Connection | Path, name: str) -> None:
     """Refuse NAME and all its tokens from the next request on."""
-    if connection is not None:
-        document = ask(connection, "DELETE", f"/v1/phones/{quote(name, safe='')}")
+    if isinstance(place, Connection):
+        document = ask(place, "DELETE", f"/v1/phones/{quote(name, safe='')}")
     else:
         from phonograd.server_agg.security.registry import PhoneRegistry
 
-        with _ledger(state) as ledger:
+        with _ledger(place) as ledger:
             document = {"name": name, "tokens_revoked": PhoneRegistry(ledger).revoke(name, operator_name())}
     console.result(document, ("Revoked", [document]))
 
@@ -96,14 +92,14 @@ def revoke(console: Console, state: Path | None, connection: Connection | None, 
 @tokens.command("list")
 @place_options
 @output_options
-def list_(console: Console, state: Path | None, connection: Connection | None) -> None:
+def list_(console: Console, place: Connection | Path) -> None:
     """All phones and administrators, without their tokens."""
-    if connection is not None:
-        document = ask(connection, "GET", "/v1/phones")
+    if isinstance(place, Connection):
+        document = ask(place, "GET", "/v1/phones")
     else:
         from phonograd.server_agg.security.registry import PhoneRegistry
 
-        with _ledger(state) as ledger:
+        with _ledger(place) as ledger:
             document = {"phones": [written(phone) for phone in PhoneRegistry(ledger).phones()]}
     console.result(document, ("Phones", [_phone_row(phone, time.time()) for phone in document["phones"]]))
 
@@ -112,26 +108,25 @@ def list_(console: Console, state: Path | None, connection: Connection | None) -
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries, the newest.")
 @place_options
 @output_options
-def audit(console: Console, state: Path | None, connection: Connection | None, limit: int) -> None:
+def audit(console: Console, place: Connection | Path, limit: int) -> None:
     """What administrators did, and what was refused to whom; the newest first."""
-    if connection is not None:
-        document = ask(connection, "GET", f"/v1/audit?limit={limit}")
+    if isinstance(place, Connection):
+        document = ask(place, "GET", f"/v1/audit?limit={limit}")
     else:
         from phonograd.server_agg.storage.audit import AuditLog
 
-        with _ledger(state) as ledger:
+        with _ledger(place) as ledger:
             document = {"entries": [written(entry) for entry in AuditLog(ledger).entries(limit)]}
     rows = [{**entry, "at": _moment(entry["at"])} for entry in document["entries"]]
     console.result(document, ("Audit log", rows))
 
 
 @contextlib.contextmanager
-def _ledger(state: Path | None, console: Console | None = None) -> Iterator["Ledger"]:
+def _ledger(state: Path, console: Console | None = None) -> Iterator["Ledger"]:
     """The ledger of a state folder. With `console`, both are made where there is none, and that is said."""
     from phonograd.server_agg.storage.folder_claim import LEDGER, claim
     from phonograd.server_agg.storage.ledger import Ledger
 
-    assert state is not None
     with contextlib.ExitStack() as stack:
         if console is not None and (state / LEDGER).exists():
             claim(state)

@@ -27,6 +27,8 @@ def test_the_page_of_the_api(tmp_path: Path) -> None:
     said = run("\n".join(blocks), tmp_path)
     assert "LanguageModelConfig(cell='lstm', vocabulary=17, embedding=16," in said
     assert "round 1 closed: True" in said
+    assert "alice: accepted, " in said
+    assert "round 3 is open, 2 models" in said
 
 
 def test_the_example_of_an_own_model(tmp_path: Path) -> None:

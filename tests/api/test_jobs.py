@@ -96,6 +96,45 @@ def test_a_fold_is_a_servers_round(tmp_path: Path) -> None:
         np.testing.assert_array_equal(values, decoded[1][name])
 
 
+def test_a_server_and_its_folder_report_the_same_and_go_back(tmp_path: Path) -> None:
+    artifacts, state = exported(MODEL, TRAINING), tmp_path / "server"
+    settings = phonograd.ServerSettings(port=0, rules=phonograd.RoundRules(clients_per_round=1))
+    phonograd.train(artifacts, MESSAGES, phone="p", update=tmp_path / "u")
+    with phonograd.start_server(artifacts, state, settings) as server:
+        phonograd.upload(server.url, tmp_path / "u", "p")
+        assert [model["round"] for model in phonograd.models(server.admin)] == [0, 1]
+        (phone,) = phonograd.round_report(server.admin, 1)
+        assert (phone["phone"], phone["useful_bytes"]) == ("p", (tmp_path / "u").stat().st_size)
+        assert phonograd.rollback(server.admin, 0)["base_sha256"] == artifacts.weights_sha256
+        with pytest.raises(phonograd.ServerRefusedError, match="round 9"):
+            phonograd.rollback(server.admin, 9)
+        with pytest.raises(phonograd.StorageError, match="another server uses"):
+            phonograd.rollback(state, 1)
+        rounds = phonograd.report(server.admin)["rounds"]
+        assert rounds == phonograd.report(state)["rounds"]
+        assert phonograd.models(server.admin) == phonograd.models(state)
+        assert phonograd.round_report(server.admin, 1) == phonograd.round_report(state, 1)
+    assert phonograd.rollback(state, 1)["round"] == 4
+    with pytest.raises(phonograd.PhonogradError, match="round 1"):
+        phonograd.discard(state, 1)
+
+
+def test_a_pretrained_model_is_exported(tmp_path: Path) -> None:
+    (tmp_path / "general.txt").write_text("\n".join(MESSAGES * 5))
+    config = phonograd.PretrainConfig(epochs=1, minibatch=2, bptt=5, max_steps=4)
+    heard: list[phonograd.PretrainProgress] = []
+    result = phonograd.pretrain(
+        MODEL, words(20), [tmp_path / "general.txt"], tmp_path / "base", config=config, progress=heard.append
+    )
+    assert (result.steps, result.parameters, result.weights) == (4, MODEL.parameters, tmp_path / "base")
+    assert heard[-1].validation_perplexity == result.best_perplexity
+    artifacts = phonograd.export_artifacts(tmp_path / "base", words(20), tmp_path / "artifacts", shape=MODEL)
+    found = phonograd.inspect(artifacts)
+    assert (found["parameters"], found["weights_sha256"]) == (MODEL.parameters, artifacts.weights_sha256)
+    with pytest.raises(phonograd.ArtifactsError, match="nothing"):
+        phonograd.pretrain("nothing", words(20), [tmp_path / "general.txt"], tmp_path / "base")
+
+
 def test_a_frozen_tensor_stays(tmp_path: Path) -> None:
     model = RNNModel("lstm", 20, 8, 8, 1, tied=False)
     artifacts = phonograd.export_artifacts(
