@@ -19,9 +19,9 @@ class BackendOptions:
     """How a backend runs: CPU threads, the seed of its dropout masks, and the words that its softmax trains on.
 
     sample: None is the full softmax, over all words; `logits` scores all words either way. The rest is of backend
-    native: pin_threads keeps each thread on one CPU; precision bf16 multiplies in bfloat16 and sums in float32 where the
-    CPU can, bf16-emulated rounds the same way anywhere; kernels: None is the best set of kernels that this CPU runs, else
-    one by name.
+    native: pin_threads keeps each thread on one CPU; precision bf16 multiplies in bfloat16 and sums in float32 where
+    the CPU can, bf16-emulated rounds the same way anywhere; kernels: None is the best set of kernels that this CPU
+    runs, else one by name.
     """
 
     threads: int = 2

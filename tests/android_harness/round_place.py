@@ -26,8 +26,8 @@ from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS
 
 SHARED_CODES = (3, 4, 5, 6, 10, 11, 12)
-# A child that one thread forks inherits the program that another thread is writing, and keeps it busy until it executes:
-# starting that program would then fail with ETXTBSY.
+# A child that one thread forks inherits the program that another thread is writing, and keeps it busy until it
+# executes: starting that program would then fail with ETXTBSY.
 WRITING_OR_STARTING = threading.Lock()
 
 
