@@ -1,5 +1,6 @@
 """The HTTP application: all operations of the server, behind the guard and with their bytes counted."""
 
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import Scope
@@ -44,8 +45,8 @@ OPERATIONS = operations_of(
 
 def create_app(coordinator: Coordinator, settings: ServerSettings, owner: Owner) -> Starlette:
     """The application over an open coordinator, which stays the caller's to close. `owner`: an administrator too."""
-    ledger, security = coordinator.ledger, coordinator.security
-    registry, audit, lanes, observer = PhoneRegistry(ledger), AuditLog(ledger), Lanes(), RequestObserver()
+    ledger, security, metrics = coordinator.ledger, coordinator.security, CollectorRegistry(auto_describe=False)
+    registry, audit, lanes, observer = PhoneRegistry(ledger), AuditLog(ledger), Lanes(), RequestObserver(metrics)
     apis = (
         RoundRoutes(coordinator, settings, audit, lanes),
         ModelRoutes(coordinator, lanes),
@@ -53,7 +54,7 @@ def create_app(coordinator: Coordinator, settings: ServerSettings, owner: Owner)
         ReportRoutes(coordinator, lanes),
         AdminRoutes(registry, audit, owner, lanes),
         HealthRoute(coordinator),
-        MetricsRoute(coordinator, observer),
+        MetricsRoute(coordinator, metrics),
         OpenApiRoute(OPERATIONS, security, settings.host),
         Dashboard(coordinator),
     )

@@ -1,10 +1,8 @@
 """Every request, once it is over: a line in the log, and a place in the histogram that /metrics shows."""
 
-import bisect
 import logging
-import threading
-from dataclasses import dataclass, field
 
+from prometheus_client import CollectorRegistry, Histogram
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
@@ -22,57 +20,35 @@ POLLED = ("/healthz", "/metrics", "/dashboard/live")
 UNMATCHED = "unmatched"
 
 
-@dataclass(frozen=True)
-class Labels:
-    """What requests are told apart by: few values each, none of them a stranger's text. `status` "": no answer."""
-
-    method: str
-    route: str
-    status: str
-
-
-@dataclass
-class Histogram:
-    """Requests of one kind by the seconds they took: their number in each of BUCKETS and beyond, and the sum."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    seconds: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one."""
-        self.counts[bisect.bisect_left(BUCKETS, seconds)] += 1
-        self.seconds += seconds
-
-
 class RequestObserver:
-    """Logs and counts requests; thread-safe."""
+    """Logs requests, and counts them in a histogram of `registry`; thread-safe."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._histograms: dict[Labels, Histogram] = {}
+    def __init__(self, registry: CollectorRegistry):
+        # Few values of each label, none of them a stranger's text. `status` "": no answer.
+        self._seconds = Histogram(
+            "phonograd_http_request_seconds",
+            "Requests by what they took.",
+            ("method", "route", "status"),
+            buckets=BUCKETS,
+            registry=registry,
+        )
 
     def observe(self, scope: Scope, wire: RequestWire, cost: WireBytes) -> None:
         """Take note of a request that is over."""
         method = scope["method"] if scope["method"] in METHODS else "other"
-        labels = Labels(method, route_of(scope), str(wire.status or ""))
-        with self._lock:
-            self._histograms.setdefault(labels, Histogram()).add(wire.seconds)
+        route, status = route_of(scope), str(wire.status or "")
+        self._seconds.labels(method, route, status).observe(wire.seconds)
         up, down = cost.up_headers + cost.up_body, cost.down_headers + cost.down_body
         log.log(
-            logging.DEBUG if labels.route in POLLED else logging.INFO,
+            logging.DEBUG if route in POLLED else logging.INFO,
             "%s %s %s: %d bytes up, %d down, %.3f s%s",
-            method, labels.route, labels.status or "broke off", up, down, wire.seconds,
+            method, route, status or "broke off", up, down, wire.seconds,
             f", {wire.phone}" if wire.phone else "",
             extra=event(
-                "request", method=method, route=labels.route, status=wire.status, bytes_up=up, bytes_down=down,
+                "request", method=method, route=route, status=wire.status, bytes_up=up, bytes_down=down,
                 seconds=round(wire.seconds, 6), phone=wire.phone or None, round=wire.round,
             ),
         )  # fmt: skip
-
-    def histograms(self) -> dict[Labels, Histogram]:
-        """All so far, since the server started."""
-        with self._lock:
-            return {labels: Histogram(list(one.counts), one.seconds) for labels, one in self._histograms.items()}
 
 
 def route_of(scope: Scope) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.documents import written
@@ -24,12 +24,12 @@ from phonograd.server_agg.report.records import (
     Totals,
 )
 from phonograd.server_agg.settings.rules import RoundRules
-from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage import queries, sums
 from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import MODELS
-from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import Round, Traffic, Update
 
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
@@ -187,27 +187,11 @@ def _add_traffic(entry: dict[str, Any], row: Any) -> None:
 
 
 def _round_reports(session: Session) -> Iterable[RoundReport]:
-    late = Update.base_sha256.is_not(None)
     groups: dict[int, list[Any]] = defaultdict(list)
-    for group in session.execute(
-        select(
-            Update.round,
-            Update.state,
-            Update.codec,
-            func.count().label("updates"),
-            func.sum(Update.length).label("length"),
-            func.sum(Update.received_bytes).label("received"),
-            func.sum(Update.requests).label("requests"),
-            func.min(Update.created_at).label("first"),
-            func.sum(late).label("late"),
-        )
-        .group_by(Update.round, Update.state, Update.codec)
-        .order_by(Update.codec)
-    ):
+    for group in sums.update_sums(session, by_round=True):
         groups[group.round].append(group)
     traffic: dict[int, list[Any]] = defaultdict(list)
-    sums = (func.sum(getattr(Traffic, name)).label(name) for name in TRAFFIC_COUNTERS)
-    for row in session.execute(select(Traffic.round, Traffic.kind, *sums).group_by(Traffic.round, Traffic.kind)):
+    for row in sums.traffic_sums(session, by_round=True):
         traffic[row.round].append(row)
     quality = all_quality(session)
     sizes = {model.sha256: model.bytes for model in queries.all_models(session)}

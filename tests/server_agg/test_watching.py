@@ -14,6 +14,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from phonograd import __version__
 from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import report_quality
@@ -94,6 +95,8 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
     assert plain["phonograd_model_bytes"] == server.coordinator.current.model_bytes
     assert plain["phonograd_state_free_bytes"] > 1 << 20
     assert 1 << 20 < plain["process_resident_memory_bytes"] < 1 << 40
+    assert plain["process_open_fds"] < plain["process_max_fds"]
+    assert samples["phonograd_build_info", (("version", __version__),)] == 1
     assert "phonograd_epsilon" not in plain
     assert kinds["phonograd_wire_bytes"] == kinds["phonograd_rounds_closed"] == "counter"
     assert kinds["phonograd_updates"] == "gauge"
@@ -106,7 +109,8 @@ def test_counters_outlive_the_server(start_server: StartServer) -> None:
         before, kinds = scrape(server.url)
     with start_server() as server:
         after, _ = scrape(server.url)
-    counters = [key for key in before if kinds.get(key[0].removesuffix("_total")) == "counter"]
+    ours = [key for key in before if key[0].startswith("phonograd_")]
+    counters = [key for key in ours if kinds.get(key[0].removesuffix("_total")) == "counter"]
     assert len(counters) > 8
     assert {key: after[key] for key in counters} == {key: before[key] for key in counters}
     assert not [key for key in after if key[0] == "phonograd_http_request_seconds_count"]
