@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "text/counts.h"
 #include "text/evaluation.h"
 #include "text/kss.h"
+#include "text/output_sample.h"
 #include "text/rehearsal.h"
 #include "text/text.h"
 #include "text/vocabulary.h"
@@ -131,6 +133,10 @@ class Tool {
       for (const int64_t id : vocabulary_->stream(split_messages(data))) answer.add(id);
     } else if (what == "mix") {
       mix_text(request, answer);
+    } else if (what == "counts") {
+      for (const int64_t count : load_counts(request.bytes(), *vocabulary_)) answer.add(count);
+    } else if (what == "sample") {
+      draw_sample(request, answer);
     } else if (what == "windows") {
       cut_windows(request, answer);
     } else if (what == "columns") {
@@ -163,6 +169,19 @@ class Tool {
         mix(split_messages(user), split_messages(general), share, *vocabulary_, request.natural());
     answer.add(text.user_tokens).add(text.general_tokens).add_real(text.user_share());
     for (const int64_t id : text.stream) answer.add(id);
+  }
+
+  // Candidates, each with its shift, of the words drawn, the seed, how many counts, these, and the stream.
+  static void draw_sample(Request& request, Answer& answer) {
+    const int64_t drawn = request.whole();
+    const uint64_t seed = request.natural();
+    std::vector<int64_t> counts(static_cast<size_t>(request.whole())), stream;
+    for (int64_t& count : counts) count = request.whole();
+    while (request.more()) stream.push_back(request.whole());
+    const OutputSample sample = draw_output_sample(stream, counts, drawn, seed);
+    for (size_t place = 0; place < sample.candidates.size(); ++place) {
+      answer.add(sample.candidates[place]).add_real(static_cast<double>(sample.shifts[place]));
+    }
   }
 
   // Per window: its predictions, tokens and targets.

@@ -71,6 +71,12 @@ PG_API const char* pg_cpu_info(void);
 
 /* Load an artifacts folder. weights: NULL for the folder's own, else a tensor file of the same shapes. */
 PG_API pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine);
+/* The same with an output sample: step() trains the softmax over C candidates alone. candidates int64 [C]: vocabulary
+   ids, rising; shifts float32 [C]: at least 0, added to their logits. FORMAT.md, "Output sample", has the rule that
+   they are drawn by. Both are copied. step() still takes ids; one that is no candidate is refused with PG_TRAINING.
+   pg_engine_logits() has all V words. PG_ARTIFACTS for a folder whose export had no output sample. */
+PG_API pg_status pg_engine_open_sampled(const char* folder, const char* weights, const pg_options* options,
+                                        const int64_t* candidates, const float* shifts, int64_t C, pg_engine** engine);
 PG_API void pg_engine_close(pg_engine* engine);
 /* Recurrent states to zero: a new text begins. */
 PG_API pg_status pg_engine_reset(pg_engine* engine);
@@ -81,7 +87,8 @@ PG_API pg_status pg_engine_step(pg_engine* engine, const int64_t* tokens, const 
 /* Scores float32 [T*B,V] into `scores` after tokens int64 [T,B], any T and B; states of its own, zeroed by reset. */
 PG_API pg_status pg_engine_logits(pg_engine* engine, const int64_t* tokens, int64_t T, int64_t B, float* scores);
 /* The trainable tensors, in the order of the manifest: count, then name, element count and a pointer into the engine
-   (float32, read-only for the caller, valid until close, changed by step). */
+   (float32, read-only for the caller, valid until close, changed by step; with an output sample those of words are
+   brought up to date by this call). */
 PG_API int32_t pg_engine_parameters(const pg_engine* engine);
 PG_API pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char** name, int64_t* elements,
                                      const float** data);
@@ -100,6 +107,10 @@ PG_API pg_status pg_engine_phases(pg_engine* engine, const char** json);
  */
 PG_API pg_status pg_state_open(pg_engine* engine, const char* folder, const int64_t* stream, int64_t tokens,
                                double learning_rate, int32_t restart, pg_state** state);
+/* Of an engine with an output sample: `drawn`, the words asked for, and the draw's seed are part of the job too. */
+PG_API pg_status pg_state_open_sampled(pg_engine* engine, const char* folder, const int64_t* stream, int64_t tokens,
+                                       double learning_rate, int32_t restart, int64_t drawn, uint64_t sample_seed,
+                                       pg_state** state);
 PG_API void pg_state_close(pg_state* state);
 /* Bring the engine, just reset, to where the saved state is. losses and step_seconds have room for `capacity` numbers;
  *steps is how many were written: the steps done, 0 if no state was saved. */

@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace phonograd {
 
@@ -12,6 +14,16 @@ inline size_t first_not_finite(const float* values, size_t count) {
   size_t at = 0;
   while (at < count && std::isfinite(values[at])) ++at;
   return at;
+}
+
+// The same where only the rows of these numbers, rising, of so many elements need a look; nullptr: all of them.
+inline size_t first_not_finite(const float* values, size_t count, const std::vector<uint32_t>* rows, size_t width) {
+  if (rows == nullptr) return first_not_finite(values, count);
+  for (const uint32_t row : *rows) {
+    const size_t at = row * width, found = first_not_finite(values + at, width);
+    if (found < width) return at + found;
+  }
+  return count;
 }
 
 // "element 7 is nan, expected a finite number"

@@ -11,6 +11,8 @@ using namespace phonograd;
 
 namespace {
 
+constexpr int64_t kMostCandidates = int64_t{1} << 28;  // no vocabulary is larger
+
 EngineOptions checked(const pg_options* options) {
   border::require(options != nullptr, "options: NULL; expected a pg_options");
   border::require(options->threads >= 1 && options->threads <= 1024,
@@ -45,6 +47,20 @@ pg_status pg_engine_open(const char* folder, const char* weights, const pg_optio
     *engine = nullptr;
     const EngineOptions chosen = checked(options);
     *engine = new pg_engine{Engine(folder, weights == nullptr ? "" : weights, chosen), chosen, ""};
+  });
+}
+
+pg_status pg_engine_open_sampled(const char* folder, const char* weights, const pg_options* options,
+                                 const int64_t* candidates, const float* shifts, int64_t C, pg_engine** engine) {
+  return border::guarded([&] {
+    border::require(folder != nullptr && candidates != nullptr && shifts != nullptr && engine != nullptr,
+                    "folder, candidates, shifts or engine: NULL");
+    *engine = nullptr;
+    border::require(C >= 1 && C <= kMostCandidates,
+                    "C: " + std::to_string(C) + "; expected 1 to the vocabulary's size");
+    const EngineOptions chosen = checked(options);
+    const OutputSample sample{{candidates, candidates + C}, {shifts, shifts + C}};
+    *engine = new pg_engine{Engine(folder, weights == nullptr ? "" : weights, chosen, sample), chosen, ""};
   });
 }
 
@@ -87,6 +103,7 @@ pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char
                     "an argument is NULL");
     border::require(index >= 0 && index < pg_engine_parameters(engine),
                     "parameter " + std::to_string(index) + ": none of that number");
+    engine->engine.scatter();
     const Parameter& parameter = engine->engine.parameters()[static_cast<size_t>(index)];
     *name = parameter.name.c_str();
     *data = parameter.data;

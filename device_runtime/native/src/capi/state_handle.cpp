@@ -12,8 +12,10 @@
 using namespace phonograd;
 
 struct pg_state {
-  pg_state(pg_engine& engine, const char* path, const std::vector<int64_t>& stream, double learning_rate, bool restart)
-      : folder(path), state(folder, engine.engine, engine.options, base_sha256(engine.engine), stream, learning_rate) {
+  pg_state(pg_engine& engine, const char* path, const std::vector<int64_t>& stream, double learning_rate, bool restart,
+           SampleDraw draw)
+      : folder(path),
+        state(folder, engine.engine, engine.options, base_sha256(engine.engine), stream, learning_rate, draw) {
     if (restart) folder.discard();
   }
 
@@ -25,13 +27,19 @@ extern "C" {
 
 pg_status pg_state_open(pg_engine* engine, const char* folder, const int64_t* stream, int64_t tokens,
                         double learning_rate, int32_t restart, pg_state** state) {
+  return pg_state_open_sampled(engine, folder, stream, tokens, learning_rate, restart, 0, 0, state);
+}
+
+pg_status pg_state_open_sampled(pg_engine* engine, const char* folder, const int64_t* stream, int64_t tokens,
+                                double learning_rate, int32_t restart, int64_t drawn, uint64_t sample_seed,
+                                pg_state** state) {
   return border::guarded([&] {
     border::require(engine != nullptr && folder != nullptr && stream != nullptr && state != nullptr,
                     "an argument is NULL");
     border::require(tokens >= 1, "tokens: " + std::to_string(tokens) + "; expected at least 1");
     *state = nullptr;
     const std::vector<int64_t> ids(stream, stream + tokens);
-    *state = new pg_state(*engine, folder, ids, learning_rate, restart != 0);
+    *state = new pg_state(*engine, folder, ids, learning_rate, restart != 0, {drawn, sample_seed});
   });
 }
 

@@ -1,21 +1,26 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <utility>
 
 #include "base/finite.h"
+#include "engine/candidates.h"
 #include "engine/program.h"
 #include "formats/onnx_reader.h"
 #include "formats/optimizer_model.h"
 #include "formats/tensor_file.h"
+#include "graph/packing.h"
 
 namespace phonograd {
 
 namespace {
 
 constexpr const char* kTeacherPrefix = "teacher.";
+constexpr const char* kTrainingModel = "training_model.onnx";
+constexpr const char* kSampledTrainingModel = "training_model_sampled.onnx";
 
 Tensor& need(Program& program, const std::string& name, DataType type, const Shape& shape) {
   Tensor* tensor = program.find(name);
@@ -53,23 +58,31 @@ struct Engine::Impl {
   std::vector<CarriedState> states, evaluation_states;
   std::vector<RecurrentState> training_states;
   std::vector<PhaseTime> phases;
+  Candidates candidates;
+  bool scattered = true;  // parameters' data are what was trained
   Tensor *tokens = nullptr, *targets = nullptr, *loss = nullptr;
   int64_t evaluation_T = 0, evaluation_B = 0;
   uint64_t steps = 0;
 
-  Impl(const std::string& folder, const std::string& weights, const EngineOptions& chosen);
+  Impl(const std::string& folder, const std::string& weights, const EngineOptions& chosen, const OutputSample& drawn);
   void bind_weights();
   void check_finite();
   void require_unchanged() const;
   void plan_training();
+  std::unique_ptr<Graph> training_graph(std::map<std::string, float*>& bound);
+  void pack(onnx::Model& model, std::map<std::string, float*>& bound);
+  void set_window(const int64_t* token_ids, const int64_t* target_ids);
+  void scatter(bool last);
   void plan_evaluation(int64_t T, int64_t B);
 };
 
-Engine::Impl::Impl(const std::string& folder, const std::string& weights, const EngineOptions& chosen)
+Engine::Impl::Impl(const std::string& folder, const std::string& weights, const EngineOptions& chosen,
+                   const OutputSample& drawn)
     : manifest(read_manifest(folder)),
       options(chosen),
       file(weights.empty() ? manifest.path("weights.safetensors") : weights),
-      compute(chosen.threads, chosen.pin_threads, kernel_set(chosen.kernels.c_str()), bf16_of(chosen)) {
+      compute(chosen.threads, chosen.pin_threads, kernel_set(chosen.kernels.c_str()), bf16_of(chosen)),
+      candidates(drawn, manifest.vocabulary) {
   bind_weights();
   plan_training();
 }
@@ -114,14 +127,21 @@ void Engine::Impl::require_unchanged() const {
   }
 }
 
-// Every value is read once, before anything runs: a NaN would spoil all others within a step.
+// Every value is read once, before anything runs: a NaN would spoil all others within a step. In pieces, so that the
+// file is never resident as a whole.
 void Engine::Impl::check_finite() {
+  constexpr size_t kPiece = size_t{1} << 18;  // elements
   const std::vector<TensorSpec>& specs = file.specs();
   std::vector<char> finite(specs.size(), 1);
   compute.pool.for_each(static_cast<int64_t>(specs.size()), [&](int64_t i, int) {
     const TensorSpec& spec = specs[static_cast<size_t>(i)];
     const auto* values = reinterpret_cast<const float*>(file.data(spec));
-    finite[static_cast<size_t>(i)] = std::isfinite(compute.kernels.sum_of_squares(spec.elements(), values));
+    double total = 0;
+    for (size_t at = 0; at < spec.elements(); at += kPiece) {
+      total += compute.kernels.sum_of_squares(std::min(kPiece, spec.elements() - at), values + at);
+      file.release_pages();
+    }
+    finite[static_cast<size_t>(i)] = std::isfinite(total);
   });
   for (size_t i = 0; i < specs.size(); ++i) {
     if (finite[i]) continue;
@@ -140,8 +160,9 @@ void Engine::Impl::plan_training() {
   how.fuse = options.fuse;
   how.updates = true;
   how.clip_norm = read_clip_norm(manifest.path("optimizer_model.onnx"));
-  auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("training_model.onnx")), FreeSizes{}, check_node);
-  training = std::make_unique<Program>(std::move(graph), compute, memory, how);
+  std::map<std::string, float*> bound = memory;
+  auto graph = training_graph(bound);
+  training = std::make_unique<Program>(std::move(graph), compute, bound, how);
   const Shape window = {manifest.bptt, manifest.minibatch};
   tokens = &need(*training, "tokens", DataType::int64, window);
   targets = &need(*training, "targets", DataType::int64, window);
@@ -152,6 +173,62 @@ void Engine::Impl::plan_training() {
     training_states.push_back({state.input, state.shape, states.back().now->floats()});
   }
   for (const PhaseSeconds& phase : training->phases()) phases.push_back({phase.phase, 0});
+  if (candidates.empty()) return;
+  const int64_t C = candidates.count();
+  const OutputSample& sample = candidates.sample();
+  Tensor& shifts = need(*training, kShifts, DataType::float32, {C});
+  std::memcpy(shifts.data, sample.shifts.data(), shifts.bytes());
+  if (options.fuse) return;
+  Tensor& ids = need(*training, kCandidates, DataType::int64, {C});
+  std::memcpy(ids.data, sample.candidates.data(), ids.bytes());
+}
+
+// The full graph; or the sampled one, with packed rows in `bound` in place of whole parameters. Unfused, that one
+// gathers them in every step, as it stands.
+std::unique_ptr<Graph> Engine::Impl::training_graph(std::map<std::string, float*>& bound) {
+  if (candidates.empty()) {
+    return std::make_unique<Graph>(onnx::read_model(manifest.path(kTrainingModel)), FreeSizes{}, check_node);
+  }
+  manifest.require_sampled();
+  onnx::Model model = onnx::read_model(manifest.path(kSampledTrainingModel));
+  if (options.fuse) pack(model, bound);
+  return std::make_unique<Graph>(std::move(model), FreeSizes{{"C", candidates.count()}}, check_node);
+}
+
+void Engine::Impl::pack(onnx::Model& model, std::map<std::string, float*>& bound) {
+  for (const auto& [name, shape] : pack_candidates(model, candidates.count())) {
+    const bool of_teacher = name.rfind(kTeacherPrefix, 0) == 0;
+    const TensorSpec* spec = file.find(of_teacher ? name.substr(std::strlen(kTeacherPrefix)) : name);
+    if (spec == nullptr || spec->shape != shape || shape[0] != manifest.vocabulary) {
+      throw Error(Status::artifacts, model.path + ": input '" + name + "' " + to_text(shape) +
+                                         " is gathered by words and is no tensor of the model with that shape; "
+                                         "export the artifacts again");
+    }
+    bound[name] = candidates.gather(file, *spec, name);
+  }
+  for (Parameter& parameter : parameters) candidates.bind(parameter);
+  file.require_unchanged();
+}
+
+void Engine::Impl::set_window(const int64_t* token_ids, const int64_t* target_ids) {
+  if (candidates.empty()) {
+    std::memcpy(tokens->data, token_ids, tokens->bytes());
+    std::memcpy(targets->data, target_ids, targets->bytes());
+    return;
+  }
+  const auto count = static_cast<size_t>(tokens->elements());
+  candidates.places(token_ids, count, false, tokens->integers());
+  candidates.places(target_ids, count, true, targets->integers());
+  // The graph as it stands has a tied model's tokens among the candidates, and others' in the vocabulary.
+  if (!options.fuse && !manifest.tied) std::memcpy(tokens->data, token_ids, tokens->bytes());
+}
+
+void Engine::Impl::scatter(bool last) {
+  for (Parameter& parameter : parameters) {
+    if (!scattered) candidates.scatter(parameter, file);
+    if (last) candidates.unbind(parameter);
+  }
+  scattered = true;
 }
 
 void Engine::Impl::plan_evaluation(int64_t T, int64_t B) {
@@ -187,13 +264,22 @@ void Engine::Impl::plan_evaluation(int64_t T, int64_t B) {
   }
 }
 
-Engine::Engine(const std::string& folder, const std::string& weights, const EngineOptions& options)
-    : impl_(std::make_unique<Impl>(folder, weights, options)) {}
+Engine::Engine(const std::string& folder, const std::string& weights, const EngineOptions& options,
+               const OutputSample& sample)
+    : impl_(std::make_unique<Impl>(folder, weights, options, sample)) {}
 
 Engine::~Engine() = default;
 
 const Manifest& Engine::manifest() const {
   return impl_->manifest;
+}
+
+const OutputSample& Engine::output_sample() const {
+  return impl_->candidates.sample();
+}
+
+int64_t Engine::output_words() const {
+  return impl_->candidates.empty() ? impl_->manifest.vocabulary : impl_->candidates.count();
 }
 
 void Engine::reset() {
@@ -203,8 +289,8 @@ void Engine::reset() {
 
 float Engine::step(const int64_t* tokens, const int64_t* targets, float learning_rate) {
   Impl& impl = *impl_;
-  std::memcpy(impl.tokens->data, tokens, impl.tokens->bytes());
-  std::memcpy(impl.targets->data, targets, impl.targets->bytes());
+  impl.set_window(tokens, targets);
+  impl.scattered = false;
   Compute& compute = impl.compute;
   Run run{compute.pool, compute.kernels, compute.products, learning_rate, impl.options.seed, impl.steps};
   impl.training->run(run);
@@ -217,8 +303,21 @@ float Engine::step(const int64_t* tokens, const int64_t* targets, float learning
   return loss;
 }
 
+void Engine::scatter() const {
+  impl_->scatter(false);
+}
+
+void Engine::end_training() {
+  Impl& impl = *impl_;
+  impl.states.clear();
+  impl.training_states.clear();
+  impl.training.reset();
+  impl.scatter(true);
+}
+
 const float* Engine::logits(const int64_t* tokens, int64_t T, int64_t B) {
   Impl& impl = *impl_;
+  impl.scatter(false);
   if (impl.evaluation == nullptr || T != impl.evaluation_T || B != impl.evaluation_B) impl.plan_evaluation(T, B);
   Tensor* input = impl.evaluation->find("tokens");
   std::memcpy(input->data, tokens, input->bytes());
@@ -234,6 +333,7 @@ uint64_t Engine::steps_taken() const {
 }
 void Engine::set_steps_taken(uint64_t steps) {
   impl_->steps = steps;
+  impl_->scattered = false;  // a state restores packed rows as well
 }
 std::vector<RecurrentState>& Engine::training_states() {
   return impl_->training_states;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/manifest.h"
+#include "text/output_sample.h"
 
 namespace phonograd {
 
@@ -51,6 +52,12 @@ struct Parameter {
   std::string name;
   std::vector<int64_t> shape;
   float* data = nullptr;
+  // With an output sample, of a tensor that has a row a word, until end_training(): the candidates' rows one after the
+  // other, where step() changes them, and their numbers, rising. scatter() copies them into `data`.
+  float* packed = nullptr;
+  const std::vector<uint32_t>* packed_rows = nullptr;
+  // Likewise: numbers, rising, of the rows of `data` that alone may differ from the weights file's. nullptr: all may.
+  const std::vector<uint32_t>* changed_rows = nullptr;
 };
 
 // Not thread-safe: one caller at a time; it runs its own threads inside. No method but the constructor and the first
@@ -59,20 +66,25 @@ class Engine {
  public:
   // Reads manifest, graphs and weights, plans, and allocates everything a step needs. `weights` "": the folder's own;
   // else a tensor file of the same shapes, which an LwF teacher starts from too. Throws Error: artifacts, weights,
-  // unsupported.
-  Engine(const std::string& folder, const std::string& weights, const EngineOptions& options);
+  // unsupported. `sample`: step() trains the softmax over its candidates alone; of none: over the vocabulary. Throws
+  // Error(usage) for candidates that do not rise or are no ids, and for shifts that are negative or not finite.
+  Engine(const std::string& folder, const std::string& weights, const EngineOptions& options,
+         const OutputSample& sample = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   const Manifest& manifest() const;
+  const OutputSample& output_sample() const;
+  // Words of the softmax that step() trains.
+  int64_t output_words() const;
 
   // Recurrent states to zero: a new text begins.
   void reset();
 
   // Train on one window, tokens and targets [T,B] (target -1: not counted); the loss as the manifest defines it, before
-  // the update. Throws Error: training for ids outside the vocabulary, weights if their file was changed; a loss that
-  // is not finite is returned as it is, and then the weights are left as they were.
+  // the update. Throws Error: training for ids outside the vocabulary or the output sample, weights if their file was
+  // changed; a loss that is not finite is returned as it is, and then the weights are left as they were.
   float step(const int64_t* tokens, const int64_t* targets, float learning_rate);
 
   // Scores [T*B, V] after tokens [T,B], without dropout; carries recurrent states of its own, zeroed by reset() and by
@@ -85,6 +97,10 @@ class Engine {
 
   std::vector<RecurrentState>& training_states();
   const std::vector<Parameter>& parameters() const;  // in the order of the manifest's tensor table
+  // Bring every parameter's `data` to what was trained: what is packed is copied. logits() does so by itself.
+  void scatter() const;
+  // Give back the memory of step(), which must not be called any more, nor reset(); then scatter.
+  void end_training();
   const std::vector<PhaseTime>& phase_times() const;
   std::string plan_text() const;     // what runs, in order, and the arena: `phonograd inspect --plan`
   std::string kernels_name() const;  // "avx2", "neon", ...

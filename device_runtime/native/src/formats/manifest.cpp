@@ -216,6 +216,13 @@ std::string read_text(const std::string& folder, const std::string& path) {
 
 }  // namespace
 
+void Manifest::require_sampled() const {
+  if (sampled) return;
+  throw Error(Status::artifacts, folder +
+                                     ": training_model_sampled.onnx and counts.txt expected for an output sample, "
+                                     "found a folder without them; export again with this version");
+}
+
 Manifest read_manifest(const std::string& folder) {
   Manifest manifest;
   manifest.folder = folder.empty() ? "." : folder;

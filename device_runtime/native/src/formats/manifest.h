@@ -38,6 +38,8 @@ struct Manifest {
   bool sampled = false;                 // whether the folder has training_model_sampled.onnx and counts.txt
 
   std::string path(const std::string& file) const { return folder + "/" + file; }
+  // Throws Error(artifacts) unless `sampled`.
+  void require_sampled() const;
 };
 
 // Read and check `folder`/manifest.json (schema version 1 or 2) and that each file it lists is there with the size it

@@ -78,12 +78,15 @@ class TensorFile {
 // Our writer and the safetensors library pad their headers to that; others may not.
 void require_aligned(const TensorFile& file);
 
-// One tensor to be written; `data` stays the caller's and must hold product(shape) elements of dtype.
+// One tensor to be written; `data` stays the caller's and must hold product(shape) elements of dtype. `rows`, of a
+// trained tensor: numbers, rising, of the rows (of the last dimension) that alone may differ from the file's that
+// training started from; nullptr: all may.
 struct TensorOut {
   std::string name;
   std::string dtype;
   std::vector<int64_t> shape;
   const void* data = nullptr;
+  const std::vector<uint32_t>* rows = nullptr;
 };
 
 // What a tensor file begins with: 8 bytes of length and the header of these tensors, one after the other, which name,

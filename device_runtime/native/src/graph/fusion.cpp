@@ -56,11 +56,10 @@ bool match(const Graph& graph, int loss, OutputLayer& layer) {
   const int logits = root_of_input(graph, loss, 0), product = graph.value(logits).producer;
   if (product < 0 || !plain_gemm(graph, product, 0, 1) || only_user(graph, logits) != loss) return false;
   layer.hidden = input(graph, product, 0);
-  layer.weight = input(graph, product, 1);
+  layer.weight = root_of_input(graph, product, 1);
   layer.bias = input(graph, product, 2);
   if (!graph.value(layer.weight).is_input) return false;
-  if (layer.bias >= 0 && (!graph.value(layer.bias).is_input || graph.value(layer.bias).shape.size() != 1 ||
-                          source(graph, product).real("beta", 1) != 1)) {
+  if (layer.bias >= 0 && (graph.value(layer.bias).shape.size() != 1 || source(graph, product).real("beta", 1) != 1)) {
     return false;
   }
   const int gradient = only_user(graph, output(graph, loss, 1));
@@ -111,6 +110,12 @@ int parameter_of(const Graph& graph, const Node& mark) {
   return parameter >= 0 && graph.value(parameter).shape == graph.value(mark.inputs[1]).shape ? parameter : -1;
 }
 
+// The value that a gradient is a view of, if it has the same shape; else the gradient itself.
+int made_as(const Graph& graph, int gradient) {
+  const int root = graph.root(gradient);
+  return graph.value(root).shape == graph.value(gradient).shape ? root : gradient;
+}
+
 // Sets what else than dense the gradient could be left as.
 void choose_form(const Graph& graph, MarkedGradient& gradient) {
   using Form = MarkedGradient::Form;
@@ -148,7 +153,7 @@ std::vector<MarkedGradient> find_gradients(const Graph& graph) {
   for (int number = 0; number < static_cast<int>(graph.nodes().size()); ++number) {
     if (!is(graph, number, kMark)) continue;
     const Node& mark = graph.node(number);
-    gradients.push_back({number, parameter_of(graph, mark), mark.inputs[1]});
+    gradients.push_back({number, parameter_of(graph, mark), made_as(graph, mark.inputs[1])});
     choose_form(graph, gradients.back());
   }
   return gradients;

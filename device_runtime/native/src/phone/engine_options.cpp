@@ -40,7 +40,7 @@ void Running::describe(JsonLine& line) const {
   line.wholes("cores", cores).wholes("allowed_cores", allowed_cores);
 }
 
-Running start_engine(const Arguments& arguments, uint64_t seed) {
+Running start_engine(const Arguments& arguments, uint64_t seed, const OutputSample& sample) {
   Running running;
   EngineOptions& options = running.options;
   const int64_t asked =
@@ -63,7 +63,7 @@ Running start_engine(const Arguments& arguments, uint64_t seed) {
     running.cores = numbers(fastest_first(chosen));
     running.cores.resize(static_cast<size_t>(options.threads));
   }
-  running.engine = std::make_unique<Engine>(arguments.positional(), arguments.text("--weights"), options);
+  running.engine = std::make_unique<Engine>(arguments.positional(), arguments.text("--weights"), options, sample);
   return running;
 }
 

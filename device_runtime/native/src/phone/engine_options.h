@@ -34,7 +34,7 @@ struct Running {
 
 // Move to the chosen cores and load the artifacts; at most one thread for each of those cores. Throws what Engine's
 // constructor throws, and Error(usage, unsupported) for options that can't be.
-Running start_engine(const Arguments& arguments, uint64_t seed);
+Running start_engine(const Arguments& arguments, uint64_t seed, const OutputSample& sample = {});
 
 // An engine as evaluation and suggestions ask it. The engine must outlive this.
 class EngineScorer : public Scorer {

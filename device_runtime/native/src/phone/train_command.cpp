@@ -45,6 +45,9 @@ Syntax syntax() {
       {"--tokens", "FILE", "Instead of --user: the token stream itself, little-endian int32 ids."},
       {"--rehearsal", "FILE", "General text to draw rehearsal messages from."},
       {"--user-share", "L", "The user's share of the tokens, with --rehearsal. [default: 0.5]"},
+      {"--output-sample", "N",
+       "Train the softmax over the text's own words and about N others, drawn by chance. [default: over all]"},
+      {"--sample-seed", "N", "Of that draw; nobody else may learn it. [default: random, kept in the state]"},
       {"--epochs", "N", "Times the text is trained on. [default: 1]"},
       {"--lr", "X", "Learning rate. [default: the artifacts']"},
       {"--phone", "NAME", "The phone's name at the server: the seed is derived from model, round and name."},
@@ -68,6 +71,7 @@ void check_combination(const Arguments& arguments) {
   arguments.needs("--user-share", "--rehearsal");
   arguments.needs("--save-every", "--state");
   arguments.needs("--restart", "--state");
+  arguments.needs("--sample-seed", "--output-sample");
   check_seed_options(arguments);
 }
 
@@ -110,6 +114,9 @@ void describe_job(const Running& running, const TrainingText& text, const EpochO
     line.raw("clip_norm", "null");
   }
   line.text("loss_reduction", manifest.loss_reduction);
+  JsonLine output_layer;
+  output_layer.text("kind", running.engine->output_sample().candidates.empty() ? "full" : "sampled");
+  line.object("output_layer", output_layer.whole("words", running.engine->output_words()));
 }
 
 // Adds what is to be heard of. `options` must outlive its use.
@@ -157,6 +164,7 @@ int run(const Arguments& arguments) {
 
   const Manifest manifest = read_manifest(arguments.positional());
   const uint64_t seed = training_seed(arguments, manifest, outputs.round, folder ? &*folder : nullptr);
+  const SampleDraw draw = sample_draw(arguments, folder ? &*folder : nullptr);
   EpochOptions options;
   options.learning_rate = arguments.real("--lr", manifest.learning_rate, 0, kMaxRate);
   options.epochs = arguments.whole("--epochs", 1, 1, kMaxEpochs);
@@ -167,7 +175,7 @@ int run(const Arguments& arguments) {
   require_window(manifest, tokens);
   warn_of_unknown(arguments.text("--user", arguments.text("--tokens")), text.user_unknown_share);
   warn_of_unknown(arguments.text("--rehearsal"), text.general_unknown_share);
-  const Running running = start_engine(arguments, seed);
+  const Running running = start_engine(arguments, seed, output_sample(manifest, text.stream, draw));
   Engine& engine = *running.engine;
   // Of the file that the engine has open: the one that stands at its path may be another one by the end.
   const std::string identity = folder || outputs.needs_identity() ? base_sha256(engine) : "";
@@ -175,13 +183,15 @@ int run(const Arguments& arguments) {
   if (folder) {
     if (arguments.has("--restart")) folder->discard();
     check_base_kept(engine.weights().path(), outputs);
-    state.emplace(*folder, engine, running.options, identity, text.stream, options.learning_rate);
+    state.emplace(*folder, engine, running.options, identity, text.stream, options.learning_rate, draw);
     options.state = &*state;
   }
 
   report_events(running, text, began, options);
   const EpochReport epoch = train_epoch(engine, text.stream, options);
   if (!epoch.finished) return interrupted(epoch, state.has_value());
+
+  engine.end_training();
 
   JsonLine report("report");
   describe_job(running, text, options, epoch.steps, report);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "text/counts.h"
 #include "text/text.h"
 
 namespace phonograd::phone {
@@ -44,6 +45,13 @@ TrainingText training_text(const Arguments& arguments, const Manifest& manifest,
   const TextFile general(arguments.text("--rehearsal"));
   const double share = arguments.real("--user-share", kDefaultUserShare, 0, 1);
   return mix(user.messages(), general.messages(), share, vocabulary, seed);
+}
+
+OutputSample output_sample(const Manifest& manifest, const std::vector<int64_t>& stream, SampleDraw draw) {
+  if (draw.drawn == 0) return {};
+  manifest.require_sampled();
+  const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
+  return draw_output_sample(stream, load_counts(manifest.path("counts.txt"), vocabulary), draw.drawn, draw.seed);
 }
 
 void warn_of_unknown(const std::string& what, double share) {

@@ -5,7 +5,9 @@
 
 #include "formats/manifest.h"
 #include "phone/arguments.h"
+#include "text/output_sample.h"
 #include "text/rehearsal.h"
+#include "training/state.h"
 
 namespace phonograd::phone {
 
@@ -18,6 +20,9 @@ std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary);
 // The stream that the options --user, --rehearsal, --user-share, --tokens and --seed describe. Throws Error: text,
 // vocabulary.
 TrainingText training_text(const Arguments& arguments, const Manifest& manifest, uint64_t seed);
+
+// The output sample of a stream; of no candidates where none are to be drawn. Throws Error: artifacts, vocabulary.
+OutputSample output_sample(const Manifest& manifest, const std::vector<int64_t>& stream, SampleDraw draw);
 
 // A larger share of unknown words, and a text is likely not what the model is for; Python's too.
 constexpr double kWarnUnknownShare = 0.3;

@@ -18,7 +18,8 @@ void check_finite(const std::vector<TensorOut>& tensors) {
   for (const TensorOut& tensor : tensors) {
     size_t count = 1;
     for (const int64_t size : tensor.shape) count *= static_cast<size_t>(size);
-    const size_t at = first_not_finite(static_cast<const float*>(tensor.data), count);
+    const size_t width = tensor.shape.empty() ? 1 : static_cast<size_t>(tensor.shape.back());
+    const size_t at = first_not_finite(static_cast<const float*>(tensor.data), count, tensor.rows, width);
     if (at == count) continue;
     throw Error(Status::training, "trained weights: tensor " + tensor.name + ": element " + std::to_string(at) +
                                       " is not finite; lower the learning rate or export with a smaller `clip_norm`");
@@ -35,7 +36,8 @@ JsonLine described(const std::string& path, size_t bytes) {
 std::vector<TensorOut> trained_tensors(const Engine& engine) {
   std::vector<TensorOut> trained;
   for (const Parameter& parameter : engine.parameters()) {
-    trained.push_back({parameter.name, "F32", parameter.shape, parameter.data});
+    trained.push_back({parameter.name, "F32", parameter.shape, parameter.data,
+                       parameter.shape.size() == 2 ? parameter.changed_rows : nullptr});
   }
   return trained;
 }

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "formats/sha256.h"
-#include "formats/tensor_file.h"
 #include "update/update_file.h"
 
 namespace phonograd::phone {
@@ -25,24 +24,18 @@ void require_phone_name(const std::string& name) {
   throw Error(Status::usage, "train: --phone: 1 to 64 of A-Z a-z 0-9 . _ - expected as a name");
 }
 
-// None where there is no state, or one that is damaged, which is refused where it is read.
-std::optional<uint64_t> saved_seed(const StateFolder& folder) {
-  if (!folder.holds_state()) return std::nullopt;
-  try {
-    const TensorFile state(folder.file(), Status::state);
-    const auto entry = state.metadata().find("seed");
-    if (entry == state.metadata().end()) return std::nullopt;
-    return std::stoull(entry->second);
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
-}
-
-uint64_t random_seed() {
+// Of so many random bytes.
+uint64_t random_seed(int bytes) {
   std::random_device source;
   uint64_t seed = 0;
-  for (int i = 0; i < kSeedBytes; ++i) seed = seed << 8 | (source() & 0xFF);
+  for (int i = 0; i < bytes; ++i) seed = seed << 8 | (source() & 0xFF);
   return seed;
+}
+
+// Of the state that a run goes on from.
+std::optional<uint64_t> saved(const Arguments& arguments, const StateFolder* folder, const char* name) {
+  if (folder == nullptr || arguments.has("--restart")) return std::nullopt;
+  return folder->saved_number(name);
 }
 
 }  // namespace
@@ -55,6 +48,8 @@ uint64_t seed_of(const std::string& base_sha256, uint64_t round, const std::stri
 void check_seed_options(const Arguments& arguments) {
   arguments.exclude("--seed", "--phone");
   arguments.whole("--seed", 0, 0, kMaxCount);
+  arguments.whole("--output-sample", 0, 1, kMaxCount);
+  arguments.whole("--sample-seed", 0, 0, kMaxCount);
   if (arguments.has("--phone")) require_phone_name(arguments.text("--phone"));
 }
 
@@ -66,9 +61,19 @@ uint64_t training_seed(const Arguments& arguments, const Manifest& manifest, uin
     return seed_of(weights.empty() ? manifest.weights_sha256 : sha256_of_file(weights, Status::weights), round,
                    arguments.text("--phone"));
   }
-  const std::optional<uint64_t> saved =
-      folder == nullptr || arguments.has("--restart") ? std::nullopt : saved_seed(*folder);
-  return saved ? *saved : random_seed();
+  const std::optional<uint64_t> before = saved(arguments, folder, "seed");
+  return before ? *before : random_seed(kSeedBytes);
+}
+
+SampleDraw sample_draw(const Arguments& arguments, const StateFolder* folder) {
+  SampleDraw draw;
+  draw.drawn = arguments.whole("--output-sample", 0, 1, kMaxCount);
+  if (draw.drawn == 0) return draw;
+  const std::optional<uint64_t> before = saved(arguments, folder, "sample_seed");
+  draw.seed = before ? *before : random_seed(sizeof draw.seed);
+  if (arguments.has("--sample-seed"))
+    draw.seed = static_cast<uint64_t>(arguments.whole("--sample-seed", 0, 0, kMaxCount));
+  return draw;
 }
 
 }  // namespace phonograd::phone

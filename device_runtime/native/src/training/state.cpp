@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -53,14 +54,26 @@ void clear_partials(const std::string& folder) {
   for (const std::string& name : stale) unlink((folder + "/" + name).c_str());
 }
 
+void update(Sha256& digest, uint32_t word) {
+  const unsigned char bytes[4] = {static_cast<unsigned char>(word), static_cast<unsigned char>(word >> 8),
+                                  static_cast<unsigned char>(word >> 16), static_cast<unsigned char>(word >> 24)};
+  digest.update(bytes, sizeof bytes);
+}
+
 // The same bytes as a token file's (FORMAT.md, "Token files").
 std::string stream_sha256(const std::vector<int64_t>& stream) {
   Sha256 digest;
-  for (const int64_t id : stream) {
-    const auto word = static_cast<uint32_t>(id);
-    const unsigned char bytes[4] = {static_cast<unsigned char>(word), static_cast<unsigned char>(word >> 8),
-                                    static_cast<unsigned char>(word >> 16), static_cast<unsigned char>(word >> 24)};
-    digest.update(bytes, sizeof bytes);
+  for (const int64_t id : stream) update(digest, static_cast<uint32_t>(id));
+  return digest.hex();
+}
+
+std::string candidates_sha256(const OutputSample& sample) {
+  Sha256 digest;
+  for (const int64_t id : sample.candidates) update(digest, static_cast<uint32_t>(id));
+  for (const float shift : sample.shifts) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &shift, sizeof bits);
+    update(digest, bits);
   }
   return digest.hex();
 }
@@ -89,6 +102,18 @@ bool StateFolder::holds_state() const {
   return access(file().c_str(), F_OK) == 0;
 }
 
+std::optional<uint64_t> StateFolder::saved_number(const std::string& name) const {
+  if (!holds_state()) return std::nullopt;
+  try {
+    const TensorFile state(file(), Status::state);
+    const auto entry = state.metadata().find(name);
+    if (entry == state.metadata().end()) return std::nullopt;
+    return std::stoull(entry->second);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 void StateFolder::discard() {
   if (unlink(file().c_str()) != 0 && errno != ENOENT) refuse(file(), "cannot be removed: " + reason_of(errno));
   if (fsync(descriptor_) != 0) refuse(path_, "cannot be synced: " + reason_of(errno));
@@ -109,21 +134,28 @@ std::string base_sha256(const Engine& engine) {
 }
 
 TrainingState::TrainingState(StateFolder& folder, Engine& engine, const EngineOptions& options,
-                             const std::string& base_sha256, const std::vector<int64_t>& stream, double learning_rate)
+                             const std::string& base_sha256, const std::vector<int64_t>& stream, double learning_rate,
+                             SampleDraw draw)
     : folder_(folder), engine_(engine) {
   const Manifest& manifest = engine.manifest();
+  const OutputSample& sample = engine.output_sample();
+  const char* model = sample.candidates.empty() ? "training_model.onnx" : "training_model_sampled.onnx";
   // The graphs' hashes stand for all that they compute: loss, clipping, dropout, window. Threads are not in it: they do
   // not change the result.
   job_ = {
       {"base_sha256", base_sha256},
       {"stream_sha256", stream_sha256(stream)},
-      {"training_model_sha256", sha256_of_file(manifest.path("training_model.onnx"), Status::artifacts)},
+      {"training_model_sha256", sha256_of_file(manifest.path(model), Status::artifacts)},
       {"optimizer_model_sha256", sha256_of_file(manifest.path("optimizer_model.onnx"), Status::artifacts)},
       {"learning_rate", json::number(learning_rate)},
       {"seed", std::to_string(options.seed)},
       {"precision", name_of(options.precision)},
       {"kernels", engine.kernels_name()},
   };
+  if (sample.candidates.empty()) return;
+  job_.emplace_back("output_sample", std::to_string(draw.drawn));
+  job_.emplace_back("sample_seed", std::to_string(draw.seed));
+  job_.emplace_back("candidates_sha256", candidates_sha256(sample));
 }
 
 StateTensors TrainingState::tensors() {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ class StateFolder {
   StateFolder& operator=(const StateFolder&) = delete;
 
   std::string file() const { return path_ + "/state.safetensors"; }
+  // A number of the job of the state that is there: none where there is no state, or one that is damaged, which is
+  // refused where it is read.
+  std::optional<uint64_t> saved_number(const std::string& name) const;
   bool holds_state() const;
   // Remove the state, if there is one, durably. Throws Error(storage).
   void discard();
@@ -37,13 +41,20 @@ class StateFolder {
   int descriptor_ = -1;
 };
 
+// How an output sample was drawn: the words asked for beside the stream's own, and the seed.
+struct SampleDraw {
+  int64_t drawn = 0;
+  uint64_t seed = 0;
+};
+
 // One epoch's state: an engine, the stream it trains on, and the folder. All must outlive this.
 class TrainingState {
  public:
   // `base_sha256` of the engine, `stream` and `learning_rate` are, with its graphs and options, the job that a state
-  // must be of. Throws Error(artifacts) where the graphs can't be read.
+  // must be of; so is `draw` of an engine with an output sample, and is not read without one. Throws Error(artifacts)
+  // where the graphs can't be read.
   TrainingState(StateFolder& folder, Engine& engine, const EngineOptions& options, const std::string& base_sha256,
-                const std::vector<int64_t>& stream, double learning_rate);
+                const std::vector<int64_t>& stream, double learning_rate, SampleDraw draw = {});
 
   // Bring the engine, which was reset() and has not trained, to where the saved state is; no steps done if there is
   // none. Throws Error(state): damaged, or of another job.

@@ -17,7 +17,8 @@ namespace phonograd {
 namespace {
 
 constexpr const char* kFormat = "phonograd-training-state";
-constexpr const char* kVersion = "1";
+constexpr const char* kSample = "output_sample";    // a job's entry: the words drawn; version 2 has it, version 1 not
+constexpr const char* kSampleSeed = "sample_seed";  // likewise, and never shown
 constexpr const char* kChecksum = "checksum";  // U32[1], the last tensor: CRC-32 of all bytes of the file before it
 constexpr size_t kChunkBytes = 1 << 18;
 
@@ -27,26 +28,55 @@ size_t elements_of(const std::vector<int64_t>& shape) {
   return product;
 }
 
+const char* version_of(const Job& job) {
+  const bool sampled = std::any_of(job.begin(), job.end(), [](const auto& entry) { return entry.first == kSample; });
+  return sampled ? "2" : "1";
+}
+
+// Elements of a row of a parameter that is stored by rows: of its first dimension.
 size_t row_of(const Parameter& parameter) {
-  return parameter.shape.empty() ? 1 : static_cast<size_t>(parameter.shape.back());
+  return elements_of(parameter.shape) / static_cast<size_t>(parameter.shape[0]);
+}
+
+bool stored_by_rows(const StateTensors& tensors, const Parameter& parameter) {
+  return parameter.packed != nullptr || parameter.name == tensors.rows_of;
+}
+
+// Where the engine has a row that it may change.
+float* row_at(const Parameter& parameter, uint32_t number) {
+  if (parameter.packed == nullptr) return parameter.data + number * row_of(parameter);
+  const auto place = std::lower_bound(parameter.packed_rows->begin(), parameter.packed_rows->end(), number) -
+                     parameter.packed_rows->begin();
+  return parameter.packed + static_cast<size_t>(place) * row_of(parameter);
+}
+
+bool may_change(const Parameter& parameter, uint32_t number) {
+  if (parameter.packed == nullptr) return number < static_cast<uint64_t>(parameter.shape[0]);
+  return std::binary_search(parameter.packed_rows->begin(), parameter.packed_rows->end(), number);
 }
 
 std::vector<uint32_t> changed_rows(const TensorFile& base, const Parameter& parameter) {
-  const TensorSpec& spec = base.at(parameter.name);
+  TensorSpec spec = base.at(parameter.name);
   if (spec.dtype != "F32" || spec.shape != parameter.shape) {
     throw Error(Status::weights, base.path() + ": tensor " + parameter.name + " has another shape than the model's");
   }
-  return moved_rows(base, spec, parameter.data, spec.elements());
+  spec.shape = {spec.shape[0], static_cast<int64_t>(row_of(parameter))};
+  if (parameter.packed != nullptr) return moved_rows(base, spec, *parameter.packed_rows, parameter.packed);
+  return moved_rows(base, spec, Trained{parameter.data}, spec.elements());
 }
 
-// Names, dtypes and shapes of the file's tensors but for the checksum, in order, when `steps` steps are done and `rows`
-// rows of the embedding stored.
-std::vector<TensorSpec> layout(const StateTensors& tensors, int64_t steps, int64_t rows) {
+// By parameter: numbers of the rows stored; none of one that is stored whole.
+using StoredRows = std::vector<std::vector<uint32_t>>;
+
+// Names, dtypes and shapes of the file's tensors but for the checksum, in order, when `steps` steps are done.
+std::vector<TensorSpec> layout(const StateTensors& tensors, int64_t steps, const StoredRows& rows) {
   std::vector<TensorSpec> entries = {{"losses", "F64", {steps}}, {"step_seconds", "F64", {steps}}};
-  for (const Parameter& parameter : tensors.parameters) {
-    if (parameter.name == tensors.rows_of) {
-      entries.push_back({parameter.name + ".rows", "U32", {rows}});
-      entries.push_back({parameter.name + ".values", "F32", {rows, static_cast<int64_t>(row_of(parameter))}});
+  for (size_t i = 0; i < tensors.parameters.size(); ++i) {
+    const Parameter& parameter = tensors.parameters[i];
+    if (stored_by_rows(tensors, parameter)) {
+      const auto count = static_cast<int64_t>(rows[i].size());
+      entries.push_back({parameter.name + ".rows", "U32", {count}});
+      entries.push_back({parameter.name + ".values", "F32", {count, static_cast<int64_t>(row_of(parameter))}});
     } else {
       entries.push_back({parameter.name, "F32", parameter.shape});
     }
@@ -55,13 +85,6 @@ std::vector<TensorSpec> layout(const StateTensors& tensors, int64_t steps, int64
     entries.push_back({"recurrent." + std::to_string(i), "F32", tensors.recurrent[i].shape});
   }
   return entries;
-}
-
-const Parameter* rows_parameter(const StateTensors& tensors) {
-  for (const Parameter& parameter : tensors.parameters) {
-    if (parameter.name == tensors.rows_of) return &parameter;
-  }
-  return nullptr;
 }
 
 // Appends to a file through a small buffer, with the CRC of all that went through.
@@ -133,12 +156,23 @@ class Reader {
     for (const auto& [name, value] : job) {
       const std::string& found = metadata(name);
       if (found == value) continue;
-      differing +=
-          (differing.empty() ? "" : ", ") + name + " (" + shown(value) + " expected, found " + shown(found) + ")";
+      differing += (differing.empty() ? "" : ", ") + name;
+      if (name != kSampleSeed) differing += " (" + shown(value) + " expected, found " + shown(found) + ")";
     }
     if (differing.empty()) return;
     throw Error(Status::state, file_.path() + ": the state of another job, which differs in " + differing +
                                    "; go on with the same inputs and options, or discard it with `restart`");
+  }
+
+  // Version 1 is of the full softmax, version 2 of an output sample.
+  void check_version(const Job& job) const {
+    const std::string& version = metadata("version");
+    if (version != "1" && version != "2") fail("training state of version " + version + ", expected 1 or 2");
+    if (version == version_of(job)) return;
+    const bool sampled = version == "2";
+    throw Error(Status::state, file_.path() + ": one of an epoch " + (sampled ? "without" : "with") +
+                                   " an output sample expected, found one " + (sampled ? "with" : "without") +
+                                   "; go on with the same options, or discard it with `restart`");
   }
 
   int64_t count(const std::string& name) const {
@@ -157,6 +191,17 @@ class Reader {
       const TensorSpec& wanted = entries[i];
       if (found.name != wanted.name || found.dtype != wanted.dtype || found.shape != wanted.shape) {
         fail("tensor " + wanted.name + " expected, found " + found.name + " or another shape of it");
+      }
+    }
+  }
+
+  // Numbers of a parameter's rows, as many as the file has.
+  void read_rows(const Parameter& parameter, std::vector<uint32_t>& rows) const {
+    read(rows.data(), file_.at(parameter.name + ".rows"));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const bool rising = i == 0 || rows[i] > rows[i - 1];
+      if (!rising || !may_change(parameter, rows[i])) {
+        fail("damaged: " + parameter.name + ".rows are not rising row numbers");
       }
     }
   }
@@ -187,12 +232,14 @@ class Reader {
 
 size_t write_state_file(const std::string& path, const Job& job, const Progress& progress, const StateTensors& tensors,
                         const TensorFile& base, const std::function<void()>& check) {
-  const Parameter* embedding = rows_parameter(tensors);
-  const std::vector<uint32_t> rows = embedding == nullptr ? std::vector<uint32_t>() : changed_rows(base, *embedding);
+  StoredRows rows;
+  for (const Parameter& parameter : tensors.parameters) {
+    rows.push_back(stored_by_rows(tensors, parameter) ? changed_rows(base, parameter) : std::vector<uint32_t>());
+  }
   const auto steps = static_cast<int64_t>(progress.losses.size());
-  std::vector<TensorSpec> entries = layout(tensors, steps, static_cast<int64_t>(rows.size()));
+  std::vector<TensorSpec> entries = layout(tensors, steps, rows);
   entries.push_back({kChecksum, "U32", {1}});
-  std::map<std::string, std::string> metadata = {{"format", kFormat}, {"version", kVersion}};
+  std::map<std::string, std::string> metadata = {{"format", kFormat}, {"version", version_of(job)}};
   metadata.insert(job.begin(), job.end());
   metadata.emplace("step", std::to_string(steps));
   metadata.emplace("dropout_steps", std::to_string(progress.dropout_steps));
@@ -203,14 +250,14 @@ size_t write_state_file(const std::string& path, const Job& job, const Progress&
   out.write(head.data(), head.size());
   out.write(progress.losses.data(), progress.losses.size() * sizeof(double));
   out.write(progress.step_seconds.data(), progress.step_seconds.size() * sizeof(double));
-  for (const Parameter& parameter : tensors.parameters) {
-    if (&parameter != embedding) {
+  for (size_t i = 0; i < tensors.parameters.size(); ++i) {
+    const Parameter& parameter = tensors.parameters[i];
+    if (!stored_by_rows(tensors, parameter)) {
       out.write(parameter.data, elements_of(parameter.shape) * sizeof(float));
       continue;
     }
-    const size_t row = row_of(parameter);
-    out.write(rows.data(), rows.size() * sizeof(uint32_t));
-    for (const uint32_t number : rows) out.write(parameter.data + number * row, row * sizeof(float));
+    out.write(rows[i].data(), rows[i].size() * sizeof(uint32_t));
+    for (const uint32_t number : rows[i]) out.write(row_at(parameter, number), row_of(parameter) * sizeof(float));
   }
   for (const RecurrentState& state : tensors.recurrent) {
     out.write(state.data, elements_of(state.shape) * sizeof(float));
@@ -226,17 +273,16 @@ size_t write_state_file(const std::string& path, const Job& job, const Progress&
 Progress read_state_file(const std::string& path, const Job& job, const StateTensors& tensors) {
   const Reader in(path);
   if (in.metadata("format") != kFormat) in.fail("not a training state");
-  if (in.metadata("version") != kVersion) {
-    in.fail("training state of version " + in.metadata("version") + ", expected " + kVersion);
-  }
+  in.check_version(job);
   in.check_sum();
   in.check_job(job);
-  const Parameter* embedding = rows_parameter(tensors);
-  const TensorSpec* rows_spec = embedding == nullptr ? nullptr : in.file().find(embedding->name + ".rows");
-  const size_t stored = rows_spec == nullptr ? 0 : rows_spec->elements();
+  StoredRows rows;
+  for (const Parameter& parameter : tensors.parameters) {
+    const TensorSpec* stored = stored_by_rows(tensors, parameter) ? in.file().find(parameter.name + ".rows") : nullptr;
+    rows.emplace_back(stored == nullptr ? 0 : stored->elements());
+  }
   const int64_t steps = in.count("step");
-  const std::vector<TensorSpec> entries = layout(tensors, steps, static_cast<int64_t>(stored));
-  in.check_layout(entries);
+  in.check_layout(layout(tensors, steps, rows));
 
   // Everything is checked before the engine's memory changes. The sizes read are those of tensors that are in the file.
   Progress progress;
@@ -245,24 +291,20 @@ Progress read_state_file(const std::string& path, const Job& job, const StateTen
   progress.dropout_steps = static_cast<uint64_t>(in.count("dropout_steps"));
   in.read(progress.losses.data(), in.file().at("losses"));
   in.read(progress.step_seconds.data(), in.file().at("step_seconds"));
-  std::vector<uint32_t> rows(stored);
-  if (rows_spec != nullptr) in.read(rows.data(), *rows_spec);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const bool rising = i == 0 || rows[i] > rows[i - 1];
-    if (!rising || rows[i] >= elements_of(embedding->shape) / row_of(*embedding)) {
-      in.fail("damaged: " + embedding->name + ".rows are not rising row numbers");
-    }
+    if (!rows[i].empty()) in.read_rows(tensors.parameters[i], rows[i]);
   }
 
-  for (const Parameter& parameter : tensors.parameters) {
-    if (&parameter != embedding) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Parameter& parameter = tensors.parameters[i];
+    if (!stored_by_rows(tensors, parameter)) {
       in.read(parameter.data, in.file().at(parameter.name));
       continue;
     }
-    const size_t row_bytes = row_of(parameter) * sizeof(float);
-    const size_t values = in.file().at(parameter.name + ".values").offset;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      in.read(parameter.data + rows[i] * row_of(parameter), row_bytes, values + i * row_bytes);
+    size_t offset = in.file().at(parameter.name + ".values").offset;
+    for (const uint32_t number : rows[i]) {
+      in.read(row_at(parameter, number), row_of(parameter) * sizeof(float), offset);
+      offset += row_of(parameter) * sizeof(float);
     }
   }
   for (size_t i = 0; i < tensors.recurrent.size(); ++i) {

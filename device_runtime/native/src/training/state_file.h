@@ -24,7 +24,8 @@ struct Progress {
 };
 
 // The engine's memory that a state saves and restores. `rows_of`: the parameter of which only the rows that differ from
-// `base` are stored (the input embedding: one epoch touches the rows of its words), or "".
+// `base` are stored (the input embedding: one epoch touches the rows of its words), or "". So are those of packed
+// parameters.
 struct StateTensors {
   const std::vector<Parameter>& parameters;
   const std::vector<RecurrentState>& recurrent;

@@ -16,8 +16,8 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-void require_sound(double loss, int64_t step, const Manifest& manifest, double learning_rate) {
-  const double most = kDivergence * std::log(static_cast<double>(manifest.vocabulary));
+void require_sound(double loss, int64_t step, int64_t words, double learning_rate) {
+  const double most = kDivergence * std::log(static_cast<double>(words));
   if (loss <= most) return;  // false for NaN too
   throw Error(Status::training,
               "step " + std::to_string(step) + ": loss is " + json::number(loss) + " nats a token, expected " +
@@ -82,7 +82,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
       loss *= static_cast<double>(manifest.minibatch) / static_cast<double>(predictions);
     }
     ++done;
-    require_sound(loss, done, manifest, options.learning_rate);
+    require_sound(loss, done, engine.output_words(), options.learning_rate);
     progress.losses.push_back(loss);
     progress.step_seconds.push_back(seconds);
     if (options.on_step) options.on_step({done, report.steps, loss, seconds, predictions});

@@ -20,7 +20,8 @@ struct StepReport {
   int64_t tokens = 0;  // predicted, padding left out
 };
 
-// A loss of so many times that of the uniform guess, ln V, is divergence: Python's too.
+// A loss of so many times that of the uniform guess, ln V or that of an output sample's words, is divergence: Python's
+// too.
 constexpr double kDivergence = 10;
 
 // How a text is trained on; what is empty is not done.

@@ -26,12 +26,18 @@ struct EncodedParts {
   }
 };
 
-// Encodes one float32 tensor: `base` is its spec in the model that training started from, `trained` as many elements;
-// what is random comes from `seed`. Reads the base in pieces and lets go of its pages again, so that it never counts as
-// resident memory.
+// A trained tensor: `data` has as many elements as the base's. Where `rows` is given, only the rows of these numbers,
+// rising, may differ from the base's, and no others are read.
+struct Trained {
+  const float* data = nullptr;
+  const std::vector<uint32_t>* rows = nullptr;
+};
+
+// Encodes one float32 tensor: `base` is its spec in the model that training started from; what is random comes from
+// `seed`. Reads the base in pieces and lets go of its pages again, so that it never counts as resident memory.
 struct Codec {
   const char* name;
-  void (*encode)(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed,
+  void (*encode)(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
                  EncodedParts& parts);
 };
 

@@ -35,7 +35,7 @@ uint16_t bf16_of(float value) {
 }
 
 template <uint16_t (*kRounded)(float)>
-void encode(const TensorFile& file, const TensorSpec& base, const float* trained, const char* dtype,
+void encode(const TensorFile& file, const TensorSpec& base, const Trained& trained, const char* dtype,
             EncodedParts& parts) {
   Deltas deltas(file, base, trained);
   const size_t width = deltas.width();
@@ -54,11 +54,12 @@ void encode(const TensorFile& file, const TensorSpec& base, const float* trained
   parts.add(base.name + ".values", dtype, {count, static_cast<int64_t>(width)}, std::move(values));
 }
 
-void encode_f16(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t, EncodedParts& parts) {
+void encode_f16(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t, EncodedParts& parts) {
   encode<f16_of>(file, base, trained, "F16", parts);
 }
 
-void encode_bf16(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t, EncodedParts& parts) {
+void encode_bf16(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t,
+                 EncodedParts& parts) {
   encode<bf16_of>(file, base, trained, "U16", parts);
 }
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/random_words.h"
 #include "update/codec.h"
 #include "update/deltas.h"
-#include "update/random_words.h"
 
 namespace phonograd {
 namespace {
@@ -17,7 +17,8 @@ float uniform(uint64_t stream, size_t element) {
   return (static_cast<float>(lane) + 0.5f) * 0x1p-16f;
 }
 
-void encode(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed, EncodedParts& parts) {
+void encode(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
+            EncodedParts& parts) {
   Deltas deltas(file, base, trained);
   const size_t width = deltas.width();
   const uint64_t stream = stream_of(seed, base.name);

@@ -9,7 +9,8 @@
 namespace phonograd {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 20;  // of the base resident at a time
+constexpr size_t kPieceBytes = size_t{1} << 20;   // of the base resident at a time
+constexpr size_t kAroundFault = size_t{1} << 14;  // elements of the base that the kernel maps around one that is read
 constexpr float kLargestDelta = 0x1p100f;
 
 // Takes pages of a read-only mapping out of resident memory; they come back from the file when they are read again.
@@ -25,32 +26,75 @@ size_t row_elements(const TensorSpec& spec) {
   return spec.shape.empty() ? 1 : static_cast<size_t>(spec.shape.back());
 }
 
-std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const float* trained, size_t enough) {
+namespace {
+
+// `trained_row(i)`: the row of number `number(i)`, for i below `count`.
+template <typename Number, typename Row>
+std::vector<uint32_t> moved_among(const TensorFile& base, const TensorSpec& spec, size_t count, size_t enough,
+                                  Number number, Row trained_row) {
   const size_t row_bytes = row_elements(spec) * sizeof(float);
-  const size_t rows = row_bytes == 0 ? 0 : spec.bytes / row_bytes;
-  const size_t step = std::max<size_t>(1, kPieceBytes / std::max<size_t>(1, row_bytes));
   const unsigned char* old_bytes = base.data(spec);
-  const auto* new_bytes = reinterpret_cast<const unsigned char*>(trained);
+  const size_t step = std::max<size_t>(1, kPieceBytes / std::max<size_t>(1, row_bytes));
   std::vector<uint32_t> moved;
-  for (size_t first = 0; first < rows && moved.size() < enough; first += step) {
-    const size_t last = std::min(first + step, rows);
-    for (size_t row = first; row < last; ++row) {
-      // Bits, not values: -0.0 and 0.0 are equal as values.
-      const size_t at = row * row_bytes;
-      if (std::memcmp(old_bytes + at, new_bytes + at, row_bytes) != 0) moved.push_back(static_cast<uint32_t>(row));
+  size_t piece_end = step;
+  for (size_t i = 0; i < count && moved.size() < enough; ++i) {
+    const size_t row = number(i);
+    if (row >= piece_end) {
+      // From the beginning: the kernel maps pages around the one that is read, so some of earlier pieces are back.
+      let_go(old_bytes, old_bytes + row * row_bytes);
+      piece_end = row + step;
     }
-    // From the beginning: the kernel maps pages around the one that is read, so some of earlier pieces are back.
-    let_go(old_bytes, old_bytes + last * row_bytes);
+    // Bits, not values: -0.0 and 0.0 are equal as values.
+    if (std::memcmp(old_bytes + row * row_bytes, trained_row(i), row_bytes) != 0) {
+      moved.push_back(static_cast<uint32_t>(row));
+    }
   }
+  let_go(old_bytes, old_bytes + spec.bytes);
   return moved;
 }
 
-Deltas::Deltas(const TensorFile& file, const TensorSpec& base, const float* trained)
-    : file_(file), base_(file.data(base)), trained_(trained), width_(row_elements(base)) {
+}  // namespace
+
+std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const Trained& trained,
+                                 size_t enough) {
+  const size_t width = row_elements(spec), rows = width == 0 ? 0 : spec.elements() / width;
+  const std::vector<uint32_t>* some = trained.rows;
+  const auto number = [&](size_t i) { return some == nullptr ? i : (*some)[i]; };
+  return moved_among(base, spec, some == nullptr ? rows : some->size(), enough, number,
+                     [&](size_t i) { return trained.data + number(i) * width; });
+}
+
+std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const std::vector<uint32_t>& rows,
+                                 const float* packed) {
+  const size_t width = row_elements(spec);
+  return moved_among(
+      base, spec, rows.size(), rows.size(), [&](size_t i) { return rows[i]; },
+      [&](size_t i) { return packed + i * width; });
+}
+
+Deltas::Deltas(const TensorFile& file, const TensorSpec& base, const Trained& trained)
+    : file_(file), base_(file.data(base)), trained_(trained.data), width_(row_elements(base)) {
   rows_ = width_ == 0 ? 0 : base.elements() / width_;
+  if (trained.rows == nullptr) return;
+  may_move_.resize(rows_);
+  for (const uint32_t row : *trained.rows) may_move_[row] = true;
 }
 
 void Deltas::read(size_t start, size_t count, float* out) {
+  if (may_move_.empty()) return read_moved(start, count, out);
+  while (count > 0) {
+    const size_t row = start / width_, some = std::min(count, (row + 1) * width_ - start);
+    if (may_move_[row]) {
+      read_moved(start, some, out);
+      unreleased_ += kAroundFault;
+    } else {
+      std::fill_n(out, some, 0.0f);
+    }
+    start += some, out += some, count -= some;
+  }
+}
+
+void Deltas::read_moved(size_t start, size_t count, float* out) {
   std::memcpy(out, base_ + start * sizeof(float), count * sizeof(float));  // it may lie at any byte
   for (size_t i = 0; i < count; ++i) {
     const float delta = trained_[start + i] - out[i];

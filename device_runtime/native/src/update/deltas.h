@@ -16,13 +16,18 @@ size_t row_elements(const TensorSpec& spec);
 
 // Numbers, rising, of the rows of `trained` whose bits differ from those of the base's tensor `spec` (float32, of the
 // same shape); it stops early once there are `enough` of them. Thread-safe.
-std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const float* trained, size_t enough);
+std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const Trained& trained, size_t enough);
+
+// The same of rows that lie one after the other at `packed`, which are those of the numbers `rows` of the tensor,
+// rising.
+std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const std::vector<uint32_t>& rows,
+                                 const float* packed);
 
 // The deltas of one float32 tensor, cut to ±2^100. Not thread-safe.
 class Deltas {
  public:
-  // `base` is the tensor's spec in `file`, `trained` as many elements; both stay the caller's.
-  Deltas(const TensorFile& file, const TensorSpec& base, const float* trained);
+  // `base` is the tensor's spec in `file`; all stay the caller's.
+  Deltas(const TensorFile& file, const TensorSpec& base, const Trained& trained);
 
   size_t rows() const { return rows_; }
   size_t width() const { return width_; }
@@ -34,10 +39,13 @@ class Deltas {
   void read_rows(const std::vector<uint32_t>& rows, size_t start, size_t count, float* out);
 
  private:
+  void read_moved(size_t start, size_t count, float* out);
+
   const TensorFile& file_;
   const unsigned char* base_;
   const float* trained_;
   size_t rows_, width_, unreleased_ = 0;
+  std::vector<bool> may_move_;  // by row; empty where all may
 };
 
 // Adds the part `NAME.rows`, a bit for each row that travels; nothing if all of them do.

@@ -9,11 +9,11 @@
 namespace phonograd {
 namespace {
 
-void encode_full(const TensorFile&, const TensorSpec& base, const float* trained, uint64_t, EncodedParts& parts) {
-  parts.tensors.push_back({base.name, base.dtype, base.shape, trained});
+void encode_full(const TensorFile&, const TensorSpec& base, const Trained& trained, uint64_t, EncodedParts& parts) {
+  parts.tensors.push_back({base.name, base.dtype, base.shape, trained.data});
 }
 
-void encode_rows(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed,
+void encode_rows(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
                  EncodedParts& parts) {
   const size_t width = row_elements(base), row_bytes = width * sizeof(float);
   // The fewest moved rows that take as much as the whole: a number of 4 bytes goes with each.
@@ -23,7 +23,7 @@ void encode_rows(const TensorFile& file, const TensorSpec& base, const float* tr
 
   std::vector<float> values(moved.size() * width);
   for (size_t i = 0; i < moved.size(); ++i) {
-    std::memcpy(values.data() + i * width, trained + moved[i] * width, row_bytes);
+    std::memcpy(values.data() + i * width, trained.data + moved[i] * width, row_bytes);
   }
   const int64_t count = static_cast<int64_t>(moved.size());
   parts.add(base.name + ".rows", "U32", {count}, std::move(moved));

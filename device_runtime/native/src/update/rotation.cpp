@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/random_words.h"
 #include "update/deltas.h"
-#include "update/random_words.h"
 
 namespace phonograd {
 namespace {
@@ -93,7 +93,8 @@ float quantise(const float* y, size_t size, int bits, const std::vector<float>& 
 
 // rot-q4, rot-q2, rot-q1: every delta.
 template <int kBits>
-void encode(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed, EncodedParts& parts) {
+void encode(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
+            EncodedParts& parts) {
   Deltas deltas(file, base, trained);
   const auto read = [&](size_t start, size_t count, float* out) { deltas.read(start, count, out); };
   add_rotated(base.name, deltas.elements(), kBits, seed, read, parts);

@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/chances.h"
+#include "base/random_words.h"
 #include "update/codec.h"
 #include "update/deltas.h"
-#include "update/random_words.h"
 #include "update/rotation.h"
 
 namespace phonograd {
@@ -33,23 +34,6 @@ struct Drawn {
   std::vector<double> chances;  // of those rows
 };
 
-// Chances of all rows whose norm is not 0, which are more than kRows: those of largest norm have 1, others in
-// proportion.
-std::vector<double> chances_of(const std::vector<double>& norms, std::vector<uint32_t> moved) {
-  std::stable_sort(moved.begin(), moved.end(), [&](uint32_t a, uint32_t b) { return norms[a] > norms[b]; });
-  std::vector<double> rest(moved.size());  // of this norm and all smaller ones
-  double sum = 0;
-  for (size_t i = moved.size(); i > 0; --i) rest[i - 1] = sum += norms[moved[i - 1]];
-  size_t sure = 0;
-  while (sure < kRows && !(norms[moved[sure]] * static_cast<double>(kRows - sure) < rest[sure])) ++sure;
-  std::vector<double> chances(norms.size());
-  for (size_t i = 0; i < sure; ++i) chances[moved[i]] = 1;
-  if (sure == kRows) return chances;
-  const double factor = static_cast<double>(kRows - sure) / rest[sure];
-  for (size_t i = sure; i < moved.size(); ++i) chances[moved[i]] = norms[moved[i]] * factor;
-  return chances;
-}
-
 Drawn draw_rows(const std::vector<double>& norms, double uniform) {
   Drawn drawn;
   for (size_t row = 0; row < norms.size(); ++row) {
@@ -57,7 +41,7 @@ Drawn draw_rows(const std::vector<double>& norms, double uniform) {
   }
   drawn.chances.assign(drawn.rows.size(), 1.0);
   if (drawn.rows.size() <= kRows) return drawn;
-  const std::vector<double> chances = chances_of(norms, drawn.rows);
+  const std::vector<double> chances = chances_of(norms, drawn.rows, kRows);
   drawn = {};
   double sum = 0, before = 0;
   for (size_t row = 0; row < norms.size(); ++row) {
@@ -75,7 +59,7 @@ Drawn draw_rows(const std::vector<double>& norms, double uniform) {
 void encode_drawn(Deltas& deltas, const TensorSpec& base, const std::vector<double>& norms, uint64_t seed,
                   EncodedParts& parts) {
   const uint64_t word = random_word(stream_of(seed, base.name + ".rows"), 0);
-  const Drawn drawn = draw_rows(norms, static_cast<double>(word >> 11) * 0x1p-53);
+  const Drawn drawn = draw_rows(norms, uniform_of(word));
   const size_t width = deltas.width();
   const auto read = [&](size_t start, size_t count, float* out) {
     deltas.read_rows(drawn.rows, start, count, out);
@@ -85,7 +69,8 @@ void encode_drawn(Deltas& deltas, const TensorSpec& base, const std::vector<doub
   add_rotated(base.name, drawn.rows.size() * width, kRowBits, seed, read, parts);
 }
 
-void encode(const TensorFile& file, const TensorSpec& base, const float* trained, uint64_t seed, EncodedParts& parts) {
+void encode(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
+            EncodedParts& parts) {
   Deltas deltas(file, base, trained);
   const std::vector<double> norms = row_norms(deltas);
   if (std::all_of(norms.begin(), norms.end(), [](double norm) { return norm == 0; })) return;

@@ -6,6 +6,7 @@
 
 #include "base/finite.h"
 #include "formats/utf8.h"
+#include "update/deltas.h"
 
 namespace phonograd {
 namespace {
@@ -25,10 +26,10 @@ std::string shown(const Tensor& tensor) {
 }
 
 // The trained tensor of each of the base's, in the base's order.
-std::vector<const float*> matched(const TensorFile& base, const std::vector<TensorOut>& trained) {
+std::vector<Trained> matched(const TensorFile& base, const std::vector<TensorOut>& trained) {
   std::map<std::string, const TensorOut*> found;
   for (const TensorOut& tensor : trained) found[tensor.name] = &tensor;
-  std::vector<const float*> data;
+  std::vector<Trained> data;
   for (const TensorSpec& spec : base.specs()) {
     const auto entry = found.find(spec.name);
     if (entry == found.end()) fail(shown(spec) + " expected, not found");
@@ -37,7 +38,7 @@ std::vector<const float*> matched(const TensorFile& base, const std::vector<Tens
       fail(shown(spec) + " expected, found " + shown(tensor));
     }
     if (spec.dtype != "F32") fail(shown(spec) + ": an update holds F32 tensors only");
-    data.push_back(static_cast<const float*>(tensor.data));
+    data.push_back({static_cast<const float*>(tensor.data), tensor.rows});
     found.erase(entry);
   }
   if (!found.empty()) {
@@ -56,9 +57,9 @@ std::set<std::string> frozen_in(const TensorFile& base) {
   return names;
 }
 
-void check_finite(const std::string& name, const float* values, size_t count) {
-  const size_t at = first_not_finite(values, count);
-  if (at < count) fail(name + ": " + not_finite(values, at));
+void check_finite(const TensorSpec& spec, const Trained& trained) {
+  const size_t at = first_not_finite(trained.data, spec.elements(), trained.rows, row_elements(spec));
+  if (at < spec.elements()) fail(spec.name + ": " + not_finite(trained.data, at));
 }
 
 void check_count(const char* name, uint64_t count) {
@@ -72,13 +73,13 @@ EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& train
   check_count("round", info.round);
   check_count("tokens", info.tokens);
   check_count("seed", info.seed);
-  const std::vector<const float*> data = matched(base, trained);
+  const std::vector<Trained> data = matched(base, trained);
   const std::set<std::string> frozen = frozen_in(base);
   EncodedParts parts;
   for (size_t i = 0; i < data.size(); ++i) {
     const TensorSpec& spec = base.specs()[i];
     if (frozen.count(spec.name) != 0) continue;
-    check_finite(spec.name, data[i], spec.elements());
+    check_finite(spec, data[i]);
     codec.encode(base, spec, data[i], info.seed, parts);
   }
   return parts;

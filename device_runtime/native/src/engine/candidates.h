@@ -1,0 +1,48 @@
+// An output sample in the engine: where each candidate is among them, and their rows of the parameters, side by side.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/arena.h"
+#include "engine/engine.h"
+#include "formats/tensor_file.h"
+
+namespace phonograd {
+
+// Owns the packed rows. Not thread-safe.
+class Candidates {
+ public:
+  // Of no candidates: the output layer is not sampled, and nothing below is called. Throws Error(usage) as Engine's
+  // constructor.
+  Candidates(const OutputSample& sample, int64_t vocabulary);
+
+  const OutputSample& sample() const { return sample_; }
+  bool empty() const { return sample_.candidates.empty(); }
+  int64_t count() const { return static_cast<int64_t>(sample_.candidates.size()); }
+
+  // Write the place of each of `count` ids among the candidates; an id of -1, where `ignored` says so, stays. Throws
+  // Error(training) naming the first that is no candidate.
+  void places(const int64_t* ids, size_t count, bool ignored, int64_t* places) const;
+
+  // The candidates' rows of a tensor [V, ...], copied from the file without leaving its pages resident.
+  float* gather(const TensorFile& file, const TensorSpec& spec, const std::string& name);
+  // From now on step() trains what was gathered for that name in place of the parameter's own rows.
+  void bind(Parameter& parameter);
+  // Copy a parameter's packed rows into its `data`. The first time, when that is still the file's, rows that did not
+  // move are left out: each would make a page or two of it the process's own.
+  void scatter(Parameter& parameter, const TensorFile& file);
+  // Give back the memory of a parameter's packed rows.
+  void unbind(Parameter& parameter);
+
+ private:
+  OutputSample sample_;
+  std::vector<uint32_t> rows_;   // the candidates
+  std::vector<int32_t> places_;  // [V], -1 for no candidate
+  std::map<std::string, Memory> packed_;
+  std::map<std::string, std::vector<uint32_t>> scattered_;  // rows of a parameter that were copied into its data
+};
+
+}  // namespace phonograd

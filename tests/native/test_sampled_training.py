@@ -1,0 +1,223 @@
+"""`phonograd-phone train --output-sample`: what is drawn, trained, written and resumed."""
+
+import json
+import math
+import shutil
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
+from phonograd.device_runtime.text.counts import load_counts
+from phonograd.device_runtime.text.output_sample import draw_output_sample
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
+from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.update_file import UpdateFile, write_update
+from tests.support.artifacts import as_version_1
+from tests.support.phone_command import MODEL, STEPS, Place, outcome_of, outputs, until_step, written
+
+STATE = "state.safetensors"
+DRAWN, SEED = 60, 11
+SAMPLE = ("--output-sample", DRAWN, "--sample-seed", SEED)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, bytes]:
+    """What an epoch without a state ends in."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert place.train(*SAMPLE, *outputs(folder)).only("report")["steps"] == STEPS
+    return written(folder)
+
+
+def stream_file(path: Path) -> Ids:
+    """A token file of a third of the vocabulary, with ids that the draw is likely to leave out."""
+    ids: Ids = np.random.default_rng(3).integers(300, 500, STEPS * 15)
+    path.write_bytes(ids.astype("<i4").tobytes())
+    return ids
+
+
+def test_the_words_trained_are_those_of_the_rule(place: Place, tmp_path: Path) -> None:
+    stream = stream_file(tmp_path / "tokens")
+    vocabulary = Vocabulary.load(place.artifacts.path("vocab.txt"))
+    counts = load_counts(place.artifacts.path("counts.txt"), vocabulary)
+    sample = draw_output_sample(stream, counts, DRAWN, SEED)
+    line = place.line("train", place.artifacts.folder, "--tokens", tmp_path / "tokens", *SAMPLE, *outputs(tmp_path))
+    done = outcome_of(line)
+    layer = {"kind": "sampled", "words": len(sample)}
+    assert done.only("start")["output_layer"] == done.only("report")["output_layer"] == layer
+    with TensorFile(tmp_path / "update") as update:
+        np.testing.assert_array_equal(update.read("decoder.weight.rows"), sample.candidates)
+        np.testing.assert_array_equal(update.read("embedding.weight.rows"), np.union1d(stream[:-1], [1]))
+    base, trained = load_tensors(place.artifacts.path("weights.safetensors")), load_tensors(tmp_path / "out")
+    outside = np.setdiff1d(np.arange(MODEL.vocabulary), sample.candidates)
+    for name in ("decoder.weight", "decoder.bias", "embedding.weight"):
+        np.testing.assert_array_equal(trained[name][outside], base[name][outside])
+    assert (trained["decoder.bias"][sample.candidates] != base["decoder.bias"][sample.candidates]).all()
+
+
+def test_without_it_the_softmax_is_full(place: Place) -> None:
+    assert place.train().only("report")["output_layer"] == {"kind": "full", "words": MODEL.vocabulary}
+
+
+def test_a_sample_of_all_words_trains_the_full_softmax_to_the_bit(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    assert place.train(*outputs(tmp_path / "full")).code == 0
+    report = place.train("--output-sample", MODEL.vocabulary, *outputs(tmp_path)).only("report")
+    assert report["output_layer"] == {"kind": "sampled", "words": MODEL.vocabulary}
+    assert written(tmp_path) == written(tmp_path / "full")
+
+
+@pytest.mark.parametrize("threads", [1, 3, 4, 8])
+def test_threads_do_not_change_a_bit(
+    place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path, threads: int
+) -> None:
+    assert place.train(*SAMPLE, "--threads", threads, *outputs(tmp_path)).code == 0
+    assert written(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if not codec.endswith("+zstd")])
+def test_updates_are_those_of_the_weights_trained(place: Place, tmp_path: Path, codec: str) -> None:
+    assert place.train(*SAMPLE, "--codec", codec, *outputs(tmp_path)).code == 0
+    with UpdateFile(tmp_path / "update") as update, TensorFile(place.artifacts.path("weights.safetensors")) as base:
+        write_update(tmp_path / "python", base, load_tensors(tmp_path / "out"), update.info)
+    assert (tmp_path / "update").read_bytes() == (tmp_path / "python").read_bytes()
+
+
+def test_bf16_trains_it_too(place: Place) -> None:
+    exact, rounded = (place.train(*SAMPLE, "--precision", name).only("report") for name in ("fp32", "bf16-emulated"))
+    assert exact["losses"] != rounded["losses"]
+    np.testing.assert_allclose(rounded["losses"], exact["losses"], rtol=5e-3)
+
+
+@pytest.mark.parametrize("step", [1, 7, 20])
+def test_a_kill_loses_nothing_and_the_seed_is_the_states(
+    place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path, step: int
+) -> None:
+    sampled = ("--output-sample", DRAWN, "--state", tmp_path / "state", "--save-every", 3, *outputs(tmp_path))
+    killed = until_step(place.train_line(*sampled, "--sample-seed", SEED), step, signal.SIGKILL, 0.002)
+    assert killed.code == -signal.SIGKILL
+    given = () if (tmp_path / "state" / STATE).exists() else ("--sample-seed", SEED)
+    resumed = place.train(*sampled, *given, "--threads", 3)
+    assert resumed.only("start")["resumed_at"] % 3 == 0
+    assert written(tmp_path) == undisturbed
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+@pytest.fixture
+def stopped(place: Place, tmp_path: Path) -> Path:
+    """A state folder of an epoch that was killed after a few steps: of step 6, long before the next save."""
+    folder = tmp_path / "state"
+    line = place.train_line(*SAMPLE, "--state", folder, "--save-every", 6)
+    assert until_step(line, 7, signal.SIGKILL).code == -signal.SIGKILL
+    return folder
+
+
+def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:
+    with TensorFile(stopped / STATE) as file:
+        metadata, specs = dict(file.metadata), file.specs
+    assert (metadata["version"], metadata["output_sample"], metadata["sample_seed"]) == ("2", str(DRAWN), str(SEED))
+    assert metadata["training_model_sha256"] == place.artifacts.manifest.files["training_model_sampled.onnx"].sha256
+    assert len(metadata["candidates_sha256"]) == 64
+    by_rows = [f"{name}.{part}" for name in ("decoder.weight", "decoder.bias") for part in ("rows", "values")]
+    assert [name for name in specs if name.startswith("decoder.")] == by_rows
+    count = specs["decoder.weight.rows"].shape[0]
+    assert DRAWN < count < MODEL.vocabulary
+    assert specs["decoder.weight.values"].shape == (count, MODEL.hidden)
+    assert specs["decoder.bias.values"].shape == (count, 1)
+    assert specs["embedding.weight.rows"].shape[0] < count
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--output-sample", DRAWN, "--sample-seed", 12), "differs in sample_seed, candidates_sha256 ("),
+        (("--output-sample", 61), "differs in output_sample (61 expected, found 60), candidates_sha256 ("),
+        ((), "one of an epoch without an output sample expected, found one with; go on with the same options"),
+    ],
+)
+def test_the_state_of_another_sample_is_refused_and_kept(
+    place: Place, stopped: Path, options: tuple[object, ...], said: str
+) -> None:
+    raw = (stopped / STATE).read_bytes()
+    found = place.train("--state", stopped, *options)
+    assert (found.code, found.events) == (17, [])
+    assert said in found.err
+    assert f"{SEED} " not in found.err  # the seed is never shown
+    assert (stopped / STATE).read_bytes() == raw
+    restarted = place.train("--state", stopped, "--restart", *options)
+    assert restarted.only("start")["resumed_at"] == 0
+
+
+def test_the_state_of_a_full_softmax_is_not_a_samples(place: Place, tmp_path: Path) -> None:
+    line = place.train_line("--state", tmp_path, "--save-every", 2)
+    assert until_step(line, 4, signal.SIGKILL).code == -signal.SIGKILL
+    found = place.train("--state", tmp_path, *SAMPLE)
+    assert (found.code, found.events) == (17, [])
+    assert "one of an epoch with an output sample expected, found one without" in found.err
+    assert outcome_of(line).only("start")["resumed_at"] >= 2
+
+
+def test_the_seed_is_random_and_leaves_the_phone_in_no_way(place: Place, tmp_path: Path) -> None:
+    seeds = set()
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        line = place.train_line("--output-sample", 200, "--state", folder / "state", "--save-every", 2)
+        done = until_step([*line, "--update", str(folder / "update")], 4, signal.SIGTERM)
+        with TensorFile(folder / "state" / STATE) as state:
+            seed = state.metadata["sample_seed"]
+        resumed = outcome_of([*line, "--update", str(folder / "update")])
+        assert resumed.code == 0
+        seeds.add(seed)
+        assert seed not in json.dumps([done.events, resumed.events]) + done.err + resumed.err
+        assert seed.encode() not in (folder / "update").read_bytes()
+    assert len(seeds) == 3
+    assert max(len(seed) for seed in seeds) > 17  # of 64 bits: a chance of 10^-5 that all three are small
+
+
+def test_divergence_is_judged_by_the_words_that_are_trained(place: Place) -> None:
+    words = place.train(*SAMPLE).only("report")["output_layer"]["words"]
+    found = place.train(*SAMPLE, "--lr", "1e6")
+    assert (found.code, found.events[-1]["event"]) == (12, "step")
+    limit = 10 * math.log(words)
+    assert f"{limit:.9g}"[:8] in found.err
+    assert limit < 10 * math.log(MODEL.vocabulary) - 1
+
+
+def test_an_older_folder_is_refused_with_the_next_step(place: Place, tmp_path: Path) -> None:
+    old = as_version_1(place.artifacts, tmp_path / "old")
+    line = place.line("train", old.folder, "--user", place.user, *SAMPLE)
+    found = outcome_of(line)
+    assert (found.code, found.events) == (5, [])
+    assert "training_model_sampled.onnx and counts.txt expected" in found.err
+    assert "export again with this version" in found.err
+    assert outcome_of(line[:-4]).only("report")["output_layer"]["kind"] == "full"
+
+
+def test_counts_of_another_vocabulary_are_refused(place: Place, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(place.artifacts.folder, tmp_path / "broken"))
+    content = (folder / "counts.txt").read_bytes()
+    (folder / "counts.txt").write_bytes(content.replace(b"\nw7\t", b"\nw8\t", 1))
+    found = place.run("train", folder, "--user", place.user, *SAMPLE)
+    assert (found.code, found.events) == (4, [])
+    assert "line 10: 'w7', a tab and a whole number of at most 15 digits expected, found 'w8" in found.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--output-sample", 0), "--output-sample 0: expected a whole number from 1"),
+        (("--output-sample", -1), "--output-sample -1: expected"),
+        (("--output-sample", "many"), "--output-sample many: expected"),
+        (("--output-sample", 10**30), "expected a whole number from 1"),
+        (("--sample-seed", 5), "--sample-seed"),
+        (("--output-sample", 5, "--sample-seed", -1), "--sample-seed -1: expected"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(place: Place, options: tuple[object, ...], said: str) -> None:
+    found = place.train(*options)
+    assert (found.code, found.events) == (2, [])
+    assert said in found.err
