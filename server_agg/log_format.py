@@ -1,6 +1,6 @@
-"""Log lines: for people, or as JSON for programs that collect them.
+"""Log lines as text, or as JSON for log collectors.
 
-A call that means an event says so: `log.info("...", extra=event("round_closed", round=3))`.
+A log call for a documented event names it: `log.info("...", extra=event("round_closed", round=3))`.
 """
 
 import json
@@ -10,24 +10,24 @@ from typing import Literal, TextIO
 
 LogFormat = Literal["text", "json"]
 DEFAULT_FORMAT: LogFormat = "text"
-# What every record has; the rest was given by the call.
+# Attributes of every record; all others were passed as `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, event, message, then what the call gave."""
+    """One JSON object per line: time (UTC), level, logger, event, message, then the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line; an exception's traceback is one of its fields."""
+        """The record as a line of JSON; an exception adds the field `traceback`."""
         at = datetime.fromtimestamp(record.created, timezone.utc)
-        given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         document: dict[str, object] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": given.pop("event", "log"),
+            "event": fields.pop("event", "log"),
             "message": record.getMessage(),
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in fields.items() if value is not None},
         }
         if record.exc_info:
             document["traceback"] = self.formatException(record.exc_info)
@@ -35,7 +35,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def event(name: str, **fields: object) -> dict[str, object]:
-    """The `extra` of a log call: what happened, and its facts beside the text; None: does not apply."""
+    """The `extra` of a log call: the event's name and fields. Fields that are None are left out."""
     return {"event": name, **fields}
 
 

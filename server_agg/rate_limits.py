@@ -1,4 +1,4 @@
-"""Rates and numbers of requests, by phone or address, in bounded memory."""
+"""Limits on the rate and the concurrency of requests, per phone or address, in bounded memory."""
 
 import ipaddress
 import time
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class TokenBuckets:
-    """A token bucket a key: `burst` at once, then `per_second`; the `max_keys` used last are remembered.
+    """One token bucket per key, of `burst` tokens refilled at `per_second`; keeps the `max_keys` most recently used.
 
-    A key that is forgotten starts with a full bucket. `clock`: seconds. Not thread-safe.
+    A key that was dropped starts again with a full bucket. `clock`: seconds. Not thread-safe.
     """
 
     def __init__(self, per_second: float, burst: int, max_keys: int, clock: Callable[[], float] = time.monotonic):
@@ -23,7 +23,7 @@ class TokenBuckets:
         return len(self._buckets)
 
     def take(self, key: str) -> float:
-        """Take one from `key`'s bucket: 0.0, or the seconds until there is one to take."""
+        """Take a token from `key`'s bucket. Returns 0.0, or the seconds until the next token if the bucket is empty."""
         now = self._clock()
         tokens, when = self._buckets.pop(key, (float(self._burst), now))
         tokens = min(float(self._burst), tokens + max(0.0, now - when) * self._per_second)
@@ -35,7 +35,7 @@ class TokenBuckets:
 
 
 class ConcurrencyLimit:
-    """How many requests each key has open; keys without one are not remembered. For one event loop."""
+    """At most `limit` concurrent requests per key. For one event loop."""
 
     def __init__(self, limit: int):
         self._limit = limit
@@ -45,25 +45,25 @@ class ConcurrencyLimit:
         return len(self._open)
 
     def acquire(self, key: str) -> bool:
-        """Take one of `key`'s places, to be given back with `leave`; False if all are taken."""
+        """Take one of `key`'s slots until `release`; False if none is free."""
         if self._open[key] >= self._limit:
             return False
         self._open[key] += 1
         return True
 
     def release(self, key: str) -> None:
-        """Give one place back."""
+        """Free a slot of `key`."""
         self._open[key] -= 1
         if not self._open[key]:
             del self._open[key]
 
 
 def address_key(host: str) -> str:
-    """What an unknown client is limited by: its address, or the /64 of an IPv6 one, which one client has to itself."""
+    """The key of an unauthenticated client: its IPv4 address, or the /64 network of its IPv6 address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return host[:64]  # what a proxy says
+        return host[:64]  # text from a proxy's X-Forwarded-For
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, 64), strict=False))
     return str(address)

@@ -1,4 +1,4 @@
-"""Why the server refuses an update, and the HTTP status and title of each answer."""
+"""The reasons for refusing an update or a request, each with its HTTP status and title."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedEr
 
 
 class RefusalError(UpdateError):
-    """Base of the refusals; `status` is the HTTP status, which the ledger keeps too."""
+    """Base of all refusals of an update. `status` is the HTTP status; the ledger records it."""
 
     status: ClassVar[int]
     title: ClassVar[str]
@@ -19,26 +19,26 @@ class MalformedUpdateError(RefusalError):
 
 
 class StaleUpdateError(RefusalError):
-    """A sound update of another round or another base model."""
+    """A valid update, but of another round or base model."""
 
     status, title = 409, "Another round or base model"
 
 
 class UploadEndedError(RefusalError):
-    """The upload was given up while its bytes came: expired, terminated, or the phone announced another update."""
+    """The upload ended before its update was ingested: it expired, was terminated, or the phone started another one."""
 
-    status, title = 410, "The upload is over"
+    status, title = 410, "The upload has ended"
 
 
 class UnknownRoundError(RefusalError):
-    """No such round to go back to or to discard updates of, or its model is not kept."""
+    """The round does not exist, did not fail (`discard`), or its model file was deleted (`rollback`)."""
 
     exit_code = ServerRefusedError.exit_code
     status, title = 404, "No such round"
 
 
 class RetryLaterError(RefusalError):
-    """Nothing is wrong with the update but the time; `retry_seconds` from now there may be a place for the phone."""
+    """The phone cannot take part now, but may try again after `retry_seconds`."""
 
     def __init__(self, message: str, retry_seconds: float):
         super().__init__(message)
@@ -46,40 +46,37 @@ class RetryLaterError(RefusalError):
 
 
 class LateUpdateError(RetryLaterError):
-    """The update's round is over."""
+    """The update's round is closed."""
 
-    status, title = 409, "The round is over"
+    status, title = 409, "The round is closed"
 
 
 class RoundFullError(RetryLaterError):
-    """As many phones take part in the round as may."""
+    """The round already has as many phones as `max_clients` allows."""
 
     status, title = 409, "The round is full"
 
 
 class NotSelectedError(RetryLaterError):
-    """The server drew the round's phones, and this one is not among them; or it draws no more rounds."""
+    """The server did not sample this phone for the round, or no phone can take part in it."""
 
-    status, title = 409, "Not drawn for this round"
+    status, title = 409, "Not selected for this round"
 
 
 class DuplicatePhoneError(RefusalError):
     """The phone already has another update in this round; a phone takes part once."""
 
-    status, title = 409, "The phone took part already"
+    status, title = 409, "The phone has already taken part"
 
 
 class InvalidUpdateError(RefusalError):
-    """An update of this round whose tensors, values or claims do not fit the model."""
+    """An update of this round whose tensors, values or token count do not fit the model."""
 
     status, title = 422, "The update does not fit the model"
 
 
 class RequestError(PhonogradError):
-    """A request refused before its body is looked at, or while it arrives; `status` is the HTTP status.
-
-    `headers` go with the answer.
-    """
+    """A request refused before or while its body is read. `status`: the HTTP status; `headers`: of the response."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -88,9 +85,9 @@ class RequestError(PhonogradError):
 
 
 class UploadInterruptedError(PhonogradError):
-    """The phone went away before the whole body had arrived."""
+    """The phone disconnected before it had sent the whole body."""
 
 
 def one_line(error: Exception | str) -> str:
-    """An error's message as one printable line of at most 1000 characters: parts of it may come from a hostile file."""
+    """An error's message as one printable line of at most 1000 characters; parts of it may come from a hostile file."""
     return "".join(character if character.isprintable() else "?" for character in str(error))[:1000]

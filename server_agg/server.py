@@ -1,4 +1,4 @@
-"""Running the application: bind, say where, serve until a signal or `stop`."""
+"""Running the application: bind an address, serve until a signal or `stop`."""
 
 import contextlib
 import logging
@@ -24,9 +24,9 @@ from phonograd.server_agg.settings.server import ServerSettings
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-# Where this machine reaches a server that listens on all its addresses.
+# The loopback address of a server that listens on all addresses.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
-# Uploads under way when the server is told to stop get this long; a phone sends again what was cut off.
+# Grace period for running requests at shutdown; a phone resumes an upload that was cut off.
 SHUTDOWN_SECONDS = 5
 
 
@@ -37,7 +37,7 @@ class ServerAddressError(PhonogradError):
 
 
 class Listener:
-    """The address that a server will answer at, taken before its state is touched.
+    """The server's bound address and TLS files, checked before its state is touched.
 
     Raises ServerAddressError, TlsError.
     """
@@ -47,16 +47,16 @@ class Listener:
         self.socket = _listen(settings.host, settings.port)
 
     def close(self) -> None:
-        """Let go of the address."""
+        """Close the socket."""
         self.socket.close()
 
 
 class AggregationServer:
-    """A server that listens from here on, at `listener` if there is one, and serves while `run` runs.
+    """A server that listens once it is constructed, at `listener` if given, and serves requests during `run`.
 
-    url: where it listens; local_url: the same as this machine reaches it. admin_url: what makes a browser an
-    administrator's while the server runs, a secret; `url` where nobody is asked. admin_token: the same for programs,
-    None where nobody is asked. Raises ServerAddressError, TlsError.
+    url: where it listens; local_url: the same, as reached from this machine. admin_url: a secret link that logs a
+    browser in as an administrator while the server runs; `url` without authentication. admin_token: the same for
+    programs; None without authentication. Raises ServerAddressError, TlsError.
     """
 
     def __init__(self, coordinator: Coordinator, settings: ServerSettings, listener: Listener | None = None):
@@ -87,31 +87,31 @@ class AggregationServer:
 
     @property
     def requests(self) -> Collection[object]:
-        """One item for each request that is not over, its bytes not yet counted."""
+        """One item per running request, whose bytes are not counted yet."""
         return self._server.server_state.tasks
 
     def run(self) -> None:
-        """Serve until `stop`, or until a signal that `stopped_by_signals` heard, then return."""
+        """Serve until `stop`, or until a signal within `handling_signals`."""
         stopped = threading.Event()
-        clockwork = threading.Thread(target=_tick, args=(self._coordinator, stopped), name="rounds")
-        clockwork.start()
+        ticker = threading.Thread(target=_tick, args=(self._coordinator, stopped), name="rounds")
+        ticker.start()
         try:
             self._server.run(sockets=[self._socket])
         finally:
             stopped.set()
-            clockwork.join()
+            ticker.join()
             self._socket.close()
 
     def stop(self) -> None:
-        """Make `run` return soon, or at once when it is called; from any thread."""
+        """Make `run` return, also if it is called later. Thread-safe."""
         self._server.should_exit = True
 
     @contextlib.contextmanager
     def handling_signals(self) -> Iterator[None]:
-        """While the block lasts SIGINT and SIGTERM stop the server, before `run` as well as in it.
+        """Within the block, SIGINT and SIGTERM stop the server, before `run` as well as during it.
 
-        For the main thread. uvicorn handles them in the same way while it runs, and raises the one that stopped it once
-        more afterwards, which does nothing here.
+        For the main thread. uvicorn installs its own handlers while it runs and re-raises the signal afterwards, which
+        has no effect here.
         """
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self._server.handle_exit) for number in numbers}
@@ -123,16 +123,16 @@ class AggregationServer:
 
     @contextlib.contextmanager
     def owner_file(self) -> Iterator[None]:
-        """While the block lasts, commands of the same user find the admin token in their file (owner_file).
+        """Within the block, commands of the same user find the admin token in a file (see client/owner_file).
 
-        A file system that refuses costs them no more than that.
+        If the file cannot be written, the server runs without it and logs a warning.
         """
         with contextlib.ExitStack() as stack:
             if self.admin_token is not None:
                 try:
                     stack.enter_context(owner_file_written(self.local_url, self.admin_token))
                 except StorageError as error:
-                    log.warning("commands on this machine need a token for what administrators do: %s", error)
+                    log.warning("admin commands on this machine need a token: %s", error)
             yield
 
 
@@ -142,9 +142,9 @@ def serve(
     on_ready: Callable[[AggregationServer], None] | None = None,
     listener: Listener | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `on_ready` gets the server once connections are taken. Raises as it does."""
+    """Serve until SIGINT or SIGTERM. `on_ready` gets the server once it accepts connections; its errors propagate."""
     server = AggregationServer(coordinator, settings, listener)
-    # Signals first: whoever was told that the server is ready may stop it at once.
+    # Signals first: a caller that was told the server is ready may stop it at once.
     with server.handling_signals(), server.owner_file():
         if on_ready is not None:
             on_ready(server)
@@ -152,14 +152,14 @@ def serve(
 
 
 def _tick(coordinator: Coordinator, stopped: threading.Event) -> None:
-    """Tick until `stopped`; once more at the end, for what is counted and not written down."""
+    """Tick until `stopped`, then once more to write the traffic counted last."""
     running = True
     while running:
         running = not stopped.wait(TICK_SECONDS)
         try:
             coordinator.tick()
-        except Exception:  # a disk that refuses now may take it at the next tick; a bug must not end the deadlines
-            log.exception("what time brings to the round went wrong; it is tried again")
+        except Exception:  # a full disk may have space at the next tick; a bug must not stop the deadlines
+            log.exception("the periodic work of the round failed; retrying")
 
 
 def _warn(coordinator: Coordinator, settings: ServerSettings) -> None:
@@ -168,7 +168,7 @@ def _warn(coordinator: Coordinator, settings: ServerSettings) -> None:
     if settings.strategy.private:
         log.warning(idle_cost_warning(settings.strategy, settings.rules.deadline_seconds or math.inf))
     if coordinator.security.asks_for_tokens(settings.host) and not PhoneRegistry(coordinator.ledger).phones():
-        log.warning("nobody is enrolled yet; enrol phones with: phonograd tokens add NAME --state DIR")
+        log.warning("no phone is enrolled yet; enrol one with: phonograd tokens add NAME --state DIR")
 
 
 def _url(scheme: str, host: str, port: int) -> str:

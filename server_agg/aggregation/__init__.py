@@ -1,1 +1,1 @@
-"""Updates into the next model: pure objects and arithmetic, without SQL and HTTP."""
+"""Aggregating updates into the next model: pure objects and arithmetic, no SQL, no HTTP."""

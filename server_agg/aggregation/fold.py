@@ -1,8 +1,8 @@
-"""The fold: the one place that adds weights.
+"""The fold: a running weighted sum of updates.
 
-Updates are summed as fixed-point integers. Integer addition has no rounding, so the sum is the same to the bit whatever
-the order in which updates arrive, however they are split over folds that are merged later, and after a restart that
-folds them again. Memory is one int64 per parameter and a few tiles, whatever the number of phones.
+Updates are summed as fixed-point integers. Integer addition does not round, so the sum is the same to the bit in any
+order of updates, for any split into folds that are merged later, and after a restart that folds them again. Memory is
+one int64 per parameter and a few tiles, for any number of phones.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ from phonograd.server_agg.aggregation.tile_source import (
 
 # One step of the fixed point is 2**-32: an update is off by 1.2e-10 at most, a hundredth of float32's spacing near 0.1.
 FRACTION_BITS = 32
-# Sums stay below 2**62, so that adding one more term can't leave int64 before it is refused.
+# Sums stay below 2**62, so that adding one more term cannot overflow int64 before the check.
 SUM_LIMIT = 1 << 62
-# A reach is measured in float32 and may be a rounding short of the truth.
+# max_abs is computed in float32 and may be rounded down.
 MAX_ABS_MARGIN = 1 + 2.0**-22
-# Products below this can become integers by adding SHIFT, see _times.
+# Products below this are converted to integers by adding SHIFT, see _times.
 SMALL_STEPS = 2.0**50
 SHIFT = 1.5 * 2.0**52
 SHIFT_BITS = int(np.float64(SHIFT).view(np.int64))
@@ -45,9 +45,9 @@ HEADER = struct.Struct("<8sII32s32sQQQ")
 class Fold:
     """The weighted sum of the updates of one round, relative to its base model.
 
-    `base` (all tensors F32) must stay open as long as the fold is used; it is read by position, a tile at a time.
+    `base` (all tensors F32) must stay open while the fold is used; it is read by position, one tile at a time.
     `base_sha256` is its hex hash. `fraction_bits`: one step of the fixed point is 2**-fraction_bits. Not thread-safe.
-    Raises WeightsError for a base that is not float32 throughout.
+    Raises WeightsError for a base with other tensors than F32.
     """
 
     def __init__(self, base: TensorFile, base_sha256: str, fraction_bits: int = FRACTION_BITS):
@@ -58,9 +58,9 @@ class Fold:
         self.total_weight = 0
         self._bits = fraction_bits
         self._steps_per_unit = 2.0**fraction_bits
-        self._spoilt = False
+        self._incomplete = False
         self._sums = {name: np.zeros(spec.elements, np.int64) for name, spec in base.specs.items()}
-        self._bounds = dict.fromkeys(self._sums, 0)  # by tensor: no |sum| is larger
+        self._bounds = dict.fromkeys(self._sums, 0)  # by tensor: upper bound on |sum|
 
     def accumulate(
         self,
@@ -71,17 +71,17 @@ class Fold:
     ) -> None:
         """Add weight x (update - base), rounded to steps. `weight` is at least 1 (ValueError otherwise).
 
-        scales: a factor for each tensor's delta; then steps are cut off towards zero, so that no norm grows.
-        reach: no |delta|, scaled, is larger, in all tensors or in each, and all are finite; measured by reading the
-        update once more if None.
-        Raises WeightsError, with nothing changed, for values that are not finite and for sums that would leave the
-        accumulators. An update that cannot be read to its end spoils the fold: it takes and gives nothing more.
+        scales: a factor for each tensor's delta; steps are then rounded towards zero, so that no norm grows.
+        max_abs: an upper bound on the scaled |delta|, of all tensors or of each; None: computed by another pass over
+        the update.
+        Raises WeightsError, with nothing changed, for values that are not finite and for sums that would overflow. If
+        an update cannot be read to its end, the fold is unusable: all later calls raise StorageError.
         """
         if weight < 1:
             raise ValueError(f"weight is {weight}, expected at least 1")
         if max_abs is None:
             max_abs = max_abs_delta(update, self.base) * max((scales or {}).values(), default=1.0)
-        self._check_whole()
+        self._check_usable()
         max_abs_by_tensor = max_abs if isinstance(max_abs, Mapping) else dict.fromkeys(self._sums, max_abs)
         bounds = {
             name: bound + weight * math.ceil(max_abs_by_tensor[name] * self._steps_per_unit * MAX_ABS_MARGIN)
@@ -89,26 +89,27 @@ class Fold:
         }
         _check_room(bounds, self.total_weight + weight)
         farthest = max(max_abs_by_tensor.values(), default=0.0)
-        self._spoilt = True
+        self._incomplete = True
         run_in_threads(
             named_tiles(update, self.base),
             lambda tiles: self._add(tiles, weight, farthest, scales),
             threads_for(self.base),
         )
-        self._spoilt = False
+        self._incomplete = False
         self._bounds = bounds
         self.total_weight += weight
         self.updates += 1
 
     def merge(self, other: "Fold") -> None:
-        """Add another fold of the same base. Raises WeightsError, with nothing changed, for another base or no room."""
+        """Add another fold of the same base. Raises WeightsError, with nothing changed, for another base or sums
+        that would overflow."""
         if (other.base_sha256, other.base.specs, other._bits) != (self.base_sha256, self.base.specs, self._bits):
             raise WeightsError(
-                f"fold of model {self.base_sha256[:12]}… cannot take in one of model {other.base_sha256[:12]}…; "
-                "merge folds of one round only"
+                f"fold: expected a fold of model {self.base_sha256[:12]}…, found one of {other.base_sha256[:12]}…; "
+                "merge only folds of the same round"
             )
-        self._check_whole()
-        other._check_whole()
+        self._check_usable()
+        other._check_usable()
         bounds = {name: bound + other._bounds[name] for name, bound in self._bounds.items()}
         _check_room(bounds, self.total_weight + other.total_weight)
         for name, sums in self._sums.items():
@@ -118,11 +119,11 @@ class Fold:
         self.updates += other.updates
 
     def deltas(self, divisor: float | None = None) -> Iterator[Array]:
-        """sum / divisor as fresh float64 tiles in the base's file order; the total weight divides if None is given.
+        """sum / divisor as new float64 tiles in the base's file order. divisor: None for the total weight.
 
-        Exactly 0.0 where no update moved, and everywhere in an empty fold.
+        Exactly 0.0 where no update changed anything, and everywhere in an empty fold.
         """
-        self._check_whole()
+        self._check_usable()
         steps = (divisor or self.total_weight or 1) * self._steps_per_unit
         for name, spec in self.base.specs.items():
             for start, stop in tile_ranges(spec.elements):
@@ -131,7 +132,7 @@ class Fold:
     def finish(self) -> Iterator[Array]:
         """The weighted average of all updates, float32 tiles in the base's file order, ready for `write_tensor_file`.
 
-        base + sum / (total weight x 2**32), computed in float64. Elements that no update moved keep the base's bits.
+        base + sum / (total weight x 2**32), computed in float64. Elements that no update changed keep the base's bits.
         """
         return prefetch(self._averaged())
 
@@ -142,7 +143,7 @@ class Fold:
                 yield apply_delta(self.base, name, start, next(deltas))
 
     def average(self) -> dict[str, Array]:
-        """What `finish` streams, as tensors in memory."""
+        """The result of `finish` as tensors in memory."""
         tiles = self.finish()
         average = {}
         for name, spec in self.base.specs.items():
@@ -152,7 +153,7 @@ class Fold:
 
     def to_bytes(self) -> bytes:
         """The fold as bytes: HEADER, then the sums in file order, int64 little endian."""
-        self._check_whole()
+        self._check_usable()
         header = HEADER.pack(
             MAGIC,
             BYTES_VERSION,
@@ -167,7 +168,7 @@ class Fold:
 
     @classmethod
     def from_bytes(cls, data: bytes, base: TensorFile, base_sha256: str) -> "Fold":
-        """Read what `to_bytes` wrote. Raises WeightsError for bytes that are not a whole fold of this base."""
+        """Parse the output of `to_bytes`. Raises WeightsError for bytes that are not a complete fold of this base."""
         fold = cls(base, base_sha256)
         fold._read_header(data)
         offset = HEADER.size
@@ -176,13 +177,13 @@ class Fold:
             offset += sums.nbytes
             bound = fold._bounds[name]
             if len(sums) and max(int(sums.max()), -int(sums.min())) > bound:
-                raise WeightsError(f"fold: tensor {name}: a sum is larger than the bound {bound}; bytes damaged")
+                raise WeightsError(f"fold: tensor {name}: a sum exceeds the bound {bound}; the bytes are damaged")
         return fold
 
     def _read_header(self, data: bytes) -> None:
         expected = HEADER.size + sum(sums.nbytes for sums in self._sums.values())
         if len(data) != expected:
-            raise WeightsError(f"fold: {expected} bytes expected for this model, found {len(data)}; fold again")
+            raise WeightsError(f"fold: expected {expected} bytes for this model, found {len(data)}; fold again")
         magic, version, bits, sha, table, updates, weight, bound = HEADER.unpack_from(data)
         facts: tuple[tuple[str, int | str, int | str], ...] = (
             ("magic", magic.hex(), MAGIC.hex()),
@@ -193,15 +194,15 @@ class Fold:
         )
         for what, found, wanted in facts:
             if found != wanted:
-                raise WeightsError(f"fold: {what} {wanted} expected, found {found}; fold the round's updates again")
+                raise WeightsError(f"fold: expected {what} {wanted}, found {found}; fold the round's updates again")
         if not (updates <= weight < SUM_LIMIT and bound < SUM_LIMIT and (updates > 0 or weight == bound == 0)):
             raise WeightsError(
-                f"fold: {updates} updates of weight {weight} and bound {bound} contradict; bytes damaged"
+                f"fold: {updates} updates of weight {weight} and bound {bound} contradict; the bytes are damaged"
             )
         self.updates, self.total_weight, self._bounds = updates, weight, dict.fromkeys(self._bounds, bound)
 
     def _add(self, tiles: Iterator[NamedTile], weight: int, max_abs: float, scales: Mapping[str, float] | None) -> None:
-        """Add tiles, of which threads that run this beside each other get different ones."""
+        """Add tiles; concurrent threads get different ones."""
         to_whole = np.rint if scales is None else np.trunc
         small = max_abs * self._steps_per_unit * weight < SMALL_STEPS
         scratch = np.empty((3, BLOCK_ELEMENTS), np.float64)
@@ -209,7 +210,7 @@ class Fold:
             factor = self._steps_per_unit * (1.0 if scales is None else scales[name])
             for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
                 delta, old, whole = scratch[:, : stop - start]
-                np.copyto(delta, values[start:stop])  # faster than a difference that casts on the way
+                np.copyto(delta, values[start:stop])  # faster than casting within the subtraction
                 np.copyto(old, self.base.read_range(name, first + start, first + stop))
                 np.subtract(delta, old, out=delta)
                 np.multiply(delta, factor, out=delta)
@@ -218,14 +219,14 @@ class Fold:
                 sums = self._sums[name][first + start : first + stop]
                 np.add(sums, steps, out=sums)
 
-    def _check_whole(self) -> None:
-        if self._spoilt:
+    def _check_usable(self) -> None:
+        if self._incomplete:
             raise StorageError("fold: an update could not be read to its end; fold the round's updates again")
 
 
 def _times(steps: Array, weight: int, small: bool, out: Array) -> Array:
-    """Whole float64 `steps` times weight as int64; exact. `steps` is used up."""
-    if small:  # vectors can add, but not convert: 1.5 x 2**52 + n holds n in its low bits
+    """Integral float64 `steps` times weight as int64; exact. Overwrites `steps`."""
+    if small:  # SIMD can add but not convert: 1.5 x 2**52 + n has n in its low bits
         np.multiply(steps, weight, out=steps)
         np.add(steps, SHIFT, out=steps)
         return np.subtract(steps.view(np.int64), SHIFT_BITS, out=out)
@@ -234,9 +235,9 @@ def _times(steps: Array, weight: int, small: bool, out: Array) -> Array:
 
 
 def apply_delta(base: TensorFile, name: str, start: int, delta: Array) -> Array:
-    """A float32 tile of base + delta, from element `start` of a tensor; where delta is 0.0 the base keeps its bits.
+    """A float32 tile of base + delta, from element `start` of a tensor. Where delta is 0.0, the base's bits stay.
 
-    `delta` (float64) is used up.
+    Overwrites `delta` (float64).
     """
     tile = base.read_range(name, start, start + len(delta))
     moving = delta != 0  # -0.0 + 0.0 would be 0.0
@@ -249,7 +250,7 @@ def _check_room(bounds: Mapping[str, int], total_weight: int) -> None:
     bound = max(bounds.values(), default=0)
     if bound >= SUM_LIMIT or total_weight >= SUM_LIMIT:
         raise WeightsError(
-            f"fold: weights x steps would reach {max(bound, total_weight)}, at most 2**62 fit; "
+            f"fold: weights x steps would reach {max(bound, total_weight)}, the limit is 2**62; "
             "an update is far from the base model or claims too large a weight"
         )
 

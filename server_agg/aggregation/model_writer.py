@@ -1,4 +1,4 @@
-"""From a round's averaged delta to the next model's file: streamed, a few tiles in memory."""
+"""Writes the next model from a round's averaged delta: streamed, with a few tiles in memory."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ from phonograd.server_agg.aggregation.parallel import prefetch
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate
 
-# The float32 tile of the next model, and of the optimiser's moments [n, number of them].
+# The float32 tile of the next model, and the optimizer's moments [n, number of moments].
 ModelTile = tuple[Array, Array]
 
 
@@ -42,17 +42,15 @@ def write_model(
     state_path: Path,
     metadata: Mapping[str, str],
 ) -> tuple[WrittenFile, WrittenFile | None]:
-    """Write the model after this round, and the optimiser's state if it keeps one (else None).
+    """Write the model after this round, and the optimizer's state if it has one (else None).
 
-    old_optimizer_state: the state written with `base`; None in the first round, and after a change of optimiser.
-    metadata: the model's, beside its frozen tensors, and in the state beside its own. The same updates, settings and
-    context give the same bytes.
-    Raises ValueError for a round without updates, unless its strategy is private: it leaves the model as it was.
-    Raises WeightsError for a state that does not fit or a model that leaves float32; StorageError when the disk
-    refuses.
+    old_optimizer_state: the state written with `base`; None in the first round, and after a change of optimizer.
+    metadata: added to both files. The same updates, settings and context give the same bytes.
+    Raises ValueError for a round without updates whose strategy is not private, as its model does not change;
+    WeightsError for a state that does not fit or a model that overflows float32; StorageError for disk errors.
     """
     if not updates and not settings.private:
-        raise ValueError("a round without updates leaves the model as it was; there is nothing to write")
+        raise ValueError("a round without updates does not change the model; there is nothing to write")
     of_model = {**metadata, **frozen_metadata(frozen_in(base), base.specs)}
     optimizer = optimizer_of(settings)
     moments = Moments(settings, base, optimizer.initial_moments, old_optimizer_state)
@@ -82,7 +80,7 @@ def _model_tiles(
                     tile = apply_delta(base, name, start, step), remembered.astype(np.float32)
             except FloatingPointError as error:
                 raise WeightsError(
-                    f"tensor {name}: the next model would leave float32 ({error}); lower the server's learning rate or "
-                    "the noise, or roll the round back"
+                    f"tensor {name}: the next model would overflow float32 ({error}); lower the server's learning rate "
+                    "or the noise, or roll back"
                 ) from error
             yield tile

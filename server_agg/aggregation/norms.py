@@ -1,7 +1,7 @@
-"""One pass over an update that changes nothing: is it finite, how far does it reach, how long is each tensor's delta.
+"""Norms of an update's delta, in one pass over it; also checks that all values are finite.
 
-A delta is the trained weights less the base's. Sums run over blocks that fit a core's cache and are added up exactly
-(math.fsum), so that neither threads nor their timing change a bit.
+The delta is trained weights minus base weights. Sums run over blocks that fit a core's cache and are added exactly
+(math.fsum), so that the result does not depend on threads.
 """
 
 import math
@@ -21,19 +21,19 @@ from phonograd.server_agg.aggregation.tile_source import (
     threads_for,
 )
 
-# An update further than this from its base is not a trained model: 2**30, where a fold's accumulators end too.
+# No trained model is this far from its base, and a fold's accumulators end here too.
 MAX_ABS_LIMIT = 2.0**30
 
 Norm = Literal["1", "2", "inf"]
 
 
 def max_abs_delta(update: TileSource, base: TensorFile) -> float:
-    """The largest |delta| of an update, to float32's precision. Raises WeightsError for one of 2**30 or not finite."""
+    """The largest |delta| of an update, in float32 precision. Raises WeightsError unless it is below 2**30."""
 
     def largest(tiles: Iterator[NamedTile]) -> float:
         max_abs = 0.0
         scratch = np.empty(BLOCK_ELEMENTS, np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             for name, first, values in tiles:
                 for start, stop in tile_ranges(len(values), BLOCK_ELEMENTS):
                     old = base.read_range(name, first + start, first + stop)
@@ -43,7 +43,7 @@ def max_abs_delta(update: TileSource, base: TensorFile) -> float:
 
     max_abs = max(run_in_threads(named_tiles(update, base), largest, threads_for(base)))
     if max_abs >= MAX_ABS_LIMIT:
-        raise WeightsError(f"update: differs from the base by up to {max_abs:.6g}, less than 2**30 expected")
+        raise WeightsError(f"update: expected differences from the base below 2**30, found {max_abs:.6g}")
     return max_abs
 
 
@@ -87,7 +87,7 @@ def _part_of_norm(delta: Array, norm: Norm, max_abs: float) -> float:
     if norm == "1":
         return float(np.abs(delta, out=delta).sum())
     if norm == "2":
-        return float(np.einsum("i,i->", delta, delta))  # not BLAS, whose threads would share the sum
+        return float(np.einsum("i,i->", delta, delta))  # not BLAS, which splits sums among threads
     return max_abs
 
 

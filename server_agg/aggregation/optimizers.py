@@ -1,7 +1,7 @@
-"""Server optimisers: what turns a round's averaged delta into the step that the model takes (Reddi et al. 2021).
+"""Server optimizers: from a round's averaged delta to the step of the model (Reddi et al. 2021).
 
-The averaged delta is the pseudo-gradient, with the sign that improves the model. What an optimiser remembers of each
-parameter, its moments, lies side by side in one tensor file: `NAME.moments` F32 [*shape, number of moments].
+The averaged delta is the pseudo-gradient, with the sign that improves the model. The state of an optimizer, the moments
+of each parameter, is one tensor file: `NAME.moments` F32 [*shape, number of moments].
 """
 
 from collections.abc import Callable
@@ -18,20 +18,20 @@ STATE_VERSION = "1"
 
 
 class ServerOptimizer(Protocol):
-    """A rule for one element at a time."""
+    """An elementwise update rule."""
 
     @property
     def initial_moments(self) -> tuple[float, ...]:
-        """The moments it begins with, one value each."""
+        """The initial value of each moment."""
         ...
 
     def step(self, delta: Array, moments: Array) -> Array:
-        """The step, float64 [n], for `delta` [n]; `moments` float64 [n, len(first)] are brought up to date in place."""
+        """The step, float64 [n], for `delta` [n]. Updates `moments`, float64 [n, number of moments], in place."""
         ...
 
 
 class NoOptimizer:
-    """The step is learning rate x delta; nothing is remembered."""
+    """The step is learning rate x delta, without state."""
 
     initial_moments: tuple[float, ...] = ()
 
@@ -66,7 +66,7 @@ class Momentum:
 
 class Adam:
     """FedAdam (Reddi et al. 2021, Algorithm 2): m <- beta1 m + (1 - beta1) delta, v <- beta2 v + (1 - beta2) delta^2;
-    the step is learning rate x m / (sqrt(v) + tau). As there, v begins at tau^2 and nothing is corrected for bias.
+    the step is learning rate x m / (sqrt(v) + tau). As in the paper, v starts at tau^2 and there is no bias correction.
     """
 
     def __init__(self, settings: StrategySettings):
@@ -87,7 +87,7 @@ class Adam:
 
 
 def optimizer_of(settings: StrategySettings) -> ServerOptimizer:
-    """The optimiser that the settings name."""
+    """The optimizer named in the settings."""
     makers: dict[str, Callable[[StrategySettings], ServerOptimizer]] = {
         "none": NoOptimizer,
         "momentum": Momentum,
@@ -102,19 +102,19 @@ def state_specs(base: TensorFile, moments: int) -> list[TensorSpec]:
 
 
 def state_metadata(settings: StrategySettings) -> dict[str, str]:
-    """What a state file says of itself."""
+    """The metadata of a state file."""
     return {"format": STATE_FORMAT, "version": STATE_VERSION, "optimizer": settings.server_optimizer}
 
 
 def state_matches(settings: StrategySettings, state: TensorFile) -> bool:
-    """Whether a state file is of the optimiser that the settings name; after a change of optimiser it is not."""
+    """Whether a state file was written by the optimizer named in the settings."""
     return state.metadata.get("optimizer") == settings.server_optimizer
 
 
 class Moments:
-    """Moments tile by tile: from an earlier round's state, or as they begin.
+    """Moments tile by tile, from an earlier round's state or their initial values.
 
-    Raises WeightsError for a state that is not this optimiser's or does not fit the model.
+    Raises WeightsError for a state of another optimizer or model shape.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Moments:
             return
         for key, expected in state_metadata(settings).items():
             if (found := old.metadata.get(key)) != expected:
-                raise WeightsError(f"{old.path}: {key} {expected} expected, found {found}; begin without this state")
+                raise WeightsError(f"{old.path}: expected {key} {expected}, found {found}; start without this state")
         check_specs(str(old.path), old.specs, state_specs(base, len(initial_moments)))
 
     def read(self, name: str, start: int, stop: int) -> Array:

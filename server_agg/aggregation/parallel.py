@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
-# More would not pay: two already keep the memory bus busy, and a server has uploads to receive meanwhile.
+# More gain nothing: two saturate the memory bus, and a server receives uploads meanwhile.
 THREADS = min(2, os.cpu_count() or 1)
-# Tiles made before they are asked for: enough that neither side waits at every tile.
+# Tiles computed ahead: enough that neither side waits at every tile.
 PREFETCH_TILES = 4
 
 T = TypeVar("T")
@@ -17,9 +17,9 @@ R = TypeVar("R")
 
 
 def run_in_threads(items: Iterable[T], work: Callable[[Iterator[T]], R], threads: int = THREADS) -> list[R]:
-    """Run `work` in `threads` threads that take from one iterator of `items`; what each returned.
+    """Run `work` in `threads` threads that share one iterator over `items`. Returns each thread's result.
 
-    An item must stay valid while later ones are taken. The first error ends all threads and is raised.
+    An item must stay valid while later ones are read. The first error ends all threads and is raised.
     """
     shared = _SharedIterator(items)
     if threads == 1:
@@ -30,7 +30,7 @@ def run_in_threads(items: Iterable[T], work: Callable[[Iterator[T]], R], threads
 
 
 class _SharedIterator(Iterator[T]):
-    """An iterator that several threads may take from; ends for all when the work of one fails."""
+    """An iterator for several threads; it ends for all of them when one fails."""
 
     def __init__(self, items: Iterable[T]):
         self._items = iter(items)
@@ -52,7 +52,7 @@ class _SharedIterator(Iterator[T]):
 
 
 def prefetch(items: Generator[T, None, None], ahead: int = PREFETCH_TILES) -> Iterator[T]:
-    """The same items in the same order, made in a thread of their own, up to `ahead` before they are asked for."""
+    """The same items in the same order, computed in another thread, up to `ahead` items in advance."""
     end = object()
     with ThreadPoolExecutor(1) as executor:
         waiting = deque(executor.submit(next, items, end) for _ in range(ahead))

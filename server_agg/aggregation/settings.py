@@ -1,4 +1,4 @@
-"""Every knob of every strategy, with its default: the one place that declares them. Kept with each round."""
+"""The settings of all strategies, with their defaults. The ledger stores them with each round."""
 
 import json
 import math
@@ -25,26 +25,26 @@ ESTIMATORS = ("fixed", "clipped")
 
 @dataclass(frozen=True)
 class StrategySettings:
-    """How a round's updates become the next model. Knobs that the strategy does not have are ignored.
+    """How a round's updates become the next model. Settings of other strategies are ignored.
 
     strategy: one of STRATEGIES; weighting: by `tokens` or `equal` (fedavg, fedsgd, norm-bound);
-    max_tokens: the most tokens an update may claim; they are its weight, and nobody can check them.
+    max_tokens: the most tokens an update may claim. The claim is its weight and cannot be verified.
 
-    server_optimizer: what turns the averaged delta into a step: `none` (server_lr x delta), `momentum` (FedAvgM, with
+    server_optimizer: how the averaged delta becomes a step: `none` (server_lr x delta), `momentum` (FedAvgM, with
     `momentum`) or `adam` (Reddi et al.'s FedAdam, with beta1, beta2 and adam_epsilon, their tau).
 
     attention_step, attention_norm, attention_noise: paper J's epsilon, p, and beta x sigma.
     trim_share: the share of values trimmed-mean drops at each end, below 0.5.
-    krum_byzantine: hostile updates multi-krum withstands (Blanchard et al.'s f); krum_selected: updates it averages (m;
-    0: all but f).
+    krum_byzantine: hostile updates that multi-krum tolerates (Blanchard et al.'s f); krum_selected: updates that it
+    averages (m; 0: all but f).
     norm_bound: the largest L2 norm of a delta under norm-bound (Sun et al.'s M).
 
     Paper M, for dp-fedavg and dp-fedsgd. clip_norm: S; per_layer: S_l = S/sqrt(m) for each of m tensors in place of S
     for all together; estimator: `fixed` (f_f, divides by qW) or `clipped` (f_c, by max(qW_min, sum of weights));
     min_share: W_min / W; noise_multiplier: z (0: no noise and no privacy); sampling: q, the probability with which each
-    phone is asked; population: phones that must be enrolled before a round is drawn; token_cap: w-hat, the tokens of a
+    phone is sampled; population: phones that must be enrolled before a round samples; token_cap: w-hat, the tokens of a
     phone of weight 1 (None: all weigh 1); mean_weight: W / N, a public guess of the phones' mean weight; delta,
-    epsilon_budget: what all rounds together may spend.
+    epsilon_budget: the limit for all rounds together.
 
     Raises ValueError for a setting out of range, naming it.
     """
@@ -103,16 +103,16 @@ class StrategySettings:
 
     @classmethod
     def from_json(cls, text: str) -> "StrategySettings":
-        """What `to_json` wrote; settings it lacks get their defaults. Raises ValueError."""
+        """Parse the output of `to_json`; missing settings get their defaults. Raises ValueError."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"strategy settings: not JSON: {error}") from error
         if not isinstance(document, dict):
-            raise ValueError(f"strategy settings: a JSON object expected, found {type(document).__name__}")
+            raise ValueError(f"strategy settings: expected a JSON object, found {type(document).__name__}")
         unknown = sorted(set(document) - {field.name for field in fields(cls)})
         if unknown:
-            raise ValueError(f"strategy settings: {unknown[0]!r} is unknown; written by another version?")
+            raise ValueError(f"strategy settings: {unknown[0]!r} is unknown; was it written by a newer version?")
         return cls(**document)
 
 
@@ -126,7 +126,7 @@ _CHOICES = {
 _TINY = math.ulp(0.0)  # the smallest number above 0
 _BELOW_1 = math.nextafter(1.0, 0.0)
 _MANY = 10**18 - 1
-_LARGE = 1e6  # of what multiplies deltas: far beyond use, and far from float32's end
+_LARGE = 1e6  # for factors of deltas: far above useful values, far below float32's maximum
 _RANGES: dict[str, tuple[float, float, str]] = {
     "max_tokens": (1, _MANY, "at least 1"),
     "server_lr": (_TINY, _LARGE, "more than 0, at most 1e6"),

@@ -1,4 +1,4 @@
-"""All updates of a round side by side: for each run of elements a [K, n] block of deltas, K updates in one order."""
+"""The deltas of all K updates of a round, stacked block by block: [K, n] for each run of n elements."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -11,17 +11,17 @@ from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, T
 from phonograd.device_runtime.update.codecs import Tile
 from phonograd.server_agg.aggregation.strategy import MAX_STACKED_UPDATES, ClientUpdate, sorted_by_hash
 
-# float64 elements of one block, of all updates together: 16 MiB.
+# float64 elements of one block: 16 MiB.
 BLOCK_ELEMENTS = 1 << 21
 
 
 def stacked_deltas(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterator[Array]:
-    """Blocks of deltas, float64 [K, n], in the base's file order; rows by the updates' hashes, n by K.
+    """Blocks of deltas, float64 [K, n], in the base's file order; rows sorted by hash, n depends on K.
 
-    Every tile of `tile_ranges` is covered by whole blocks. Raises WeightsError for more than MOST_STREAMS updates.
+    Every tile of `tile_ranges` consists of whole blocks. Raises WeightsError for more than MAX_STACKED_UPDATES updates.
     """
     if len(updates) > MAX_STACKED_UPDATES:
-        raise WeightsError(f"{len(updates)} updates in a round, at most {MAX_STACKED_UPDATES} can be read side by side")
+        raise WeightsError(f"{len(updates)} updates in a round, the limit of this strategy is {MAX_STACKED_UPDATES}")
     length = block_length(len(updates))
     with contextlib.ExitStack() as stack:
         sources = [stack.enter_context(update.open()) for update in sorted_by_hash(updates)]
@@ -36,13 +36,13 @@ def stacked_deltas(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterato
 
 
 def block_length(count: int) -> int:
-    """Elements of each of `count` updates in one block: a power of two, so that blocks fill tiles."""
+    """The block length n for `count` updates: a power of two, so that blocks fill tiles."""
     share = max(1, BLOCK_ELEMENTS // max(1, count))
     return min(TILE_ELEMENTS, 1 << (share.bit_length() - 1))
 
 
 def as_tiles(runs: Iterator[Array], base: TensorFile) -> Iterator[Array]:
-    """Runs of float64 elements, as blocks are cut, put together to tiles in the base's file order."""
+    """Joins runs of float64 elements (one per block) into tiles in the base's file order."""
     for spec in base.specs.values():
         for start, stop in tile_ranges(spec.elements):
             tile = np.empty(stop - start, np.float64)
@@ -63,14 +63,14 @@ def zero_deltas(base: TensorFile) -> Iterator[Array]:
 
 @dataclass
 class _Stream:
-    """One update's tiles of one tensor, read on as far as asked."""
+    """One update's tiles of one tensor, read as needed."""
 
     tiles: Iterator[Tile]
     start: int = 0
-    values: Array = field(default_factory=lambda: np.empty(0, np.float32))  # read but not used up, from `start`
+    values: Array = field(default_factory=lambda: np.empty(0, np.float32))  # read but not used yet, from `start`
 
     def put_deltas(self, out: Array, first: int, old: Array) -> None:
-        """Write value - old into `out`, elements [first, first + n), where the update has values."""
+        """Write value - old to `out`, for elements [first, first + n) that the update contains."""
         end = first + len(out)
         while self._ready() and self.start < end:
             count = min(len(self.values), end - self.start)

@@ -1,8 +1,8 @@
-"""What a strategy is: pure objects that measure updates, add them up and give the averaged delta, tile by tile.
+"""The strategy protocol: pure objects that measure updates, add them, and return the averaged delta tile by tile.
 
-A round's life: `begin` when it opens; for each update `weight` and `measure`, then, once it counts, `add`; at the close
-`deltas`. After a restart `begin` and `add` again for each stored update, in any order, with the measures that were
-kept: the result is the same to the bit.
+In a round: `begin` when it opens; `weight` and `measure` for each update, then `add` once it is accepted; `deltas` at
+the close. After a restart: `begin` again, and `add` for each stored update, in any order, with its stored measures. The
+result is the same to the bit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,22 +17,22 @@ from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.refusals import InvalidUpdateError
 
 Measures = Mapping[str, float]
-# Names of measures, as they are kept in the ledger: the largest |delta|; and `norm.TENSOR`, that tensor's norm.
+# Names of measures in the ledger: the largest |delta|, and `norm.TENSOR`, the norm of that tensor's delta.
 MAX_ABS = "reach"
 NORM = "norm."
-# Streams of updates that are read side by side: each is an open file, and a tile of up to 1 MiB.
+# Updates that are stacked: each is an open file and a tile of up to 1 MiB.
 MAX_STACKED_UPDATES = 256
-# Weights are counters of 64 bits in the fold and in the ledger.
+# Weights are 64-bit integers in the fold and in the ledger.
 UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What a round is besides its base model.
+    """The inputs of a round besides its base model.
 
-    number: the round's. noise_key: 32 bytes from a cryptographic source, drawn for the round and deleted once it is
-    closed: a round closed again after a crash gets the same noise, and afterwards nobody can subtract it.
-    population: enrolled phones, N; for the private strategies.
+    number: of the round. noise_key: 32 bytes from a cryptographic source, generated for the round and deleted once it
+    is closed: a round that is closed again after a crash gets the same noise, and later nobody can subtract it.
+    population: enrolled phones, N; for private strategies.
     """
 
     number: int
@@ -42,7 +42,7 @@ class RoundContext:
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """An accepted, stored update of the round; `open` gives it for reading."""
+    """An accepted update of the round; `open` opens its weights for reading."""
 
     sha256: str
     weight: int
@@ -51,38 +51,38 @@ class ClientUpdate:
 
 
 class Aggregation(Protocol):
-    """One round's updates on their way to an averaged delta. Not thread-safe."""
+    """The aggregation of one round's updates into an averaged delta. Not thread-safe."""
 
     def measure(self, update: TileSource) -> dict[str, float]:
-        """Read the update once and change nothing; the measures are finite and JSON-able.
+        """Measure the update in one pass. Returns finite numbers, which the ledger stores as JSON.
 
         Raises WeightsError for values that are not finite or too far from the base.
         """
         ...
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
-        """Take an update in. Raises WeightsError, with nothing changed, for sums that would overflow.
+        """Add an update. Raises WeightsError, with nothing changed, for sums that would overflow.
 
-        When reading fails half way (OSError, StorageError) the aggregation is spoilt and says so from then on
-        (StorageError): begin again and add the stored updates.
+        If reading fails half way (OSError, StorageError), all later calls raise StorageError: begin again and add the
+        stored updates.
         """
         ...
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
-        """The averaged delta: fresh float64 tiles in the base's file order and `tile_ranges`.
+        """The averaged delta: new float64 tiles in the base's file order and `tile_ranges`.
 
-        `members` are the updates that were added, in any order. Exactly 0.0 where nothing moved; all 0.0 for no member,
-        but for the noise of a private strategy, which does not tell whether anybody took part.
+        `updates` are those that were added, in any order. Exactly 0.0 where nothing changed, and everywhere without
+        updates. A private strategy always adds noise, which hides whether a phone took part.
         """
         ...
 
 
 class Strategy(Protocol):
-    """A way to average rounds of `fewest_members` to `most_members` updates; it is not to close others."""
+    """A way to aggregate rounds of `min_updates` to `max_updates` updates."""
 
     @property
     def name(self) -> str:
-        """As in the settings."""
+        """The strategy's name in the settings."""
         ...
 
     @property
@@ -96,37 +96,37 @@ class Strategy(Protocol):
         ...
 
     def weight(self, info: UpdateInfo) -> int:
-        """The update's weight in the sums, at least 1. Raises InvalidUpdateError for an update it will not take."""
+        """The update's weight, at least 1. Raises InvalidUpdateError for a token count that is too large."""
         ...
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> Aggregation:
-        """A new round. `base` stays open as long as the aggregation is used. Raises WeightsError unless it is F32."""
+        """Begin a round. `base` must stay open while the aggregation is used. Raises WeightsError unless it is F32."""
         ...
 
 
 def sorted_by_hash(updates: Sequence[ClientUpdate]) -> list[ClientUpdate]:
-    """Members by hash: what depends on an order then depends on the round's updates only."""
+    """Updates sorted by hash, so that results do not depend on their arrival."""
     return sorted(updates, key=lambda update: update.sha256)
 
 
 def norms_in(measures: Measures) -> dict[str, float]:
-    """Tensor to norm, from measures named `norm.TENSOR`."""
+    """The norm of each tensor, from the measures named `norm.TENSOR`."""
     return {name.removeprefix(NORM): value for name, value in measures.items() if name.startswith(NORM)}
 
 
 def update_weight(settings: StrategySettings, info: UpdateInfo) -> int:
     """Tokens (McMahan et al.: each token counts the same) or 1 (each phone does).
 
-    Raises InvalidUpdateError for more tokens than one phone can have trained.
+    Raises InvalidUpdateError for more than max_tokens.
     """
     check_token_claim(settings, info)
     return info.tokens if settings.weighting == "tokens" else 1
 
 
 def check_token_claim(settings: StrategySettings, info: UpdateInfo) -> None:
-    """Raise InvalidUpdateError for more tokens than one phone can have trained."""
+    """Raise InvalidUpdateError for more than max_tokens."""
     if info.tokens > settings.max_tokens:
         raise InvalidUpdateError(
-            f"the update claims {info.tokens} tokens, at most {settings.max_tokens} accepted; "
-            "send what was trained in one round"
+            f"the update claims {info.tokens} tokens, the limit is {settings.max_tokens}; "
+            "send only what was trained in one round"
         )

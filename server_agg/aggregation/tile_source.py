@@ -1,4 +1,4 @@
-"""Where an update's weights come from, a tile at a time, and what every pass over them needs."""
+"""Trained weights of an update, tile by tile, and what every pass over them needs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ BLOCK_ELEMENTS = 1 << 16
 
 
 class TileSource(Protocol):
-    """What can be folded: an UpdateFile, or weights in memory."""
+    """Trained weights that can be aggregated: an UpdateFile, or weights in memory."""
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move.
+        """Trained weights of one tensor as (flat start, float32 values), ascending; elements not yielded are unchanged.
 
-        A tile stays as it is while later ones are taken.
+        A tile stays valid while later ones are read.
         """
         ...
 
@@ -49,12 +49,12 @@ def named_tiles(update: TileSource, base: TensorFile) -> Iterator[NamedTile]:
 
 
 def threads_for(base: TensorFile) -> int:
-    """Threads worth starting for a pass over this model."""
+    """The number of threads for a pass over this model."""
     return THREADS if sum(spec.elements for spec in base.specs.values()) > 2 * TILE_ELEMENTS else 1
 
 
 def check_float32(base: TensorFile) -> None:
-    """Raise WeightsError for a model that is not float32 throughout."""
+    """Raise WeightsError for a model with other tensors than F32."""
     for spec in base.specs.values():
         if spec.dtype != "F32":
-            raise WeightsError(f"{base.path}: tensor {spec}: a fold takes F32 models only; export the model again")
+            raise WeightsError(f"{base.path}: tensor {spec}: expected F32; export the model again")

@@ -1,6 +1,6 @@
-"""Charts as geometry: what is to be drawn where, in the coordinates of one SVG viewBox; templates/chart.html draws it.
+"""Charts as geometry in the coordinates of an SVG viewBox; templates/chart.html draws them.
 
-Pure functions of numbers. Labels reach the page through the template, which escapes them.
+Pure functions of numbers. The template escapes the labels.
 """
 
 import math
@@ -13,10 +13,10 @@ from phonograd.server_agg.report.text import UNITS, unit_power
 
 WIDTH, HEIGHT = 480.0, 232.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 30.0, 26.0
-# Above the data, where a reference has its line that would dwarf them.
+# The height of the axis break, for a reference far above the data.
 BREAK = 16.0
 WIDEST_BAR = 30.0
-# Narrower ones stand without gaps.
+# Narrower bars have no gaps.
 NARROW_BAR = 6.0
 # A reference up to this many times the data is drawn to scale.
 TO_SCALE = 3.0
@@ -27,21 +27,21 @@ LABELS = 5
 
 @dataclass(frozen=True)
 class AxisFormat:
-    """How values of one kind are written (`text`); on an axis up to a value, the unit's size and name."""
+    """How values are written (`text`); `unit`: the size and name of the unit for an axis up to a value."""
 
     text: Callable[[float], str]
     unit: Callable[[float], tuple[float, str]]
 
     def step(self, span: float) -> float:
-        """The distance of ticks over a range, round in the unit."""
+        """The distance of ticks over a range, a round number of the unit."""
         unit = self.unit(span)[0]
         return decimal_step(span / unit) * unit
 
     def ticks(self, values: Sequence[float]) -> list[str]:
-        """The labels of an axis, all in the unit of the highest."""
+        """The tick labels, all in the unit of the largest."""
         top = max(map(abs, values))
         unit, name = self.unit(top)
-        # As many digits as tell each from the next: 999,999,999.5 and 1,000,000,000 need eleven.
+        # Enough digits to distinguish neighbours: 999,999,999.5 and 1,000,000,000 need eleven.
         apart = min((abs(after - before) for before, after in pairwise(values) if after != before), default=top)
         digits = max(10, 2 + math.ceil(math.log10(top / apart))) if top else 10
         return [f"{value / unit:.{digits}g}{name if value else ''}" for value in values]
@@ -69,7 +69,7 @@ NUMBERS = AxisFormat(formats.number, _no_unit)
 
 @dataclass(frozen=True)
 class Series:
-    """One value a round; `css`: class of its colour. None: no value in that round."""
+    """One value per round, or None; `css`: the class of its colour."""
 
     label: str
     css: str
@@ -78,7 +78,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Reference:
-    """A value to compare with."""
+    """A reference value with its label."""
 
     value: float
     label: str
@@ -86,7 +86,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Rect:
-    """A rectangle; `tip`: what is said of it."""
+    """A rectangle; `css`: the class of its colour."""
 
     x: float
     y: float
@@ -97,7 +97,7 @@ class Rect:
 
 @dataclass(frozen=True)
 class Column:
-    """All that stands over one round: its whole height for the pointer, the parts of its bar, what is said of it."""
+    """The column of one round: `hit`, the area for the pointer; `tip`, its tooltip; `parts`, the parts of its bar."""
 
     hit: Rect
     tip: str
@@ -106,7 +106,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Tick:
-    """A place on an axis."""
+    """A tick of an axis."""
 
     at: float
     label: str
@@ -114,7 +114,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through points "x,y x,y ..."; `dots` as well where they are few."""
+    """A line through points "x,y x,y ...", with `dots` if there are few."""
 
     points: str
     dots: tuple[tuple[float, float], ...]
@@ -123,7 +123,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class ReferenceLine:
-    """A reference's line; `broken`: above a break of the axis, not to scale."""
+    """A reference line; `broken`: above an axis break, not to scale."""
 
     y: float
     label: str
@@ -132,7 +132,7 @@ class ReferenceLine:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with its title and its one-sentence description; `legend`: label and class of each series."""
+    """A chart with its title and a one-sentence description; `legend`: label and class of each series."""
 
     title: str
     description: str
@@ -156,7 +156,7 @@ def stacked_bars(
     axis_format: AxisFormat,
     reference: Reference | None = None,
 ) -> Chart:
-    """A bar a round, its parts on top of each other; the axis begins at 0."""
+    """One stacked bar per round; the axis starts at 0."""
     text = axis_format.text
     totals = [sum(one.values[place] or 0.0 for one in series) for place in range(len(rounds))]
     axis = _Axis.of(0.0, max(totals, default=0.0), reference, axis_format)
@@ -196,7 +196,7 @@ def lines(
     from_zero: bool = True,
     reference: Reference | None = None,
 ) -> Chart:
-    """A line a series through the rounds that have a value; with a reference the axis begins at 0 anyhow."""
+    """One line per series, through the rounds with a value. With a reference, the axis always starts at 0."""
     text = axis_format.text
     values = [value for one in series for value in one.values if value is not None]
     low, high = min(values, default=0.0), max(values, default=0.0)
@@ -229,7 +229,7 @@ def lines(
 
 
 def decimal_step(span: float) -> float:
-    """The distance of ticks that divides `span` into at most TICKS parts: 1, 2, 2.5 or 5 times a power of ten."""
+    """The tick distance that divides `span` into at most TICKS parts: 1, 2, 2.5 or 5 times a power of ten."""
     if not span > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(span / TICKS))
@@ -238,7 +238,7 @@ def decimal_step(span: float) -> float:
 
 @dataclass(frozen=True)
 class _Axis:
-    """The vertical axis: values `low` at the bottom to `high` at `top`."""
+    """The vertical axis, from `low` at the bottom to `high` at `top`."""
 
     low: float
     high: float
@@ -259,7 +259,7 @@ class _Axis:
         return cls(ticks[0], ticks[-1], TOP + (BREAK if broken else 0.0), ticks)
 
     def y(self, value: float) -> float:
-        """Where a value is."""
+        """The y coordinate of a value."""
         share = (value - self.low) / (self.high - self.low)
         return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - self.top)
 
@@ -269,17 +269,17 @@ class _Axis:
         return tuple(Tick(_shown(self.y(value)), label) for value, label in zip(self.ticks, labels, strict=True))
 
     def reference_line(self, reference: Reference | None, highest: float) -> ReferenceLine | None:
-        """The reference's line: to scale where it fits, else above a break."""
+        """The reference line: to scale if it fits, else above an axis break."""
         if reference is None:
             return None
         if reference.value <= self.high:
             return ReferenceLine(_shown(self.y(reference.value)), reference.label, broken=False)
-        more = f", {formats.ratio(reference.value / highest)} the highest here" if highest > 0 else ""
+        more = f", {formats.ratio(reference.value / highest)} the highest value" if highest > 0 else ""
         return ReferenceLine(TOP - 8.0, reference.label + more, broken=True)
 
 
 def _round_ticks(rounds: Sequence[int], slot: float) -> tuple[Tick, ...]:
-    """Numbers under at most LABELS + 1 rounds, at multiples of a round number."""
+    """Labels for at most LABELS + 1 rounds, at multiples of a round number."""
     if not rounds:
         return ()
     step = max(1, math.ceil(decimal_step((rounds[-1] - rounds[0] + 1) * TICKS / LABELS)))
@@ -305,5 +305,5 @@ def _rect(x: float, y: float, width: float, height: float, css: str = "") -> Rec
 
 
 def _shown(value: float) -> float:
-    """A coordinate: hundredths are finer than any screen, and pages stay short."""
+    """A coordinate rounded to hundredths, which keeps pages small."""
     return round(value, 2)

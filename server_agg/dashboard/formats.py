@@ -1,4 +1,4 @@
-"""How the dashboard writes numbers, sizes and times."""
+"""Filters of the dashboard's templates: numbers, sizes and times as text."""
 
 from datetime import datetime, timezone
 
@@ -9,17 +9,17 @@ UNKNOWN = "–"
 
 
 def size(nbytes: float | None) -> str:
-    """Bytes in the unit that fits, to three digits."""
+    """Bytes with three digits in the fitting unit."""
     return UNKNOWN if nbytes is None else text.size(nbytes).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def count(number: int | None) -> str:
-    """A whole number, grouped in thousands."""
+    """An integer with thousands separators."""
     return UNKNOWN if number is None else f"{number:,}"
 
 
 def number(value: float | None) -> str:
-    """A number to four digits; very large and very small ones with an exponent."""
+    """A number with four digits; with an exponent if it is very large or very small."""
     if value is None:
         return UNKNOWN
     if value and not 1e-3 <= abs(value) < 1e9:
@@ -28,7 +28,7 @@ def number(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A length of time in its two largest units."""
+    """A duration in its two largest units."""
     if value is None:
         return UNKNOWN
     if value < 100:
@@ -46,17 +46,17 @@ def date_time(at: float | None) -> str:
 
 
 def iso_time(at: float) -> str:
-    """Seconds since 1970 as HTML's <time> wants them."""
+    """Seconds since 1970 as ISO 8601, for HTML's <time>."""
     return _utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def short(sha256: str | None) -> str:
-    """The beginning of a hash."""
+    """The first 12 characters of a hash."""
     return UNKNOWN if sha256 is None else sha256[:12]
 
 
 def ratio(ratio: float | None) -> str:
-    """How many times less."""
+    """A ratio: 645×."""
     if ratio is None:
         return UNKNOWN
     return f"{three_digits(ratio)}×" if ratio < 1000 else f"{number(ratio)}×"

@@ -1,4 +1,4 @@
-"""The dashboard's routes: pages, the open round as a fragment that browsers ask for again and again, static files."""
+"""The dashboard's routes: pages, the open round as a fragment that browsers poll, static files."""
 
 import hashlib
 import mimetypes
@@ -27,20 +27,20 @@ NEWEST_ROUNDS = 10
 ROUNDS_A_PAGE = 25
 MODELS_A_PAGE = 25
 PHONES_A_PAGE = 100
-# Paper P's federation, which the projection starts from.
+# Paper P's federation: the projection's initial values.
 PAPER_PHONES, PAPER_ROUNDS = 10, 300
 
-PHONES = in_query("phones", "Phones a round, of the projection.", PAPER_PHONES)
-ROUNDS = in_query("rounds", "Its rounds.", PAPER_ROUNDS)
-PAGE = in_query("page", "Page of the table, from 1; behind the last: the last.", 1)
+PHONES = in_query("phones", "Phones per round, for the projection.", PAPER_PHONES)
+ROUNDS = in_query("rounds", "Rounds, for the projection.", PAPER_ROUNDS)
+PAGE = in_query("page", "Page of the table, from 1; beyond the last: the last.", 1)
 NUMBER = Parameter("path", "number")
 NAME = Parameter("path", "name")
 IF_NONE_MATCH = Parameter("header", "If-None-Match")
-SHOWN = Answer("A page.", str, (HTML,))
+SHOWN = Answer("An HTML page.", str, (HTML,))
 STATIC = Answer("The file.", str, ("text/css; charset=utf-8", "text/javascript; charset=utf-8", "image/svg+xml"))
-UNCHANGED = Answer("As it is here already.")
+UNCHANGED = Answer("Not modified.")
 
-# Nothing but our own files runs or is shown, and nobody frames the page.
+# Only our own files are loaded, and no page may frame the dashboard.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -64,7 +64,7 @@ class Dashboard:
     async def overview(self, request: Request) -> Response:
         """The dashboard.
 
-        The open round, the figures so far, charts, the newest rounds, what more would cost.
+        The open round, totals, charts, the newest rounds, the projection.
         """
         phones, rounds = whole_number(request, PHONES), whole_number(request, ROUNDS)
         return await run_in_threadpool(self._overview, phones, rounds)
@@ -95,14 +95,14 @@ class Dashboard:
 
     @operation("GET /static/{name}", "open", {200: STATIC, 304: UNCHANGED}, refuses=(404,), takes=(NAME, IF_NONE_MATCH))
     async def static(self, request: Request) -> Response:
-        """A file of the dashboard's own.
+        """A static file.
 
-        A browser keeps it, and asks whether it has changed.
+        Browsers cache and revalidate it.
         """
         name = request.path_params["name"]
         content = self._static.get(name)
         if content is None:
-            raise RequestError(404, f"file {name[:80]!r} is not here")
+            raise RequestError(404, f"no file {name[:80]!r}")
         etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers = {"ETag": etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
         if matches(request.headers.get("If-None-Match"), etag):
@@ -182,7 +182,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _printable(value: object) -> object:
-    """Text from the ledger may come from a hostile file: no control characters, none that turn the writing around."""
+    """Replace control and bidirectional characters: text in the ledger may come from a hostile file."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "".join(

@@ -1,4 +1,4 @@
-"""What the dashboard shows, taken from the report and the open round: nothing is counted here, only chosen and drawn.
+"""The dashboard's view models: selected from the report and the open round, with no figures of their own.
 
 Reports and their rounds are the documents of phonograd.server_agg.report.document.
 """
@@ -13,7 +13,7 @@ from phonograd.server_agg.report.document import BYTES, GIB, MIB, PAPER_GIB_PER_
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
 
-# What a chart has room for; the tables have the rest.
+# Limits of charts and lists; the tables have all rounds.
 ROUNDS_DRAWN = 300
 UPLOADS_SHOWN = 20
 METRICS_DRAWN = 6
@@ -29,7 +29,7 @@ Report = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Page(Generic[Item]):
-    """One page of a list: its items, its number from 1, how many pages and items there are in all."""
+    """One page of a list: its items, its number from 1, and the total numbers of pages and items."""
 
     items: Sequence[Item]
     number: int
@@ -38,7 +38,7 @@ class Page(Generic[Item]):
 
     @classmethod
     def of(cls, items: Sequence[Item], number: int, length: int) -> "Page[Item]":
-        """Page `number` of `items`, the last one if there are fewer."""
+        """Page `number` of `items`, or the last page if there are fewer."""
         pages = max(1, -(-len(items) // length))
         number = min(max(1, number), pages)
         return cls(items[(number - 1) * length : number * length], number, pages, len(items))
@@ -46,26 +46,26 @@ class Page(Generic[Item]):
 
 @dataclass(frozen=True)
 class Live:
-    """The open round as it moves; `uploads`: the first UPLOADS_SHOWN of those under way, `under_way`: how many.
+    """The open round. uploads: the first UPLOADS_SHOWN in progress; in_progress: the number of all.
 
-    closes_in: seconds to the deadline, below 0 when it is over; None without one.
+    closes_in: seconds until the deadline, negative after it; None without one.
     """
 
     round: OpenRound
     uploads: Sequence[UploadRecord]
-    under_way: int
+    in_progress: int
     closes_in: float | None
 
     @classmethod
     def of(cls, round_: OpenRound, unfinished: Sequence[UploadRecord], now: float) -> "Live":
-        """As it stands at `now`, seconds since 1970."""
+        """The open round at `now`, in seconds since 1970."""
         closes_in = None if round_.closes_at is None else round_.closes_at - now
         return cls(round_, unfinished[:UPLOADS_SHOWN], len(unfinished), closes_in)
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure with its name and a remark."""
+    """A figure with its name and a note."""
 
     name: str
     figure: str
@@ -74,7 +74,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class CodecRow:
-    """What all accepted updates of a codec cost; how many times less than whole models, `ratio`: than paper P's."""
+    """The accepted updates of a codec. model_ratio, ratio: how many times smaller than whole models, than paper P's."""
 
     codec: str
     css: str
@@ -86,24 +86,24 @@ class CodecRow:
 
 
 def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
-    """The figures at the top of the overview; `epsilon_budget`: what the strategy may spend, if it may not all."""
+    """The totals on the overview. epsilon_budget: the strategy's limit, or None."""
     totals, closed = report["totals"], _closed(report)
     accepted, useful = totals["accepted"], totals["useful_bytes"]
     up = sum(totals[f"{outcome}_bytes"] for outcome in OUTCOMES)
     mean = useful / accepted if accepted else None
-    against = "no update accepted yet"
+    comparison = "no update accepted yet"
     if mean:
-        against = (
+        comparison = (
             f"{_than(_whole_models(report), useful)} than the whole model; {_than(PAPER_MIB_PER_PHONE * MIB, mean)} "
+            f"than paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)} of a different model"
         )
-        against += f"than paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)}, of its own model"
     refused = totals["rejected"] + totals["late"]
     found = [
         Tile(
             "Rounds", formats.count(totals["rounds_closed"]), f"closed; {formats.count(totals['setups'])} upload setups"
         ),
         Tile("Updates", formats.count(accepted), f"accepted; {formats.count(refused)} rejected or late"),
-        Tile("Per phone", formats.size(mean), against),
+        Tile("Per phone", formats.size(mean), comparison),
         Tile("Uploaded", formats.size(up), f"{_percent(useful, up)} of it useful" if up else "nothing yet"),
     ]
     epsilon = [entry for entry in closed if entry["epsilon"] is not None]
@@ -123,7 +123,7 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
 
 
 def overview_charts(report: Report) -> list[Chart]:
-    """Bytes, quality, privacy and time per round, of the newest ROUNDS_DRAWN closed rounds; none before one closes."""
+    """Charts of bytes, quality, privacy and time per round, for the newest ROUNDS_DRAWN closed rounds."""
     closed = _closed(report)[-ROUNDS_DRAWN:]
     if not closed:
         return []
@@ -153,7 +153,7 @@ def overview_charts(report: Report) -> list[Chart]:
 
 
 def codec_rows(report: Report) -> list[CodecRow]:
-    """All rounds' accepted updates by codec."""
+    """The accepted updates of all rounds by codec."""
     rows = []
     for place, codec in enumerate(_codecs(report["rounds"])):
         parts = [entry["codecs"][codec] for entry in report["rounds"] if codec in entry["codecs"]]
@@ -170,7 +170,7 @@ def codec_rows(report: Report) -> list[CodecRow]:
 
 
 def lineage_rows(models: Sequence[Mapping[str, Any]], current: str) -> list[dict[str, Any]]:
-    """Models newest first, with whether each is the current one or an ancestor of it."""
+    """Models newest first; each marked if it is the current model or an ancestor of it."""
     parents = {model["sha256"]: model["parent_sha256"] for model in models}
     line: set[str] = set()
     at: str | None = current
@@ -184,17 +184,17 @@ def lineage_rows(models: Sequence[Mapping[str, Any]], current: str) -> list[dict
 
 
 def metrics_of(report: Report) -> list[str]:
-    """The metrics that tables of rounds have columns for."""
+    """The metrics with a column in tables of rounds."""
     return _metrics(_closed(report))[:METRICS_IN_TABLES]
 
 
 def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The sum of each column of a round's phones."""
+    """The column totals of a round's phones."""
     return {name: sum(phone[name] for phone in phones) for name in (*BYTES, "requests", "setups")}
 
 
 def _whole_models(report: Report) -> int:
-    """What the accepted updates would have been as whole models, in bytes."""
+    """The bytes of the accepted updates if each were a whole model."""
     return sum(int(entry["base_bytes"]) * int(entry["accepted"]) for entry in report["rounds"])
 
 

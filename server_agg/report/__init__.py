@@ -1,1 +1,1 @@
-"""What rounds cost, from the ledger."""
+"""Reports on the cost of rounds, from the ledger."""

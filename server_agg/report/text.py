@@ -1,4 +1,4 @@
-"""The report's figures as people read them: rows of a table, sizes; the document itself has every byte."""
+"""The report as text: table rows, sizes in MB. The document itself has exact bytes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
 
 
 def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A report's rounds as rows of a table: column title to text."""
+    """A report's rounds as table rows: column title to text."""
     return [
         {
             "round": str(entry["round"]),
@@ -15,7 +15,7 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "updates": f"{entry['accepted']}/{entry['clients_per_round']}",
             "refused": str(entry["rejected"] + entry["late"]),
             "codecs": ", ".join(f"{name} x{part['updates']}" for name, part in entry["codecs"].items()),
-            "a phone": _size(entry["mean_bytes_per_phone"]),
+            "per phone": _size(entry["mean_bytes_per_phone"]),
             "model/ours": _ratio(entry["model_ratio"]),
             "paper/ours": _ratio(entry["phone_ratio"]),
             "useful": size(entry["useful_bytes"]),
@@ -31,7 +31,7 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, object]]:
-    """A document's plain figures, a row each; bytes as sizes."""
+    """A document's scalar values, one row each; bytes as sizes."""
     return [
         {title: name.replace("_", " "), "value": _size(value) if name.endswith("_bytes") else value}
         for name, value in document.items()
@@ -40,7 +40,7 @@ def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, objec
 
 
 def epsilon_text(entry: Mapping[str, Any]) -> str:
-    """Privacy spent up to a round, and for how many phones it is infinite; empty where nothing was spent."""
+    """The epsilon spent up to a round, and for how many phones it is infinite; empty if nothing was spent."""
     finite = "" if entry["epsilon"] is None else f"{entry['epsilon']:.4g}"
     unbounded = entry["epsilon_infinite_phones"]
     infinite = f"infinite for {unbounded} {'phone' if unbounded == 1 else 'phones'}" if unbounded else ""
@@ -48,7 +48,7 @@ def epsilon_text(entry: Mapping[str, Any]) -> str:
 
 
 def size(nbytes: float) -> str:
-    """Bytes in the unit that leaves 1 to 999 of it, to three digits: 183 MB."""
+    """Bytes with three digits in the fitting unit: 183 MB."""
     power = unit_power(nbytes)
     return f"{three_digits(nbytes / 1000**power)} {UNITS[power]}"
 
@@ -62,7 +62,7 @@ def unit_power(nbytes: float) -> int:
 
 
 def three_digits(value: float) -> str:
-    """Three digits, at most two of them behind the point."""
+    """Three digits, at most two of them decimals."""
     if value == int(value) or abs(value) >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"

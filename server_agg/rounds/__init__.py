@@ -1,1 +1,1 @@
-"""Rounds: opening the state, taking updates in, closing."""
+"""Rounds: opening, ingesting updates, closing."""

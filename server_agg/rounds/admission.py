@@ -1,4 +1,4 @@
-"""Who may take part in the open round, asked when an upload is announced and again when it is complete."""
+"""Which phones may take part in the open round: checked when an upload is created and again when it is complete."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from phonograd.server_agg.storage.tables import Round
 
 @dataclass(frozen=True)
 class AdmissionState:
-    """The open round as admission sees it: its row's facts, its rules, and why it takes nobody, if it does not."""
+    """What admission needs of the open round. sampled: only selected phones may take part; halted: why no phone may."""
 
     number: int
     base_sha256: str
@@ -34,35 +34,34 @@ def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
         raise NotSelectedError(state.halted, state.retry_seconds)
     if state.sampled and phone not in queries.selected_phones(session, state.number):
         raise NotSelectedError(
-            f"phone {phone}: not among those drawn for round {state.number}; ask again in the next round",
+            f"phone {phone}: not selected for round {state.number}; ask again in the next round",
             state.retry_seconds,
         )
     taking_part = {update.phone for update in queries.unfinished_updates(session) if update.round == state.number} | {
         update.phone for update in queries.accepted_updates(session, state.number)
     }
-    most = None if state.sampled else state.rules.max_clients  # every phone that was drawn has a place
+    most = None if state.sampled else state.rules.max_clients  # every sampled phone may take part
     if most is not None and phone not in taking_part and len(taking_part) >= most:
         raise RoundFullError(
-            f"round {state.number}: {most} phones take part, the most that may; ask again in the next round",
+            f"round {state.number}: full, {most} phones take part; ask again in the next round",
             state.retry_seconds,
         )
 
 
 def check_duplicate(session: Session, state: AdmissionState, phone: str) -> None:
-    """Raise DuplicatePhoneError if the open round has an update of `phone`."""
+    """Raise DuplicatePhoneError if the open round has an accepted update of `phone`."""
     for update in queries.updates_of_phone(session, phone, "accepted"):
         if update.round == state.number:
             raise DuplicatePhoneError(
-                f"phone {phone}: one update a round accepted, found another in round {state.number}; "
-                "wait for the next round"
+                f"phone {phone}: round {state.number} already has an update of this phone; wait for the next round"
             )
 
 
 def check_base(session: Session, state: AdmissionState, base_sha256: str, number: int | None) -> Round | None:
-    """The closed round that an update belongs to, if it is late and its rules let it in; None if it is of the open one.
+    """The closed round of a late update that the open round accepts; None for an update of the open round's model.
 
-    An update of an earlier round is not late while the model is still the same (rounds that changed nothing). Raises
-    LateUpdateError where late ones are dropped, StaleUpdateError for a model or a round this server never sent.
+    An update of an earlier round is not late if the model has not changed since. Raises LateUpdateError if late updates
+    are dropped, StaleUpdateError for an unknown model or round.
     """
     its_rounds = queries.rounds_from_model(session, base_sha256)
     if number is not None:
@@ -76,10 +75,10 @@ def check_base(session: Session, state: AdmissionState, base_sha256: str, number
         )
     if base_sha256 == state.base_sha256:
         return None
-    rolled_back = its_rounds[-1].rolled_back_at is not None  # what was learned from its model is not wanted either
+    rolled_back = its_rounds[-1].rolled_back_at is not None  # then updates of its model are unwanted too
     if state.rules.late == "drop" or state.sampled or rolled_back:
         raise LateUpdateError(
-            f"the update is of round {its_rounds[-1].number}, which is over; round {state.number} is open: "
+            f"the update is of round {its_rounds[-1].number}, which is closed; round {state.number} is open: "
             "fetch its model and train again",
             state.retry_seconds,
         )

@@ -1,4 +1,4 @@
-"""The open round's aggregator: its base model, its strategy, and the sums of its updates so far."""
+"""The open round's base model, strategy, and aggregation of its accepted updates."""
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.strategies import (
@@ -17,7 +17,7 @@ from phonograd.server_agg.storage.tables import Round
 
 
 class RoundAggregator:
-    """Aggregates the updates of the round of `row`; its base model is open for reading. Not thread-safe.
+    """Aggregates the updates of round `row`, with its base model open. Not thread-safe.
 
     Raises WeightsError for a damaged model.
     """
@@ -33,20 +33,20 @@ class RoundAggregator:
         self._aggregation: Aggregation | None = None
 
     def close(self) -> None:
-        """Let go of the base model."""
+        """Close the base model."""
         self.base.close()
 
     @property
     def closes_at(self) -> float | None:
-        """The deadline, in seconds since 1970, if there is one."""
+        """The deadline in seconds since 1970, or None."""
         seconds = self.rules.deadline_seconds
         return None if seconds is None else self.row.opened_at + seconds
 
     @property
     def aggregation(self) -> Aggregation:
-        """The aggregation of the accepted updates; made from the stored ones where there is none.
+        """The aggregation of the accepted updates; rebuilt from the stored updates if needed.
 
-        Raises StorageError for a stored update that is damaged.
+        Raises StorageError for a damaged stored update.
         """
         if self._aggregation is None:
             context = RoundContext(
@@ -59,11 +59,11 @@ class RoundAggregator:
         return self._aggregation
 
     def invalidate(self) -> None:
-        """Forget the aggregation: unless it is kept after all (`keep`), it is made anew from what is stored."""
+        """Drop the aggregation: without a later `keep` it is rebuilt from the stored updates."""
         self._aggregation = None
 
     def keep(self, aggregation: Aggregation) -> None:
-        """Go on with an aggregation that holds the accepted updates, and no other."""
+        """Use `aggregation`, which holds exactly the accepted updates."""
         self._aggregation = aggregation
 
     def stored(self) -> list[StoredUpdate]:

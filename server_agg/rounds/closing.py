@@ -1,4 +1,4 @@
-"""Closing a round: its model written, and in one transaction the round over, the model known, the next round open."""
+"""Closing a round: write its model, then record the result and open the next round in one transaction."""
 
 import contextlib
 import logging
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 def close_round(
     aggregator: RoundAggregator, ending: Ending, folder: StateFolder, ledger: Ledger, settings: ServerSettings
 ) -> None:
-    """Write the model and end the round; without updates it leaves the model as it was, unless the strategy is private.
+    """Write the model and end the round. A round without updates keeps its model, unless its strategy is private.
 
-    A private round publishes noise even if nobody came: whether anybody did does not show.
+    A private round publishes a noisy model even without updates, so that nobody can tell whether a phone took part.
 
-    The model is the same to the bit whenever it is written again: a crash in between costs nothing. Raises
-    StorageError, or whatever keeps the model from being made; then the round is open as before.
+    Writing the model again gives the same bits, so a crash in between does no harm. Raises StorageError, or any error
+    of the aggregation; the round then stays open.
     """
     round_, updates = aggregator.row, aggregator.stored()
     model = _new_model(aggregator, updates, folder, ledger) if updates or aggregator.settings.private else None
@@ -44,8 +44,8 @@ def close_round(
 
 @contextlib.contextmanager
 def end_round(round_: Round, ending: Ending, ledger: Ledger) -> Iterator[tuple[Session, Round]]:
-    """The transaction that ends a round, with its row: the privacy it spent is written down."""
-    with ledger.reading() as session:  # composing takes a moment, in which nobody else should wait to write
+    """The transaction that ends a round, with its row; also records the privacy spent."""
+    with ledger.reading() as session:  # accounting takes a while: do it without the write lock
         spent = privacy.spent_including(session, round_)
     with ledger.writing() as session:
         row = session.get_one(Round, round_.number)
@@ -63,7 +63,7 @@ def _new_model(
     aggregator: RoundAggregator, updates: Sequence[StoredUpdate], folder: StateFolder, ledger: Ledger
 ) -> Model:
     number, parent = aggregator.row.number, aggregator.row.base_sha256
-    # The metadata hold no time: the same updates give the same file, to the bit.
+    # No timestamps in the metadata: the same updates give the same file, to the bit.
     metadata = {"round": str(number), "parent_sha256": parent}
     draft, state_draft = folder.new_draft(), folder.new_draft()
     try:
@@ -96,7 +96,7 @@ def _new_model(
 
 @contextlib.contextmanager
 def _optimizer_state(aggregator: RoundAggregator, folder: StateFolder, ledger: Ledger) -> Iterator[TensorFile | None]:
-    """What the server optimiser remembers from the round that made the base model; None if it begins anew."""
+    """The server optimizer's state after the base model; None if it starts without one."""
     with ledger.reading() as session:
         sha256 = session.get_one(Model, aggregator.row.base_sha256).optimizer_sha256
     if sha256 is None:
@@ -106,6 +106,6 @@ def _optimizer_state(aggregator: RoundAggregator, folder: StateFolder, ledger: L
         same = state_matches(aggregator.settings, state)
         if not same:
             before, now = state.metadata.get("optimizer"), aggregator.settings.server_optimizer
-            text = "round %d: the server optimiser changed from %s to %s, which begins without the earlier state"
+            text = "round %d: the server optimizer changed from %s to %s, and starts without the earlier state"
             log.warning(text, aggregator.row.number, before, now)
         yield state if same else None

@@ -1,4 +1,4 @@
-"""When a round ends, and how: its model is published, or it failed; then the next one is the current round."""
+"""Whether the open round is complete, and if so, closing it or recording its failure."""
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.rounds import closing, failed_rounds, log_events
@@ -8,9 +8,9 @@ from phonograd.server_agg.storage.tables import Ending
 
 
 def end_if_complete(current: CurrentRound) -> None:
-    """End the open round if all its updates are here or its deadline has passed, and open the next one.
+    """End the open round if it has all its updates or its deadline has passed, and open the next one.
 
-    Raises StorageError if the disk refuses, which costs the accepted updates nothing, or once the server is stopping.
+    Raises StorageError if the disk fails (the accepted updates stay as they are) or if the server is stopping.
     """
     current.check_running()
     current.load_if_needed()
@@ -27,7 +27,7 @@ def end_if_complete(current: CurrentRound) -> None:
 
 
 def ending_of(current: CurrentRound) -> Ending | None:
-    """Why the open round ends now; None if it does not."""
+    """Why the open round should end now; None if it should not."""
     aggregator, accepted = current.aggregator, current.open_round.accepted
     private = aggregator.settings.private
     if private:
@@ -40,15 +40,15 @@ def ending_of(current: CurrentRound) -> Ending | None:
     over = aggregator.closes_at is not None and current.ledger.clock() >= aggregator.closes_at
     halted = current.open_round.halted is not None
     enough = accepted >= max(aggregator.rules.min_clients, aggregator.strategy.min_updates)
-    # A private round ends in any case: another draw, another chance.
+    # A private round ends at its deadline in any case; the next one samples other phones.
     return "deadline" if over and not halted and (enough or private) else None
 
 
 def _fail(current: CurrentRound, error: Exception) -> None:
-    """End the round as failed. Raises StorageError if it is the disk that refuses: that is tried again."""
+    """End the round as failed. Raises StorageError for a disk error, which may be retried."""
     if isinstance(error, StorageError):
         raise error
-    if failed_rounds.refused_by_the_disk(error):
+    if failed_rounds.is_disk_error(error):
         raise StorageError(str(error)) from error
     row = current.aggregator.row
     reason = failed_rounds.fail_round(row, error, current.ledger, current.settings)

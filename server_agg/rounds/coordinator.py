@@ -1,8 +1,8 @@
-"""The coordinator: opens rounds, takes updates in, ends rounds, and finds its place again after a crash.
+"""The coordinator runs rounds: it opens them, ingests updates, closes them, and recovers after a crash.
 
-An update counts once its bytes and its ledger row are on disk. The life of a round: `announce` makes room for an
-update, `settle` decides on it when its bytes are here, and after each accepted one and at each `tick` the round ends if
-it is complete; then the next one is open.
+An update counts once its bytes and its ledger row are on disk. In a round, `create_upload` reserves a place for each
+update, and `ingest` accepts or refuses it once its bytes are complete. After each accepted update and at each `tick`, a
+complete round is closed and the next one opened.
 """
 
 import threading
@@ -26,11 +26,12 @@ from phonograd.server_agg.storage.state_folder import StateFolder
 
 
 class Coordinator:
-    """Runs the rounds of one state folder; thread-safe, one update is settled at a time.
+    """Runs the rounds of one state folder; thread-safe. Updates are ingested one at a time.
 
-    The first time, the model of `artifacts` is copied in and round 1 opens; later starts continue from the state.
-    A start that fails leaves no new folder behind. Raises ArtifactsError for a state that began with other artifacts,
-    StorageError when the disk or the ledger refuses, WeightsError for a model that is damaged or not float32.
+    The first start copies the model of `artifacts` into the folder and opens round 1; later starts continue from the
+    state. A failed start removes a folder that it created. Raises ArtifactsError if the state was started with other
+    artifacts, StorageError for errors of the disk or the ledger, WeightsError for a model that is damaged or not
+    float32.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Coordinator:
             self.folder.close(keep=False)
             raise
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds)
-        self._lock = threading.Lock()  # of the round: who changes it, or its aggregation, holds this
+        self._lock = threading.Lock()  # held to change the round or its aggregation
         self._round = CurrentRound(self.folder, self.ledger, settings)
         self._ingester = UpdateIngester(self._round, self.uploads)
         try:
@@ -56,7 +57,7 @@ class Coordinator:
             raise
 
     def close(self) -> None:
-        """Wait for the update that is being settled, then close all files."""
+        """Wait for the update that is being ingested, then close all files."""
         self._close(keep=True)
 
     def _close(self, keep: bool) -> None:
@@ -67,9 +68,9 @@ class Coordinator:
 
     @property
     def security(self) -> SecuritySettings:
-        """The settings' own, and with tokens for everyone where phones are drawn: else anyone could speak for them.
+        """The security settings. If phones are sampled, all need tokens, or anyone could pose as a sampled phone.
 
-        That is a private strategy's, and a private round's that goes on under the settings it began with.
+        This holds for a private strategy, and for a private round that was opened under earlier settings.
         """
         if self.settings.strategy.private or self.current.private:
             return replace(self.settings.security, auth="tokens")
@@ -77,11 +78,11 @@ class Coordinator:
 
     @property
     def current(self) -> OpenRound:
-        """The open round; a snapshot, read without waiting for the update that is being settled."""
+        """A snapshot of the open round; does not wait for the update that is being ingested."""
         return self._round.open_round
 
     def participation(self, phone: str) -> str | None:
-        """Why `phone` has no place in the open round; None if it has one. Raises nothing but StorageError."""
+        """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
         admission_state = self._round.admission_state
         try:
             with self.ledger.reading() as session:
@@ -92,24 +93,24 @@ class Coordinator:
         return None
 
     def create_upload(self, metadata: UploadMetadata) -> UploadRecord:
-        """Make room for an update that `announced.phone` is about to send.
+        """Start the upload of an update that `metadata.phone` is about to send.
 
-        A resumable one that this phone has announced before is resumed, or, if it counts already, found complete;
-        announcing another gives the earlier up. Raises what `settle` would (NotSelectedError, RoundFullError,
-        DuplicatePhoneError, LateUpdateError, StaleUpdateError), as far as the announcement shows it, and StorageError.
+        The phone's earlier resumable upload of the same bytes is returned instead, finished or not; one of other bytes
+        is ended. Raises the errors of `ingest` that the metadata already shows (NotSelectedError, RoundFullError,
+        DuplicatePhoneError, LateUpdateError, StaleUpdateError), and StorageError.
         """
         return upload_creation.create_upload(self._round, self.uploads, metadata)
 
     def ingest(self, identifier: str, sha256: str, nbytes: int) -> Receipt:
-        """Decide on an upload whose bytes are all in incoming/ and hash to `sha256`; `nbytes`: of its last request.
+        """Accept or refuse a complete upload in incoming/, whose hash is `sha256`. `nbytes`: of its last request.
 
-        The same phone with the same bytes again gets its receipt again. Raises MalformedUpdateError,
-        InvalidUpdateError, UploadOverError (given up meanwhile) or what `announce` raises; then the upload is at its
-        end, its row says why, and nothing else has changed. Raises StorageError when the disk refuses; then the update
-        does not count, and its bytes stay.
+        The same bytes of the same phone again return the same receipt. Raises MalformedUpdateError, InvalidUpdateError,
+        UploadEndedError (it expired or was terminated meanwhile) or an error of `create_upload`: the upload has then
+        ended, its row has the reason, and nothing else has changed. Raises StorageError for a disk error: the update
+        then does not count, and its bytes stay.
         """
         with self._lock:
-            end_if_complete(self._round)  # a round whose closing failed takes nobody else in
+            end_if_complete(self._round)  # a round that is due, whose closing failed, accepts nothing more
             if self._ingester.ingest(identifier, sha256, nbytes):
                 self._end_or_try_again()
             receipt = self._receipt(identifier)
@@ -117,7 +118,7 @@ class Coordinator:
             return receipt
 
     def receipt(self, upload: UploadRecord) -> Receipt:
-        """The receipt of an accepted upload, or of one that was sent again."""
+        """The receipt of an upload that was accepted or repeated."""
         return self._receipt(upload.id)
 
     def _receipt(self, identifier: str) -> Receipt:
@@ -125,7 +126,7 @@ class Coordinator:
             return receipt_of(session, identifier)
 
     def tick(self) -> None:
-        """What time brings: deadlines, uploads given up, traffic written down. Call it every second or so."""
+        """Periodic work: deadlines, expired uploads, traffic. Call it about every second."""
         self.ledger.flush()
         for upload in self.uploads.expire():
             log_events.upload_expired(upload)
@@ -135,17 +136,17 @@ class Coordinator:
                 self._end_or_try_again()
 
     def _end_or_try_again(self) -> None:
-        """End the round if it is complete. Where the disk refuses, the next tick or update tries again."""
+        """End the round if it is complete. After a disk error, the next tick or update tries again."""
         try:
             end_if_complete(self._round)
         except StorageError as error:
             log_events.round_not_closed(self.current.round, error)
 
     def rollback(self, number: int) -> OpenRound:
-        """Go back to the model that round `number` ended with (0: the exported one); the open round begins anew on it.
+        """Roll back to the model of round `number` (0: the exported model) and open the next round on it.
 
-        The updates of the open round are discarded; rounds since `number` stay in the ledger, marked. Raises
-        UnknownRoundError if there is no such round or its model is not kept.
+        The open round's updates are discarded; later rounds stay in the ledger, marked as rolled back. Raises
+        UnknownRoundError for a round that does not exist or whose model file was deleted.
         """
         with self._lock:
             self._round.check_running()
@@ -155,7 +156,7 @@ class Coordinator:
             return self.current
 
     def discard(self, number: int) -> int:
-        """Delete the updates that are kept of round `number`, which failed; how many. Raises UnknownRoundError."""
+        """Delete the updates kept from failed round `number`. Returns how many. Raises UnknownRoundError."""
         with self._lock:
             self._round.check_running()
             return failed_rounds.discard(number, self.folder, self.ledger)

@@ -1,4 +1,4 @@
-"""Which round is open: loaded from the ledger at the start and when a round has ended, and published to readers."""
+"""The open round, loaded from the ledger at the start and after each round, with snapshots for readers."""
 
 from collections.abc import Collection, Sequence
 
@@ -18,7 +18,7 @@ from phonograd.server_agg.storage.tables import Model, Round
 class CurrentRound:
     """The open round of a state folder, from `load` to `close`.
 
-    open_round, standing: snapshots that any thread may read. All else is for one thread at a time.
+    open_round, admission_state: snapshots that any thread may read. All else is for one thread at a time.
     """
 
     open_round: OpenRound
@@ -32,21 +32,21 @@ class CurrentRound:
         self._loaded = False
 
     def close(self) -> None:
-        """Let go of the base model; the server is stopping."""
+        """Close the base model when the server stops."""
         if self._aggregator is not None:
             self._aggregator.close()
             self._aggregator = None
 
     @property
     def closed(self) -> bool:
-        """Whether there is no round to work on."""
+        """Whether the server is stopping."""
         return self._aggregator is None
 
     @property
     def aggregator(self) -> RoundAggregator:
         """The open round's. Raises StorageError once the round is closed."""
         if self._aggregator is None:
-            raise StorageError(f"{self.folder.root}: the server is stopping; send again when it is back")
+            raise StorageError(f"{self.folder.root}: the server is stopping; retry when it is running again")
         return self._aggregator
 
     def check_running(self) -> None:
@@ -54,30 +54,30 @@ class CurrentRound:
         _ = self.aggregator
 
     def load(self) -> None:
-        """Go on with the round that is open in the ledger, and delete the files that only earlier ones needed."""
-        self._loaded = False  # until all of this is done
+        """Load the open round from the ledger and delete the files that only earlier rounds needed."""
+        self._loaded = False  # until all of this has succeeded
         with self.ledger.reading() as session:
             round_ = opening.expect_open_round(self.ledger, session)
             accepted = queries.accepted_updates(session, round_.number)
             models, stored = queries.all_models(session), queries.needed_update_hashes(session)
         ended, self._aggregator = self._aggregator, RoundAggregator(round_, self.folder, self.ledger)
-        self.publish()  # first: closing the old round's sums and files takes a moment
+        self.publish()  # first: freeing the old round takes a while
         if ended is not None:
             ended.close()
-        self.folder.noise_keys.delete_all_except(round_.number)  # nobody can tell a closed round's noise from its model
-        self.folder.noise_keys.get_or_create(round_.number)  # there from the beginning, in a copy of the folder too
+        self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
+        self.folder.noise_keys.get_or_create(round_.number)  # on disk from the start, and so in any copy of the folder
         self.folder.delete_updates_except(stored)
         origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
         _prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
         self._loaded = True
 
     def load_if_needed(self) -> None:
-        """Load again if the disk refused the last time, after a round had ended."""
+        """Load again if loading failed after the last round."""
         if not self._loaded:
             self.load()
 
     def publish(self) -> None:
-        """Bring the snapshots up to date with the ledger."""
+        """Update the snapshots from the ledger."""
         aggregator = self.aggregator
         row, rules, strategy = aggregator.row, aggregator.rules, aggregator.settings
         with self.ledger.reading() as session:
@@ -105,7 +105,7 @@ class CurrentRound:
         )
 
     def sample_if_waiting(self) -> None:
-        """Draw the phones of a private round that found too few enrolled when it opened."""
+        """Sample the phones of a private round that opened when too few were enrolled."""
         row, strategy = self.aggregator.row, self.aggregator.settings
         if not strategy.private or row.population:
             return
@@ -118,9 +118,9 @@ class CurrentRound:
 
 
 def _prune_models(folder: StateFolder, models: Sequence[Model], needed: Collection[str], kept: int | None) -> None:
-    """Delete the files of all models but the first, the newest `kept` (None: all) and those `needed`.
+    """Delete all model files except the first, the newest `kept` (None: all) and those `needed`.
 
-    The server optimiser's states go with their models.
+    Also deletes the server optimizer states of deleted models.
     """
     if kept is not None:
         folder.delete_models_except({model.sha256 for model in (models[0], *models[-kept:])} | set(needed))

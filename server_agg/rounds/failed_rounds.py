@@ -1,6 +1,6 @@
-"""A round whose model cannot be made: it ends, says why, and makes room for the next one on the same model.
+"""Failed rounds, whose model could not be computed. The next round opens on the same base model.
 
-Its updates are kept, for whoever wants to know what went wrong, until `discard` deletes them.
+The updates of a failed round are kept for inspection until `discard` deletes them.
 """
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
@@ -14,11 +14,8 @@ from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Round
 
 
-def refused_by_the_disk(error: Exception) -> bool:
-    """Whether trying again may help: the disk is full, too many files are open.
-
-    A file that is gone stays gone.
-    """
+def is_disk_error(error: Exception) -> bool:
+    """Whether an error may go away: a full disk, too many open files; but not a missing file."""
     if isinstance(error, StorageError):
         return True
     cause = error.__cause__ or error
@@ -26,10 +23,10 @@ def refused_by_the_disk(error: Exception) -> bool:
 
 
 def fail_round(round_: Round, error: Exception, ledger: Ledger, settings: ServerSettings) -> str:
-    """End a round as failed because of `error`, and open the next one on the same model; the reason, in one line.
+    """End a round as failed and open the next one on the same model. Returns the reason, `error` in one line.
 
-    A private round's epsilon is spent: that it failed tells something of its updates. Raises StorageError; then the
-    round is open as before.
+    A private round's epsilon counts as spent: the failure itself reveals something about its updates. Raises
+    StorageError; the round then stays open.
     """
     found = str(error) if isinstance(error, PhonogradError) else f"{type(error).__name__}: {error}"
     reason = one_line(found)
@@ -43,14 +40,14 @@ def fail_round(round_: Round, error: Exception, ledger: Ledger, settings: Server
 
 
 def discard(number: int, folder: StateFolder, ledger: Ledger) -> int:
-    """Delete the updates that are kept of round `number`, which failed; how many they were.
+    """Delete the updates kept from failed round `number`. Returns how many.
 
-    Raises UnknownRoundError for a round that did not fail, StorageError.
+    Raises UnknownRoundError if the round did not fail, StorageError.
     """
     with ledger.writing() as session:
         round_ = session.get(Round, number)
         if round_ is None or round_.ending != "failed":
-            raise UnknownRoundError(f"round {number}: a round that failed expected; see the report")
+            raise UnknownRoundError(f"round {number}: expected a failed round; see the report")
         kept = queries.kept_updates(session, number)
         for update in kept:
             update.state = "discarded"

@@ -1,4 +1,4 @@
-"""Settling an upload that is here whole: its update counts, or counted before, or is refused."""
+"""Ingesting a complete upload: its update is accepted, was accepted before, or is refused."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ from phonograd.server_agg.storage.tables import Update
 
 
 class UpdateIngester:
-    """Settles uploads, one at a time."""
+    """Ingests uploads, one at a time."""
 
     def __init__(self, current: CurrentRound, uploads: UploadStore):
         self._current = current
@@ -31,7 +31,7 @@ class UpdateIngester:
         self._ledger = current.ledger
 
     def ingest(self, identifier: str, sha256: str, nbytes: int) -> bool:
-        """Decide on an upload, see `Coordinator.settle`; False if its update counted before. A refusal ends it."""
+        """See `Coordinator.ingest`. Returns False for an update that was accepted before. A refusal ends the upload."""
         with self._ledger.reading() as session:
             row = session.get_one(Update, identifier)
         try:
@@ -49,7 +49,7 @@ class UpdateIngester:
         return True
 
     def _repeated(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> bool:
-        """Whether this phone sent the same update before, in the open round or one that is closed by now."""
+        """Whether the same update of this phone was accepted before, in any round."""
         with self._ledger.reading() as session:
             accepted = queries.updates_of_phone(session, row.phone, "accepted")
         earlier = next((found for found in accepted if found.sha256 == sha256), None)
@@ -66,26 +66,26 @@ class UpdateIngester:
         return True
 
     def _accept(self, row: Update, update: UpdateFile, sha256: str, nbytes: int) -> None:
-        """Check, aggregate, store, write down: in this order, so that a refusal leaves nothing behind."""
+        """Check, aggregate, store, record: in this order, so that a refusal leaves nothing behind."""
         origin = self._admitted(row, update)
         aggregator, info = self._current.aggregator, update.info
-        with self._folder.syncing(update.path):  # meanwhile: the disk has time while the sums are added
+        with self._folder.syncing(update.path):  # the disk syncs while the update is aggregated
             try:
                 update.check_parts(aggregator.base)
                 weight = aggregator.strategy.weight(info)
                 aggregation = aggregator.aggregation
                 with rebased(update, self._folder, origin) as source:
                     measures = aggregation.measure(source)
-                    aggregator.invalidate()  # until the update counts
+                    aggregator.invalidate()  # until the update is recorded
                     aggregation.add(source, weight, measures)
             except (WeightsError, UpdateError) as error:
                 raise InvalidUpdateError(redact_path(error, update.path)) from error
         self._folder.link_into_place(update.path, self._folder.update(sha256))
         with self._ledger.writing() as session:
             accepted = expect_receiving(session, row.id)
-            if nbytes:  # else all came before a restart, and was counted
+            if nbytes:  # otherwise all bytes came before a restart and were counted
                 count_request(session, accepted, nbytes)
-            # The ledger may have refused to count a request whose bytes the disk took; as traffic they are counted.
+            # Counting an earlier request may have failed although its bytes are on disk.
             accepted.received_bytes = max(accepted.received_bytes, accepted.length)
             move_to_round(session, accepted, aggregator.row.number)
             accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
@@ -95,7 +95,7 @@ class UpdateIngester:
         self._current.publish()
 
     def _admitted(self, row: Update, update: UpdateFile) -> str | None:
-        """The model that a late update was trained from; None if it is of the open round. Raises RefusalError."""
+        """The base model of a late update; None for an update of the open round. Raises RefusalError."""
         state, info = self._current.admission_state, update.info
         with self._ledger.reading() as session:
             admission.check_duplicate(session, state, row.phone)
@@ -105,7 +105,7 @@ class UpdateIngester:
             return None
         if not self._folder.model(late.base_sha256).is_file():
             raise LateUpdateError(
-                f"the update is of round {late.number}, whose model is not kept any more: fetch the model of "
+                f"the update is of round {late.number}, whose model file was deleted: fetch the model of "
                 f"round {state.number} and train again",
                 state.retry_seconds,
             )
@@ -116,6 +116,6 @@ def _opened(path: Path) -> UpdateFile:
     try:
         return UpdateFile(path)
     except (WeightsError, UpdateError) as error:
-        if isinstance(error.__cause__, OSError):  # no fault of the phone's: too many open files, a bad disk
+        if isinstance(error.__cause__, OSError):  # not the phone's fault: too many open files, a bad disk
             raise StorageError(str(error)) from error
         raise MalformedUpdateError(redact_path(error, path)) from error

@@ -1,4 +1,4 @@
-"""What an operator does to the state folder of a server that is stopped."""
+"""Rollback and discard on the state folder of a stopped server."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,10 +13,11 @@ from phonograd.server_agg.storage.state_folder import StateFolder
 
 
 def roll_back(state: Path, number: int, actor: str) -> dict[str, int | str]:
-    """Go back to the model that round `number` ended with (0: the exported one): the round that is open now.
+    """Roll back to the model of round `number` (0: the exported model). Returns the new open round and its model.
 
-    It has the settings of the one that was open, and none of its updates. Raises UnknownRoundError if there is no such
-    round or its model is not kept, StorageError if a server uses the folder or it holds no ledger.
+    The new round has the settings of the one that was open, and none of its updates. Raises UnknownRoundError for a
+    round that does not exist or whose model file was deleted, StorageError if a server uses the folder or it has no
+    ledger.
     """
     with _stopped(state) as (folder, ledger):
         rollback.roll_back(folder, ledger, None, number)
@@ -28,7 +29,7 @@ def roll_back(state: Path, number: int, actor: str) -> dict[str, int | str]:
 
 
 def discard(state: Path, number: int, actor: str) -> int:
-    """Delete the updates that are kept of round `number`, which failed; how many. Raises as `roll_back` does."""
+    """Delete the updates kept from failed round `number`. Returns how many. Raises like `roll_back`."""
     with _stopped(state) as (folder, ledger):
         discarded = failed_rounds.discard(number, folder, ledger)
         AuditLog(ledger).record_done(actor, "discard", f"round {number}", f"{discarded} updates")
@@ -38,7 +39,7 @@ def discard(state: Path, number: int, actor: str) -> int:
 @contextlib.contextmanager
 def _stopped(state: Path) -> Iterator[tuple[StateFolder, Ledger]]:
     if not (state / LEDGER).is_file():
-        raise StorageError(f"{state}: no ledger here; expected a state folder that `phonograd serve` has written")
+        raise StorageError(f"{state}: no ledger found; expected the state folder of a `phonograd serve`")
     with contextlib.ExitStack() as stack:
         folder = StateFolder(state)
         stack.callback(folder.close)

@@ -1,4 +1,4 @@
-"""Opening a round, within the transaction that ends the one before it."""
+"""Opening a round, in the transaction that ends the previous one."""
 
 from sqlalchemy.orm import Session
 
@@ -11,15 +11,15 @@ from phonograd.server_agg.storage.tables import Round
 
 
 def expect_open_round(ledger: Ledger, session: Session) -> Round:
-    """The open round. Raises StorageError if there is none, which only damage can bring about."""
+    """The open round. Raises StorageError if there is none: the ledger is damaged."""
     round_ = queries.open_round(session)
     if round_ is None:
-        raise StorageError(f"{ledger.path}: an open round expected, found none; restore the state folder")
+        raise StorageError(f"{ledger.path}: expected an open round, found none; restore the state folder")
     return round_
 
 
 def add_round(session: Session, now: float, number: int, base_sha256: str, settings: ServerSettings) -> Round:
-    """Open round `number` within the caller's transaction, under today's settings."""
+    """Open round `number` with these settings, within the caller's transaction."""
     return add_round_like(session, now, number, base_sha256, settings.rules.to_json(), settings.strategy.to_json())
 
 

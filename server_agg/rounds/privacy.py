@@ -1,4 +1,4 @@
-"""What a private strategy asks of the ledger: which phones are drawn for a round, and what all rounds have spent.
+"""Private rounds in the ledger: the phones sampled for a round, and the epsilon spent so far.
 
 The mathematics is in aggregation/privacy.
 """
@@ -15,9 +15,10 @@ from phonograd.server_agg.storage.tables import PUBLISHED, Phone, Round, Selecte
 
 
 def sample_phones(session: Session, round_: Round, now: float) -> bool:
-    """Draw the phones of a private round that has none yet, from all that are enrolled, in the caller's transaction.
+    """Sample the phones of a private round from all enrolled ones, within the caller's transaction.
 
-    The round's time begins now. False: it is not private, is drawn already, or too few are enrolled.
+    The round's deadline counts from now. Returns False if the round is not private, was sampled already, or has too few
+    enrolled phones.
     """
     settings = StrategySettings.from_json(round_.strategy)
     if not settings.private or round_.population:
@@ -32,19 +33,19 @@ def sample_phones(session: Session, round_: Round, now: float) -> bool:
 
 
 def resample_phones(session: Session, round_: Round, now: float) -> None:
-    """Forget whom the round drew under settings that it has no longer, and draw under those it has."""
+    """Sample the phones of a round again, after its settings changed."""
     session.execute(delete(Selected).where(Selected.round == round_.number))
     round_.population = 0
     sample_phones(session, round_, now)
 
 
 def enrolled(session: Session) -> list[str]:
-    """The phones that a round can draw."""
+    """The phones that a round can sample."""
     return list(session.scalars(select(Phone.name).where(Phone.role == "phone", Phone.revoked_at.is_(None))))
 
 
 def halt_reason(session: Session, round_: Round) -> str | None:
-    """Why nobody can take part in this round of a private strategy; None if it goes on, or is not private.
+    """Why no phone can take part in a private round; None if phones can, or if it is not private.
 
     Raises MissingExtraError without dp-accounting.
     """
@@ -53,28 +54,28 @@ def halt_reason(session: Session, round_: Round) -> str | None:
         return None
     if budget.over_budget(_published(session), settings):
         return (
-            f"round {round_.number}: it would spend more than the privacy budget, epsilon {settings.epsilon_budget:g} "
+            f"round {round_.number}: it would exceed the privacy budget, epsilon {settings.epsilon_budget:g} "
             f"at delta {settings.delta:g}; the model is final"
         )
     if not round_.population:
         return (
-            f"round {round_.number}: nobody is drawn before {settings.population} are enrolled (`population`); enrol "
-            "phones with: phonograd tokens add"
+            f"round {round_.number}: no phone is sampled before {settings.population} are enrolled (`population`); "
+            "enrol phones with: phonograd tokens add"
         )
     return None
 
 
 def spent_including(session: Session, round_: Round) -> Spent | None:
-    """What `round_` and all before it have spent together; None for a strategy that is not private."""
+    """The epsilon spent by `round_` and all rounds before it; None if its strategy is not private."""
     settings = StrategySettings.from_json(round_.strategy)
     return budget.spent_including(_published(session), settings) if settings.private else None
 
 
 def _published(session: Session) -> list[StrategySettings]:
-    """The settings of rounds whose outcome was published, those rolled back since too: what is known stays known.
+    """The settings of all rounds whose outcome was published, including those rolled back since and failed ones.
 
-    One that failed counts as well: that it did tells something of its updates. Of rounds without noise the ledger has
-    the phones whose epsilon is infinite (queries.phones_without_epsilon).
+    A failure counts because it reveals something about the round's updates. For rounds without noise, see
+    queries.phones_with_infinite_epsilon.
     """
     past = [round_ for round_ in queries.all_rounds(session) if round_.ending in (*PUBLISHED, "failed")]
     return [StrategySettings.from_json(round_.strategy) for round_ in past]

@@ -1,6 +1,7 @@
-"""After a restart: uploads that had arrived whole are settled, and stored updates are aggregated again.
+"""Recovery at the start: complete uploads are ingested, and stored updates aggregated again.
 
-The aggregation lives in memory only. Since it does not depend on order, the next model is the same to the bit.
+The aggregation exists only in memory. It does not depend on the order of updates, so the next model is the same to the
+bit.
 """
 
 from collections.abc import Callable
@@ -17,16 +18,16 @@ Ingest = Callable[[str, str, int], Receipt]
 
 
 def recover(current: CurrentRound, uploads: UploadStore, ingest: Ingest) -> None:
-    """Go on where the server stopped; `settle` is the coordinator's. Raises StorageError for a damaged update."""
+    """Continue where the server stopped. `ingest`: the coordinator's. Raises StorageError for a damaged update."""
     for upload in uploads.recover():
         _ingest(current, upload, ingest)
     end_if_complete(current)
     if current.open_round.accepted:
-        _ = current.aggregator.aggregation  # a stored update that is damaged is found now
+        _ = current.aggregator.aggregation  # finds damaged stored updates now
 
 
 def _ingest(current: CurrentRound, upload: UploadRecord, ingest: Ingest) -> None:
-    """Settle what had arrived whole; a phone that asks finds what became of it."""
+    """Ingest an upload that was complete before the restart; the phone can ask for its outcome."""
     path = current.folder.upload(upload.id)
     sha256 = sha256_of_file(path)
     if upload.sha256 not in (None, sha256):

@@ -1,4 +1,4 @@
-"""What phones are told of rounds: the open one, and the receipt of an update that counts."""
+"""Responses to phones: the open round, and the receipt of an accepted update."""
 
 from sqlalchemy.orm import Session
 
@@ -10,9 +10,8 @@ from phonograd.server_agg.storage.tables import Round, Update
 
 
 class OpenRound(Record, frozen=True, kw_only=True):
-    """The open round as a phone needs to see it; `model_bytes` is the size of the base model's file.
-
-    closes_at: the deadline, in seconds since 1970, if it has one. halted: why no phone can take part, if none can.
+    """The open round. model_bytes: the size of the base model's file; closes_at: the deadline in seconds since 1970, or
+    None; halted: why no phone can take part, or None.
     """
 
     round: Count
@@ -28,14 +27,14 @@ class OpenRound(Record, frozen=True, kw_only=True):
 
     @property
     def private(self) -> bool:
-        """Whether its phones are drawn; how many of them came is then the operator's to know alone."""
+        """Whether its phones are sampled. Only the operator may then see how many took part."""
         return self.strategy in PRIVATE_STRATEGIES
 
 
 class Receipt(Record, frozen=True):
-    """The answer to an accepted update. `model_sha256`: the round's result, once the round is closed.
+    """The answer to an accepted update. model_sha256: the round's result, once the round is closed.
 
-    accepted: updates that the round has by now; None of a private round, whose phones are not to know.
+    accepted: the round's accepted updates so far; None in a private round, where phones may not know.
     """
 
     round: Count
@@ -48,7 +47,7 @@ class Receipt(Record, frozen=True):
 
 
 def receipt_of(session: Session, identifier: str) -> Receipt:
-    """The receipt of an upload that was accepted, or of one that was sent again."""
+    """The receipt of an upload that was accepted or repeated."""
     row = session.get_one(Update, identifier)
     round_ = session.get_one(Round, row.round)
     private = StrategySettings.from_json(round_.strategy).private

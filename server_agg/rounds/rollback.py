@@ -12,23 +12,23 @@ from phonograd.server_agg.storage.tables import Round
 
 
 def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | None, number: int) -> None:
-    """End the open round without a result and open the next one on the model that round `number` ended with.
+    """End the open round without a result and open the next one on the model of round `number`.
 
-    settings: the next round's; None: those of the round that was open.
-    Raises UnknownRoundError if there is no such round or its model is not kept.
+    settings: of the next round; None: those of the round that was open.
+    Raises UnknownRoundError for a round that does not exist or whose model file was deleted.
     """
     with ledger.writing() as session:
         now, rounds = ledger.clock(), queries.all_rounds(session)
         sha256 = _result_of(rounds, number)
         if sha256 is None:
             raise UnknownRoundError(
-                f"round {number}: a closed round that made a model, or 0 for the exported one, expected; see the report"
+                f"round {number}: expected a closed round with a model, or 0 for the exported model; see the report"
             )
         if not folder.model(sha256).is_file():
-            raise UnknownRoundError(f"round {number}: its model {sha256[:12]}… is no longer kept; see `models_kept`")
+            raise UnknownRoundError(f"round {number}: its model file {sha256[:12]}… was deleted; see `models_kept`")
         open_ = expect_open_round(ledger, session)
         for update in queries.accepted_updates(session, open_.number):
-            update.state, update.reason = "discarded", f"the server went back to round {number}"
+            update.state, update.reason = "discarded", f"rolled back to round {number}"
         for round_ in rounds:
             if round_.number > number and round_.rolled_back_at is None:
                 round_.rolled_back_at = now

@@ -1,4 +1,4 @@
-"""The start of a server: a state folder from artifacts, or as the last run left it."""
+"""Starting a server: create its state from artifacts, or continue an existing one."""
 
 import logging
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 def open_state(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
-    """Bring folder and ledger to where a round is open.
+    """Prepare folder and ledger so that a round is open, with these settings if it has no updates yet.
 
-    Raises ArtifactsError if the state began with other artifacts, WeightsError for a damaged model, StorageError,
+    Raises ArtifactsError if the state was started with other artifacts, WeightsError for a damaged model, StorageError,
     MissingExtraError for a private strategy without dp-accounting.
     """
     if settings.strategy.private:
@@ -58,18 +58,17 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
             check_specs(f"state {folder.root}", base.specs, model.specs.values())
         except WeightsError as error:
             raise ArtifactsError(
-                f"{error}; the state belongs to other artifacts than {artifacts.folder}: choose another `state` folder"
+                f"{error}; it was started from other artifacts than {artifacts.folder}; choose another `state` folder"
             ) from error
     if not known:
         raise ArtifactsError(
-            f"state {folder.root}: one of its models expected in {artifacts.folder}, found "
-            f"{artifacts.weights_sha256[:12]}…, which it never sent; choose another `state` folder, or the artifacts "
-            "it began with"
+            f"state {folder.root}: expected one of its models in {artifacts.folder}, found "
+            f"{artifacts.weights_sha256[:12]}…; choose another `state` folder, or the artifacts it was started with"
         )
 
 
 def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
-    """Give the open round today's settings, unless it accepted updates under its own."""
+    """Give the open round these settings, unless it already has accepted updates."""
     with ledger.writing() as session:
         round_ = expect_open_round(ledger, session)
         same = StrategySettings.from_json(round_.strategy) == settings.strategy
@@ -77,11 +76,11 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
             return
         if queries.count_updates(session, round_.number, "accepted") == 0:
             round_.rules, round_.strategy = settings.rules.to_json(), settings.strategy.to_json()
-            if not same:  # else a draw at one probability would be accounted at another
+            if not same:  # its phones were sampled with other settings
                 privacy.resample_phones(session, round_, ledger.clock())
             return
     log.warning(
-        "round %d has updates already and keeps its settings until it closes: %s %s",
+        "round %d already has updates and keeps its settings until it closes: %s %s",
         round_.number,
         round_.rules,
         round_.strategy,

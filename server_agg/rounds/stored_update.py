@@ -1,4 +1,4 @@
-"""An accepted update as it lies in the state folder, opened when the aggregation needs it."""
+"""An accepted update in the state folder, opened when the aggregation reads it."""
 
 import contextlib
 import json
@@ -18,14 +18,14 @@ from phonograd.server_agg.storage.tables import Update
 
 
 class RebasedUpdate:
-    """An update of an earlier model as one of today's: what the phone learned, added to today's weights."""
+    """A late update, moved onto the open round's model: its delta, added to the new base."""
 
     def __init__(self, update: UpdateFile, its_base: TensorFile):
         self._update = update
         self._its_base = its_base
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        """base + (trained - its base), float32, of the elements that the update moved."""
+        """base + (trained - its base), float32, of the elements that the update contains."""
         for start, values in self._update.tiles(spec, self._its_base):
             stop = start + len(values)
             moved = values.astype(np.float64)
@@ -36,7 +36,7 @@ class RebasedUpdate:
 
 @contextlib.contextmanager
 def rebased(update: UpdateFile, folder: StateFolder, origin: str | None) -> Iterator[TileSource]:
-    """The tiles of an open update, as one of the open round's model; `origin`: the model of a late one."""
+    """The tiles of an open update on the open round's model. `origin`: the base model of a late update, else None."""
     if origin is None:
         yield update
         return
@@ -54,7 +54,7 @@ class StoredUpdate:
 
     @property
     def client_update(self) -> ClientUpdate:
-        """What the aggregation may ask of it."""
+        """The update as the aggregation sees it."""
         return ClientUpdate(str(self._row.sha256), self._row.weight or 1, self._measures, self.open)
 
     @property
@@ -63,17 +63,17 @@ class StoredUpdate:
         return measures
 
     def add_to(self, aggregation: Aggregation) -> None:
-        """Aggregate it again, as after a restart. Raises StorageError if the file is not what was accepted."""
+        """Aggregate it again, after a restart. Raises StorageError if the file has changed."""
         try:
             if (found := sha256_of_file(self._path)) != self._row.sha256:
-                raise StorageError(f"{self._path}: altered, its SHA-256 is {found}; restore the state folder")
+                raise StorageError(f"{self._path}: changed, its SHA-256 is {found}; restore the state folder")
             with self.open() as source:
                 aggregation.add(source, self._row.weight or 1, self._measures)
         except (OSError, WeightsError, UpdateError) as error:
-            raise StorageError(f"{self._path}: an accepted update cannot be read: {error}; restore it") from error
+            raise StorageError(f"{self._path}: cannot read an accepted update: {error}; restore the file") from error
 
     @contextlib.contextmanager
     def open(self) -> Iterator[TileSource]:
-        """Its tiles."""
+        """The update's tiles."""
         with UpdateFile(self._path) as update, rebased(update, self._folder, self._row.base_sha256) as source:
             yield source

@@ -1,4 +1,4 @@
-"""Announcing an update: a place in the round and room on the disk for it, or what is here of it already."""
+"""Creating an upload: a place in the round and disk space for it, or the earlier upload of the same bytes."""
 
 from sqlalchemy.orm import Session
 
@@ -11,7 +11,7 @@ from phonograd.server_agg.storage.tables import Update
 
 
 def create_upload(current: CurrentRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
-    """Make room for an update, see `Coordinator.announce`; a refusal is written down."""
+    """See `Coordinator.create_upload`. Records a refusal."""
     try:
         return _upload_for(current, uploads, metadata)
     except RefusalError as error:
@@ -24,24 +24,24 @@ def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMet
     with current.ledger.writing() as session:
         if metadata.resumable and (known := _known(session, metadata)):
             return uploads.record(known)
-        # What comes in one request is received in any case: its answer may be the receipt of an earlier one.
+        # A one-request upload is always received: it may be an accepted update sent again.
         if metadata.resumable:
             admission.check_duplicate(session, state, metadata.phone)
             if metadata.base_sha256 is not None:
                 admission.check_base(session, state, metadata.base_sha256, metadata.round)
         admission.check_phone(session, state, metadata.phone)
-        given_up = _give_up_earlier(session, uploads, metadata)
-        # The updates on their way, this one, and the model that the last of them will complete.
+        replaced = _end_earlier(session, uploads, metadata)
+        # Space for the uploads in progress, this one, and the round's model.
         to_come = uploads.pending_bytes(session)
         current.folder.check_space(to_come + metadata.length + model_bytes)
         record = uploads.record(uploads.add(session, metadata, state.number))
-    for identifier in given_up:
+    for identifier in replaced:
         current.folder.upload(identifier).unlink(missing_ok=True)
     return record
 
 
 def _known(session: Session, metadata: UploadMetadata) -> Update | None:
-    """What this phone announced or sent before, with the same bytes."""
+    """This phone's earlier upload of the same bytes."""
     for row in queries.updates_of_phone(session, metadata.phone, "receiving", "accepted"):
         same = metadata.sha256 is not None and row.sha256 == metadata.sha256 and row.length == metadata.length
         if same and (row.resumable or row.state == "accepted"):
@@ -49,11 +49,11 @@ def _known(session: Session, metadata: UploadMetadata) -> Update | None:
     return None
 
 
-def _give_up_earlier(session: Session, uploads: UploadStore, metadata: UploadMetadata) -> list[str]:
-    """End the uploads that a resumable one replaces; their ids, whose files are still to be deleted."""
+def _end_earlier(session: Session, uploads: UploadStore, metadata: UploadMetadata) -> list[str]:
+    """End the uploads that this resumable one replaces. Returns their ids; the caller deletes their files."""
     if not metadata.resumable:
         return []
     rows = [row for row in queries.updates_of_phone(session, metadata.phone, "receiving") if row.resumable]
     for row in rows:
-        uploads.end(row, "terminated", "the phone announced another update", 410)
+        uploads.end(row, "terminated", "the phone started another upload", 410)
     return [row.id for row in rows]

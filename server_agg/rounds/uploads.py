@@ -1,4 +1,4 @@
-"""Uploads under way: their rows in the ledger and their bytes in incoming/, so that they outlive the server."""
+"""Uploads in progress: their rows in the ledger and their bytes in incoming/, so that they survive a restart."""
 
 import secrets
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from phonograd.server_agg.storage.tables import Update, UpdateState
 
 @dataclass(frozen=True)
 class UploadMetadata:
-    """What a phone says of an update before it sends it; what it leaves out is found when the update is here.
+    """What a phone declares about an update before it sends it; optional values are checked early.
 
-    phone: its name; length: bytes of the update; sha256: their hex hash; base_sha256, round: the model it was trained
-    from and the number of its round; resumable: whether it may come in several requests.
+    phone: its name; length: bytes of the update; sha256: their hex hash; base_sha256, round: the base model and its
+    round; resumable: whether the bytes may come in several requests.
     """
 
     phone: str
@@ -32,7 +32,7 @@ class UploadMetadata:
 
 @dataclass(frozen=True)
 class UploadRecord:
-    """An upload as the ledger has it; `offset` bytes of `length` are here. Times in seconds since 1970."""
+    """An upload with its progress: `offset` of `length` bytes received. Times in seconds since 1970."""
 
     id: str
     round: int
@@ -48,12 +48,12 @@ class UploadRecord:
 
     @property
     def complete(self) -> bool:
-        """Whether all bytes are here."""
+        """Whether all bytes were received."""
         return self.offset == self.length
 
 
 class UploadStore:
-    """Keeps uploads between their announcement and their settling; thread-safe."""
+    """Stores uploads from their creation until they are ingested or ended; thread-safe."""
 
     def __init__(self, ledger: Ledger, folder: StateFolder, expire_seconds: float):
         self._ledger = ledger
@@ -61,7 +61,7 @@ class UploadStore:
         self._expire_seconds = expire_seconds
 
     def add(self, session: Session, metadata: UploadMetadata, number: int) -> Update:
-        """A row for a new upload to round `number`, within the caller's transaction."""
+        """Add a row for a new upload to round `number`, within the caller's transaction."""
         row = Update(
             id=secrets.token_hex(16),
             round=number,
@@ -84,7 +84,7 @@ class UploadStore:
             return None if row is None else self.record(row)
 
     def record(self, row: Update) -> UploadRecord:
-        """The row with what its file says."""
+        """The upload of a row, with its progress on disk."""
         offset, touched = row.length if row.state in ("accepted", "repeated") else 0, row.created_at
         if row.state == "receiving":
             offset, touched = self._on_disk(row)
@@ -103,16 +103,16 @@ class UploadStore:
         )
 
     def unfinished(self) -> list[UploadRecord]:
-        """All uploads under way, complete ones that are not settled too."""
+        """All uploads in progress, including complete ones that are not ingested yet."""
         with self._ledger.reading() as session:
             return [self.record(row) for row in queries.unfinished_updates(session)]
 
     def pending_bytes(self, session: Session) -> int:
-        """Bytes that the uploads under way have announced and not sent."""
+        """Bytes that the uploads in progress have yet to send."""
         return sum(row.length - self._on_disk(row)[0] for row in queries.unfinished_updates(session))
 
     def received(self, identifier: str, nbytes: int) -> None:
-        """Count one more request and its body bytes to an upload, which may be over by now."""
+        """Count a request and its body bytes for an upload, which may have ended meanwhile."""
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
             count_request(session, row, nbytes)
@@ -121,7 +121,7 @@ class UploadStore:
             self._folder.upload(identifier).unlink(missing_ok=True)
 
     def abort(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:
-        """End an upload that is not accepted: its bytes are deleted, its row says why. `nbytes`: of a last request."""
+        """End an upload without accepting it: delete its bytes, record the reason. `nbytes`: of a last request."""
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
             if nbytes:
@@ -131,11 +131,11 @@ class UploadStore:
         self._folder.upload(identifier).unlink(missing_ok=True)
 
     def refuse(self, identifier: str, error: RefusalError, nbytes: int) -> None:
-        """End an upload whose update is refused; `nbytes`: of its last request."""
+        """End an upload whose update is refused. `nbytes`: of its last request."""
         self.abort(identifier, _state_after(error), one_line(error), error.status, nbytes)
 
     def record_refusal(self, metadata: UploadMetadata, number: int, error: RefusalError) -> None:
-        """Write down that an update was refused before a byte of it came: once, however often the phone asks again."""
+        """Record that an update was refused before it was sent; repeated attempts are recorded once."""
         state = _state_after(error)
         with self._ledger.writing() as session:
             for known in queries.updates_of_phone(session, metadata.phone, state):
@@ -144,39 +144,39 @@ class UploadStore:
             self.end(self.add(session, metadata, number), state, one_line(error), error.status)
 
     def end(self, row: Update, state: UpdateState, reason: str, status: int | None) -> None:
-        """Mark a row as ended, within the caller's transaction; deleting its file is the caller's."""
+        """Mark a row as ended, within the caller's transaction; the caller deletes its file."""
         row.state, row.reason, row.status, row.settled_at = state, reason, status, self._ledger.clock()
 
     def expire(self) -> list[UploadRecord]:
-        """Give up uploads that nobody has resumed for too long; those given up."""
+        """End uploads that were not resumed in time. Returns them."""
         now = self._ledger.clock()
         old = [upload for upload in self.unfinished() if upload.expires_at < now and not upload.complete]
         for upload in old:
-            self.abort(upload.id, "expired", f"{upload.offset} of {upload.length} bytes came in time", 410)
+            self.abort(upload.id, "expired", f"{upload.offset} of {upload.length} bytes received in time", 410)
         return old
 
     def recover(self) -> list[UploadRecord]:
-        """After a start: count what came last, drop what can't be resumed or nobody knows.
+        """At the start: count the last bytes, end uploads that cannot be resumed, delete unknown files.
 
-        Returns the complete uploads, still to be settled.
+        Returns the complete uploads, which are to be ingested.
         """
         self._count_uncounted()
         for upload in self.unfinished():
             if not upload.resumable:
-                self.abort(upload.id, "broken", "the server stopped while it came", None)
+                self.abort(upload.id, "broken", "the server stopped during the upload", None)
         unfinished = self.unfinished()
         self._folder.delete_uploads_except({upload.id for upload in unfinished})
         return [upload for upload in unfinished if upload.complete]
 
     def _count_uncounted(self) -> None:
-        """Count the bytes of requests that a crash cut off before they were: those that lie on disk."""
+        """Count bytes on disk that a crash left uncounted."""
         with self._ledger.writing() as session:
             for row in queries.unfinished_updates(session):
                 if (missing := self._on_disk(row)[0] - row.received_bytes) > 0:
                     count_request(session, row, missing)
 
     def _on_disk(self, row: Update) -> tuple[int, float]:
-        """Bytes of an upload that are here, and when the last of them came."""
+        """Bytes of an upload on disk, and the time of the last one."""
         try:
             found = self._folder.upload(row.id).stat()
         except FileNotFoundError:
@@ -189,7 +189,7 @@ def _state_after(error: RefusalError) -> UpdateState:
 
 
 def expect_receiving(session: Session, identifier: str) -> Update:
-    """The row of an upload, to be ended in the transaction of `session`. Raises UploadOverError if it was given up."""
+    """The row of an upload in progress. Raises UploadEndedError if it has ended."""
     row = session.get_one(Update, identifier)
     if row.state != "receiving":
         raise upload_ended(row)
@@ -197,14 +197,14 @@ def expect_receiving(session: Session, identifier: str) -> Update:
 
 
 def upload_ended(row: Update) -> UploadEndedError:
-    """Says what became of an upload."""
-    return UploadEndedError(f"the upload is {row.state}: {row.reason}; announce it anew")
+    """The error for an upload that has ended, with its state and reason."""
+    return UploadEndedError(f"the upload is {row.state}: {row.reason}; start a new one")
 
 
 def count_request(session: Session, row: Update, nbytes: int) -> None:
-    """Count a request that carried `nbytes` of an update, to the update and to the wire, in one transaction.
+    """Count a request with `nbytes` of an update in its row and in the traffic, in one transaction.
 
-    So neither can miss what the other has, whenever the server dies.
+    So both always agree, even after a crash.
     """
     row.received_bytes += nbytes
     row.requests += 1
@@ -212,7 +212,7 @@ def count_request(session: Session, row: Update, nbytes: int) -> None:
 
 
 def move_to_round(session: Session, row: Update, number: int) -> None:
-    """Let an update count in another round than it was announced in, and its bytes on the wire with it."""
+    """Move an update and its traffic to another round than its upload was created in."""
     if row.round != number:
         add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=-row.received_bytes, requests=0))
         add_traffic(session, number, row.phone, "upload", WireBytes(up_body=row.received_bytes, requests=0))
@@ -220,11 +220,11 @@ def move_to_round(session: Session, row: Update, number: int) -> None:
 
 
 def truncate(path: Path, length: int) -> None:
-    """Cut the bytes of an upload back to `length`. Raises StorageError."""
+    """Truncate an upload to `length` bytes. Raises StorageError."""
     with storage_errors(path), path.open("r+b") as file:
         file.truncate(length)
 
 
 def redact_path(error: Exception, path: Path) -> str:
-    """The message as a phone may read it: it knows its update, not our folders."""
+    """An error's message for a phone, without the server's file path."""
     return str(error).replace(str(path), "the update")

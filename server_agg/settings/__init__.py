@@ -1,1 +1,1 @@
-"""The server's settings: the one place that declares their defaults."""
+"""The server's settings, with their defaults."""

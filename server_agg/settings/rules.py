@@ -1,24 +1,23 @@
-"""What makes a round: how many phones, until when, and what becomes of those that come late."""
+"""The rules of a round: how many phones, its deadline, and what happens to late updates."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 Late = Literal["drop", "next"]
-MAX_DEADLINE_SECONDS = 1e9  # 30 years: a date that can be written
+MAX_DEADLINE_SECONDS = 1e9  # 30 years: still a valid date
 
 
 @dataclass(frozen=True)
 class RoundRules:
-    """The rules of a round; kept with it, so that a restart goes on under the same.
+    """The rules of a round. The ledger stores them with the round, so that a restart keeps them.
 
-    clients_per_round: accepted updates that close it (paper P's K: 10).
-    max_clients: the most phones that take part, updates under way counted: more than clients_per_round is
+    clients_per_round: accepted updates that close the round (paper P's K: 10).
+    max_clients: the most phones that may take part, including those still uploading. More than clients_per_round is
         over-selection, for phones that drop out. None: no limit.
-    deadline_seconds: it also closes this long after it opened, with at least min_clients accepted updates; with fewer
-        it waits for them. None: no deadline.
-    late: an update that comes after its round closed is refused ("drop"), or what the phone learned is folded into the
-        next round ("next").
+    deadline_seconds: the round also closes this long after it opened if it has min_clients accepted updates; with
+        fewer it stays open until it has. None: no deadline.
+    late: an update of a closed round is refused ("drop"), or its delta is added to the open round ("next").
 
     Raises ValueError for a rule out of range.
     """
@@ -52,10 +51,10 @@ class RoundRules:
                 raise ValueError(message)
 
     def to_json(self) -> str:
-        """The rules as a JSON object."""
+        """The rules as JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "RoundRules":
-        """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
+        """Parse the output of `to_json`. Raises ValueError or TypeError for anything else."""
         return cls(**json.loads(text))

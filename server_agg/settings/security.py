@@ -1,4 +1,4 @@
-"""Settings of the server's security: the one place that declares their defaults."""
+"""The server's security settings, with their defaults."""
 
 import math
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from phonograd.device_runtime.client.protocol import is_loopback
 
 Auth = Literal["auto", "tokens", "none"]
 
-# uvicorn holds this much of a request's head before it gives up; what is to be refused with words must fit.
+# uvicorn buffers at most this much of a request's head; a larger limit could not answer with a problem document.
 HEAD_CAP_BYTES = 65536
 
 
 @dataclass(frozen=True)
 class SecuritySettings:
-    """Who may talk to the server, how often, and over what.
+    """Authentication, rate limits and TLS.
 
-    auth: tokens asks everyone for a token, none asks nobody; auto asks everyone too, but on loopback only for what
-        administrators do.
-    requests_per_second, burst: of each phone, and of each address that shows no valid token.
-    concurrent_per_phone: requests a phone may have open at once.
-    max_header_bytes, max_target_bytes: of a request's headers and of its URL without the host.
-    tls_cert, tls_key: PEM files; without a key the certificate's file holds it. None: plain HTTP.
+    auth: `tokens` requires a token for every request, `none` for no request, `auto` for every request, but on loopback
+        only for admin requests.
+    requests_per_second, burst: the rate limit of each phone, and of each address without a valid token.
+    concurrent_per_phone: concurrent requests of one phone.
+    max_header_bytes, max_target_bytes: the largest request headers, and the longest URL without the host.
+    tls_cert, tls_key: PEM files; without tls_key, tls_cert must contain the key. None: plain HTTP.
 
     Raises ValueError for a setting out of range.
     """
@@ -48,34 +48,34 @@ class SecuritySettings:
                 (0 < size <= HEAD_CAP_BYTES, f"{name} is {size}, expected 1 to {HEAD_CAP_BYTES}")
                 for name, size in sizes
             ),
-            (self.tls_key is None or self.tls_cert is not None, "tls_key is set, expected tls_cert beside it"),
+            (self.tls_key is None or self.tls_cert is not None, "tls_key is set, expected tls_cert as well"),
         )
         for good, message in checks:
             if not good:
                 raise ValueError(message)
 
     def asks_for_tokens(self, host: str) -> bool:
-        """Whether a server that listens on `host` asks phones for tokens; administrators, unless auth is none."""
+        """Whether a server on `host` requires tokens of phones. Admin requests need one unless auth is none."""
         return self.auth == "tokens" or (self.auth == "auto" and not is_loopback(host))
 
     def warnings(self, host: str) -> tuple[str, ...]:
-        """What someone who makes a server listen on `host` should know, a line each."""
+        """Warnings about a server that listens on `host`, one line each."""
         if is_loopback(host):
             if self.auth != "none":
                 return ()
             return (
-                "`auth` none lets every user and program of this machine, and whoever a proxy or a tunnel lets in, "
-                "read reports and roll rounds back; leave it out: phones on loopback need no token",
+                "`auth` none lets every user and program on this machine, and all clients of a proxy or tunnel, read "
+                "reports and roll back rounds; leave it out: phones on loopback need no token",
             )
         found = []
         if self.tls_cert is None:
             found.append(
-                f"{host} is not this machine alone, and there is no TLS: anyone on the way can read models, updates "
-                "and tokens; give `tls_cert` and `tls_key`, or put a TLS proxy before a server on 127.0.0.1"
+                f"{host} is reachable from other machines without TLS: anyone on the network can read models, updates "
+                "and tokens; set `tls_cert` and `tls_key`, or run a TLS proxy in front of a server on 127.0.0.1"
             )
         if not self.asks_for_tokens(host):
             found.append(
-                f"{host} is not this machine alone, and `auth` none lets ANYONE who reaches it fetch models, send "
-                "updates in any phone's name and roll rounds back; leave `auth` out unless a proxy asks for tokens"
+                f"{host} is reachable from other machines, and `auth` none lets ANYONE fetch models, send updates "
+                "under any phone's name and roll back rounds; leave `auth` out unless a proxy authenticates requests"
             )
         return tuple(found)

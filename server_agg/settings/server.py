@@ -1,4 +1,4 @@
-"""The server's settings: the one place that declares their defaults."""
+"""All settings of a server, with their defaults."""
 
 from dataclasses import dataclass, field
 
@@ -10,16 +10,17 @@ from phonograd.server_agg.settings.security import SecuritySettings
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How the server listens, what makes a round, and what it takes in and keeps.
+    """Where the server listens, its rounds, and its limits.
 
-    host, port: where to listen; port 0 takes a free one.
-    rules: what makes a round; strategy: how its updates become the next model.
-    max_upload_bytes: largest update; None: twice the full model and 1 MiB for the header.
-    idle_seconds: how long an upload may send nothing before the connection is given up.
-    expire_seconds: how long an unfinished upload is kept for the phone to go on with.
-    retry_seconds: what a phone is told to wait that has no place in the round.
-    models_kept: models kept on disk beside the exported one, the newest; None: all. The ledger remembers all of them.
-    security: tokens, limits and TLS, see settings/security.py.
+    host, port: where to listen; port 0 picks a free port.
+    rules: of a round; strategy: how its updates become the next model.
+    max_upload_bytes: the largest update; None: twice the full model plus 1 MiB for the header.
+    idle_seconds: an upload whose connection is silent for this long is aborted.
+    expire_seconds: how long an unfinished upload can be resumed.
+    retry_seconds: Retry-After for a phone that cannot take part in the round.
+    models_kept: how many of the newest models stay on disk, besides the exported one; None: all. The ledger lists
+        all models.
+    security: authentication, rate limits, TLS.
 
     Raises ValueError for a setting out of range.
     """
@@ -50,12 +51,12 @@ class ServerSettings:
                 f"models_kept is {self.models_kept}, expected at least 1",
             ),
         )
-        for good, message in (*checks, *self._checks_of_both()):
+        for good, message in (*checks, *self._combined_checks()):
             if not good:
                 raise ValueError(message)
 
-    def _checks_of_both(self) -> tuple[tuple[bool, str], ...]:
-        """What rules and strategy must be together."""
+    def _combined_checks(self) -> tuple[tuple[bool, str], ...]:
+        """Conditions on rules, strategy and security together."""
         strategy, phones, name = strategy_of(self.strategy), self.rules.clients_per_round, self.strategy.strategy
         low, high = strategy.min_updates, strategy.max_updates
         return (
@@ -65,17 +66,17 @@ class ServerSettings:
             ),
             (
                 not self.strategy.private or self.rules.deadline_seconds is not None,
-                f"deadline_seconds is None, expected a deadline for {name}: it draws its phones, "
-                "and some will not come",
+                f"deadline_seconds is None, expected a deadline for {name}: it samples phones, "
+                "and some of them will not take part",
             ),
             (
                 not self.strategy.private or self.rules.max_clients is None,
-                f"max_clients is {self.rules.max_clients}, expected none for {name}: every phone it draws has a place, "
-                "or epsilon would not hold",
+                f"max_clients is {self.rules.max_clients}, expected none for {name}: its epsilon holds "
+                "only if every sampled phone may take part",
             ),
             (
                 not self.strategy.private or self.security.auth != "none",
-                f"auth is 'none', expected tokens for {name}: anyone could speak for a phone that was drawn",
+                f"auth is 'none', expected tokens for {name}: anyone could pose as a sampled phone",
             ),
         )
 

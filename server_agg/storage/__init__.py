@@ -1,1 +1,1 @@
-"""What the server must not lose: the ledger in SQLite, and files by their hash."""
+"""Durable state: the ledger in SQLite, and files named by their hash."""

@@ -1,7 +1,7 @@
-"""The audit log: what administrators did, and what was refused to whom.
+"""The audit log: what administrators did, and which requests were refused.
 
-What is done is written in the transaction that does it. Refusals are written at a bounded rate and a bounded number of
-them is kept, so that nobody can fill the disk by being refused.
+An action is recorded in the transaction that performs it. Refusals are recorded at a limited rate and only the newest
+are kept, so that refused requests cannot fill the disk.
 """
 
 import logging
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 REFUSALS_PER_SECOND = 1.0
 REFUSALS_BURST = 60
 MAX_REFUSALS = 20_000
-TEXT_CHARACTERS = 300  # of what others wrote
+MAX_TEXT_CHARACTERS = 300  # of text from clients
 
 
 class AuditEntry(Record, frozen=True):
-    """One thing done or refused; `at` in seconds since 1970, `outcome` done or refused. See tables.Audit."""
+    """One action: `at` in seconds since 1970, `outcome` done or refused. See tables.Audit."""
 
     id: Count
     at: float
@@ -41,14 +41,14 @@ class AuditEntry(Record, frozen=True):
 
 
 def record(session: Session, at: float, actor: str, action: str, subject: str, detail: str = "") -> None:
-    """Write down, in the transaction of `session`, that `actor` did `action` to `subject`."""
+    """Record in the transaction of `session` that `actor` did `action` to `subject`."""
     session.add(_row(at, actor, action, subject, "done", detail))
     facts = event("audit", actor=actor, action=action, subject=subject, outcome="done")
     log.info("%s: %s %s: done%s", actor, action, subject, f": {detail}" if detail else "", extra=facts)
 
 
 class AuditLog:
-    """The audit log of a ledger; safe to use from several threads. `clock`: seconds since 1970."""
+    """The audit log of a ledger; thread-safe. `clock`: seconds since 1970; `kept`: refusals to keep."""
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time, kept: int = MAX_REFUSALS):
         self._ledger = ledger
@@ -56,22 +56,22 @@ class AuditLog:
         self._kept = kept
         self._bucket = TokenBuckets(REFUSALS_PER_SECOND, REFUSALS_BURST, 1, clock)
         self._lock = threading.Lock()
-        self._unwritten = 0
+        self._skipped = 0
 
     def record_done(self, actor: str, action: str, subject: str, detail: str = "") -> None:
-        """Write down what was done in a transaction of another's. Raises StorageError."""
+        """Record an action that was performed in a transaction of its own. Raises StorageError."""
         with self._ledger.writing() as session:
             record(session, self._clock(), actor, action, subject, detail)
 
     def record_refusal(self, actor: str, action: str, subject: str, detail: str) -> None:
-        """Write down a refusal, in the database and the log; above the rate it is only counted. Never raises."""
+        """Record a refusal in the database and the log; above the rate limit it is only counted. Never raises."""
         with self._lock:
             if self._bucket.take("") > 0:
-                self._unwritten += 1
+                self._skipped += 1
                 return
-            missed, self._unwritten = self._unwritten, 0
-        if missed:
-            detail = f"{detail} (and {missed} refusals before it that were too many to write down)"
+            skipped, self._skipped = self._skipped, 0
+        if skipped:
+            detail = f"{detail} (and {skipped} earlier refusals over the rate limit)"
         row = _row(self._clock(), actor, action, subject, "refused", detail)
         log.warning(
             "%s: %s %s: refused: %s", row.actor, row.action, row.subject, row.detail,
@@ -83,10 +83,10 @@ class AuditLog:
                 session.flush()
                 self._prune(session)
         except StorageError as error:
-            log.error("the refusal could not be written down: %s", error)
+            log.error("cannot record the refusal: %s", error)
 
     def entries(self, limit: int = 100, before: int | None = None) -> list[AuditEntry]:
-        """The newest entries first, at most `limit` of those with an id below `before`. Raises StorageError."""
+        """At most `limit` entries with an id below `before`, newest first. Raises StorageError."""
         wanted = select(Audit).order_by(Audit.id.desc()).limit(limit)
         if before is not None:
             wanted = wanted.where(Audit.id < before)
@@ -97,7 +97,7 @@ class AuditLog:
             ]
 
     def _prune(self, session: Session) -> None:
-        """Drop the oldest refusals above the number kept."""
+        """Delete the oldest refusals above the limit."""
         refusals = session.scalar(select(func.count()).where(Audit.outcome == "refused")) or 0
         if refusals <= self._kept:
             return
@@ -106,8 +106,8 @@ class AuditLog:
 
 
 def printable(text: str) -> str:
-    """Text that others wrote, as one short printable line: no forged log lines, no terminal sequences."""
-    return one_line(text)[:TEXT_CHARACTERS]
+    """Text from a client as one short printable line, without line breaks or terminal sequences."""
+    return one_line(text)[:MAX_TEXT_CHARACTERS]
 
 
 def _row(at: float, actor: str, action: str, subject: str, outcome: str, detail: str) -> Audit:

@@ -1,4 +1,4 @@
-"""Which folder may be a state folder. A server deletes files in its state folder, so it must be the server's own."""
+"""Which folder may become a state folder: a server deletes files in it, so it must be the server's alone."""
 
 import contextlib
 import shlex
@@ -20,14 +20,14 @@ SUBFOLDERS = ("models", "optimizers", "updates", "incoming", "noise", "drafts")
 
 @dataclass(frozen=True)
 class Claim:
-    """A folder that is a state folder. new: it has become one just now; made: the folders made for it, outer first."""
+    """A state folder. new: it became one just now; made: the folders that were created, outermost first."""
 
     root: Path
     new: bool
     made: tuple[Path, ...] = ()
 
     def undo(self) -> None:
-        """Leave nothing behind of a new state folder; another one stays as it is."""
+        """Remove a new state folder and all that was created for it; leave an older one as it is."""
         if not self.new:
             return
         for name in (LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", LOCK, MARKER):
@@ -35,16 +35,16 @@ class Claim:
         for name in SUBFOLDERS:
             shutil.rmtree(self.root / name, ignore_errors=True)
         for folder in reversed(self.made):
-            with contextlib.suppress(OSError):  # somebody else put something there
+            with contextlib.suppress(OSError):  # not empty: something else was put there
                 folder.rmdir()
 
 
 def claim(root: Path) -> Claim:
-    """Make `root` a state folder, marked as one: create it or take an empty one. One that is marked stays as it is, one
-    of 0.1.0 is known by its ledger and marked.
+    """Make `root` a state folder: create it, or take an empty one, and write the marker file. A marked folder stays as
+    it is; a folder of release 0.1.0 is recognized by its ledger and gets the marker.
 
-    Raises StorageError, with nothing changed, for a folder that holds something else, that others can read, or whose
-    parts are symbolic links.
+    Raises StorageError, with nothing changed, for a folder that contains something else, that other users can read, or
+    whose subfolders are symbolic links.
     """
     with storage_errors(root):
         made = _create(root)
@@ -53,19 +53,19 @@ def claim(root: Path) -> Claim:
         if names and not marked and not _is_ledger(root / LEDGER):
             found = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
             raise StorageError(
-                f"{root}: a state folder, an empty folder or none expected, found one with {found}; "
+                f"{root}: expected a state folder, an empty folder, or no folder; found {found} in it; "
                 "choose another `state` folder"
             )
         for name in (*SUBFOLDERS, MARKER):
             if (root / name).is_symlink():
                 raise StorageError(
-                    f"{root / name}: a symbolic link, where the server would delete files that are not its own; "
+                    f"{root / name}: is a symbolic link, and the server would delete files at its target; "
                     "move the whole state folder instead"
                 )
         mode = root.stat().st_mode & 0o777
         if mode & 0o077:
             raise StorageError(
-                f"{root}: others can read it (mode {mode:03o}), and updates tell of what phones' owners wrote; "
+                f"{root}: other users can read it (mode {mode:03o}), and updates reveal what phones' users typed; "
                 f"run: chmod 700 {shlex.quote(str(root))}"
             )
         if not marked:
@@ -74,14 +74,14 @@ def claim(root: Path) -> Claim:
 
 
 def _create(root: Path) -> tuple[Path, ...]:
-    """Make a folder of its owner's alone, and those above it that are missing: all that were made, outer first."""
+    """Create a folder with mode 700 and its missing parents. Returns the folders it created, outermost first."""
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return tuple(reversed(missing))
 
 
 def _is_ledger(path: Path) -> bool:
-    """Whether a file is a ledger of this server, of whatever version; it is only read."""
+    """Whether a file is a ledger of this server, of any version; only reads it."""
     if not path.is_file():
         return False
     try:

@@ -1,7 +1,7 @@
-"""The ledger: models, rounds, updates and every byte that came or went, in SQLite.
+"""The ledger: models, rounds, updates and the bytes of all traffic, in SQLite.
 
-Write-ahead log with synchronous=FULL: a committed row survives a power cut, and a report reads while an upload is
-being written. What must be true together is written in one transaction: a round's end, its model and the next round.
+Write-ahead log with synchronous=FULL: a committed row survives a power cut, and a report can be read while an upload
+is written. What must be consistent is written in one transaction: a round's end, its model and the next round.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import migrations
 from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Base, Traffic, TrafficKind
 
-# Another process may write too (`phonograd tokens`); waiting for it ends in an error after this long.
+# Another process may write too (`phonograd tokens`); waiting for it fails after this long.
 BUSY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class WireBytes:
-    """What requests cost on an HTTP/1.1 wire, in bytes: headers with request and status lines, and bodies."""
+    """Bytes of requests on an HTTP/1.1 connection: headers with request and status lines, and bodies."""
 
     up_headers: int = 0
     up_body: int = 0
@@ -48,31 +48,31 @@ class WireBytes:
         )
 
     def without(self, body: int) -> "WireBytes":
-        """The rest, where `body` bytes of the request's body are counted elsewhere.
+        """The rest, if `body` bytes of the request's body are counted elsewhere.
 
-        Where they are more than its body, headers were written shorter than we thought: the sum is the same.
+        If `body` is more than the counted body, the difference is taken from the headers, so that the sum stays right.
         """
         beyond = max(0, body - self.up_body)
         return dataclasses.replace(self, up_headers=self.up_headers - beyond, up_body=max(0, self.up_body - body))
 
 
 class Ledger:
-    """The ledger at `path`, made if it is not there (unless `create` is false); safe to use from several threads.
+    """The ledger at `path`, created if missing (unless `create` is false); thread-safe.
 
-    A ledger of an earlier release is brought to today's tables first (`migrations`).
+    A ledger of an earlier release is migrated first (`migrations`).
 
-    Every method raises StorageError if SQLite refuses: disk full, file damaged, not a ledger.
+    Every method raises StorageError if SQLite fails: disk full, file damaged, not a ledger.
     """
 
     def __init__(self, path: Path, create: bool = True, clock: Callable[[], float] = time.time):
         if not create and not path.is_file():
-            raise StorageError(f"{path}: no ledger here; expected a state folder that `phonograd serve` has written")
+            raise StorageError(f"{path}: no ledger found; expected the state folder of a `phonograd serve`")
         self.path = path
         self.clock = clock
         self._engine = _connect(path)
         self._readers = sessionmaker(self._engine, expire_on_commit=False)
         self._writers = sessionmaker(self._engine.execution_options(immediate=True), expire_on_commit=False)
-        self._write_lock = threading.Lock()  # SQLite has one writer; waiting here is surer than its busy timeout
+        self._write_lock = threading.Lock()  # SQLite has one writer; a lock is fairer than its busy timeout
         self._traffic_lock = threading.Lock()
         self._traffic: dict[tuple[int, str, TrafficKind], WireBytes] = {}
         try:
@@ -88,15 +88,15 @@ class Ledger:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session on one snapshot of the ledger, for queries."""
+        """A read-only session on a snapshot of the ledger."""
         with self._errors(), self._readers() as session:
             yield session
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Session]:
-        """A session whose changes are durable, all of them, when the block ends; none of them if it raises.
+        """A session whose changes are committed and durable when the block ends, or rolled back if it raises.
 
-        Takes the traffic counted so far along.
+        Also writes the traffic counted so far.
         """
         with self._errors(), self._write_lock:
             taken = self._take_traffic()
@@ -111,14 +111,14 @@ class Ledger:
                 raise
 
     def count(self, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:
-        """Count bytes on the wire to round `number`; in memory until the next `writing` or `flush`."""
+        """Add bytes on the wire to round `number`; in memory until the next `writing` or `flush`."""
         key = (number, phone, kind)
         with self._traffic_lock:
             known = self._traffic.get(key)
             self._traffic[key] = wire if known is None else known + wire
 
     def flush(self) -> None:
-        """Write down the traffic that is counted in memory only."""
+        """Write the traffic that is only counted in memory."""
         if self._traffic:
             with self.writing():
                 pass
@@ -134,23 +134,23 @@ class Ledger:
             yield
         except DBAPIError as error:
             raise StorageError(
-                f"{self.path}: the ledger refused: {error.orig}; free space, or restore the state folder"
+                f"{self.path}: the ledger failed: {error.orig}; free disk space, or restore the state folder"
             ) from error
 
     def _prepare(self, create: bool) -> None:
         with self._engine.connect() as connection:
             if migrations.version_of(connection) == migrations.VERSION:
-                return  # without the writer's lock
+                return  # without the write lock
         with self._engine.execution_options(immediate=True).begin() as connection:
             if migrations.version_of(connection) == 0 and create:
                 Base.metadata.create_all(connection)
                 migrations.set_version(connection, migrations.VERSION)
                 return
             migrations.migrate(connection, self.path)
-        self._forget_what_was_deleted()
+        self._vacuum()
 
-    def _forget_what_was_deleted(self) -> None:
-        """Write the ledger anew without what a migration dropped: earlier versions kept keys in it."""
+    def _vacuum(self) -> None:
+        """Rewrite the file without the data that a migration dropped: earlier versions stored noise keys in it."""
         connection = self._engine.raw_connection()
         try:
             assert isinstance(connection.driver_connection, sqlite3.Connection)
@@ -161,7 +161,7 @@ class Ledger:
 
 
 def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:
-    """Add bytes on the wire to a round's and phone's, within the caller's transaction."""
+    """Add bytes to a round's and phone's traffic, within the caller's transaction."""
     row = insert(Traffic).values(
         round=number,
         phone=phone,
@@ -184,21 +184,21 @@ def _connect(path: Path) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
-        max_overflow=-1,  # as many as there are threads that read: one that waited for another's would be stuck with it
+        max_overflow=-1,  # one per reading thread: waiting for another thread's connection could deadlock
     )
 
     @event.listens_for(engine, "connect")
     def configure(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
         del entry
         assert isinstance(connection, sqlite3.Connection)
-        # Else sqlite3 begins transactions at the first write, and reads see no snapshot.
+        # Otherwise sqlite3 begins a transaction at the first write only, and reads see no snapshot.
         connection.isolation_level = None
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A writer takes its lock at once: one that read first could find its snapshot outdated by another process.
+        # A writer locks at once: after a read, another process could have made its snapshot stale.
         connection.exec_driver_sql(
             "BEGIN IMMEDIATE" if connection.get_execution_options().get("immediate") else "BEGIN"
         )

@@ -1,4 +1,4 @@
-"""What the server asks of its ledger; every function takes a session of `Ledger.reading` or `Ledger.writing`."""
+"""Queries on the ledger. Every function takes a session of `Ledger.reading` or `Ledger.writing`."""
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -7,7 +7,7 @@ from phonograd.server_agg.storage.tables import PUBLISHED, Model, Round, Selecte
 
 
 def open_round(session: Session) -> Round | None:
-    """The round that is open; None in a new ledger."""
+    """The open round; None in a new ledger."""
     return session.scalars(select(Round).where(Round.closed_at.is_(None))).one_or_none()
 
 
@@ -22,25 +22,25 @@ def all_models(session: Session) -> list[Model]:
 
 
 def accepted_updates(session: Session, number: int) -> list[Update]:
-    """The accepted updates of a round, by hash and phone: an order that does not depend on their arrival."""
+    """The accepted updates of a round by hash and phone, an order independent of their arrival."""
     wanted = select(Update).where(Update.round == number, Update.state == "accepted")
     return list(session.scalars(wanted.order_by(Update.sha256, Update.phone)))
 
 
 def kept_updates(session: Session, number: int) -> list[Update]:
-    """The updates that are kept of a round that failed."""
+    """The updates kept from a failed round."""
     return list(session.scalars(select(Update).where(Update.round == number, Update.state == "kept")))
 
 
 def needed_update_hashes(session: Session) -> set[str]:
-    """Hashes of the updates whose files are needed: those of the open round, and those kept of rounds that failed."""
+    """Hashes of the updates whose files are needed: those of the open round, and those kept from failed rounds."""
     of_open = (Update.state == "accepted") & (Round.closed_at.is_(None))
     wanted = select(Update.sha256).join(Round, Update.round == Round.number)
     return {str(sha256) for sha256 in session.scalars(wanted.where(of_open | (Update.state == "kept")))}
 
 
 def count_updates(session: Session, number: int, *states: UpdateState) -> int:
-    """How many updates of a round are in one of `states`."""
+    """The number of a round's updates in one of `states`."""
     wanted = select(func.count()).select_from(Update).where(Update.round == number, Update.state.in_(states))
     return session.scalar(wanted) or 0
 
@@ -52,17 +52,17 @@ def updates_of_phone(session: Session, phone: str, *states: UpdateState) -> list
 
 
 def unfinished_updates(session: Session) -> list[Update]:
-    """Uploads under way."""
+    """Uploads in progress, oldest first."""
     return list(session.scalars(select(Update).where(Update.state == "receiving").order_by(Update.created_at)))
 
 
 def selected_phones(session: Session, number: int) -> set[str]:
-    """The phones drawn for a round."""
+    """The phones sampled for a round."""
     return set(session.scalars(select(Selected.phone).where(Selected.round == number)))
 
 
 def phones_with_infinite_epsilon(session: Session) -> dict[int, int]:
-    """By round, how many phones lost every finite epsilon in it: it published their updates without noise."""
+    """For each round, how many phones' epsilon became infinite in it: their updates were published without noise."""
     first = (
         select(func.min(Update.round).label("round"))
         .join(Round, Round.number == Update.round)
@@ -75,5 +75,5 @@ def phones_with_infinite_epsilon(session: Session) -> dict[int, int]:
 
 
 def rounds_from_model(session: Session, sha256: str) -> list[Round]:
-    """The rounds whose base was this model, in order."""
+    """The rounds with this base model, in order."""
     return list(session.scalars(select(Round).where(Round.base_sha256 == sha256).order_by(Round.number)))

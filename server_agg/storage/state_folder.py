@@ -1,14 +1,14 @@
-"""The state folder: where what the server must not lose lies.
+"""The state folder:
 
-phonograd-state                   marks it as the server's own (claiming.py)
+phonograd-state                   marks the folder as a state folder (folder_claim.py)
 ledger.sqlite                     rounds, models, updates, bytes
-models/<sha256>.safetensors       models sent out
-optimizers/<sha256>.safetensors   the server optimiser's state after the newest rounds
+models/<sha256>.safetensors       models that phones can download
+optimizers/<sha256>.safetensors   server optimizer states of the newest models
 updates/<sha256>.safetensors      accepted updates of the open round
-incoming/<id>                     uploads under way
-noise/<round>                     the key of the open round's noise
-drafts/                           files in the making; emptied at start
-lock                              held by the one server that uses the folder
+incoming/<id>                     uploads in progress
+noise/<round>                     the noise key of the open round
+drafts/                           temporary files; emptied at start
+lock                              locked by the server that uses the folder
 """
 
 import contextlib
@@ -28,15 +28,15 @@ from phonograd.server_agg.storage.noise_keys import NoiseKeys
 
 COPY_CHUNK_BYTES = 1 << 20
 MODELS = "models"
-# What this server names files by; nothing else is deleted.
+# The server's own file names; only these are deleted.
 BY_HASH = re.compile(r"[0-9a-f]{64}\.safetensors\Z")
 BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.[0-9a-f]{8}\.partial)?\Z")
 
 
 class StateFolder:
-    """Opens the folder for one server, making it if need be.
+    """Opens and locks the folder for one server; creates it if missing.
 
-    Raises StorageError if another server holds it, and for one that is no state folder (`claim`).
+    Raises StorageError if another server uses it, or if it cannot be a state folder (`claim`).
     """
 
     def __init__(self, root: Path):
@@ -61,29 +61,29 @@ class StateFolder:
         _remove_all_but(self._drafts, (), BY_ID)
 
     def close(self, keep: bool = True) -> None:
-        """Let go of the folder. Unless `keep`, a new one leaves nothing behind: the start that made it has failed."""
+        """Unlock the folder. `keep` false: remove a new one, because the start that created it failed."""
         if not keep:
             self._claim.undo()
         os.close(self._lock)
 
     def model(self, sha256: str) -> Path:
-        """Where a model lies."""
+        """The path of a model."""
         return self.models / f"{sha256}.safetensors"
 
     def optimizer(self, sha256: str) -> Path:
-        """Where a server optimiser's state lies."""
+        """The path of a server optimizer's state."""
         return self.optimizers / f"{sha256}.safetensors"
 
     def update(self, sha256: str) -> Path:
-        """Where an accepted update of the open round lies."""
+        """The path of an accepted update."""
         return self.updates / f"{sha256}.safetensors"
 
     def upload(self, identifier: str) -> Path:
-        """Where the bytes of an upload under way lie."""
+        """The path of an upload in progress."""
         return self.uploads / identifier
 
     def new_draft(self) -> Path:
-        """A path in drafts/ that nobody uses."""
+        """A new path in drafts/."""
         return self._drafts / secrets.token_hex(16)
 
     def check_space(self, nbytes: int) -> None:
@@ -91,10 +91,10 @@ class StateFolder:
         with storage_errors(self.root):
             free = shutil.disk_usage(self.root).free
         if free < nbytes:
-            raise StorageError(f"{self.root}: {nbytes} bytes needed, {free} free; free space and send again")
+            raise StorageError(f"{self.root}: needs {nbytes} bytes, has {free} free; free space and send again")
 
     def copy_model(self, source: Path, sha256: str) -> int:
-        """Copy a model in, atomically; its size in bytes."""
+        """Copy a model into the folder, atomically. Returns its size in bytes."""
         draft = self.new_draft()
         with source.open("rb") as file, atomic_file(draft) as copy:
             shutil.copyfileobj(file, copy, COPY_CHUNK_BYTES)
@@ -103,14 +103,14 @@ class StateFolder:
         return nbytes
 
     def move_into_place(self, source: Path, target: Path) -> None:
-        """Move a draft to its place and make its name durable; its bytes must be on disk."""
+        """Rename a draft to `target`, durably; its bytes must be synced."""
         with storage_errors(target):
             source.replace(target)
             sync_folder(target.parent)
 
     @contextlib.contextmanager
     def syncing(self, path: Path) -> Iterator[None]:
-        """Make the bytes at `path` durable while the block runs; they are when it has ended without an error."""
+        """Sync the file at `path` to disk while the block runs; it is durable once the block ends without an error."""
         with ThreadPoolExecutor(1) as executor:
             synced = executor.submit(_sync_file, path)
             yield
@@ -118,9 +118,9 @@ class StateFolder:
                 synced.result()
 
     def link_into_place(self, source: Path, target: Path) -> None:
-        """Give an upload, its bytes durable, a second name, durably; a target that exists has the same bytes.
+        """Hard-link a synced upload to `target`, durably; an existing target has the same bytes.
 
-        The first name stays until the ledger knows the second: a crash in between forgets neither.
+        The first name stays until the ledger has the second, so that a crash in between loses neither.
         """
         with storage_errors(target):
             with contextlib.suppress(FileExistsError):
@@ -128,19 +128,19 @@ class StateFolder:
             sync_folder(target.parent)
 
     def delete_updates_except(self, hashes: Collection[str]) -> None:
-        """Delete all stored updates but these."""
+        """Delete all stored updates except these."""
         _remove_all_but(self.updates, {self.update(sha256).name for sha256 in hashes}, BY_HASH)
 
     def delete_models_except(self, hashes: Collection[str]) -> None:
-        """Delete all models but these."""
+        """Delete all model files except these."""
         _remove_all_but(self.models, {self.model(sha256).name for sha256 in hashes}, BY_HASH)
 
     def delete_optimizers_except(self, hashes: Collection[str]) -> None:
-        """Delete all server optimisers' states but these."""
+        """Delete all server optimizer states except these."""
         _remove_all_but(self.optimizers, {self.optimizer(sha256).name for sha256 in hashes}, BY_HASH)
 
     def delete_uploads_except(self, identifiers: Collection[str]) -> None:
-        """Delete the bytes of all uploads but these."""
+        """Delete all upload files except these."""
         _remove_all_but(self.uploads, identifiers, BY_ID)
 
 

@@ -1,4 +1,4 @@
-"""The ledger's tables: rounds and what came in them; phones, their tokens, the audit log.
+"""The ledger's tables: models, rounds, updates, traffic; phones, tokens, the audit log.
 
 Times are UTC, in seconds since 1970; sizes are bytes; hashes are hex SHA-256.
 
@@ -10,18 +10,18 @@ from typing import Literal
 from sqlalchemy import ForeignKey, Index, String, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-# What can become of an update:
-# receiving: on its way, or all here and not yet decided on. accepted: counts in its round.
-# repeated: an accepted update sent again, answered and not counted. rejected: refused for what it is.
-# late: of a round that is over. broken: its connection broke and it can't be resumed.
-# expired, terminated: an unfinished upload given up by the server, by the phone. discarded: accepted, then rolled back.
-# kept: accepted in a round that failed; its file stays until a command discards it.
+# The states of an update:
+# receiving: upload in progress, or complete but not ingested. accepted: counts in its round.
+# repeated: an accepted update sent again; not counted twice. rejected: invalid. late: its round was closed.
+# broken: the connection broke and the upload cannot be resumed. expired, terminated: an unfinished upload ended by the
+# server, by the phone. discarded: accepted, then rolled back. kept: accepted in a failed round; its file stays until
+# `phonograd discard`.
 UpdateState = Literal[
     "receiving", "accepted", "repeated", "rejected", "late", "broken", "expired", "terminated", "discarded", "kept"
 ]
 # Why a round ended; failed: its model could not be made.
 Ending = Literal["full", "deadline", "rollback", "failed"]
-PUBLISHED: tuple[Ending, ...] = ("full", "deadline")  # with a model that anybody may have fetched, rolled back or not
+PUBLISHED: tuple[Ending, ...] = ("full", "deadline")  # their model could be downloaded, even if rolled back since
 # What a phone's request was for.
 TrafficKind = Literal["upload", "model", "round", "refused"]
 
@@ -31,13 +31,13 @@ class Base(DeclarativeBase):
 
 
 class Model(Base):
-    """A model the server has sent out: the exported one, or the result of a round."""
+    """A model that phones could download: the exported one, or the result of a round."""
 
     __tablename__ = "models"
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
-    round: Mapped[int]  # that made it first; 0: exported
+    round: Mapped[int]  # that first produced it; 0: exported
     parent_sha256: Mapped[str | None] = mapped_column(String(64))
-    optimizer_sha256: Mapped[str | None] = mapped_column(String(64))  # the server optimiser's state that goes with it
+    optimizer_sha256: Mapped[str | None] = mapped_column(String(64))  # the server optimizer's state after this model
     bytes: Mapped[int]
     created_at: Mapped[float]
 
@@ -48,21 +48,21 @@ class Round(Base):
     __tablename__ = "rounds"
     number: Mapped[int] = mapped_column(primary_key=True)
     base_sha256: Mapped[str] = mapped_column(ForeignKey("models.sha256"))
-    result_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))  # the base itself: nothing changed
+    result_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))  # equal to the base: unchanged
     rules: Mapped[str]  # RoundRules as JSON
     strategy: Mapped[str]  # StrategySettings as JSON
-    population: Mapped[int] = mapped_column(default=0)  # phones that could have been sampled
+    population: Mapped[int] = mapped_column(default=0)  # enrolled phones when it was sampled; 0: not sampled
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
-    epsilon: Mapped[float | None]  # privacy spent up to its end, where the strategy counts it
-    epsilon_rdp: Mapped[float | None]  # the same by Renyi divergences, which papers report
+    epsilon: Mapped[float | None]  # privacy spent up to this round, for private strategies
+    epsilon_rdp: Mapped[float | None]  # the same by Renyi divergences, as most papers report it
     ending: Mapped[Ending | None] = mapped_column(String(16))
     reason: Mapped[str | None]  # why it failed
-    rolled_back_at: Mapped[float | None]  # its result is no ancestor of the current model any more
+    rolled_back_at: Mapped[float | None]  # the current model does not descend from its result
 
 
 class Selected(Base):
-    """A phone that the server drew for a round, where the strategy samples."""
+    """A phone sampled for a round of a private strategy."""
 
     __tablename__ = "selected"
     round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
@@ -70,7 +70,7 @@ class Selected(Base):
 
 
 class Update(Base):
-    """One update of one phone, from the announcement of its upload on, whatever became of it."""
+    """One update of one phone, from the creation of its upload on, whatever its outcome."""
 
     __tablename__ = "updates"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)  # random; the upload's URL ends in it
@@ -78,22 +78,22 @@ class Update(Base):
     phone: Mapped[str] = mapped_column(String(64))
     state: Mapped[UpdateState] = mapped_column(String(16), index=True)
     length: Mapped[int]  # of the whole update
-    sha256: Mapped[str | None] = mapped_column(String(64))  # announced, or found
+    sha256: Mapped[str | None] = mapped_column(String(64))  # as announced by the phone, or computed
     resumable: Mapped[bool]
-    received_bytes: Mapped[int] = mapped_column(default=0)  # bodies of all its requests; more than `length`: sent again
-    requests: Mapped[int] = mapped_column(default=0)  # that carried bytes of it
+    received_bytes: Mapped[int] = mapped_column(default=0)  # bodies of all its requests; above `length`: sent twice
+    requests: Mapped[int] = mapped_column(default=0)  # that carried its bytes
     created_at: Mapped[float]
     settled_at: Mapped[float | None]
     codec: Mapped[str | None]
     tokens: Mapped[int | None]
-    weight: Mapped[int | None]  # in the round's average, if accepted
+    weight: Mapped[int | None]  # in the round's average
     measures: Mapped[str | None]  # what the strategy measured at ingest, JSON
-    base_sha256: Mapped[str | None] = mapped_column(String(64))  # another than the round's: a late one folded in
-    status: Mapped[int | None]  # HTTP status it was answered with
+    base_sha256: Mapped[str | None] = mapped_column(String(64))  # of a late update: its own base model
+    status: Mapped[int | None]  # HTTP status of the answer
     reason: Mapped[str | None]
 
 
-# A phone takes part in a round once; held by the database, not by code alone.
+# A phone takes part in a round once; enforced by the database too.
 Index(
     "one_accepted_update_per_phone",
     Update.round,
@@ -104,7 +104,7 @@ Index(
 
 
 class Traffic(Base):
-    """Bytes on the wire of one phone's requests of one kind during one round; phone '': not named."""
+    """Bytes on the wire of one phone's requests of one kind in one round; phone '': unknown."""
 
     __tablename__ = "traffic"
     round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), primary_key=True)
@@ -121,7 +121,7 @@ TRAFFIC_COUNTERS = ("requests", "up_header_bytes", "up_body_bytes", "down_header
 
 
 class Quality(Base):
-    """What an evaluator found a model to be worth."""
+    """A metric of a model, as an evaluator reported it."""
 
     __tablename__ = "quality"
     sha256: Mapped[str] = mapped_column(ForeignKey("models.sha256"), primary_key=True)
@@ -131,7 +131,7 @@ class Quality(Base):
 
 
 class Phone(Base):
-    """Someone who may talk to the server: a phone, or an administrator."""
+    """An enrolled phone or administrator."""
 
     __tablename__ = "phones"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -142,23 +142,23 @@ class Phone(Base):
 
 
 class Token(Base):
-    """A token as far as the server knows it: the secret's SHA-256, never the secret.
+    """A token, with the SHA-256 of its secret, never the secret.
 
-    A plain hash is enough, unlike a password's: the secret is 256 random bits, and no dictionary holds those.
+    Unlike a password, a secret of 256 random bits needs no slow hash.
     """
 
     __tablename__ = "tokens"
-    id: Mapped[str] = mapped_column(String(16), primary_key=True)  # the token's public part
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)  # the public part of the token
     sha256: Mapped[str] = mapped_column(String(64))
     phone: Mapped[int] = mapped_column(ForeignKey("phones.id"), index=True)
     created_at: Mapped[float]
     expires_at: Mapped[float | None]
     revoked_at: Mapped[float | None]
-    last_used_at: Mapped[float | None]  # within LAST_USED_SECONDS
+    last_used_at: Mapped[float | None]  # updated at most every LAST_USED_SECONDS
 
 
 class Audit(Base):
-    """One thing done or refused. `actor`: a phone's name, `address:IP`, or `operator:USER` at the state folder."""
+    """One action, done or refused. `actor`: a phone's name, `address:IP`, or `operator:USER` at the state folder."""
 
     __tablename__ = "audit"
     id: Mapped[int] = mapped_column(primary_key=True)

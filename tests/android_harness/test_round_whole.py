@@ -259,7 +259,7 @@ def test_a_round_that_closes_meanwhile(bench: Bench) -> None:
     bench.phones["p1"].hooks["pull"] = others
     (phone,) = bench.run().phones
     assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("upload", 8)
-    assert "the update is of round 1, which is over" in phone.drop_out.message
+    assert "the update is of round 1, which is closed" in phone.drop_out.message
     assert UpdateFile(Path(phone.update.kept)).info.round == 1
 
 

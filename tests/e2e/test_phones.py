@@ -56,7 +56,7 @@ def test_what_is_refused(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (("tokens", "add", "x", "--expires", "soon", "--state", state), 2, "or never expected, found 'soon'"),
         (("tokens", "rotate", "x", "--state", state), 2, "phone 'x': an enrolled phone expected"),
         (("tokens", "revoke", "x", "--state", state), 2, "phone 'x': an enrolled phone expected"),
-        (("tokens", "list", "--state", tmp_path / "none"), 11, "no ledger here"),
+        (("tokens", "list", "--state", tmp_path / "none"), 11, "no ledger found"),
         (("tokens", "add", "x", "--state", "/proc/none"), 11, "/proc/none: cannot write"),
         (("tokens", "list"), 2, "give --state DIR, or --server URL and --token: one of the two"),
         (("tokens", "list", "--state", state, "--server", "http://127.0.0.1:9"), 2, "one of the two"),

@@ -175,7 +175,7 @@ def test_stale_updates_and_second_ones(
     check_problem(post(http, make_workshop(seed=4, name="other").update(1), "a"), 409, "fetch the current model")
     assert post(http, workshop.update(1), "a").status_code == 201
     assert post(http, workshop.update(1), "a").status_code == 201
-    check_problem(post(http, workshop.update(2), "a"), 409, "one update a round accepted")
+    check_problem(post(http, workshop.update(2), "a"), 409, "round 1 already has an update of this phone")
     assert http.get("/v1/round").json()["accepted"] == 1
 
 
@@ -330,6 +330,6 @@ def test_a_body_is_never_held_in_memory(start_server: StartServer) -> None:
 
 
 def test_no_report_where_there_is_no_ledger(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"ledger.sqlite: no ledger here; expected a state folder"):
+    with pytest.raises(StorageError, match=r"ledger.sqlite: no ledger found; expected the state folder"):
         read_report(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -179,7 +179,7 @@ def test_more_uploads_than_are_shown(server: RunningServer) -> None:
     with client_of(server.url) as http:
         text = http.get("/dashboard/live").text
     assert text.count("<li>") == 20
-    assert "<strong>25</strong> uploads under way" in text
+    assert "<strong>25</strong> uploads in progress" in text
     assert "and 5 more" in text
 
 

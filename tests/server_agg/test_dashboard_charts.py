@@ -37,7 +37,7 @@ def test_a_reference_is_to_scale_or_said_to_be_not() -> None:
     far = bars([100.0, 90.0], reference=28300.0).reference
     assert far is not None
     assert far.broken
-    assert far.label == "the paper, 283× the highest here"
+    assert far.label == "the paper, 283× the highest value"
     assert far.y < min(part.y for column in bars([100.0], reference=28300.0).columns for part in column.parts)
 
 

@@ -25,7 +25,7 @@ __all__ = ["known_draws"]
 
 TWO = settings_with(clients_per_round=2)
 FAR = 131071.98  # 2^17, the farthest that fedatt takes, less what float32 may round up
-LEAVES_FLOAT32 = "tensor embedding: the next model would leave float32"
+LEAVES_FLOAT32 = "tensor embedding: the next model would overflow float32"
 
 
 def fail_to_make(*_: object, **__: object) -> None:
@@ -52,7 +52,7 @@ def test_another_server_optimizer_begins_without_the_earlier_state(
         receipt = send(coordinator, workshop.update(2, round=2, base=first), "a")
         assert (receipt.round_closed, coordinator.current.round) == (True, 3)
         second = load_tensors(coordinator.folder.model(str(receipt.model_sha256)))
-    assert f"the server optimiser changed from momentum to {optimizer}, which begins without" in caplog.text
+    assert f"the server optimizer changed from momentum to {optimizer}, and starts without" in caplog.text
     base, trained = load_tensors(first), workshop.trained(2, base=first)
     for name, found in second.items():
         delta = trained[name].astype(np.float64) - base[name]
@@ -128,7 +128,7 @@ def test_a_server_goes_on_after_a_failed_round(
         answers = [post(http, workshop.update(seed), f"p{seed}").json() for seed in (1, 2)]
         assert [answer["round_closed"] for answer in answers] == [False, True]
         page = http.get("/dashboard/rounds/1").text
-        assert "The round failed: tensor embedding: the next model would leave float32" in page
+        assert "The round failed: tensor embedding: the next model would overflow float32" in page
         assert 'badge bad">failed' in http.get("/dashboard/rounds").text
         assert 'phonograd_rounds_closed_total{ending="failed"} 1.0' in http.get("/metrics").text
         no_model.undo()
@@ -136,8 +136,8 @@ def test_a_server_goes_on_after_a_failed_round(
         assert again[-1]["model_sha256"] == server.coordinator.current.base_sha256 != workshop.base_sha256
 
         assert http.post("/v1/discard?round=1").json() == {"round": 1, "discarded": 2}
-        check_problem(http.post("/v1/discard?round=2"), 404, "round 2: a round that failed expected")
-        check_problem(http.post("/v1/rollback?round=1"), 404, "round 1: a closed round that made a model")
+        check_problem(http.post("/v1/discard?round=2"), 404, "round 2: expected a failed round")
+        check_problem(http.post("/v1/rollback?round=1"), 404, "round 1: expected a closed round with a model")
         assert files(server.state / "updates") == set()
         rounds = settled(server)["rounds"]
     for entry in rounds:
@@ -204,7 +204,7 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
         send(coordinator, workshop.update(1), "a")
         with pytest.raises(StorageError, match="another server uses this state folder; stop it"):
             offline.roll_back(state, 0, "operator:me")
-    with pytest.raises(UnknownRoundError, match="round 7: a closed round that made a model, or 0"):
+    with pytest.raises(UnknownRoundError, match="round 7: expected a closed round with a model, or 0"):
         offline.roll_back(state, 7, "operator:me")
     (state / "updates" / "damaged").write_bytes(b"what keeps a server from starting")
     assert offline.roll_back(state, 0, "operator:me") == {"round": 3, "base_sha256": workshop.base_sha256}
@@ -218,7 +218,7 @@ def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path) -> None
 
 def test_an_operator_s_deeds_are_only_for_a_state_folder(tmp_path: Path) -> None:
     for deed in (offline.roll_back, offline.discard):
-        with pytest.raises(StorageError, match="no ledger here; expected a state folder"):
+        with pytest.raises(StorageError, match="no ledger found; expected the state folder"):
             deed(tmp_path, 1, "operator:me")
     assert list(tmp_path.iterdir()) == []
 

@@ -37,16 +37,16 @@ def test_more_phones_than_needed_and_no_more_than_that(start_server: StartServer
         phones = [phone_with(http, f"phone{number}", workshop.update(number)) for number in range(3)]
         assert [phone.create_upload().status_code for phone in phones] == [201, 201, 409]
         refused = phones[2].create_upload()
-        check_problem(refused, 409, "round 1: 2 phones take part, the most that may; ask again in the next round")
+        check_problem(refused, 409, "round 1: full, 2 phones take part; ask again in the next round")
         assert refused.headers["Retry-After"] == "7"
-        check_problem(post(http, workshop.update(2), "phone2"), 409, "the most that may")
+        check_problem(post(http, workshop.update(2), "phone2"), 409, "2 phones take part")
         current = http.get("/v1/round", headers={"Phonograd-Phone": "phone2"})
         assert (current.json()["participate"], current.headers["Retry-After"]) == (False, "7")
         # One that gives up leaves its place to another.
         phones[1].delete()
         assert phones[2].create_upload().status_code == 201
         assert phones[0].patch(0, phones[0].data).status_code == 204
-        check_problem(phones[2].patch(0, phones[2].data), 409, "the update is of round 1, which is over")
+        check_problem(phones[2].patch(0, phones[2].data), 409, "the update is of round 1, which is closed")
         assert phones[2].outcome().json()["state"] == "late"
         report = settled(server)
     assert (report["rounds"][0]["accepted"], report["rounds"][0]["late"]) == (1, 1)
@@ -116,7 +116,7 @@ def test_a_late_update_of_a_model_that_is_gone(workshop: Workshop, tmp_path: Pat
         base = coordinator.folder.model(coordinator.current.base_sha256)  # the exported one is kept for good
         in_time, late = (workshop.update(phone, 2, base=base) for phone in (2, 3))
         send(coordinator, in_time, "b")
-        with pytest.raises(Exception, match="is of round 2, whose model is not kept any more") as caught:
+        with pytest.raises(Exception, match="is of round 2, whose model file was deleted") as caught:
             send(coordinator, late, "c")
         assert type(caught.value).__name__ == "LateUpdateError"
 
@@ -125,7 +125,7 @@ def test_a_late_update_of_a_round_that_was_undone_is_dropped(workshop: Workshop,
     with opened(workshop, tmp_path / "state", settings_with(clients_per_round=1, late="next")) as coordinator:
         bad = coordinator.folder.model(str(send(coordinator, workshop.update(1), "a").model_sha256))
         coordinator.rollback(0)
-        with pytest.raises(Exception, match="is of round 2, which is over") as caught:
+        with pytest.raises(Exception, match="is of round 2, which is closed") as caught:
             send(coordinator, workshop.update(2, 2, base=bad), "b")
         assert type(caught.value).__name__ == "LateUpdateError"
 
@@ -160,13 +160,13 @@ def test_going_back_to_an_earlier_model(start_server: StartServer, workshop: Wor
         started.create_upload()
         started.patch(0, started.data[:100])
 
-        check_problem(http.post("/v1/rollback?round=3"), 404, "round 3: a closed round")
+        check_problem(http.post("/v1/rollback?round=3"), 404, "round 3: expected a closed round")
         check_problem(http.post("/v1/rollback?round=999999999"), 404, "a closed round")
         opened_ = http.post("/v1/rollback?round=1").json()
         assert (opened_["round"], opened_["base_sha256"], opened_["accepted"]) == (4, first, 0)
 
         # What was trained from the model that is given up is late; what was trained from this one counts.
-        check_problem(started.patch(100, started.data[100:]), 409, "which is over; round 4 is open")
+        check_problem(started.patch(100, started.data[100:]), 409, "which is closed; round 4 is open")
         assert of_first.send().status_code == 204
         report, lineage = settled(server), http.get("/v1/models").json()["models"]
     assert [entry["rolled_back"] for entry in report["rounds"]] == [False, True, True, False, False]

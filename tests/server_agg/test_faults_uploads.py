@@ -61,7 +61,7 @@ def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Wo
             coordinator.uploads.abort(upload.id, "expired", "too slow", 410)
 
         coordinator.folder.link_into_place = expires_meanwhile  # type: ignore[method-assign]
-        with pytest.raises(Exception, match="the upload is expired: too slow; announce it anew"):
+        with pytest.raises(Exception, match="the upload is expired: too slow; start a new one"):
             coordinator.ingest(upload.id, sha256_of_file(update), 7)
         coordinator.folder.link_into_place = link_into_place  # type: ignore[method-assign]
         assert coordinator.current.accepted == 0

@@ -163,7 +163,7 @@ def test_refuses_what_would_overflow_and_changes_nothing(base: TensorFile) -> No
     far = {name: np.full(shape, 2.0**28, np.float32) for name, shape in SHAPES.items()}
     fold = fold_of(base, [(far, 2)])
     before = fold.to_bytes()
-    with pytest.raises(WeightsError, match=r"would reach \d+, at most 2\*\*62 fit; an update is far from the base"):
+    with pytest.raises(WeightsError, match=r"would reach \d+, the limit is 2\*\*62; an update is far from the base"):
         fold.accumulate(TrainedWeights(far), 2)
     with pytest.raises(WeightsError, match="would reach"):
         fold.merge(fold_of(base, [(far, 2)]))
@@ -184,13 +184,13 @@ def test_refuses_weights_below_one(base: TensorFile) -> None:
 
 
 def test_merge_refuses_another_base(base: TensorFile) -> None:
-    with pytest.raises(WeightsError, match="fold of model abababababab… cannot take in one of model cdcdcdcdcdcd…"):
+    with pytest.raises(WeightsError, match="expected a fold of model abababababab…, found one of cdcdcdcdcdcd…"):
         Fold(base, SHA).merge(Fold(base, "cd" * 32))
 
 
 def test_refuses_a_base_that_is_not_float32(tmp_path: Path) -> None:
     save_tensors(tmp_path / "base", {"half": np.zeros(3, np.float16)})
-    with TensorFile(tmp_path / "base") as base, pytest.raises(WeightsError, match=r"half F16\[3\]: a fold takes F32"):
+    with TensorFile(tmp_path / "base") as base, pytest.raises(WeightsError, match=r"half F16\[3\]: expected F32"):
         Fold(base, SHA)
 
 
@@ -245,20 +245,20 @@ def damaged(data: bytes, offset: int, value: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda data: b"", r"bytes expected for this model, found 0"),
-        (lambda data: data[:-1], r"bytes expected for this model, found \d+"),
-        (lambda data: data + b"\0", r"bytes expected for this model, found \d+"),
-        (lambda data: damaged(data, 0, b"X"), "magic 504847464f4c4400 expected, found 58"),
-        (lambda data: damaged(data, 8, b"\x02"), "version 1 expected, found 2"),
-        (lambda data: damaged(data, 12, b"\x1f"), "fraction bits 32 expected, found 31"),
-        (lambda data: damaged(data, 16, b"\0"), "base model ababab.* expected, found 00ab"),
-        (lambda data: damaged(data, 48, b"\0\0\0\0"), "tensor table .* expected, found 00000000"),
-        (lambda data: damaged(data, 80, b"\xff" * 8), "contradict; bytes damaged"),
-        (lambda data: damaged(data, 88, b"\xff" * 8), "contradict; bytes damaged"),
-        (lambda data: damaged(data, 80, b"\0" * 8), "contradict; bytes damaged"),
-        (lambda data: damaged(data, 96, b"\xff" * 8), "contradict; bytes damaged"),
-        (lambda data: damaged(data, HEADER.size + 7, b"\x7f"), "a sum is larger than the bound"),
-        (lambda data: damaged(data, HEADER.size, b"\0" * 7 + b"\x80"), "a sum is larger than the bound"),
+        (lambda data: b"", r"bytes for this model, found 0"),
+        (lambda data: data[:-1], r"bytes for this model, found \d+"),
+        (lambda data: data + b"\0", r"bytes for this model, found \d+"),
+        (lambda data: damaged(data, 0, b"X"), "expected magic 504847464f4c4400, found 58"),
+        (lambda data: damaged(data, 8, b"\x02"), "expected version 1, found 2"),
+        (lambda data: damaged(data, 12, b"\x1f"), "expected fraction bits 32, found 31"),
+        (lambda data: damaged(data, 16, b"\0"), "expected base model ababab.*, found 00ab"),
+        (lambda data: damaged(data, 48, b"\0\0\0\0"), "expected tensor table .*, found 00000000"),
+        (lambda data: damaged(data, 80, b"\xff" * 8), "contradict; the bytes are damaged"),
+        (lambda data: damaged(data, 88, b"\xff" * 8), "contradict; the bytes are damaged"),
+        (lambda data: damaged(data, 80, b"\0" * 8), "contradict; the bytes are damaged"),
+        (lambda data: damaged(data, 96, b"\xff" * 8), "contradict; the bytes are damaged"),
+        (lambda data: damaged(data, HEADER.size + 7, b"\x7f"), "a sum exceeds the bound"),
+        (lambda data: damaged(data, HEADER.size, b"\0" * 7 + b"\x80"), "a sum exceeds the bound"),
     ],
 )
 def test_refuses_hostile_bytes(damage: Callable[[bytes], bytes], message: str, base: TensorFile) -> None:

@@ -41,9 +41,7 @@ def below(folder: Path) -> dict[str, str | None]:
 
 def test_a_folder_of_other_things_is_refused_untouched(mine: Path, workshop: Workshop) -> None:
     before = below(mine)
-    with pytest.raises(
-        StorageError, match="an empty folder or none expected, found one with drafts, incoming, models, …"
-    ):
+    with pytest.raises(StorageError, match="an empty folder, or no folder; found drafts, incoming, models, …"):
         Coordinator(workshop.artifacts, mine, settings_with())
     assert below(mine) == before
 
@@ -52,7 +50,7 @@ def test_so_is_one_with_another_program_s_ledger(mine: Path) -> None:
     with contextlib.closing(sqlite3.connect(mine / "ledger.sqlite")) as ledger:
         ledger.execute("CREATE TABLE accounts (id INTEGER)")
     before = below(mine)
-    with pytest.raises(StorageError, match="a state folder, an empty folder or none expected"):
+    with pytest.raises(StorageError, match="expected a state folder, an empty folder, or no folder"):
         claim(mine)
     assert below(mine) == before
 
@@ -65,7 +63,7 @@ def test_nothing_is_deleted_through_a_symbolic_link(name: str, mine: Path, works
     moved = tmp_path / "moved"
     (state / name).rename(moved)
     (state / name).symlink_to(mine / name)
-    with pytest.raises(StorageError, match=f"state/{name}: a symbolic link, where the server would delete"):
+    with pytest.raises(StorageError, match=f"state/{name}: is a symbolic link, and the server would delete"):
         Coordinator(workshop.artifacts, state, settings_with())
     assert files(mine / name) == {f"{'ab' * 32}.safetensors"}
 
@@ -96,7 +94,9 @@ def test_a_folder_that_others_can_read_is_refused(mode: int, workshop: Workshop,
     with opened(workshop, state):
         pass
     state.chmod(mode)
-    with pytest.raises(StorageError, match=rf"others can read it \(mode {mode:o}\).*; run: chmod 700 '/.*/a state'$"):
+    with pytest.raises(
+        StorageError, match=rf"other users can read it \(mode {mode:o}\).*; run: chmod 700 '/.*/a state'$"
+    ):
         Coordinator(workshop.artifacts, state, settings_with())
     state.chmod(0o700)
     Coordinator(workshop.artifacts, state, settings_with()).close()
@@ -169,7 +169,7 @@ def test_a_port_in_use_leaves_nothing_behind(phono: Run, workshop: Workshop, tmp
 def test_enrolling_asks_for_a_state_folder_as_well(phono: Run, mine: Path, tmp_path: Path) -> None:
     before = below(mine)
     refused = phono("tokens", "add", "alice", "--state", mine)
-    assert (refused.code, "an empty folder or none expected" in refused.err) == (11, True)
+    assert (refused.code, "an empty folder, or no folder" in refused.err) == (11, True)
     assert below(mine) == before
     assert phono("tokens", "add", "no name", "--state", tmp_path / "state").code != 0
     assert not (tmp_path / "state").exists()

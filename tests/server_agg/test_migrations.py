@@ -157,8 +157,8 @@ def test_bytes_that_a_kill_kept_from_0_1_0_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (VERSION + 1, f"ledger version {VERSION} or earlier expected, found {VERSION + 1}: a newer phonograd wrote it"),
-        (FIRST_VERSION - 1, f"ledger version {FIRST_VERSION} to {VERSION} expected, found 1; choose an empty --state"),
+        (VERSION + 1, f"expected ledger version {VERSION} or earlier, found {VERSION + 1}, written by a newer"),
+        (FIRST_VERSION - 1, f"expected ledger version {FIRST_VERSION} to {VERSION}, found 1; choose an empty `state`"),
     ],
 )
 def test_a_ledger_of_an_unknown_version_is_refused_unchanged(tmp_path: Path, found: int, message: str) -> None:

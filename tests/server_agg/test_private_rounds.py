@@ -86,13 +86,13 @@ def update_of(workshop: Workshop, coordinator: Coordinator, phone: str) -> Path:
 def test_only_the_phones_that_were_drawn_take_part(workshop: Workshop, tmp_path: Path) -> None:
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
-        assert "nobody is drawn before 1 are enrolled" in str(coordinator.participation("phone0"))
+        assert "no phone is sampled before 1 are enrolled" in str(coordinator.participation("phone0"))
         enrol(coordinator)
         chosen = drawn(coordinator)
         assert 1 < len(chosen) < len(PHONES)
         outsider = next(name for name in PHONES if name not in chosen)
-        assert "not among those drawn" in str(coordinator.participation(outsider))
-        with pytest.raises(NotSelectedError, match="not among those drawn for round 1"):
+        assert "not selected for round 1" in str(coordinator.participation(outsider))
+        with pytest.raises(NotSelectedError, match="not selected for round 1"):
             send(coordinator, update_of(workshop, coordinator, outsider), outsider)
         receipts = [send(coordinator, update_of(workshop, coordinator, name), name) for name in sorted(chosen)]
         assert [receipt.round_closed for receipt in receipts] == [False] * (len(chosen) - 1) + [True]
@@ -179,7 +179,7 @@ def test_no_round_passes_the_budget(workshop: Workshop, tmp_path: Path) -> None:
             clock.now += 101
             coordinator.tick()
         assert coordinator.current.round == 3
-        assert f"more than the privacy budget, epsilon {budget:g}" in str(coordinator.current.halted)
+        assert f"exceed the privacy budget, epsilon {budget:g}" in str(coordinator.current.halted)
         clock.now += 1000
         coordinator.tick()
         assert coordinator.current.round == 3
@@ -249,7 +249,7 @@ def test_a_late_update_has_no_place_in_a_round_that_draws_its_phones(workshop: W
         clock.now += 101
         coordinator.tick()
         assert "phone1" in drawn(coordinator)
-        with pytest.raises(LateUpdateError, match="is of round 1, which is over; round 2 is open"):
+        with pytest.raises(LateUpdateError, match="is of round 1, which is closed; round 2 is open"):
             send(coordinator, late, "phone1")
 
 
@@ -356,7 +356,9 @@ def test_nobody_is_drawn_before_enough_are_enrolled(workshop: Workshop, tmp_path
         assert drawn(coordinator) == set()
         coordinator.rollback(0)  # opens another round
         assert (coordinator.current.round, drawn(coordinator)) == (2, set())
-        assert f"nobody is drawn before {len(PHONES)} are enrolled (--population)" in str(coordinator.current.halted)
+        assert f"no phone is sampled before {len(PHONES)} are enrolled (`population`)" in str(
+            coordinator.current.halted
+        )
         clock.now += 1000
         coordinator.tick()
         assert coordinator.current.round == 2
@@ -409,10 +411,10 @@ def test_starting_a_private_server_says_what_an_idle_day_costs(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_clients": 10}, "max_clients is 10, expected none for dp-fedavg: every phone it draws has a place"),
+        ({"max_clients": 10}, "max_clients is 10, expected none for dp-fedavg: its epsilon holds only if"),
         (
             {"security": SecuritySettings(auth="none")},
-            "auth is 'none', expected tokens for dp-fedavg: anyone could speak",
+            "auth is 'none', expected tokens for dp-fedavg: anyone could pose",
         ),
     ],
 )

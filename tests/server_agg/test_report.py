@@ -173,7 +173,7 @@ def test_a_late_update_is_told_apart(start_server: Callable[..., Any], workshop:
         assert post(http, workshop.update(1), "phone1").status_code == 201
         late = post(http, workshop.update(2), "phone2")
         assert (late.status_code, late.headers["Retry-After"]) == (409, "60")
-        assert "round 1, which is over; round 2 is open" in late.json()["detail"]
+        assert "round 1, which is closed; round 2 is open" in late.json()["detail"]
         announced = http.post(
             "/v1/uploads",
             headers={**headers_of(b"", "phone3"), "Tus-Resumable": "1.0.0", "Upload-Length": "100"}

@@ -161,7 +161,7 @@ def test_a_close_that_failed_is_tried_again_at_the_next_upload(
                 send(coordinator, workshop.update(seed), f"phone{seed}")
             with pytest.raises(StorageError, match="No space left"):
                 send(coordinator, workshop.update(4), "phone4")
-        assert "round 1 is due and could not be closed, it is tried again" in caplog.text
+        assert "round 1 cannot be closed, retrying" in caplog.text
         again = send(coordinator, workshop.update(3), "phone3")
         assert (again.round_closed, again.model_sha256) == (True, coordinator.current.base_sha256)
 
@@ -226,7 +226,7 @@ def test_once_closed_nothing_changes_any_more(workshop: Workshop, tmp_path: Path
         lambda: coordinator.rollback(0),
         lambda: coordinator.discard(1),
     ):
-        with pytest.raises(StorageError, match="the server is stopping; send again when it is back"):
+        with pytest.raises(StorageError, match="the server is stopping; retry when it is running again"):
             deed()
     coordinator.tick()
     assert read_report(tmp_path / "state") == before
@@ -247,7 +247,7 @@ def test_refuses_a_second_update_of_a_phone(workshop: Workshop, tmp_path: Path) 
     with opened(workshop, tmp_path / "state") as coordinator:
         send(coordinator, workshop.update(1), "phone1")
         message = refusal(coordinator, workshop.update(2), "phone1", DuplicatePhoneError)
-    assert message == ("phone phone1: one update a round accepted, found another in round 1; wait for the next round")
+    assert message == "phone phone1: round 1 already has an update of this phone; wait for the next round"
 
 
 def test_refuses_updates_of_another_round_or_model(
@@ -301,7 +301,7 @@ def test_refuses_what_would_overflow_and_leaves_the_round_whole(workshop: Worksh
 def test_refuses_a_claim_of_too_many_tokens(workshop: Workshop, tmp_path: Path) -> None:
     with opened(workshop, tmp_path / "state", settings_with(max_tokens=1000)) as coordinator:
         message = refusal(coordinator, workshop.update(1, tokens=1001), "a", InvalidUpdateError)
-    assert "claims 1001 tokens, at most 1000 accepted" in message
+    assert "claims 1001 tokens, the limit is 1000" in message
 
 
 def test_refuses_a_state_of_other_artifacts(
@@ -310,10 +310,10 @@ def test_refuses_a_state_of_other_artifacts(
     with opened(workshop, tmp_path / "state"):
         pass
     other_shape = make_workshop(LanguageModelConfig("lstm", 51, 8, 8, 1), name="shape")
-    with pytest.raises(ArtifactsError, match=r"embedding.weight F32\[51, 8\] expected, .*belongs to other artifacts"):
+    with pytest.raises(ArtifactsError, match=r"embedding.weight F32\[51, 8\] expected, .*started from other artifacts"):
         Coordinator(other_shape.artifacts, tmp_path / "state", THREE)
     other_weights = make_workshop(seed=8, name="weights")
-    with pytest.raises(ArtifactsError, match="which it never sent; choose another `state` folder"):
+    with pytest.raises(ArtifactsError, match="choose another `state` folder, or the artifacts it was started with"):
         Coordinator(other_weights.artifacts, tmp_path / "state", THREE)
     with opened(workshop, tmp_path / "state") as coordinator:
         assert coordinator.current.round == 1
@@ -341,10 +341,10 @@ def test_says_which_stored_update_is_damaged(workshop: Workshop, tmp_path: Path)
     data = bytearray(stored.read_bytes())
     data[-1] ^= 1
     stored.write_bytes(data)
-    with pytest.raises(StorageError, match=f"{stored.name}: altered, its SHA-256 is .*; restore the state folder"):
+    with pytest.raises(StorageError, match=f"{stored.name}: changed, its SHA-256 is .*; restore the state folder"):
         Coordinator(workshop.artifacts, state, THREE)
     stored.unlink()
-    with pytest.raises(StorageError, match=f"{stored.name}: an accepted update cannot be read"):
+    with pytest.raises(StorageError, match=f"{stored.name}: cannot read an accepted update"):
         Coordinator(workshop.artifacts, state, THREE)
 
 
@@ -353,7 +353,7 @@ def test_refuses_a_damaged_ledger(workshop: Workshop, tmp_path: Path) -> None:
     with opened(workshop, state):
         pass
     (state / "ledger.sqlite").write_bytes(b"this is not SQLite" * 100)
-    with pytest.raises(StorageError, match=r"ledger.sqlite: the ledger refused: file is not a database"):
+    with pytest.raises(StorageError, match=r"ledger.sqlite: the ledger failed: file is not a database"):
         Coordinator(workshop.artifacts, state, THREE)
 
 
@@ -364,7 +364,7 @@ def test_refuses_uploads_when_the_disk_is_full(
         usage = shutil.disk_usage(tmp_path)._replace(free=999)
         monkeypatch.setattr("phonograd.server_agg.storage.state_folder.shutil.disk_usage", lambda _: usage)
         coordinator.folder.check_space(999)
-        with pytest.raises(StorageError, match="1000 bytes needed, 999 free; free space and send again"):
+        with pytest.raises(StorageError, match="needs 1000 bytes, has 999 free; free space and send again"):
             coordinator.folder.check_space(1000)
 
 
@@ -382,7 +382,7 @@ def test_there_is_room_for_what_is_announced(
         for number, (length, arrived) in enumerate(((1000, 300), (500, 0))):
             phone, needed = UploadMetadata(f"phone{number}", length), to_come + length + model
             free[0] = needed - 1
-            with pytest.raises(StorageError, match=f"{needed} bytes needed, {needed - 1} free"):
+            with pytest.raises(StorageError, match=f"needs {needed} bytes, has {needed - 1} free"):
                 coordinator.create_upload(phone)
             free[0] = needed
             coordinator.folder.upload(coordinator.create_upload(phone).id).write_bytes(bytes(arrived))
@@ -403,7 +403,7 @@ def test_new_settings_apply_to_an_empty_round_only(
         assert (coordinator.current.clients_per_round, coordinator.current.weighting) == (2, "equal")
         assert send(coordinator, workshop.update(2), "phone2").round_closed
         assert (coordinator.current.clients_per_round, coordinator.current.weighting) == (3, "tokens")
-    assert "round 1 has updates already and keeps its settings until it closes" in caplog.text
+    assert "round 1 already has updates and keeps its settings until it closes" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -459,7 +459,7 @@ def test_other_protocols_stay_outside(gate: Gate) -> None:
         ({"concurrent_per_phone": 0}, "concurrent_per_phone is 0"),
         ({"max_header_bytes": 100_000}, "max_header_bytes is 100000, expected 1 to 65536"),
         ({"max_target_bytes": 0}, "max_target_bytes is 0"),
-        ({"tls_key": Path("key.pem")}, "tls_key is set, expected tls_cert beside it"),
+        ({"tls_key": Path("key.pem")}, "tls_key is set, expected tls_cert as well"),
     ],
 )
 def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:
@@ -473,9 +473,9 @@ def test_defaults_are_safe() -> None:
     assert [safe.asks_for_tokens(host) for host in ("0.0.0.0", "::", "192.0.2.1", "phones.example", "")] == [True] * 5
     assert safe.warnings("127.0.0.1") == ()
     (local,) = SecuritySettings(auth="none").warnings("127.0.0.1")
-    assert "roll rounds back" in local
+    assert "roll back rounds" in local
     assert [line.split(":")[0] for line in safe.warnings("0.0.0.0")] == [
-        "0.0.0.0 is not this machine alone, and there is no TLS"
+        "0.0.0.0 is reachable from other machines without TLS"
     ]
     encrypted = dataclasses.replace(safe, tls_cert=Path("cert.pem"))
     assert encrypted.warnings("0.0.0.0") == ()

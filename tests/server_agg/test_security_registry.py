@@ -295,7 +295,7 @@ def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pyt
     clock.now += 1
     audit.record_refusal("address:192.0.2.1", "GET", "/last", "401: a token expected")
     (newest,) = audit.entries(1)
-    assert newest.detail == "401: a token expected (and 940 refusals before it that were too many to write down)"
+    assert newest.detail == "401: a token expected (and 940 earlier refusals over the rate limit)"
     for _ in range(30):
         clock.now += 1
         audit.record_refusal("address:192.0.2.1", "GET", "/", "401")

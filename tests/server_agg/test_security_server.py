@@ -339,8 +339,8 @@ def test_one_file_may_hold_both(certificates: Certificates, tmp_path: Path, capl
 
 def test_a_server_says_what_is_unsafe(workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for security, expected in (
-        (SecuritySettings(), ["there is no TLS", "nobody is enrolled yet"]),
-        (SecuritySettings(auth="none"), ["there is no TLS", "lets ANYONE who reaches it"]),
+        (SecuritySettings(), ["without TLS", "no phone is enrolled yet"]),
+        (SecuritySettings(auth="none"), ["without TLS", "lets ANYONE fetch models"]),
     ):
         settings = ServerSettings(host="0.0.0.0", port=0, security=security)
         coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings)

@@ -128,7 +128,7 @@ def test_the_files_say_what_they_are(tmp_path: Path) -> None:
 def test_a_state_of_another_optimiser_or_model_is_refused(tmp_path: Path) -> None:
     save_tensors(tmp_path / "model-0", random_weights(0))
     write_round(tmp_path, 0, ADAM)
-    with pytest.raises(WeightsError, match=r"state-1: optimizer momentum expected, found adam; begin without"):
+    with pytest.raises(WeightsError, match=r"state-1: expected optimizer momentum, found adam; start without"):
         write_round(tmp_path, 1, MOMENTUM)
     save_tensors(tmp_path / "model-1", random_weights(0, shapes={"bias": (11,)}))
     with pytest.raises(WeightsError, match="is not part of the model"):
@@ -137,7 +137,7 @@ def test_a_state_of_another_optimiser_or_model_is_refused(tmp_path: Path) -> Non
 
 def test_a_round_without_updates_writes_nothing(tmp_path: Path) -> None:
     save_tensors(tmp_path / "model-0", random_weights(0))
-    with pytest.raises(ValueError, match="a round without updates leaves the model as it was"):
+    with pytest.raises(ValueError, match="a round without updates does not change the model"):
         write_round(tmp_path, 0, MOMENTUM, seeds=())
     assert [path.name for path in tmp_path.iterdir()] == ["model-0"]
 
@@ -149,7 +149,7 @@ def test_a_model_that_would_leave_float32_is_not_written(tmp_path: Path) -> None
     wild = dataclasses.replace(wild, sampling=1e-9, mean_weight=1e-6)
     with (
         TensorFile(tmp_path / "model-0") as base,
-        pytest.raises(WeightsError, match="tensor w: the next model would leave float32"),
+        pytest.raises(WeightsError, match="tensor w: the next model would overflow float32"),
     ):
         round_ = Round(base, wild)
         round_.take(TrainedWeights({"w": largest}))

@@ -139,5 +139,5 @@ def test_streams_of_any_cut_line_up(base: TensorFile, monkeypatch: pytest.Monkey
 def test_too_many_updates_to_read_at_once_are_refused(base: TensorFile) -> None:
     round_ = Round(base, ROBUST["median"])
     update = round_.take(TrainedWeights(trained(base, 1)))
-    with pytest.raises(WeightsError, match="257 updates in a round, at most 256 can be read side by side"):
+    with pytest.raises(WeightsError, match="257 updates in a round, the limit of this strategy is 256"):
         round_.result([update] * 257)

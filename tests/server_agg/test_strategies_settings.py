@@ -67,8 +67,8 @@ def test_json_keeps_every_bit(**changes: Any) -> None:
     [
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "a JSON object expected, found list"),
-        ('{"krum": 1}', "'krum' is unknown; written by another version"),
+        ("[]", "expected a JSON object, found list"),
+        ('{"krum": 1}', "'krum' is unknown; was it written by a newer version"),
     ],
 )
 def test_other_json_is_refused(text: str, message: str) -> None:

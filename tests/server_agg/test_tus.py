@@ -274,7 +274,7 @@ def test_an_upload_that_is_left_alone_expires(
         phone.create_upload()
         phone.patch(0, phone.data[:100])
         until(lambda: phone.head().status_code == 410)
-        check_problem(phone.patch(100, b"x"), 410, f"expired: 100 of {len(phone.data)} bytes came in time")
+        check_problem(phone.patch(100, b"x"), 410, f"expired: 100 of {len(phone.data)} bytes received in time")
         assert incoming(server) == []
         assert phone.send().status_code == 204
         (entry,) = settled(server)["rounds"]

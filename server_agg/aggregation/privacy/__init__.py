@@ -1,8 +1,8 @@
-"""Differential privacy of phones' users, after McMahan et al. (paper M): all of it that needs no SQL, HTTP or files.
+"""User-level differential privacy after McMahan et al. (paper M), without SQL, HTTP and files.
 
-mechanism: sampling, clipping, sensitivity. noise: from a key, the same each time. strategy: dp-fedavg and dp-fedsgd.
-accountant: epsilon of mechanisms composed. budget: what rounds have spent.
+mechanism: sampling, clipping, sensitivity. noise: deterministic, from a key. strategy: dp-fedavg and dp-fedsgd.
+accountant: epsilon of composed mechanisms. budget: epsilon spent by rounds.
 
-Its settings are StrategySettings's (aggregation/settings.py). What it asks of the ledger is in rounds/privacy.py, the
-file with the noise key in storage/noise_keys.py.
+Its settings are in StrategySettings (aggregation/settings.py), its ledger queries in rounds/privacy.py, the noise key's
+file in storage/noise_keys.py.
 """

@@ -1,6 +1,6 @@
-"""The epsilon that rounds have spent together, by Google's dp-accounting.
+"""The epsilon spent by all rounds together, computed by Google's dp-accounting.
 
-Each round is a Poisson-sampled Gaussian mechanism; neighbours differ by one phone more or less (paper M, section 2).
+Each round is a Poisson-sampled Gaussian mechanism; neighbouring datasets differ by one phone (paper M, section 2).
 """
 
 import contextlib
@@ -26,8 +26,8 @@ class PrivateRounds:
 
 @dataclass(frozen=True)
 class Spent:
-    """epsilon at `delta` after `rounds` rounds: `epsilon` by privacy loss distributions, the figure that counts, and
-    `epsilon_rdp` by Renyi divergences, which is looser and what most papers report."""
+    """epsilon at `delta` after `rounds` rounds: `epsilon` by privacy loss distributions (PLD), the figure that counts,
+    and `epsilon_rdp` by Renyi divergences (RDP), a looser bound that most papers report."""
 
     epsilon: float
     epsilon_rdp: float
@@ -36,21 +36,21 @@ class Spent:
 
 
 def spent(rounds: Iterable[PrivateRounds], delta: float) -> Spent:
-    """What these rounds have spent together. Raises MissingExtraError without dp-accounting."""
+    """The epsilon of these rounds together. Raises MissingExtraError without dp-accounting."""
     kinds = _gathered(rounds)
     count = sum(kind.count for kind in kinds)
     return Spent(_epsilon("pld", kinds, delta), _epsilon("rdp", kinds, delta), delta, count)
 
 
 def epsilon_upper_bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
-    """epsilon by Renyi divergences alone: no less than `spent` says, and quick however many rounds there are."""
+    """epsilon by RDP alone: at least that of `spent`, and fast for any number of rounds."""
     return _epsilon("rdp", _gathered(rounds), delta)
 
 
 def would_exceed(
     rounds: Sequence[PrivateRounds], next_round: PrivateRounds, delta: float, budget: float | None
 ) -> bool:
-    """Whether `next_round` after `rounds` would take epsilon (by PLD) past `budget`; never for a budget of None.
+    """Whether `next_round` after `rounds` would raise epsilon (by PLD) above `budget`; False for a budget of None.
 
     Raises MissingExtraError without dp-accounting.
     """
@@ -58,7 +58,7 @@ def would_exceed(
 
 
 def require_dp_accounting() -> None:
-    """Raise MissingExtraError unless dp-accounting is installed; asked before a private round opens."""
+    """Raise MissingExtraError unless dp-accounting is installed."""
     _dp_accounting()
 
 
@@ -69,7 +69,7 @@ def _gathered(rounds: Iterable[PrivateRounds]) -> tuple[PrivateRounds, ...]:
     return tuple(PrivateRounds(q, z, count) for (q, z), count in sorted(counts.items()) if count)
 
 
-@functools.lru_cache(maxsize=64)  # a report asks again and again about the same rounds
+@functools.lru_cache(maxsize=64)  # a report asks for the same rounds repeatedly
 def _epsilon(method: str, kinds: tuple[PrivateRounds, ...], delta: float) -> float:
     dp = _dp_accounting()
     if not kinds:
@@ -87,9 +87,9 @@ def _epsilon(method: str, kinds: tuple[PrivateRounds, ...], delta: float) -> flo
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """For sampling near 1/2 some Renyi orders do not converge and are left out, each with a warning in the log.
+    """dp-accounting warns about each Renyi order that does not converge (sampling near 1/2) and skips it.
 
-    Leaving out orders only makes epsilon larger.
+    Skipping orders can only make epsilon larger.
     """
     logger = logging.getLogger("absl")
     level = logger.level

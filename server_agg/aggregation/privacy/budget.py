@@ -1,7 +1,4 @@
-"""What the rounds of a private strategy have spent, and whether their budget allows another.
-
-The accountant composes mechanisms; here they are read off the rounds' settings.
-"""
+"""The epsilon spent by the rounds of a private strategy, computed from their settings, and its budget."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,7 +16,7 @@ DAY_SECONDS = 86400.0
 
 
 def over_budget(published: Iterable[StrategySettings], settings: StrategySettings) -> bool:
-    """Whether a round under `settings` would spend more than its budget, after rounds under those `published`.
+    """Whether a round with `settings` would exceed its budget after rounds with the settings `published`.
 
     Raises MissingExtraError without dp-accounting.
     """
@@ -27,12 +24,12 @@ def over_budget(published: Iterable[StrategySettings], settings: StrategySetting
 
 
 def spent_including(published: Iterable[StrategySettings], settings: StrategySettings) -> Spent:
-    """What a round under `settings` and those `published` before it have spent together."""
+    """The epsilon of a round with `settings` after rounds with the settings `published`."""
     return spent([*_costs(published), _cost(settings)], settings.delta)
 
 
 def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> str:
-    """What a day costs on which nobody comes, for whoever starts a server of a private strategy."""
+    """A warning about the epsilon that a private strategy spends in a day without phones."""
     rounds = max(1, round(DAY_SECONDS / deadline_seconds))
     each = replace(_cost(settings), count=rounds)
     epsilon = epsilon_upper_bound([each], settings.delta)
@@ -44,7 +41,7 @@ def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> st
 
 
 def _costs(published: Iterable[StrategySettings]) -> list[PrivateRounds]:
-    """Rounds without noise are left out: there epsilon is infinite for the phones in them, and for others as it was."""
+    """Skips rounds without noise: epsilon is infinite for the phones in them, and unchanged for all others."""
     return [_cost(settings) for settings in published if settings.private and settings.noise_multiplier > 0]
 
 

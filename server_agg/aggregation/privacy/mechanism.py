@@ -1,6 +1,6 @@
-"""Paper M's Algorithm 1 in numbers: who takes part, how deltas are clipped, what one phone can move, the noise for it.
+"""Paper M's Algorithm 1: sampling, clipping, sensitivity and the standard deviation of the noise.
 
-User-level differential privacy: neighbours differ by one phone more or less.
+User-level differential privacy: neighbouring datasets differ by one phone.
 """
 
 import math
@@ -9,17 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _SAMPLE_BITS = 53
-# A norm is summed in float64 and its product with a delta is rounded once more: clipping to a billionth less than asked
-# keeps what comes out below the bound whatever those roundings do.
+# Norms are summed in float64, and scaling a delta rounds once more: clipping to a billionth less keeps the result below
+# the bound in spite of rounding.
 CLIP_MARGIN = 1 - 2.0**-30
 
 
 def sample(names: Iterable[str], probability: float) -> list[str]:
-    """Poisson sampling: each name with `probability`, independent of all others and of earlier rounds, sorted.
+    """Poisson sampling: each name with `probability`, independent of all others and of earlier rounds; sorted.
 
-    From the operating system's cryptographic source: who can predict the sample has no amplification by sampling.
-    The server draws it: the accountant's epsilon holds only if nobody else takes part. Raises ValueError unless
-    0 < probability <= 1.
+    Uses the operating system's cryptographic random source: against an attacker who can predict the sample, sampling
+    does not amplify privacy. Raises ValueError unless 0 < probability <= 1.
     """
     if not 0 < probability <= 1:
         raise ValueError(f"sampling is {probability}, expected more than 0, at most 1")
@@ -40,7 +39,7 @@ def clip_factors(norms: Mapping[str, float], clip_norm: float, per_layer: bool) 
 
 
 def scaled_max_abs(norms: Mapping[str, float], scales: Mapping[str, float]) -> float:
-    """A bound on every |scaled delta|: no element is larger than its tensor's norm."""
+    """An upper bound on every |scaled delta|: no element exceeds its tensor's norm."""
     return max((norm * scales[name] for name, norm in norms.items()), default=0.0)
 
 
@@ -52,8 +51,9 @@ def _factor(norm: float, limit: float) -> float:
 class GaussianMean:
     """The Gaussian mechanism of one round (paper M, Algorithm 1).
 
-    clip_norm: S, no phone's delta is longer, and no weight is above 1; estimator `fixed` or `clipped`; sampling: q;
-    population_weight: W, the weight of all phones, a public constant; min_share: W_min / W; noise_multiplier: z.
+    clip_norm: S, the largest norm of a phone's delta, whose weight is at most 1; estimator: `fixed` or `clipped`;
+    sampling: q; population_weight: W, the total weight of all phones, a public constant; min_share: W_min / W;
+    noise_multiplier: z.
     """
 
     clip_norm: float
@@ -64,16 +64,13 @@ class GaussianMean:
     noise_multiplier: float
 
     def divisor(self, weight: float) -> float:
-        """What the sum of w x delta is divided by, of phones whose weights sum to `weight`.
-
-        f_f: qW. f_c: max(qW_min, sum of w).
-        """
+        """The divisor of the sum of w x delta; `weight` is the sum of w. f_f: qW. f_c: max(qW_min, sum of w)."""
         expected = self.sampling * self.population_weight
         return expected if self.estimator == "fixed" else max(expected * self.min_share, weight)
 
     @property
     def sensitivity(self) -> float:
-        """How far in L2 one phone more or less moves the mean: S/(qW) for f_f, 2S/(qW_min) for f_c (Lemma 1)."""
+        """How far one phone can move the mean, in L2: S/(qW) for f_f, 2S/(qW_min) for f_c (Lemma 1)."""
         expected = self.sampling * self.population_weight
         return (
             self.clip_norm / expected if self.estimator == "fixed" else 2 * self.clip_norm / (expected * self.min_share)

@@ -1,8 +1,8 @@
-"""Gaussian noise from a key: the same key, round, tensor and position always give the same number, others another.
+"""Deterministic Gaussian noise: a function of key, round, tensor and position.
 
-SHAKE-256 expands the key, Box-Muller makes normal numbers of its bits, in float64. So a round that a crash cut off
-while it was closing releases the same noise when it is closed again (two noises of one sum could be averaged away), and
-once the key is deleted nobody can compute it any more.
+SHAKE-256 expands the key, and Box-Muller turns its bits into normal numbers, in float64. So a round that is closed
+again after a crash gets the same noise (two different noises of one sum could be averaged), and once the key is deleted
+nobody can compute it.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, tile
 
 KEY_BYTES = 32
 DOMAIN = b"phonograd-noise-v1"
-# Noise is made in blocks that begin at multiples of this, so that it depends on the position and not on the tiles.
+# Noise is computed in blocks at multiples of this, so that it depends on the position and not on the tiles.
 BLOCK = 1 << 15
 _UNIT = 2.0**-53
 
@@ -25,7 +25,7 @@ _UNIT = 2.0**-53
 class NoiseStream:
     """Standard normal numbers for every position of every tensor of one round.
 
-    purpose: what the noise is for; another purpose is another stream. Raises ValueError unless the key has 32 bytes.
+    purpose: separates independent streams of the same key. Raises ValueError unless the key has 32 bytes.
     """
 
     def __init__(self, key: bytes, round_number: int, purpose: str):
@@ -35,7 +35,7 @@ class NoiseStream:
         self._prefix = b"".join(struct.pack("<I", len(field)) + field for field in fields)
 
     def normals(self, tensor: str, start: int, stop: int) -> Array:
-        """Numbers [start, stop) of a tensor's N(0, 1), float64. No |x| is above 8.6 (the bits end at 2**-53)."""
+        """N(0, 1) for elements [start, stop) of a tensor, float64. |x| is at most 8.6 (53-bit uniform numbers)."""
         out = np.empty(stop - start, np.float64)
         for block in range(start // BLOCK, -(-stop // BLOCK)):
             numbers = self._block(tensor, block)
@@ -65,12 +65,12 @@ class NoiseStream:
 def add_noise(
     tiles: Iterator[Array], base: TensorFile, noise: NoiseStream, std: Mapping[str, float], integer: bool = False
 ) -> Iterator[Array]:
-    """float64 tiles in the base's file order with N(0, spread^2) added to each element; `spread` by tensor.
+    """float64 tiles in the base's file order, with N(0, std^2) added to each element; `std` by tensor.
 
-    A frozen tensor gets none.
+    Frozen tensors get no noise.
 
-    whole: noise is rounded to whole numbers. Where the tiles hold whole numbers, the result is then the rounding of a
-    sum with real-valued noise, and its low bits tell nothing of the tiles (Mironov 2012).
+    integer: round the noise to integers. If the tiles are integers too, the result is a rounded sum with real-valued
+    noise, and its low bits reveal nothing about the tiles (Mironov 2012).
     """
     frozen = frozen_in(base)
     for name, spec in base.specs.items():

@@ -1,7 +1,6 @@
 """DP-FedAvg and DP-FedSGD (McMahan et al., paper M, Algorithm 1): clipped deltas, a mean of known sensitivity, noise.
 
-The two differ in what the phone does, an epoch or one step; the server's part is the same. Sampling the phones
-and counting epsilon is for whoever runs the rounds (rounds/privacy.py).
+They differ only on the phone, in an epoch or a single step. rounds/privacy.py samples phones and counts epsilon.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,13 +25,13 @@ from phonograd.server_agg.aggregation.strategy import (
 from phonograd.server_agg.aggregation.tile_source import TileSource
 
 STEPS_PER_UNIT = 2.0**FRACTION_BITS
-# A weight of 1 under a token cap: weights are counted in millionths and a bit, 2**-20.
+# A weight of 1 is this many integer steps of 2**-20.
 WEIGHT_STEPS = 1 << 20
 
 
 @dataclass(frozen=True)
 class PrivateAveraging:
-    """dp-fedavg and dp-fedsgd. A weight is counted in steps of 2**-20."""
+    """dp-fedavg and dp-fedsgd. Weights are integers in steps of 2**-20."""
 
     settings: StrategySettings
     min_updates: int = 1
@@ -44,11 +43,11 @@ class PrivateAveraging:
         return self.settings.strategy
 
     def weight(self, info: UpdateInfo) -> int:
-        """w_k in steps of 2**-20. Raises InvalidUpdateError for more tokens than one phone can have trained."""
+        """w_k in steps of 2**-20. Raises InvalidUpdateError for more than max_tokens."""
         return capped_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "PrivateMean":
-        """A fold: one int64 a parameter. Raises ValueError for a population below 1 or a key that is not one."""
+        """Needs a fold: one int64 per parameter. Raises ValueError for a population below 1 or an invalid key."""
         if context.population < 1:
             raise ValueError(f"population is {context.population}, expected at least 1 enrolled phone")
         noise = NoiseStream(context.noise_key, context.number, "dp")
@@ -60,7 +59,7 @@ class PrivateAveraging:
 def capped_weight(settings: StrategySettings, info: UpdateInfo) -> int:
     """Paper M's w_k = min(tokens / w-hat, 1), or 1 without a cap; in steps of 2**-20, rounded down, at least one.
 
-    Raises InvalidUpdateError for more tokens than one phone can have trained.
+    Raises InvalidUpdateError for more than max_tokens.
     """
     check_token_claim(settings, info)
     if settings.token_cap is None:
@@ -81,7 +80,7 @@ def mechanism_of(settings: StrategySettings, population: int) -> GaussianMean:
 
 
 class PrivateMean:
-    """Updates clipped, weighted and summed as they come; noise at the close."""
+    """Clips, weights and sums updates as they arrive; adds noise at the close."""
 
     def __init__(self, settings: StrategySettings, fold: Fold, mechanism: GaussianMean, noise: NoiseStream):
         self._settings = settings
@@ -95,7 +94,7 @@ class PrivateMean:
         return {NORM + name: norm for name, norm in norms_of(update, self._fold.base).items()}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
-        """Clip, weight, cut off to whole steps of the fold towards zero (no norm grows by it), and fold."""
+        """Clip, weight and fold, with steps rounded towards zero, so that no norm grows."""
         norms = norms_in(measures)
         share = weight / WEIGHT_STEPS
         clips = clip_factors(norms, self._settings.clip_norm, self._settings.per_layer)
@@ -104,9 +103,9 @@ class PrivateMean:
         self._weight += weight
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
-        """(sum of w x clipped delta + noise) / divisor; the noise in whole steps, as the sum is. Of no members too."""
+        """(sum of w x clipped delta + noise) / divisor, with integer noise, like the sum. Also without updates."""
         del updates
-        # Noise on the sum that is z x sensitivity once divided. For f_f this is z x S, whoever took part.
+        # The noise of the sum: z x sensitivity after the division. For f_f this is z x S for any set of phones.
         divisor = self._mechanism.divisor(self._weight / WEIGHT_STEPS)
         std = self._mechanism.noise_std * divisor * STEPS_PER_UNIT
         steps = add_noise(

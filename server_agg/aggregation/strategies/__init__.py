@@ -1,4 +1,4 @@
-"""How a round's updates become the next model: settings, strategies, server optimisers, and the writer of the model."""
+"""How a round's updates become the next model: settings, strategies, server optimizers, model writer."""
 
 from collections.abc import Callable, Mapping
 
@@ -40,5 +40,5 @@ __all__ = [
 
 
 def strategy_of(settings: StrategySettings) -> Strategy:
-    """The strategy that the settings name."""
+    """The strategy named in the settings."""
     return _MAKERS[settings.strategy](settings)

@@ -1,4 +1,4 @@
-"""FedAtt (Ji et al., paper J): phones that moved a layer further weigh more in that layer."""
+"""FedAtt (Ji et al., paper J): a phone that changed a layer more has more weight in that layer."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ from phonograd.server_agg.aggregation.strategy import (
 )
 from phonograd.server_agg.aggregation.tile_source import TileSource, check_float32
 
-# Attention sums to 1, so sums stay as small as one update's reach, and steps can be finer than a plain fold's.
+# Attention sums to 1, so sums stay as small as one update's delta, and steps can be finer than in other folds.
 FRACTION_BITS = 44
-MAX_ABS_LIMIT = SUM_LIMIT / 2.0 ** (FRACTION_BITS + 1)  # 131072: half of what the accumulators hold
+MAX_ABS_LIMIT = SUM_LIMIT / 2.0 ** (FRACTION_BITS + 1)  # 131072: half the accumulators' range
 
 
 @dataclass(frozen=True)
 class FedAtt:
-    """Attentive aggregation; weights by tokens are checked but not used."""
+    """Attentive aggregation. Token counts are checked but not used."""
 
     settings: StrategySettings
     name: str = "fedatt"
@@ -39,16 +39,16 @@ class FedAtt:
     max_updates: int = UNLIMITED
 
     def weight(self, info: UpdateInfo) -> int:
-        """Tokens, or 1. Raises InvalidUpdateError for more tokens than one phone can have trained."""
+        """Tokens, or 1. Raises InvalidUpdateError for more than max_tokens."""
         return update_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "Attention":
-        """Nothing is held until the close; then a fold, one int64 a parameter. ValueError for a bad noise key."""
+        """Needs no memory until the close, then a fold: one int64 per parameter. ValueError for a bad noise key."""
         return Attention(self.settings, base, base_sha256, context)
 
 
 class Attention:
-    """Norms at ingest; at the close a second pass over the stored updates, one at a time."""
+    """Measures norms at ingest; reads the stored updates again at the close, one at a time."""
 
     def __init__(self, settings: StrategySettings, base: TensorFile, base_sha256: str, context: RoundContext):
         check_float32(base)
@@ -62,26 +62,26 @@ class Attention:
         """Each tensor's s = ||w - w^k||_p (eq. 2). Raises WeightsError."""
         norms = norms_of(update, self._base, cast(Norm, self._settings.attention_norm))
         for name, norm in norms.items():
-            if norm >= MAX_ABS_LIMIT:  # no element is larger than the norm
+            if norm >= MAX_ABS_LIMIT:  # no element exceeds the norm
                 raise WeightsError(
-                    f"update: tensor {name}: norm {norm:.6g} of its difference from the base, "
-                    f"below {MAX_ABS_LIMIT:.6g} expected; the update is far from the base model"
+                    f"update: tensor {name}: expected a delta of norm below {MAX_ABS_LIMIT:.6g}, found {norm:.6g}; "
+                    "the update is too far from the base model"
                 )
         return {NORM + name: norm for name, norm in norms.items()}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
-        """Nothing: who weighs what is known when all are there."""
+        """Does nothing: the weights need the norms of all updates."""
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
         """-epsilon x sum over k of alpha_k (w - w^k + beta N(0, sigma^2)), eqs. 5-6.
 
-        The noises of all phones are drawn as one: their sum is N(0, (beta sigma)^2 x sum of alpha_k^2).
+        The noise of all phones is drawn as one: its sum is N(0, (beta sigma)^2 x sum of alpha_k^2).
         """
         updates = sorted_by_hash(updates)
         attention = attention_of([norms_in(update.measures) for update in updates])
         fold = Fold(self._base, self._base_sha256, FRACTION_BITS)
         for update, alphas in zip(updates, attention, strict=True):
-            # By tensor: each tensor's attention sums to 1, so no sum leaves the fold that `measure` let in.
+            # By tensor: its attention sums to 1, so no update that passed `measure` can overflow the fold.
             max_abs = {name: norm * alphas[name] for name, norm in norms_in(update.measures).items()}
             with update.open() as tiles:
                 fold.accumulate(tiles, 1, max_abs, alphas)
@@ -94,7 +94,7 @@ class Attention:
 
 
 def attention_of(norms: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """alpha (eqs. 3-4): for each phone and tensor, softmax of its norm over all phones', in whatever order."""
+    """alpha (eqs. 3-4): for each phone and tensor, the softmax of its norm over all phones."""
     attention: list[dict[str, float]] = [{} for _ in norms]
     for name in norms[0] if norms else ():
         largest = max(phone[name] for phone in norms)

@@ -1,4 +1,4 @@
-"""FedAvg and FedSGD: the weighted mean of the deltas. Norm bound: the same over deltas shortened to a bound."""
+"""FedAvg and FedSGD: the weighted mean of the deltas. Norm bound: the same, with each delta scaled to a norm bound."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,7 @@ from phonograd.server_agg.aggregation.tile_source import TileSource
 class FedAvg:
     """Federated averaging (McMahan et al. 2017): sum of n_k delta_k over sum of n_k, n_k tokens or 1.
 
-    FedSGD is the same sum over updates of a single step of each phone, whose delta is its gradient times minus its
-    learning rate; the server's learning rate does the rest.
+    In FedSGD each phone makes a single step, so its delta is minus its learning rate times its gradient.
     """
 
     settings: StrategySettings
@@ -40,23 +39,23 @@ class FedAvg:
         return self.settings.strategy
 
     def weight(self, info: UpdateInfo) -> int:
-        """Tokens, or 1. Raises InvalidUpdateError for more tokens than one phone can have trained."""
+        """Tokens, or 1. Raises InvalidUpdateError for more than max_tokens."""
         return update_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "Averaging":
-        """A fold: one int64 a parameter."""
+        """Needs a fold: one int64 per parameter."""
         del context
         return Averaging(Fold(base, base_sha256))
 
 
 class Averaging:
-    """Updates summed as they come."""
+    """Sums updates as they arrive."""
 
     def __init__(self, fold: Fold):
         self._fold = fold
 
     def measure(self, update: TileSource) -> dict[str, float]:
-        """The reach. Raises WeightsError."""
+        """The largest |delta|. Raises WeightsError."""
         return {MAX_ABS: max_abs_delta(update, self._fold.base)}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
@@ -64,7 +63,7 @@ class Averaging:
         self._fold.accumulate(update, weight, measures[MAX_ABS])
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
-        """The sum over the total weight."""
+        """The sum divided by the total weight."""
         del updates
         return self._fold.deltas()
 
@@ -73,17 +72,17 @@ class Averaging:
 class NormBound(FedAvg):
     """Norm bounding (Sun et al. 2019): each delta is scaled to an L2 norm of at most M, then averaged as in FedAvg.
 
-    A hostile phone can then push no further than M times its share of the weight.
+    A hostile phone can move the mean by at most M times its share of the weight.
     """
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "BoundedAveraging":
-        """A fold: one int64 a parameter."""
+        """Needs a fold: one int64 per parameter."""
         del context
         return BoundedAveraging(Fold(base, base_sha256), self.settings.norm_bound)
 
 
 class BoundedAveraging(Averaging):
-    """Updates scaled to a bound and summed as they come."""
+    """Scales updates to the bound and sums them as they arrive."""
 
     def __init__(self, fold: Fold, bound: float):
         super().__init__(fold)

@@ -1,4 +1,4 @@
-"""Averages that a hostile minority cannot move at will. Each phone counts once: claimed tokens are worth nothing."""
+"""Robust averages, which a hostile minority cannot move at will. Every phone counts once; tokens are ignored."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from phonograd.server_agg.aggregation.strategy import (
 )
 from phonograd.server_agg.aggregation.tile_source import TileSource, check_float32
 
-# How K updates' deltas become one: from members and base to float64 runs.
+# Combines the deltas of K updates: from updates and base to float64 runs.
 Combine = Callable[[Sequence[ClientUpdate], TensorFile], Iterator[Array]]
 
 
@@ -37,36 +37,36 @@ class Robust:
 
     @property
     def name(self) -> str:
-        """The strategy's."""
+        """The strategy's name."""
         return self.settings.strategy
 
     def weight(self, info: UpdateInfo) -> int:
-        """Tokens, or 1; checked and not used. Raises InvalidUpdateError for more than one phone can have trained."""
+        """Tokens, or 1; checked but not used. Raises InvalidUpdateError for more than max_tokens."""
         return update_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "StackedAggregation":
-        """Nothing is held until the close."""
+        """Needs no memory until the close."""
         del base_sha256, context
         check_float32(base)
         return StackedAggregation(base, self.combine)
 
 
 class StackedAggregation:
-    """Updates are only checked at ingest, and read side by side at the close."""
+    """Checks updates at ingest, and stacks all of them at the close."""
 
     def __init__(self, base: TensorFile, combine: Combine):
         self._base = base
         self._combine = combine
 
     def measure(self, update: TileSource) -> dict[str, float]:
-        """The reach. Raises WeightsError for values that are not finite."""
+        """The largest |delta|. Raises WeightsError for values that are not finite."""
         return {MAX_ABS: max_abs_delta(update, self._base)}
 
     def add(self, update: TileSource, weight: int, measures: Measures) -> None:
-        """Nothing: it takes all updates together."""
+        """Does nothing: the average needs all updates together."""
 
     def deltas(self, updates: Sequence[ClientUpdate]) -> Iterator[Array]:
-        """The robust average of all members."""
+        """The robust average of all updates."""
         if not updates:
             return zero_deltas(self._base)
         return as_tiles(self._combine(updates, self._base), self._base)
@@ -85,7 +85,7 @@ def median(settings: StrategySettings) -> Robust:
 
 
 def trimmed_mean(settings: StrategySettings) -> Robust:
-    """The coordinate-wise mean without the floor(share x K) smallest and as many largest values (Yin et al. 2018)."""
+    """The coordinate-wise mean without the floor(share x K) smallest and largest values (Yin et al. 2018)."""
 
     def combine(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterator[Array]:
         for block in stacked_deltas(updates, base):
@@ -115,7 +115,7 @@ def multi_krum(settings: StrategySettings) -> Robust:
 
 
 def squared_distances(updates: Sequence[ClientUpdate], base: TensorFile) -> Array:
-    """||delta_i - delta_j||^2, float64 [K, K], rows by the updates' hashes; from sums of products, block by block."""
+    """||delta_i - delta_j||^2, float64 [K, K], rows sorted by hash; from inner products, summed block by block."""
     products = np.zeros((len(updates), len(updates)))
     for block in stacked_deltas(updates, base):
         products += block @ block.T

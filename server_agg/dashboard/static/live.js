@@ -1,4 +1,4 @@
-// Keeps the open round moving; without it the page shows the same and stands still.
+// Polls the open round; without JavaScript the page is complete but static.
 "use strict";
 
 const PERIOD_MS = 1000;
@@ -15,7 +15,7 @@ async function refresh() {
   const old = part("live");
   const fresh = part("live", await fetched(old.dataset.url));
   if (fresh.dataset.round !== old.dataset.round) {
-    // A round has closed: figures, charts and tables have changed too.
+    // A round has closed: totals, charts and tables have changed too.
     const page = await fetched(location.pathname + location.search);
     document.title = page.title;
     part("main").replaceWith(part("main", page));
