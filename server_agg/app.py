@@ -7,7 +7,6 @@ from starlette.types import Scope
 
 from phonograd.server_agg.dashboard.pages import Dashboard
 from phonograd.server_agg.http.health import HealthRoute
-from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.metrics import MetricsRoute
 from phonograd.server_agg.http.model_routes import ModelRoutes
 from phonograd.server_agg.http.observing import RequestObserver
@@ -15,6 +14,7 @@ from phonograd.server_agg.http.operations import operations_of, routes_of
 from phonograd.server_agg.http.problems import HANDLERS
 from phonograd.server_agg.http.report_routes import ReportRoutes
 from phonograd.server_agg.http.round_routes import RoundRoutes
+from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.upload_routes import UploadRoutes
 from phonograd.server_agg.http.wire import RequestWire, WireCounter
 from phonograd.server_agg.openapi.document import OpenApiRoute
@@ -46,13 +46,13 @@ OPERATIONS = operations_of(
 def create_app(coordinator: Coordinator, settings: ServerSettings, owner: Owner) -> Starlette:
     """The application over an open coordinator, which stays the caller's to close. `owner`: an administrator too."""
     ledger, security, metrics = coordinator.ledger, coordinator.security, CollectorRegistry(auto_describe=False)
-    registry, audit, lanes, observer = PhoneRegistry(ledger), AuditLog(ledger), Lanes(), RequestObserver(metrics)
+    registry, audit, pools, observer = PhoneRegistry(ledger), AuditLog(ledger), ThreadPools(), RequestObserver(metrics)
     apis = (
-        RoundRoutes(coordinator, settings, audit, lanes),
-        ModelRoutes(coordinator, lanes),
-        UploadRoutes(coordinator, settings, lanes),
-        ReportRoutes(coordinator, lanes),
-        AdminRoutes(registry, audit, owner, lanes),
+        RoundRoutes(coordinator, settings, audit, pools),
+        ModelRoutes(coordinator, pools),
+        UploadRoutes(coordinator, settings, pools),
+        ReportRoutes(coordinator, pools),
+        AdminRoutes(registry, audit, owner, pools),
         HealthRoute(coordinator),
         MetricsRoute(coordinator, metrics),
         OpenApiRoute(OPERATIONS, security, settings.host),
@@ -73,7 +73,7 @@ def create_app(coordinator: Coordinator, settings: ServerSettings, owner: Owner)
         owner=owner,
         registry=registry,
         audit=audit,
-        lanes=lanes,
+        pools=pools,
     )
     routes = [route for api in apis for route in routes_of(api)]
     return Starlette(routes=routes, middleware=[counted, guard], exception_handlers=dict(HANDLERS))

@@ -10,11 +10,11 @@ from starlette.responses import Response
 from phonograd.device_runtime.base.documents import Record, Sha256, about
 from phonograd.device_runtime.client.protocol import METRIC
 from phonograd.server_agg.http.downloads import ModelFile, check_range, matches
-from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
 from phonograd.server_agg.http.records import RecordResponse, record_in
 from phonograd.server_agg.http.requests import note_phone
 from phonograd.server_agg.http.round_routes import WHO
+from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.tus import SHA256
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import lineage_of
@@ -62,9 +62,9 @@ class FigureTaken(Record, frozen=True):
 class ModelRoutes:
     """The handlers over an open coordinator."""
 
-    def __init__(self, coordinator: Coordinator, lanes: Lanes):
+    def __init__(self, coordinator: Coordinator, pools: ThreadPools):
         self._coordinator = coordinator
-        self._lanes = lanes
+        self._pools = pools
 
     @operation("GET /v1/model", "phone", SENT, refuses=(416,), takes=ASKED)
     async def current_model(self, request: Request) -> Response:
@@ -103,7 +103,7 @@ class ModelRoutes:
             )
         sha256, (metric, value) = request.path_params["sha256"], (figure.metric, figure.value)
         ledger, actor = self._coordinator.ledger, request.state.actor
-        reported_at = await self._lanes.writing.run(report_quality, ledger, sha256, metric, value, actor)
+        reported_at = await self._pools.writing.run(report_quality, ledger, sha256, metric, value, actor)
         if reported_at is None:
             raise RequestError(404, f"model {sha256[:80]} is not one of this server's; see /v1/models")
         return RecordResponse(FigureTaken(sha256, metric, value, reported_at))

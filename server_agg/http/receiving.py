@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol
 from starlette.requests import ClientDisconnect, Request
 
 from phonograd.device_runtime.base.files import WRITEBACK_BYTES, begin_writeback, storage_errors
-from phonograd.server_agg.http.lanes import Lane
+from phonograd.server_agg.http.thread_pools import ThreadPool
 from phonograd.server_agg.refusals import RequestError, UploadInterruptedError
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
@@ -28,17 +28,17 @@ class Digest(Protocol):
 class Receiving:
     """One request's body on its way to the end of a file; `nbytes` says at any time how much of it has arrived.
 
-    `digests` take every byte, in threads of `lane`. `interrupt` makes `into` give up: another request goes on with the
+    `digests` take every byte, in threads of `pool`. `interrupt` makes `into` give up: another request goes on with the
     upload.
     """
 
-    def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float, lane: Lane):
+    def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float, pool: ThreadPool):
         self.nbytes = 0
         self._begun = 0  # bytes of the file on their way to the disk
         self._request = request
         self._digests = digests
         self._idle_seconds = idle_seconds
-        self._lane = lane
+        self._pool = pool
         self._interrupted = asyncio.Event()
         self._coming = True  # else what has come is being written, which cannot be given up
 
@@ -52,7 +52,7 @@ class Receiving:
         What arrived is in the file, whatever is raised: RequestError (408 if nothing comes for the idle time, 409 when
         interrupted, 413 for more bytes than expected), UploadBrokenError (the phone went away), StorageError.
         """
-        with storage_errors(path), await self._lane.run(_opened, path, offset) as file:
+        with storage_errors(path), await self._pool.run(_opened, path, offset) as file:
             self._begun = offset
             await self._watched(asyncio.ensure_future(self._receive(file, limit)), limit)
 
@@ -88,14 +88,14 @@ class Receiving:
                 if len(gathered) >= WRITE_BYTES or time.monotonic() >= written_at + WRITE_SECONDS:
                     written_at = time.monotonic()
                     await asyncio.shield(storing)  # a thread that writes can't be cancelled
-                    storing = asyncio.ensure_future(self._lane.run(self._store, file, gathered))
+                    storing = asyncio.ensure_future(self._pool.run(self._store, file, gathered))
                     gathered = bytearray()
         except ClientDisconnect as error:
             raise UploadInterruptedError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
         finally:
             self._coming = False
             await storing
-            await self._lane.run(self._store, file, gathered)
+            await self._pool.run(self._store, file, gathered)
 
     def _store(self, file: BinaryIO, data: bytearray) -> None:
         view = memoryview(data)

@@ -5,9 +5,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from phonograd.device_runtime.base.documents import Count, Record, written
-from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.operations import Answer, Natural, Parameter, operation
 from phonograd.server_agg.http.records import RecordResponse
+from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import phones_of, report_csv, report_of
 from phonograd.server_agg.report.records import PhoneCost, Report
@@ -26,9 +26,9 @@ class PhonesOfRound(Record, frozen=True):
 class ReportRoutes:
     """The handlers over an open coordinator."""
 
-    def __init__(self, coordinator: Coordinator, lanes: Lanes):
+    def __init__(self, coordinator: Coordinator, pools: ThreadPools):
         self._coordinator = coordinator
-        self._lanes = lanes
+        self._pools = pools
 
     @operation("GET /v1/report", "admin", {200: Answer("The report.", Report)})
     async def report(self, request: Request) -> Response:
@@ -54,10 +54,10 @@ class ReportRoutes:
         number, newest = int(request.path_params["number"]), self._coordinator.current.round
         if number > newest:
             raise RequestError(404, f"round {number} is not here; round {newest} is the open one")
-        await self._lanes.writing.run(self._coordinator.ledger.flush)
+        await self._pools.writing.run(self._coordinator.ledger.flush)
         phones = await run_in_threadpool(phones_of, self._coordinator.ledger, number)
         return RecordResponse(PhonesOfRound(number, tuple(phones)))
 
     async def _report(self) -> Report:
-        await self._lanes.writing.run(self._coordinator.ledger.flush)
+        await self._pools.writing.run(self._coordinator.ledger.flush)
         return await run_in_threadpool(report_of, self._coordinator.ledger)

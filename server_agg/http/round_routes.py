@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from phonograd.device_runtime.base.documents import Count, Record, about
 from phonograd.device_runtime.client.protocol import PHONE_HEADER
-from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.operations import RETRY_AFTER, Answer, Parameter, operation
 from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.http.requests import in_query, note_phone, whole_number
+from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.settings.server import ServerSettings
@@ -44,11 +44,11 @@ class Discarded(Record, frozen=True):
 class RoundRoutes:
     """The handlers over an open coordinator."""
 
-    def __init__(self, coordinator: Coordinator, settings: ServerSettings, audit: AuditLog, lanes: Lanes):
+    def __init__(self, coordinator: Coordinator, settings: ServerSettings, audit: AuditLog, pools: ThreadPools):
         self._coordinator = coordinator
         self._settings = settings
         self._audit = audit
-        self._lanes = lanes
+        self._pools = pools
 
     @operation(
         "GET /v1/round",
@@ -85,16 +85,16 @@ class RoundRoutes:
     async def rollback(self, request: Request) -> Response:
         """Go back to the model that a round ended with; 0: the exported one."""
         number = whole_number(request, ROUND)
-        opened = await self._lanes.settling.run(self._coordinator.rollback, number)
-        await self._lanes.writing.run(self._audit.record_done, request.state.actor, "rollback", f"to round {number}")
+        opened = await self._pools.settling.run(self._coordinator.rollback, number)
+        await self._pools.writing.run(self._audit.record_done, request.state.actor, "rollback", f"to round {number}")
         return RecordResponse(opened)
 
     @operation("POST /v1/discard", "admin", {200: Answer("How many.", Discarded)}, refuses=(400, 404), takes=(ROUND,))
     async def discard(self, request: Request) -> Response:
         """Delete the updates that are kept of a round that failed."""
         number = whole_number(request, ROUND)
-        discarded = await self._lanes.settling.run(self._coordinator.discard, number)
-        await self._lanes.writing.run(
+        discarded = await self._pools.settling.run(self._coordinator.discard, number)
+        await self._pools.writing.run(
             self._audit.record_done, request.state.actor, "discard", f"round {number}", f"{discarded} updates"
         )
         return RecordResponse(Discarded(number, discarded))

@@ -23,7 +23,6 @@ from phonograd.device_runtime.base.errors import PhonogradError, StorageError, U
 from phonograd.device_runtime.base.files import hashed_file
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, PHONE_NAME, TUS_VERSION
 from phonograd.server_agg.http import tus
-from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.operations import (
     OCTETS,
     Answer,
@@ -39,6 +38,7 @@ from phonograd.server_agg.http.problems import problem_of
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.http.requests import checked_name, phone_of
+from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.http.wire import wire_of
 from phonograd.server_agg.log_format import event
 from phonograd.server_agg.refusals import RequestError, UploadInterruptedError, one_line
@@ -100,10 +100,10 @@ class _Live:
 class UploadRoutes:
     """The handlers that take updates in, over an open coordinator; /v1/uploads speaks tus."""
 
-    def __init__(self, coordinator: Coordinator, settings: ServerSettings, lanes: Lanes):
+    def __init__(self, coordinator: Coordinator, settings: ServerSettings, pools: ThreadPools):
         self._coordinator = coordinator
         self._settings = settings
-        self._lanes = lanes
+        self._pools = pools
         self._live: dict[str, _Live] = {}
 
     @operation(
@@ -124,9 +124,9 @@ class UploadRoutes:
             resumable=False,
         )
         _note(request, announced.phone, self._coordinator.current.round)
-        upload = await self._lanes.writing.run(self._coordinator.create_upload, announced)
+        upload = await self._pools.writing.run(self._coordinator.create_upload, announced)
         live = _Live(hashlib.sha256())
-        receiving = Receiving(request, [live.digest], self._settings.idle_seconds, self._lanes.storing)
+        receiving = Receiving(request, [live.digest], self._settings.idle_seconds, self._pools.storing)
         path = self._coordinator.folder.upload(upload.id)
         try:
             await receiving.into(path, 0, announced.length)
@@ -137,10 +137,10 @@ class UploadRoutes:
                     f"Content-Digest: SHA-256 {str(announced.sha256)[:12]}… expected, the {receiving.nbytes} bytes "
                     f"received have {found[:12]}…; they changed on their way, send again",
                 )
-            receipt = await self._lanes.settling.run(self._coordinator.ingest, upload.id, found, receiving.nbytes)
+            receipt = await self._pools.settling.run(self._coordinator.ingest, upload.id, found, receiving.nbytes)
         except PhonogradError as error:
             booked = isinstance(error, UpdateError)  # the coordinator wrote those down
-            if booked or await self._lanes.writing.run(self._broken, upload, receiving.nbytes, error):
+            if booked or await self._pools.writing.run(self._broken, upload, receiving.nbytes, error):
                 wire_of(request.scope).booked = receiving.nbytes
             problem = problem_of(error)
             log.warning(
@@ -153,7 +153,7 @@ class UploadRoutes:
             return problem
         except asyncio.CancelledError:  # the server stops
             stopped = UploadInterruptedError("the server stopped while it came")
-            if await self._lanes.writing.run(self._broken, upload, receiving.nbytes, stopped):
+            if await self._pools.writing.run(self._broken, upload, receiving.nbytes, stopped):
                 wire_of(request.scope).booked = receiving.nbytes
             raise
         wire_of(request.scope).round, wire_of(request.scope).booked = receipt.round, receiving.nbytes
@@ -183,7 +183,7 @@ class UploadRoutes:
         tus.check_version(request.headers)
         announced = tus.announcement(request.headers, phone_of(request), self._limit())
         _note(request, checked_name(announced.phone), self._coordinator.current.round)
-        upload = await self._lanes.writing.run(self._coordinator.create_upload, announced)
+        upload = await self._pools.writing.run(self._coordinator.create_upload, announced)
         location = {"Location": f"/v1/uploads/{upload.id}"}
         # Of an upload that has begun already, the body is what is here: it is left unread.
         if upload.offset == 0 and tus.has_body_type(request.headers):
@@ -257,7 +257,7 @@ class UploadRoutes:
             _gone_if_ended(upload)
             if upload.state != "receiving":
                 raise RequestError(403, f"the upload is {upload.state}; only an unfinished one can be given up")
-            await self._lanes.writing.run(
+            await self._pools.writing.run(
                 self._coordinator.uploads.abort, upload.id, "terminated", "the phone gave it up", 410
             )
         return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
@@ -335,10 +335,10 @@ class UploadRoutes:
             return  # settled by the request before this one
         path = self._coordinator.folder.upload(upload.id)
         if live.digest is None:
-            live.digest = await self._lanes.storing.run(_digest_of, path)
+            live.digest = await self._pools.storing.run(_digest_of, path)
         before, part = live.digest.copy(), None if checksum is None else hashlib.new(checksum.algorithm)
         digests = [live.digest] if part is None else [live.digest, part]
-        live.receiving = Receiving(request, digests, self._settings.idle_seconds, self._lanes.storing)
+        live.receiving = Receiving(request, digests, self._settings.idle_seconds, self._pools.storing)
         if live.overtaken():  # while there was nothing yet to interrupt
             live.receiving.interrupt()
         # Without the whole's hash nothing else would find out whether these bytes are right.
@@ -367,7 +367,7 @@ class UploadRoutes:
         finally:
             receiving, live.receiving = live.receiving, None
             if not counted:
-                await self._lanes.writing.run(self._coordinator.uploads.received, upload.id, receiving.nbytes)
+                await self._pools.writing.run(self._coordinator.uploads.received, upload.id, receiving.nbytes)
             wire_of(request.scope).booked = receiving.nbytes
 
     async def _settle(self, upload: UploadRecord, live: _Live, path: Path, nbytes: int) -> None:
@@ -379,10 +379,10 @@ class UploadRoutes:
                 f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
                 f"{found[:12]}…; they changed on their way, send them again from offset 0",
             )
-        await self._lanes.settling.run(self._coordinator.ingest, upload.id, found, nbytes)
+        await self._pools.settling.run(self._coordinator.ingest, upload.id, found, nbytes)
 
     async def _take_back(self, path: Path, live: _Live, digest: Any, offset: int) -> None:
-        await self._lanes.storing.run(truncate, path, offset)
+        await self._pools.storing.run(truncate, path, offset)
         live.digest = digest
 
     async def _upload(self, request: Request) -> UploadRecord:

@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, is_loopback
-from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.operations import Access
 from phonograd.server_agg.http.problems import ProblemResponse, problem_of
+from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
 from phonograd.server_agg.security.browsers import cross_site, not_local
 from phonograd.server_agg.security.credentials import offered_token
@@ -78,7 +78,7 @@ class Guard:
         owner: Owner,
         registry: PhoneRegistry,
         audit: AuditLog,
-        lanes: Lanes,
+        pools: ThreadPools,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._app = app
@@ -89,7 +89,7 @@ class Guard:
         self._owner = owner
         self._registry = registry
         self._audit = audit
-        self._lanes = lanes
+        self._pools = pools
         self._buckets = TokenBuckets(settings.requests_per_second, settings.burst, MAX_BUCKETS, clock)
         self._open = ConcurrencyLimit(settings.concurrent_per_phone)
 
@@ -147,7 +147,7 @@ class Guard:
         token = offered_token(request.headers)
         if token is None:
             return Visitor(address)
-        found = await self._lanes.authenticating.run(self._registry.authenticate, token)
+        found = await self._pools.authenticating.run(self._registry.authenticate, token)
         return Visitor(address, found) if isinstance(found, Principal) else Visitor(address, rejected=found)
 
     def _check_rate(self, visitor: Visitor) -> None:
@@ -197,7 +197,7 @@ class Guard:
         detail = f"{refusal.status}: {refusal.detail}"
         if visitor.rejected is not None and visitor.rejected.phone is not None:
             detail += f" (phone {visitor.rejected.phone})"
-        await self._lanes.writing.run(
+        await self._pools.writing.run(
             self._audit.record_refusal, visitor.actor, request.method, request.scope["path"], detail
         )
         problem = ProblemResponse(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail, refusal.headers)

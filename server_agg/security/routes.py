@@ -9,10 +9,10 @@ from starlette.responses import RedirectResponse, Response
 
 from phonograd.device_runtime.base.documents import Count, Record, about
 from phonograd.device_runtime.client.protocol import PHONE_NAME
-from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.operations import Answer, Body, Header, Parameter, operation, pattern_of
 from phonograd.server_agg.http.records import RecordResponse, record_in
 from phonograd.server_agg.http.requests import in_query, whole_number
+from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.security.owner import LINK_KEY, LINK_PATH, Owner
 from phonograd.server_agg.security.registry import IssuedToken, PhoneEntry, PhoneRegistry, Principal, Role
@@ -79,11 +79,11 @@ class AdminRoutes:
     and `phonograd tokens --state` does it.
     """
 
-    def __init__(self, registry: PhoneRegistry, audit: AuditLog, owner: Owner, lanes: Lanes):
+    def __init__(self, registry: PhoneRegistry, audit: AuditLog, owner: Owner, pools: ThreadPools):
         self._registry = registry
         self._audit = audit
         self._owner = owner
-        self._lanes = lanes
+        self._pools = pools
 
     @operation(
         f"GET {LINK_PATH}",
@@ -95,7 +95,7 @@ class AdminRoutes:
         """The admin link: a cookie for its key."""
         if not self._owner.has_key(request.query_params.get(LINK_KEY, "")):
             refusal = "403: not the admin link's key"
-            await self._lanes.writing.run(
+            await self._pools.writing.run(
                 self._audit.record_refusal, request.state.actor, request.method, LINK_PATH, refusal
             )
             raise RequestError(
@@ -116,7 +116,7 @@ class AdminRoutes:
         """Enrol one."""
         actor = _administrator(request)
         new = await record_in(request, NewPhone)
-        issued = await self._lanes.writing.run(self._registry.add, new.name, new.role, new.expires, actor)
+        issued = await self._pools.writing.run(self._registry.add, new.name, new.role, new.expires, actor)
         return RecordResponse(issued, 201, SECRET)
 
     @operation(
@@ -131,7 +131,7 @@ class AdminRoutes:
         """A fresh token for one."""
         actor, name = _administrator(request), request.path_params["name"]
         new = await record_in(request, NewToken)
-        issued = await self._lanes.writing.run(self._registry.rotate, name, new.expires, new.overlap, actor)
+        issued = await self._pools.writing.run(self._registry.rotate, name, new.expires, new.overlap, actor)
         return RecordResponse(issued, 201, SECRET)
 
     @operation(
@@ -141,7 +141,7 @@ class AdminRoutes:
         """Revoke one with all its tokens."""
         actor = _administrator(request)
         name = request.path_params["name"]
-        tokens = await self._lanes.writing.run(self._registry.revoke, name, actor)
+        tokens = await self._pools.writing.run(self._registry.revoke, name, actor)
         return RecordResponse(Revoked(name, tokens))
 
     @operation(

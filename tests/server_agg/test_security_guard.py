@@ -20,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 from phonograd.device_runtime.client.protocol import PHONE_NAME
 from phonograd.server_agg.app import OPERATIONS, create_app
-from phonograd.server_agg.http.lanes import Lanes
 from phonograd.server_agg.http.operations import Access, Operation
 from phonograd.server_agg.http.requests import phone_of
+from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rate_limits import ConcurrencyLimit, TokenBuckets, address_key
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.guard import Guard
@@ -51,7 +51,7 @@ class Gate:
         self.guard = Guard(
             self._behind, settings=security, host=host, roles=Roles(OPERATIONS), owner=self.owner,
             registry=self.registry, audit=self.audit,
-            lanes=Lanes(), clock=lambda: self.now,
+            pools=ThreadPools(), clock=lambda: self.now,
         )  # fmt: skip
 
     async def _behind(self, scope: Scope, receive: Receive, send: Send) -> None:

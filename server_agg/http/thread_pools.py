@@ -17,26 +17,26 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Lane:
+class ThreadPool:
     """At most `threads` of its calls run at once; the others wait in the order they came, and hold no thread."""
 
     def __init__(self, threads: int):
         self._limiter = CapacityLimiter(threads)
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it in a thread of this lane."""
+        """Call it in a thread of this pool."""
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._limiter)
 
 
-class Lanes:
-    """The lanes of one application.
+class ThreadPools:
+    """The pools of one application.
 
     settling: the coordinator, which decides on one update at a time. writing: other transactions of the ledger, which
     has one writer. storing: bytes to the disk and their hashes. authenticating: tokens, whose use is noted at times.
     """
 
     def __init__(self) -> None:
-        self.settling = Lane(1)
-        self.writing = Lane(1)
-        self.storing = Lane(STORING_THREADS)
-        self.authenticating = Lane(AUTHENTICATING_THREADS)
+        self.settling = ThreadPool(1)
+        self.writing = ThreadPool(1)
+        self.storing = ThreadPool(STORING_THREADS)
+        self.authenticating = ThreadPool(AUTHENTICATING_THREADS)
