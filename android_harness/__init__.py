@@ -1,1 +1,1 @@
-"""Phones over adb: discover, push, pin, run, watch heat and memory, pull. Not built yet: see ARCHITECTURE.md."""
+"""Phones over adb: discover them, benchmark training on them, and run federated rounds with them."""

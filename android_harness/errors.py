@@ -1,45 +1,45 @@
-"""What can go wrong with phones, and the exit code of each; the others are in device_runtime/base/errors.py.
+"""Errors of phones, each with its exit code; all others are in device_runtime/base/errors.py.
 
-A message names the phone, what was being done, what was expected and found, and the next step.
+A message names the phone, the activity, what was expected and found, and the next step.
 """
 
 from phonograd.device_runtime.base.errors import PhonogradError
 
 
 class AdbError(PhonogradError):
-    """adb is missing, is no adb, or its server does not start."""
+    """adb is missing or does not run, or its server does not start."""
 
     exit_code = 19
 
 
 class NoPhoneError(PhonogradError):
-    """No phone is ready: none attached, not authorised, offline, low on battery, too hot; or none has that serial."""
+    """No phone is ready: none connected, not authorised, offline, low battery, too hot; or none has that serial."""
 
     exit_code = 20
 
 
 class PhoneLostError(PhonogradError):
-    """A phone went away, rebooted or fell silent while something ran on it."""
+    """A phone disconnected, rebooted or stopped responding while something ran on it."""
 
     exit_code = 21
 
 
-class PhoneSilentError(PhoneLostError):
-    """A phone did not answer in time; it may still be attached."""
+class PhoneTimeoutError(PhoneLostError):
+    """A phone did not answer in time; it may still be connected."""
 
 
-class KeeperEndedError(PhoneLostError):
-    """What holds a phone for a session ended there before the session did, and with it whatever ran."""
+class WatchdogEndedError(PhoneLostError):
+    """The watchdog on a phone ended before its session did, and the programs there with it."""
 
 
 class PhoneBusyError(PhonogradError):
-    """Another harness is at work on the phone."""
+    """Another phonograd is using the phone."""
 
     exit_code = 22
 
 
 class PhoneRunError(PhonogradError):
-    """The program on the phone ended badly; `exit_code` is its own where it is documented, else 23."""
+    """The program on the phone failed; `exit_code` is the program's if it is documented, else 23."""
 
     exit_code = 23
 
@@ -50,18 +50,18 @@ class PhoneRunError(PhonogradError):
 
 
 class PhoneStorageError(PhonogradError):
-    """The phone's storage refused: full, read-only, no permission; 11, as for this machine's."""
+    """The phone's storage is full or read-only, or permission is denied; 11, as for this machine's."""
 
     exit_code = 11
 
 
-class SlowerError(PhonogradError):
-    """A phone is slower than in the report it is compared with, by more than was allowed."""
+class RegressionError(PhonogradError):
+    """A phone is slower than in the baseline report, by more than was allowed."""
 
     exit_code = 24
 
 
 class ReportError(PhonogradError):
-    """A phone-bench JSON document is invalid or of another version, or two of them cannot be compared."""
+    """A phone-bench JSON document is invalid or has another version, or two of them cannot be compared."""
 
     exit_code = 25

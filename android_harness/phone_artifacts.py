@@ -1,4 +1,4 @@
-"""The artifacts folder as it is sent to a phone: without ONNX Runtime's second copy of the weights."""
+"""The artifacts folder for phones: without ONNX Runtime's second copy of the weights."""
 
 import hashlib
 import json
@@ -8,18 +8,18 @@ from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
 from phonograd.device_runtime.formats.manifest import CHECKPOINT, MANIFEST, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 
-# Where it lies on the phone, in the harness's folder there.
-FOLDER = "artifacts"
+# Its name on the phone, under the work folder.
+ARTIFACTS_FOLDER = "artifacts"
 
 
 def phone_artifacts(artifacts: Artifacts, scratch: Path, model: Path | None = None) -> dict[str, Path]:
-    """Files by their name on the phone; what differs from the folder's own is written into `scratch`.
+    """Files by their name on the phone; modified files are written into `scratch`.
 
-    `model` is a tensor file that takes the place of the folder's weights: a later round's.
+    `model` is a tensor file that replaces the folder's weights, such as a later round's model.
 
-    `checkpoint` is as large as the weights (183 of 367 MB) and only ONNX Runtime opens it. phonograd-phone holds the
-    folder to its manifest, so that the manifest sent names an empty one; the model's identity, the hash of
-    weights.safetensors, is the same. Raises StorageError, and WeightsError for a model that is no tensor file.
+    `checkpoint` is as large as the weights (183 of 367 MB), and only ONNX Runtime opens it. The phone gets an empty one
+    and a manifest that names it, as phonograd-phone checks the folder against its manifest. The model's identity, the
+    hash of weights.safetensors, does not change. Raises StorageError, and WeightsError if `model` is not a tensor file.
     """
     manifest, checkpoint = scratch / MANIFEST, scratch / CHECKPOINT
     document = json.loads(artifacts.path(MANIFEST).read_text("utf-8"))
@@ -32,4 +32,5 @@ def phone_artifacts(artifacts: Artifacts, scratch: Path, model: Path | None = No
     write_bytes(manifest, json.dumps(document, indent=2).encode() + b"\n")
     write_bytes(checkpoint, b"")
     own = {MANIFEST: manifest, CHECKPOINT: checkpoint, WEIGHTS: model or artifacts.path(WEIGHTS)}
-    return {f"{FOLDER}/{name}": own.get(name, artifacts.path(name)) for name in (MANIFEST, *artifacts.manifest.files)}
+    names = (MANIFEST, *artifacts.manifest.files)
+    return {f"{ARTIFACTS_FOLDER}/{name}": own.get(name, artifacts.path(name)) for name in names}

@@ -1,1 +1,1 @@
-"""The adb command: found, called with timeouts, and never trusted by its exit code alone."""
+"""The adb command: find it, call it with timeouts, and check its output, as its exit code alone is not reliable."""

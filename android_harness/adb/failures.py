@@ -1,13 +1,13 @@
-"""What adb's messages mean: which error of ours they are, and the next step."""
+"""adb's messages as phonograd's errors, each with the next step."""
 
 import re
 
-from phonograd.android_harness.adb.calling import complaint
-from phonograd.android_harness.adb.states import ABSENT, ATTACHED, said_state, trouble
+from phonograd.android_harness.adb.command import error_line
+from phonograd.android_harness.adb.states import ABSENT, ONLINE, problem, state_in_messages
 from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneStorageError
 from phonograd.device_runtime.base.errors import PhonogradError
 
-# The server does not run, so the command never reached it: it is safe to try again.
+# The server does not run, so the command never reached it; retrying is safe.
 _NO_SERVER = re.compile(
     r"cannot connect to daemon|failed to start daemon|could not install \*smartsocket\* listener|ADB server didn't ACK"
     r"|failed to check server version|unable to connect to (adb )?daemon|server (is )?not running"
@@ -20,72 +20,74 @@ _PHONE_STORAGE = re.compile(
 )
 
 
-def server_failed(said: str) -> bool:
+def is_server_failure(output: str) -> bool:
     """Whether adb could not reach or start its server."""
-    return _NO_SERVER.search(said) is not None
+    return _NO_SERVER.search(output) is not None
 
 
-def server_error(said: str) -> AdbError:
-    """adb can't reach or start its server."""
-    versions = _OTHER_VERSION.search(said)
+def server_start_error(output: str) -> AdbError:
+    """The error if adb can't reach or start its server."""
+    versions = _OTHER_VERSION.search(output)
     if versions is not None:
         return AdbError(
-            f"adb: {versions[0]}: two adb of different versions are at work, each ending the other's server; "
-            "use one (which -a adb), or give ours a port of its own by ANDROID_ADB_SERVER_PORT"
+            f"adb: {versions[0]}: two versions of adb are in use, and each kills the other's server; "
+            "use one (which -a adb), or set ANDROID_ADB_SERVER_PORT to another port for phonograd"
         )
-    found = complaint(said).removeprefix("adb: ")
+    found = error_line(output).removeprefix("adb: ")
     return AdbError(
-        f"adb: its server does not start ({found}); another program may hold its port (5037, or "
+        f"adb: its server does not start ({found}); another program may use its port (5037, or "
         "ANDROID_ADB_SERVER_PORT): run adb kill-server, or choose another port"
     )
 
 
-def server_silent(seconds: float) -> AdbError:
-    """adb's server does not answer."""
+def server_timeout_error(seconds: float) -> AdbError:
+    """The error if adb's server does not answer."""
     return AdbError(
-        f"adb: did not answer within {seconds:.0f} s; its server hangs, or another program holds its port (5037, or "
+        f"adb: did not answer within {seconds:.0f} s; its server hangs, or another program uses its port (5037, or "
         "ANDROID_ADB_SERVER_PORT): run adb kill-server, or choose another port"
     )
 
 
-def storage_full(said: str) -> bool:
-    """Whether a program on the phone could not write."""
-    return _FULL.search(said) is not None
+def is_storage_full(output: str) -> bool:
+    """Whether a program on the phone could not write because storage is full or read-only."""
+    return _FULL.search(output) is not None
 
 
-def storage_refused(said: str) -> bool:
-    """Whether a phone refused to read or write a file."""
-    return _PHONE_STORAGE.search(said) is not None
+def is_storage_refusal(output: str) -> bool:
+    """Whether a phone could not read or write a file."""
+    return _PHONE_STORAGE.search(output) is not None
 
 
-def storage_error(serial: str, doing: str, said: str) -> PhoneStorageError:
-    """A phone's storage refused, as a line of `said` tells."""
-    cure = "free space on it (Settings, Storage)" if storage_full(said) else "see whether adb's user can use that path"
-    refusal = [line for line in said.splitlines() if storage_refused(line)]
+def storage_error(serial: str, doing: str, output: str) -> PhoneStorageError:
+    """The error for a phone that could not read or write a file; `output` is what says so."""
+    cure = "check that adb's user can use that path"
+    if is_storage_full(output):
+        cure = "free space on it (Settings, Storage)"
+    refusal = [line for line in output.splitlines() if is_storage_refusal(line)]
     return PhoneStorageError(
-        f"phone {serial}: its storage refused while {doing}: {complaint(refusal[-1])}; {cure} and repeat"
+        f"phone {serial}: storage error while {doing}: {error_line(refusal[-1])}; {cure} and repeat"
     )
 
 
-def lost(serial: str, doing: str, said: str, state: str) -> PhonogradError:
-    """A phone did not finish what it was doing; `state` is how adb lists it now, and adb's message goes before that.
+def connection_lost(serial: str, doing: str, output: str, state: str) -> PhonogradError:
+    """The error of a call that a phone did not finish: an AdbError if adb's server failed, else a PhoneLostError.
 
-    An AdbError if it was adb's server, else a PhoneLostError.
+    `state` is the one that adb lists the phone in now; a state named in adb's message `output` takes precedence.
     """
-    if server_failed(said):
-        return server_error(said)
-    told = said_state(said)
-    if told is not None and told != ABSENT:
-        state = told
-    remark = f" ({complaint(said)})" if complaint(said) else ""
+    if is_server_failure(output):
+        return server_start_error(output)
+    named = state_in_messages(output)
+    if named is not None and named != ABSENT:
+        state = named
+    remark = f" ({error_line(output)})" if error_line(output) else ""
     if state == ABSENT:
         return PhoneLostError(
-            f"phone {serial}: went away while {doing}{remark}; plug it in again and repeat the command"
+            f"phone {serial}: disconnected while {doing}{remark}; plug it in again and repeat the command"
         )
-    if state == ATTACHED:
+    if state == ONLINE:
         return PhoneLostError(
-            f"phone {serial}: the connection broke off while {doing}{remark}: it restarted, its cable was pulled, or "
-            "adb's server was restarted; it is there again: repeat the command"
+            f"phone {serial}: the connection was lost while {doing}{remark}, and is back: the phone or adb's server "
+            "restarted, or the cable was pulled; repeat the command"
         )
-    why = trouble(state)
+    why = problem(state)
     return PhoneLostError(f"phone {serial}: lost while {doing}: {why.reason}; {why.cure}; repeat the command")

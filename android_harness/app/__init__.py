@@ -1,6 +1,6 @@
-"""The phone binary inside an Android app: the APK of device_runtime/java, which adb installs.
+"""The phone binary inside an Android app: builds an APK from device_runtime/java, for tests over adb.
 
-docs/android.md is the page for whoever puts them into a keyboard.
+docs/android.md says how to add training to a keyboard app.
 """
 
 from phonograd.android_harness.app.apk import Apk, build_apk

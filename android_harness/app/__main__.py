@@ -18,7 +18,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--out", type=FILE, default=Path("phonograd-demo.apk"), show_default=True, help="The APK.")
 @click.option("--binary", type=FILE, help="The phone binary, from build-phone. [default: this version's]")
 @click.option("--sdk", type=click.Path(path_type=Path), help="An Android SDK. [default: ANDROID_HOME, else Debian's]")
-@click.option("--d8", type=FILE, help="What makes classes.dex: d8, or dx. [default: the SDK's]")
+@click.option("--d8", type=FILE, help="The dexer: d8 or dx. [default: the SDK's]")
 @click.option("--android-jar", type=FILE, help="The API to compile against. [default: the SDK's newest]")
 @click.option("--keystore", type=FILE, help="Sign with this debug key, made if missing. [default: a new one each time]")
 def main(

@@ -1,4 +1,4 @@
-"""The APK of the Java classes and the phone binary: signed with a throw-away key, to be installed over adb."""
+"""Build an APK from the Java classes and the phone binary, signed with a debug key, to install over adb."""
 
 import shutil
 import tempfile
@@ -14,17 +14,17 @@ HERE = Path(__file__).parent
 MANIFEST = HERE / "AndroidManifest.xml"
 JAVA = HERE.parents[1] / "device_runtime" / "java"
 BINARY = "lib/arm64-v8a/libphonograd_phone.so"
-# AndroidManifest.xml's: interfaces with default methods need 24, what they call of java.lang.Process 26.
+# As in AndroidManifest.xml. Interfaces with default methods need 24, the methods of java.lang.Process in use need 26.
 MIN_SDK = 26
-# What every debug key of Android's own tools is called; it protects nothing.
+# Alias and password of every debug key of Android's own tools; they protect nothing.
 KEY_ALIAS, KEY_PASSWORD = "androiddebugkey", "android"
-# The first that a zip file can say: an APK does not tell when it was built.
-NO_TIME = (1980, 1, 1, 0, 0, 0)
+# The earliest time that a zip file can hold, so that equal inputs give equal APKs.
+EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Apk:
-    """An APK that was built. binary_sha256: of the phone binary inside; dexer: the name of what made classes.dex."""
+    """A built APK. binary_sha256: of the phone binary inside; dexer: the program that made classes.dex."""
 
     path: str
     bytes: int
@@ -34,45 +34,47 @@ class Apk:
 
 
 def build_apk(out: Path, tools: Tools, binary: Path | None = None, keystore: Path | None = None) -> Apk:
-    """Build the APK at `out`, around `binary` (None: the phone binary of this version).
+    """Build the APK at `out` with `binary` (None: the phone binary of this version).
 
-    keystore: a key store with Android's debug alias and password; made if it is missing, None: thrown away. The same
-    key, tools and binary give the same bytes. The APK is debuggable, so that adb's `run-as` reaches its files.
+    keystore: a key store with Android's debug alias and password, made if it is missing; None: a new key each time. The
+    same key, tools and binary give the same bytes. The APK is debuggable, so that adb's `run-as` can access its files.
 
-    Raises BuildError, StorageError; what stood at `out` stays then.
+    Raises BuildError, StorageError; a file already at `out` is unchanged then.
     """
     with tempfile.TemporaryDirectory(prefix="phonograd-apk-") as folder:
         work = Path(folder)
-        binary = binary or _own_binary(work)
+        binary = binary or _build_binary(work)
         facts = check_phone_binary(binary)
         store = keystore or work / "debug.p12"
         if not store.exists():
             make_debug_key(store, tools)
-        loose, aligned, signed = work / "loose.apk", work / "aligned.apk", work / "signed.apk"
-        _zip(loose, {"AndroidManifest.xml": _manifest(work, tools), "classes.dex": _dex(work, tools), BINARY: binary})
-        run_tool(tools.zipalign, "-p", "4", loose, aligned)
+        unaligned, aligned, signed = work / "unaligned.apk", work / "aligned.apk", work / "signed.apk"
+        _zip(
+            unaligned, {"AndroidManifest.xml": _manifest(work, tools), "classes.dex": _dex(work, tools), BINARY: binary}
+        )
+        run_tool(tools.zipalign, "-p", "4", unaligned, aligned)
         _sign(aligned, signed, store, tools)
         _place(signed, out)
     return Apk(str(out), out.stat().st_size, sha256_of_file(out), facts.sha256, tools.dexer.name)
 
 
 def make_debug_key(store: Path, tools: Tools) -> None:
-    """Write a key store with a new key, for tests and phones on a desk. Raises BuildError."""
+    """Write a key store with a new debug key. Raises BuildError."""
     secret = ("-storetype", "PKCS12", "-storepass", KEY_PASSWORD, "-keypass", KEY_PASSWORD)
     key = ("-keyalg", "RSA", "-keysize", "2048", "-validity", "10000", "-dname", "CN=phonograd debug")
     run_tool(tools.keytool, "-genkeypair", "-keystore", store, "-alias", KEY_ALIAS, *secret, *key)
 
 
 def compile_java(classes: Path, tools: Tools, sources: Path = JAVA) -> None:
-    """Compile all Java files below `sources` into the folder `classes`, warnings being errors. Raises BuildError."""
+    """Compile all Java files under `sources` into the folder `classes`; warnings are errors. Raises BuildError."""
     classes.mkdir(parents=True, exist_ok=True)
-    # --release 8: the newest class files that dx reads; java.* is checked against Java 8, android.* against the jar.
+    # --release 8: dx reads no newer class files; java.* is checked against Java 8, android.* against the jar.
     strict = ("-Xlint:all,-options", "-Werror", "-encoding", "UTF-8", "--release", "8")
     files = sorted(sources.rglob("*.java"))
     run_tool(tools.javac, *strict, "-classpath", tools.android_jar, "-d", classes, *files)
 
 
-def _own_binary(work: Path) -> Path:
+def _build_binary(work: Path) -> Path:
     binary = work / "phonograd-phone"
     deliver_phone_binary(binary)
     return binary
@@ -102,14 +104,14 @@ def _manifest(work: Path, tools: Tools) -> Path:
 def _zip(out: Path, files: dict[str, Path]) -> None:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, path in files.items():
-            entry = zipfile.ZipInfo(name, NO_TIME)
+            entry = zipfile.ZipInfo(name, EARLIEST_TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes(), compresslevel=9)
 
 
 def _sign(aligned: Path, signed: Path, store: Path, tools: Tools) -> None:
     secret = ("--ks-key-alias", KEY_ALIAS, "--ks-pass", f"pass:{KEY_PASSWORD}", "--key-pass", f"pass:{KEY_PASSWORD}")
-    # v1 is for Android before 7, v4 a file of its own, for incremental installation.
+    # v1 is for Android before 7; v4 is a separate file for incremental installation.
     schemes = ("--v1-signing-enabled", "false", "--v4-signing-enabled", "false")
     run_tool(tools.apksigner, "sign", "--ks", store, *secret, *schemes, "--out", signed, aligned)
 

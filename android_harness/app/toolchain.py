@@ -1,4 +1,4 @@
-"""What turns Java into an APK: a JDK, and an Android SDK, Google's or the parts of one that Debian has."""
+"""The tools that build an APK: a JDK, and an Android SDK from Google or Debian."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from phonograd.device_runtime.base.errors import BuildError
 
 DEBIAN_SDK = Path("/usr/lib/android-sdk")
 TIMEOUT_SECONDS = 300.0
-# Debian's package of each; dalvik-exchange and libandroid-23-java are of Debian 11.
+# Debian's package of each tool; dalvik-exchange and libandroid-23-java are in Debian 11 only.
 PACKAGES = {
     "javac": "default-jdk-headless",
     "keytool": "default-jre-headless",
@@ -26,7 +26,7 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Tools:
-    """Programs and the API to compile against. dexer: d8, or its forerunner dx, told apart by the name."""
+    """The programs, and the API to compile against. dexer: d8 or its predecessor dx, recognised by its file name."""
 
     javac: Path
     keytool: Path
@@ -38,14 +38,14 @@ class Tools:
 
 
 def find_tools(sdk: Path | None = None, dexer: Path | None = None, android_jar: Path | None = None) -> Tools:
-    """The newest tools of an SDK: `sdk`, else ANDROID_HOME, else Debian's; `dexer` and `android_jar` go before it.
+    """The newest tools of an SDK: `sdk`, else ANDROID_HOME, else Debian's; `dexer` and `android_jar` override it.
 
-    Raises BuildError naming what is missing and how to get it.
+    Raises BuildError, which names the missing tool and says how to get it.
     """
     sdk = sdk or Path(os.environ.get("ANDROID_HOME") or DEBIAN_SDK)
     for given in (dexer, android_jar):
         if given is not None and not given.is_file():
-            raise BuildError(f"{given}: no such file; give the path of one, or leave the option out")
+            raise BuildError(f"{given}: no such file; give an existing one, or omit the option")
     return Tools(
         javac=_of_jdk("javac"),
         keytool=_of_jdk("keytool"),
@@ -58,7 +58,7 @@ def find_tools(sdk: Path | None = None, dexer: Path | None = None, android_jar: 
 
 
 def run_tool(tool: Path, *arguments: str | Path) -> str:
-    """Run a tool to its end and return what it printed; raises BuildError quoting its first complaint."""
+    """Run a tool and return its output; raises BuildError, which quotes the first line of output."""
     line: Sequence[str] = [str(tool), *map(str, arguments)]
     try:
         done = subprocess.run(
@@ -72,10 +72,10 @@ def run_tool(tool: Path, *arguments: str | Path) -> str:
             timeout=TIMEOUT_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{tool}: it does not run: {error}") from error
+        raise BuildError(f"{tool}: does not run: {error}") from error
     if done.returncode != 0:
-        said = next((text for text in done.stdout.splitlines() if text.strip()), "it said nothing")
-        raise BuildError(f"{tool}: exit code {done.returncode}: {said.strip()}")
+        first = next((text for text in done.stdout.splitlines() if text.strip()), "no output")
+        raise BuildError(f"{tool}: exit code {done.returncode}: {first.strip()}")
     return done.stdout
 
 
@@ -98,5 +98,5 @@ def _of_sdk(sdk: Path, name: str, *patterns: str) -> Path:
 
 
 def _version(folder: str) -> tuple[int, ...]:
-    """(35, 0, 1) of build-tools/35.0.1, (23,) of platforms/android-23, () of Debian's build-tools/debian."""
+    """(35, 0, 1) for build-tools/35.0.1, (23,) for platforms/android-23, () for Debian's build-tools/debian."""
     return tuple(int(number) for number in re.findall(r"\d+", folder))

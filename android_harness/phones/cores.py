@@ -1,12 +1,12 @@
-"""A phone's cores, and which of them are of one kind."""
+"""A phone's cores, grouped into clusters."""
 
 import re
 from collections.abc import Mapping, Sequence
 
-from phonograd.android_harness.phones.cpu_parts import part_name, rank
+from phonograd.android_harness.phones.cpu_parts import part_name, speed_rank
 from phonograd.android_harness.phones.facts import Cluster, Core
 
-# Numbers longer than this are no phone's, and would make Python's int() refuse.
+# No phone has longer numbers, and Python's int() refuses very long ones.
 _NUMBER = "([0-9]{1,12})"
 _PROCESSOR = re.compile(rf"processor\s*:\s*{_NUMBER}\s*")
 _FIELD = re.compile(r"CPU (implementer|part)\s*:\s*0x([0-9a-fA-F]{1,8})\s*")
@@ -14,7 +14,7 @@ _CORE = re.compile(rf"cpu{_NUMBER} max_khz={_NUMBER}? capacity={_NUMBER}?\s*")
 
 
 def parse_cpuinfo(text: str) -> dict[int, str | None]:
-    """Core number -> name of its part, of /proc/cpuinfo; None where the part is not told, as by old kernels."""
+    """Core number -> name of its part, from /proc/cpuinfo; None if it has no part, as with old kernels."""
     parts: dict[int, str | None] = {}
     number = implementer = None
     for line in text.splitlines():
@@ -30,9 +30,9 @@ def parse_cpuinfo(text: str) -> dict[int, str | None]:
 
 
 def parse_cores(listed: str, cpuinfo: str) -> tuple[Core, ...]:
-    """All cores, of lines `cpu0 max_khz=1800000 capacity=250`, a number missing where /sys has none, and /proc/cpuinfo.
+    """All cores, from /proc/cpuinfo and lines such as `cpu0 max_khz=1800000 capacity=250`; numbers may be missing.
 
-    Kernels before 3.19 tell one part for all cores: it stands if the cores are of one speed.
+    Kernels before 3.19 name one part for all cores; it is used if all cores have the same speed.
     """
     parts = parse_cpuinfo(cpuinfo)
     speeds: dict[int, tuple[int | None, int | None]] = {}
@@ -49,16 +49,16 @@ def parse_cores(listed: str, cpuinfo: str) -> tuple[Core, ...]:
     return tuple(Core(number, *speeds.get(number, (None, None)), parts.get(number)) for number in numbers)
 
 
-def clusters_of(cores: Sequence[Core]) -> tuple[Cluster, ...]:
-    """The kinds of cores, slowest first: told apart by capacity, else by maximum frequency, else by their parts' names.
+def group_clusters(cores: Sequence[Core]) -> tuple[Cluster, ...]:
+    """Group cores of one kind, slowest first: by capacity, else by maximum frequency, else by their parts' names.
 
-    Capacity comes first as a fast little core is still little; one that is the same for all cores tells nothing. A
-    core that does not say (it is offline) goes with those of its part, else with the slowest.
+    Capacity comes first, as a little core with a high clock is still little; it is skipped if all cores have the same.
+    A core without the value (it is offline) joins the cores with its part, else the slowest.
     """
     keys: tuple[Mapping[int, int], ...] = (
         {core.number: core.capacity for core in cores if core.capacity is not None},
         {core.number: core.max_khz for core in cores if core.max_khz is not None},
-        {core.number: rank(core.part) for core in cores if core.part is not None},
+        {core.number: speed_rank(core.part) for core in cores if core.part is not None},
     )
     speeds = next((key for key in keys if len(set(key.values())) > 1), {})
     slowest = min(speeds.values(), default=0)
@@ -81,8 +81,8 @@ def _cluster(cores: Sequence[Core]) -> Cluster:
     )
 
 
-def cores_line(clusters: Sequence[Cluster]) -> str:
-    """As `4x Cortex-A55 1.8 GHz + 4x Cortex-A76 2.4 GHz`; "" without clusters."""
+def describe_cores(clusters: Sequence[Cluster]) -> str:
+    """Such as `4x Cortex-A55 1.8 GHz + 4x Cortex-A76 2.4 GHz`; "" without clusters."""
     return " + ".join(_cluster_line(cluster) for cluster in clusters)
 
 

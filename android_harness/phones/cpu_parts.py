@@ -68,8 +68,8 @@ def part_name(implementer: int, part: int) -> str:
     return _PARTS.get(implementer, {}).get(part, f"{part:#05x}")
 
 
-def rank(name: str) -> int:
-    """0 for the names of little cores, 2 for those of the fastest, 1 for all others; for phones that tell no speeds."""
+def speed_rank(name: str) -> int:
+    """0 for little cores, 2 for the fastest kinds, 1 for all others; for phones that do not report clock speeds."""
     if name in _LITTLE or name.endswith("Silver"):
         return 0
     return 2 if name.startswith(_PRIME) else 1

@@ -1,36 +1,38 @@
-"""The phones on this machine, asked all at once."""
+"""The phones connected to this machine, queried in parallel."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.adb.states import ABSENT, ATTACHED, Attached, trouble
+from phonograd.android_harness.adb.states import ABSENT, ONLINE, AdbDevice, problem
 from phonograd.android_harness.errors import AdbError, NoPhoneError
-from phonograd.android_harness.phones.asking import SCRIPT, facts_of
 from phonograd.android_harness.phones.facts import Phone, PhoneFacts
-from phonograd.android_harness.phones.readiness import USUAL, Readiness
+from phonograd.android_harness.phones.query import FACTS_SCRIPT, parse_facts
+from phonograd.android_harness.phones.readiness import DEFAULT_READINESS, Readiness
 from phonograd.device_runtime.base.errors import PhonogradError
 
 FIRST_STEPS = "turn on USB debugging on a phone, plug it in and tap Allow on its screen: docs/first-phone.md"
 
 
-def discover(adb: Adb, rules: Readiness = USUAL, serials: Sequence[str] = ()) -> list[Phone]:
-    """All phones that adb lists, or those of `serials`, listed or not; each asked for its facts in one shell call.
+def discover(adb: Adb, rules: Readiness = DEFAULT_READINESS, serials: Sequence[str] = ()) -> list[Phone]:
+    """The phones that adb lists, or those of `serials`, listed or not; each is queried in one shell call.
 
     Raises AdbError.
     """
-    attached = {phone.serial: phone for phone in adb.attached()}
-    wanted = [attached.get(serial, Attached(serial, ABSENT, {})) for serial in dict.fromkeys(serials or attached)]
+    devices = {phone.serial: phone for phone in adb.devices()}
+    wanted = [devices.get(serial, AdbDevice(serial, ABSENT, {})) for serial in dict.fromkeys(serials or devices)]
     if not wanted:
         return []
     with ThreadPoolExecutor(max_workers=len(wanted)) as threads:
         return list(threads.map(lambda phone: _ask(adb, phone, rules), wanted))
 
 
-def ready_phones(adb: Adb, serials: Sequence[str] = (), rules: Readiness = USUAL) -> tuple[list[Phone], list[Phone]]:
-    """Phones that work can begin on, and the others; all that adb lists, or those of `serials`.
+def ready_phones(
+    adb: Adb, serials: Sequence[str] = (), rules: Readiness = DEFAULT_READINESS
+) -> tuple[list[Phone], list[Phone]]:
+    """The phones that are ready, and the others; of all that adb lists, or of `serials`.
 
-    Raises NoPhoneError, naming each phone's reason and cure, if none is ready or adb does not list one of `serials`;
+    Raises NoPhoneError with each phone's reason and cure if no phone is ready or adb does not list one of `serials`;
     AdbError.
     """
     phones = discover(adb, rules, serials)
@@ -38,40 +40,40 @@ def ready_phones(adb: Adb, serials: Sequence[str] = (), rules: Readiness = USUAL
     others = [phone for phone in phones if not phone.ready]
     absent = [phone for phone in others if phone.state == ABSENT]
     if absent:
-        raise NoPhoneError("; ".join(map(why_not, absent)))
+        raise NoPhoneError("; ".join(map(not_ready_line, absent)))
     if not ready:
-        raise none_ready(others)
+        raise none_ready_error(others)
     return ready, others
 
 
-def none_ready(phones: Sequence[Phone]) -> NoPhoneError:
-    """The error for phones of which none is ready, or for no phones."""
+def none_ready_error(phones: Sequence[Phone]) -> NoPhoneError:
+    """The error for `phones`, none of which is ready; may be empty."""
     if not phones:
-        return NoPhoneError(f"no phone is attached; {FIRST_STEPS}")
-    return NoPhoneError("no phone is ready: " + "; ".join(map(why_not, phones)))
+        return NoPhoneError(f"no phone is connected; {FIRST_STEPS}")
+    return NoPhoneError("no phone is ready: " + "; ".join(map(not_ready_line, phones)))
 
 
-def why_not(phone: Phone) -> str:
-    """A line on a phone that is not ready: its reason and the cure."""
+def not_ready_line(phone: Phone) -> str:
+    """One line about a phone that is not ready: reason and cure."""
     return f"phone {phone.serial}: {phone.reason}; {phone.cure}"
 
 
-def _ask(adb: Adb, phone: Attached, rules: Readiness) -> Phone:
-    if phone.state != ATTACHED:
-        why = trouble(phone.state)
+def _ask(adb: Adb, phone: AdbDevice, rules: Readiness) -> Phone:
+    if phone.state != ONLINE:
+        why = problem(phone.state)
         return Phone(phone.serial, phone.state, None, why.reason, why.cure)
     try:
-        answer = adb.shell(phone.serial, SCRIPT, doing="asking what it is")
+        answer = adb.shell(phone.serial, FACTS_SCRIPT, doing="reading its properties")
     except AdbError:
         raise
     except PhonogradError as error:
         reason, _, cure = str(error).removeprefix(f"phone {phone.serial}: ").partition("; ")
         return Phone(phone.serial, phone.state, None, reason, cure)
-    return _judged(phone, facts_of(phone.serial, answer.out), rules)
+    return _with_readiness(phone, parse_facts(phone.serial, answer.out), rules)
 
 
-def _judged(phone: Attached, facts: PhoneFacts, rules: Readiness) -> Phone:
-    why = rules.trouble(facts)
+def _with_readiness(phone: AdbDevice, facts: PhoneFacts, rules: Readiness) -> Phone:
+    why = rules.problem(facts)
     if why is None:
         return Phone(phone.serial, phone.state, facts)
     return Phone(phone.serial, phone.state, facts, why.reason, why.cure)

@@ -1,4 +1,4 @@
-"""What a phone says of itself."""
+"""What a phone reports about itself."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,16 +13,16 @@ BY_CORE = Meta(extra_json_schema={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0
 
 
 class Core(Record, frozen=True):
-    """One CPU core, as /sys and /proc/cpuinfo have it."""
+    """One CPU core, from /sys and /proc/cpuinfo."""
 
     number: Annotated[Count, about("Its number")]
     max_khz: Annotated[Count | None, about("Its highest clock, in kHz")]
-    capacity: Annotated[Count | None, about("Its speed, of 1024 for the fastest core")]
+    capacity: Annotated[Count | None, about("Its relative speed; the fastest core has 1024")]
     part: Annotated[str | None, about("A name such as Cortex-A76, or the hexadecimal part number")]
 
 
 class Cluster(Record, frozen=True):
-    """Cores of one kind."""
+    """Cores of the same kind."""
 
     cores: Annotated[tuple[Count, ...], about("The cores' numbers")]
     max_khz: Annotated[Count | None, about("Their highest clock, in kHz")]
@@ -34,26 +34,26 @@ class Battery(Record, frozen=True):
 
     percent: Annotated[Count | None, about("Charge, in percent")]
     temperature_c: Annotated[Number | None, about("Temperature, in °C")]
-    charging: Annotated[bool | None, about("Whether power comes in")]
+    charging: Annotated[bool | None, about("Whether it is charging or on external power")]
 
 
 class Power(Record, frozen=True):
-    """What the battery gives at one moment; null where the phone does not say."""
+    """The battery's current, voltage and charge at one moment; null if the phone does not report it."""
 
     current_ua: Annotated[
         Integer | None,
-        about("Current (current_now), in µA; its sign, and on some phones its unit, are the maker's choice"),
+        about("Current (current_now), in µA; the sign, and on some phones the unit, depend on the manufacturer"),
     ]
     voltage_uv: Annotated[Integer | None, about("Voltage, in µV")]
     charge_uah: Annotated[Integer | None, about("Charge counter, in µAh")]
-    plugged_in: Annotated[bool | None, about("Whether power comes in")]
+    plugged_in: Annotated[bool | None, about("Whether it is on external power")]
 
 
 class PhoneFacts(Record, frozen=True):
-    """What the phone says of itself before the run; null where it does not say."""
+    """What the phone reports about itself before the run; null if it does not report it."""
 
     serial: Annotated[str, about("The phone's serial, as adb lists it")]
-    manufacturer: Annotated[str | None, about("Who made it")]
+    manufacturer: Annotated[str | None, about("Its manufacturer")]
     model: Annotated[str | None, about("Its model")]
     soc: Annotated[str | None, about("Its system on a chip")]
     android: Annotated[str | None, about("Version of Android")]
@@ -61,22 +61,23 @@ class PhoneFacts(Record, frozen=True):
     abi: Annotated[str | None, about("The ABI of its programs, such as arm64-v8a")]
     fingerprint: Annotated[str | None, about("Android's build fingerprint")]
     cores: Annotated[tuple[Core, ...], about("Its cores")]
-    clusters: Annotated[tuple[Cluster, ...], about("Its cores by kind")]
+    clusters: Annotated[tuple[Cluster, ...], about("Its cores, grouped by kind")]
     memory_bytes: Annotated[Count | None, about("Memory, in bytes")]
-    memory_available_bytes: Annotated[Count | None, about("Memory that programs could have, in bytes")]
+    memory_available_bytes: Annotated[Count | None, about("Memory available to programs, in bytes")]
     free_bytes: Annotated[Count | None, about("Free space of /data/local/tmp, in bytes")]
     battery: Annotated[Battery, about("The battery")]
     thermal_status: Annotated[
-        Count | None, about("Android's: 0 none, 1 light, 2 moderate, 3 severe, 4 critical, 5 emergency, 6 shutdown")
+        Count | None,
+        about("Android's thermal status: 0 none, 1 light, 2 moderate, 3 severe, 4 critical, 5 emergency, 6 shutdown"),
     ]
     temperature_c: Annotated[Number | None, about("Temperature, in °C")]
 
 
 @dataclass(frozen=True)
 class Phone:
-    """A phone that adb lists; without `facts`, nothing could be asked.
+    """A phone that adb lists; `facts` is None if it could not be queried.
 
-    Not ready: `reason` says why and `cure` what to do.
+    If it is not ready, `reason` says why and `cure` what to do.
     """
 
     serial: str
@@ -87,5 +88,5 @@ class Phone:
 
     @property
     def ready(self) -> bool:
-        """Whether work can begin on it."""
+        """Whether it can be used now."""
         return self.reason is None

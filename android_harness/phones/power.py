@@ -1,15 +1,15 @@
-"""A phone's battery and heat, as dumpsys and /sys tell them."""
+"""A phone's battery and temperatures, from dumpsys and /sys."""
 
 import re
 from collections.abc import Mapping, Sequence
 
 from phonograd.android_harness.phones.facts import Battery, Power
 
-# What is outside is a sensor that is off (-274, 0 of another unit, 0x7fffffff) and no temperature.
+# Values outside are not temperatures but a sensor that is off (-274, 0 in another unit, 0x7fffffff).
 COLDEST_C, HOTTEST_C = -40.0, 150.0
 _SETTING = re.compile(r"\s*([A-Za-z ]{1,40}):\s*(true|false|-?[0-9]{1,9})\s*")
 _NUMBER = re.compile("-?[0-9]{1,12}")
-# The battery's status in /sys, and whether it says that power comes in.
+# The battery's status in /sys, and whether it means external power.
 _STATES: Mapping[str, bool] = {"Charging": True, "Full": True, "Not charging": True, "Discharging": False}
 _STATUS = re.compile(r"^\s*Thermal Status:\s*([0-6])\s*$", re.MULTILINE)
 _HAL = re.compile(r"Temperature\{mValue=(-?[0-9]{1,5}(?:\.[0-9]{1,9})?), mType=(-?[0-9]{1,4}), mName=([^,}\n]{1,60}),")
@@ -20,7 +20,7 @@ _CPU = re.compile(r"cpu|soc|tsens|big|little|mid|apc|gold|silver|cluster", re.IG
 
 
 def parse_battery(text: str) -> Battery:
-    """Of `dumpsys battery`: the first value of each name, as vendors append sections of their own."""
+    """Parse `dumpsys battery`: the first value of each name, as manufacturers append their own sections."""
     values = _settings(text)
     level, scale, tenths = (_whole(values.get(name)) for name in ("level", "scale", "temperature"))
     return Battery(
@@ -31,9 +31,9 @@ def parse_battery(text: str) -> Battery:
 
 
 def parse_power(files: Sequence[str], text: str) -> Power:
-    """Of current_now, voltage_now, charge_counter and status in /sys, "-" for what is not there, and `dumpsys battery`.
+    """Parse /sys's current_now, voltage_now, charge_counter and status ("-" if missing), and `dumpsys battery`.
 
-    /sys first; dumpsys has no current, and the voltage in mV.
+    /sys takes precedence; dumpsys has no current, and the voltage in mV.
     """
     current, voltage, charge = ([int(word) if _NUMBER.fullmatch(word) else None for word in files] + [None] * 3)[:3]
     values = _settings(text)
@@ -64,21 +64,21 @@ def _powered(values: Mapping[str, str]) -> bool | None:
 
 
 def parse_thermal_status(text: str) -> int | None:
-    """Android's thermal status, 0 to 6, of `dumpsys thermalservice` (Android 10 and later)."""
+    """Android's thermal status, 0 to 6, from `dumpsys thermalservice` (Android 10 and later)."""
     match = _STATUS.search(text)
     return None if match is None else int(match[1])
 
 
 def parse_hal_temperatures(text: str) -> dict[str, float]:
-    """Name -> °C of `dumpsys thermalservice`; the current ones come after the cached ones of the same name."""
+    """Name -> °C from `dumpsys thermalservice`; it lists current values after cached ones of the same name."""
     found = ((name.strip(), plausible(float(value))) for value, _, name in _HAL.findall(text))
     return {name: celsius for name, celsius in found if celsius is not None}
 
 
 def parse_zones(text: str) -> dict[str, float]:
-    """Name -> °C, of lines `TYPE VALUE` of /sys/class/thermal: thousandths, of old kernels whole degrees.
+    """Name -> °C from lines `TYPE VALUE` of /sys/class/thermal: thousandths of a degree, or whole ones (old kernels).
 
-    Zones of one name keep the hottest.
+    Of several zones with one name, the hottest counts.
     """
     zones: dict[str, float] = {}
     for line in text.splitlines():
@@ -93,13 +93,13 @@ def parse_zones(text: str) -> dict[str, float]:
 
 
 def cpu_temperature(temperatures: Mapping[str, float]) -> float | None:
-    """The hottest of those whose name tells of the CPU; where none does, the hottest of all."""
+    """The hottest sensor whose name suggests the CPU; if there is none, the hottest of all."""
     of_cpu = [celsius for name, celsius in temperatures.items() if _CPU.search(name)]
     return max(of_cpu or temperatures.values(), default=None)
 
 
 def plausible(celsius: float) -> float | None:
-    """The temperature, if a phone can have it."""
+    """The temperature if a phone can have it, else None."""
     return celsius if COLDEST_C < celsius < HOTTEST_C and celsius != 0 else None
 
 

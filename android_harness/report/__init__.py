@@ -1,1 +1,1 @@
-"""What a phone bench found: its document, table, page and comparison."""
+"""The result of a phone bench as JSON, tables, page and trace, and its comparison with a baseline."""

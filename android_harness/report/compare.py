@@ -1,4 +1,4 @@
-"""One phone bench held to an older one, phone by phone, for people's CI."""
+"""Compare a phone bench with an older one, phone by phone, for use in CI."""
 
 import math
 import re
@@ -6,77 +6,77 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Annotated, Literal
 
-from phonograd.android_harness.errors import ReportError, SlowerError
-from phonograd.android_harness.report.intervals import LEAST_EPOCHS, from_epochs, from_steps
-from phonograd.android_harness.report.names import core_ranges, phone_name, power_in_words
+from phonograd.android_harness.errors import RegressionError, ReportError
+from phonograd.android_harness.report.intervals import MIN_EPOCHS, from_epochs, from_steps
+from phonograd.android_harness.report.names import core_ranges, describe_power, phone_name
 from phonograd.android_harness.result import Epoch, PhoneBenchReport, PhoneResult
 from phonograd.device_runtime.base.documents import Amount, Count, Ratio, Record, about
 from phonograd.device_runtime.base.errors import UsageError
 
-# What makes an epoch another amount of work, or lets a phone do it otherwise.
+# The fields that change an epoch's amount of work or the way a phone does it.
 _WORKLOAD = ("manifest_sha256", "parameters", "minibatch", "bptt", "tokens")
 _SETTINGS = ("threads", "cores", "pin", "precision")
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*")
 
 
 class TimeRatio(Record, frozen=True):
-    """How many times as long an epoch takes as in the old report."""
+    """Ratio of epoch times, new over old."""
 
     ratio: Annotated[Ratio, about("Median epoch, new over old")]
     low: Annotated[Ratio | None, about("Lower end of the 95 % confidence interval; null without one")]
     high: Annotated[Ratio | None, about("Upper end of the 95 % confidence interval; null without one")]
     basis: Annotated[
         Literal["epochs", "steps"] | None,
-        about("What the interval is from; with steps it leaves out how epochs vary, and --max-slowdown refuses it"),
+        about("What the interval is from; one from steps ignores how epochs vary, and --max-slowdown rejects it"),
     ]
 
 
 class PhoneComparison(Record, frozen=True):
-    """One phone beside the old report."""
+    """One phone compared with the old report."""
 
     serial: Annotated[str, about("The phone's serial in this report")]
     name: Annotated[str, about("Its model and serial")]
-    failed: Annotated[str | None, about("Why its result in this report is not full; null if it is")]
+    failed: Annotated[str | None, about("Why its result in this report is incomplete; null if it is complete")]
     old_epochs: Annotated[Count, about("Timed epochs in the old report")]
     new_epochs: Annotated[Count, about("Timed epochs in this report")]
-    old_seconds: Annotated[Amount | None, about("Median epoch in the old report, in seconds; null without a timed one")]
-    new_seconds: Annotated[Amount | None, about("Median epoch in this report, in seconds; null without a timed one")]
-    time: Annotated[
-        TimeRatio | None, about("Time of an epoch, new over old; null where one of them has no timed epoch")
+    old_seconds: Annotated[
+        Amount | None, about("Median epoch in the old report, in seconds; null without timed epochs")
     ]
+    new_seconds: Annotated[Amount | None, about("Median epoch in this report, in seconds; null without timed epochs")]
+    time: Annotated[TimeRatio | None, about("Time of an epoch, new over old; null if one report has no timed epoch")]
     peak_rss_ratio: Annotated[Ratio | None, about("Highest resident memory, new over old")]
     update_ratios: Annotated[Mapping[str, Ratio], about("Size of the update by codec, new over old")]
-    remarks: Annotated[tuple[str, ...], about("What else was not as before, one line each")]
+    remarks: Annotated[tuple[str, ...], about("Other differences, one line each")]
 
-    def surely_slower(self, fail_over: float) -> bool:
-        """Whether the whole interval, one from epochs, lies above 1 + fail_over."""
+    def is_slower(self, max_slowdown: float) -> bool:
+        """Whether the interval is from epochs and lies entirely above 1 + max_slowdown."""
         time = self.time
-        return time is not None and time.basis == "epochs" and time.low is not None and time.low > 1 + fail_over
+        return time is not None and time.basis == "epochs" and time.low is not None and time.low > 1 + max_slowdown
 
-    def maybe_slower(self, fail_over: float) -> bool:
-        """Whether the interval, or without one the ratio, reaches above 1 + fail_over, but is not all there."""
-        if self.time is None or self.surely_slower(fail_over):
+    def may_be_slower(self, max_slowdown: float) -> bool:
+        """Whether the interval, or without one the ratio, lies partly above 1 + max_slowdown."""
+        if self.time is None or self.is_slower(max_slowdown):
             return False
-        return (self.time.ratio if self.time.high is None else self.time.high) > 1 + fail_over
+        return (self.time.ratio if self.time.high is None else self.time.high) > 1 + max_slowdown
 
 
 class Comparison(Record, frozen=True):
-    """This report held to an older one."""
+    """This report compared with an older one."""
 
-    phones: Annotated[tuple[PhoneComparison, ...], about("The phones that are in both")]
-    missing: Annotated[tuple[str, ...], about("Phones that only the old report has")]
-    added: Annotated[tuple[str, ...], about("Phones that only this report has")]
+    phones: Annotated[tuple[PhoneComparison, ...], about("The phones in both reports")]
+    missing: Annotated[tuple[str, ...], about("Phones only in the old report")]
+    added: Annotated[tuple[str, ...], about("Phones only in this report")]
     differences: Annotated[
         tuple[str, ...],
-        about("Why the times do not compare: another workload, threads, cores or precision; empty if they do"),
+        about("Why the times are not comparable: another workload, threads, cores or precision; empty if they are"),
     ]
 
 
 def compare(old: PhoneBenchReport, new: PhoneBenchReport) -> Comparison:
-    """Hold `new` to `old`. What is not alike is listed in `differences`, and the ratios are given all the same.
+    """Compare `new` with `old`. The ratios are given even if `differences` is not empty.
 
-    A phone is the same by its serial; else by Android's fingerprint, else by its model, if but one phone has it in
-    each report.
+    Phones are matched by serial; else by Android's build fingerprint, else by model, if only one phone in each report
+    has it.
     """
     pairs, gone, added = _pairs(old.phones, new.phones)
     return Comparison(
@@ -87,57 +87,61 @@ def compare(old: PhoneBenchReport, new: PhoneBenchReport) -> Comparison:
     )
 
 
-def slower(comparison: Comparison, fail_over: float) -> None:
-    """Raise SlowerError if a phone is surely slower than before by more than `fail_over` (0.1: 10 %).
+def require_no_regression(comparison: Comparison, max_slowdown: float) -> None:
+    """Raise RegressionError if a phone is slower than before by more than `max_slowdown` (0.1: 10 %).
 
-    Surely: the whole 95 % interval of its ratio lies above 1 + fail_over, not the ratio alone. So a noisy phone makes
-    its own interval wide and passes; chance fails a phone that is slower by no more than allowed in 2.5 % of runs at
-    most, and one that is no slower at all far less often, also among many phones. A real slowdown is found once it
-    exceeds fail_over by half the interval's width: more epochs make that narrower. An interval from steps only can't
-    fail: it does not know how epochs vary.
+    A phone counts as slower only if the whole 95 % interval of its ratio lies above 1 + max_slowdown. So a noisy phone,
+    which has a wide interval, passes. A phone that is slower by exactly the allowed amount fails by chance in 2.5 % of
+    runs at most, one that did not change far less often, even among many phones. A real slowdown is found if it exceeds
+    max_slowdown by half the width of the interval; more epochs make that narrower. An interval from steps never fails,
+    as it ignores how epochs vary.
 
-    Raises ReportError if the two reports do not compare or no phone is in both, UsageError if a phone that finished in
-    both has fewer than 3 timed epochs in one. A phone that failed in the new report has its own error.
+    Raises ReportError if the reports are not comparable or have no phone in common, UsageError if a phone that finished
+    in both has fewer than 3 timed epochs in one. A phone that failed in the new report has its own error.
     """
     if comparison.differences:
-        raise ReportError(f"the reports do not compare: {'; '.join(comparison.differences)}; compare runs of the same")
-    slow = [phone for phone in comparison.phones if phone.surely_slower(fail_over)]
+        raise ReportError(
+            f"the reports are not comparable: {'; '.join(comparison.differences)}; compare runs with equal settings"
+        )
+    slow = [phone for phone in comparison.phones if phone.is_slower(max_slowdown)]
     if slow:
         found = "; ".join(f"{phone.name} takes {_described(phone.time)} as long" for phone in slow if phone.time)
-        raise SlowerError(f"slower than before by more than {100 * fail_over:g} %: {found}")
+        raise RegressionError(f"slower than before by more than {100 * max_slowdown:g} %: {found}")
     judged = [phone for phone in comparison.phones if phone.time is not None and phone.failed is None]
     if not judged and not any(phone.failed for phone in comparison.phones):
-        raise ReportError("no phone has timed epochs in both reports, so none was compared; make the old report anew")
+        raise ReportError("no phone has timed epochs in both reports; make the old report again")
     for phone in judged:
-        if min(phone.old_epochs, phone.new_epochs) < LEAST_EPOCHS:
+        if min(phone.old_epochs, phone.new_epochs) < MIN_EPOCHS:
             raise UsageError(
                 f"{phone.name} has {phone.old_epochs} timed epochs in the old report, {phone.new_epochs} in the new: "
-                f"--max-slowdown needs {LEAST_EPOCHS} in each; run both with --epochs {LEAST_EPOCHS} or more"
+                f"--max-slowdown needs {MIN_EPOCHS} in each; run both with --epochs {MIN_EPOCHS} or more"
             )
 
 
 def require_epochs(old: PhoneBenchReport, epochs: int) -> None:
-    """Raise UsageError if `slower` could not judge a run of so many epochs against `old`; asked before the run."""
-    least = min((len(phone.timed) for phone in old.phones if phone.failure is None), default=0)
-    if epochs < LEAST_EPOCHS:
+    """Raise UsageError if a run of `epochs` could not be judged against `old`; called before the run."""
+    fewest = min((len(phone.timed) for phone in old.phones if phone.failure is None), default=0)
+    if epochs < MIN_EPOCHS:
         raise UsageError(
-            f"--max-slowdown needs --epochs {LEAST_EPOCHS} or more to tell a change from noise, found {epochs}"
+            f"--max-slowdown needs --epochs {MIN_EPOCHS} or more to tell a change from noise, found {epochs}"
         )
-    if least < LEAST_EPOCHS:
+    if fewest < MIN_EPOCHS:
         raise UsageError(
-            f"--max-slowdown needs {LEAST_EPOCHS} timed epochs of each phone in the old report, found {least}; "
-            f"make it anew with --epochs {LEAST_EPOCHS} or more"
+            f"--max-slowdown needs {MIN_EPOCHS} timed epochs of each phone in the old report, found {fewest}; "
+            f"make it again with --epochs {MIN_EPOCHS} or more"
         )
 
 
-def require_alike(old: PhoneBenchReport, settings: Mapping[str, object]) -> None:
-    """Raise ReportError if a run with these settings could not be judged against `old`; asked before the run."""
+def require_comparable(old: PhoneBenchReport, settings: Mapping[str, object]) -> None:
+    """Raise ReportError if a run with these settings could not be judged against `old`; called before the run."""
     found = list(_settings_that_differ(old.settings, settings))
     if found:
-        raise ReportError(f"the old report does not compare: {'; '.join(found)}; run with its options, or make it anew")
+        raise ReportError(
+            f"the old report is not comparable: {'; '.join(found)}; use its options, or make it again with these"
+        )
 
 
-def parse_fail_over(text: str) -> float:
+def parse_max_slowdown(text: str) -> float:
     """`10%` or `0.1` as 0.1. Raises UsageError for anything else, such as a 10 that could be either."""
     match = _PERCENT.fullmatch(text)
     value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
@@ -158,7 +162,7 @@ Pair = tuple[PhoneResult, PhoneResult]
 def _pairs(
     old: Sequence[PhoneResult], new: Sequence[PhoneResult]
 ) -> tuple[list[Pair], list[PhoneResult], list[PhoneResult]]:
-    """Phones in both, and those left of old and new."""
+    """The phones in both reports, those only in old, and those only in new."""
     identities: tuple[Callable[[PhoneResult], object], ...] = (
         lambda phone: phone.facts.serial,
         lambda phone: phone.facts.fingerprint,
@@ -217,13 +221,13 @@ def _remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
         if throttled:
             yield f"throttled in {throttled} of {len(phone.timed)} epochs of the {which} report"
     if old.facts.serial != new.facts.serial:
-        yield f"another phone of its kind: {phone_name(old.facts)} in the old report"
+        yield f"compared with another phone of the same model: {phone_name(old.facts)}"
     if old.facts.fingerprint != new.facts.fingerprint:
         yield f"Android's build was {old.facts.fingerprint}, is {new.facts.fingerprint}"
     if old.fixed_performance != new.fixed_performance:
         yield f"fixed-performance mode was {_on(old.fixed_performance)}, is {_on(new.fixed_performance)}"
     if old.power and new.power and old.power != new.power:
-        yield f"the phone had {power_in_words(old.power)}, and now {power_in_words(new.power)}"
+        yield f"the phone had {describe_power(old.power)}, and now {describe_power(new.power)}"
     places = [dict.fromkeys(_placed(epoch) for epoch in phone.timed) for phone in (old, new)]
     if all(places) and places[0] != places[1]:
         yield f"it ran {', '.join(places[0])}, and now {', '.join(places[1])}"

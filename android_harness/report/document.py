@@ -1,4 +1,4 @@
-"""The JSON document of a phone bench, written and read strictly; result.py says what its fields are."""
+"""Write and strictly read the JSON document of a phone bench; result.py declares its fields."""
 
 import functools
 import json
@@ -23,54 +23,52 @@ from phonograd.device_runtime.base.documents import (
 from phonograd.device_runtime.base.files import write_bytes
 
 
-class Head(Record, frozen=True):
-    """What the document has before the report's own fields."""
+class DocumentHead(Record, frozen=True):
+    """The document's fields before those of the report."""
 
     schema: Annotated[Literal["phonograd.phone-bench"], about("What this document is")]
     schema_version: Annotated[
         Literal[2],
-        about("Version of this schema; a field that is added, taken away or means something else makes a new one"),
+        about("Version of this schema; it changes when a field is added, removed or changes its meaning"),
     ]
     summary: Annotated[
         tuple[PhoneSummary, ...],
-        about("The figures of each phone, in the order of phones, so that scripts need no arithmetic"),
+        about("The figures of each phone, in the order of phones"),
     ]
-    comparison: Annotated[
-        Comparison | None, about("This report held to the one given with --compare; null without that")
-    ]
+    comparison: Annotated[Comparison | None, about("Comparison with the report given by --compare; null without it")]
 
 
 def to_document(report: PhoneBenchReport, comparison: Comparison | None = None) -> dict[str, Any]:
-    """The report as JSON values; `summary` has a row for each phone, so that scripts need no arithmetic.
+    """The report as JSON values.
 
-    Raises ReportError for a number that JSON has not (NaN, infinity), and for settings that are no JSON.
+    Raises ReportError for NaN and infinity, and for settings that JSON can't represent.
     """
     try:
         require_json(report.settings, "settings")
         own = written(report)
         summary = tuple(summarise(phone, report.workload) for phone in report.phones)
-        return {**written(Head(SCHEMA, SCHEMA_VERSION, summary, comparison)), **own}
+        return {**written(DocumentHead(SCHEMA, SCHEMA_VERSION, summary, comparison)), **own}
     except FieldError as error:
         raise ReportError(str(error)) from error
 
 
 def from_document(document: Any) -> PhoneBenchReport:
-    """The report of a document. Its summary and comparison are not read: they follow from the rest.
+    """The report in a document. Its summary and comparison are ignored: they follow from the rest.
 
-    Raises ReportError: another schema, another version, or naming the field that is missing, wrong or unknown.
+    Raises ReportError for another schema or version, and for a missing, wrong or unknown field.
     """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise ReportError(f"no phone bench: expected a JSON object with schema {SCHEMA!r}, found {found!r}")
+        raise ReportError(f"not a phone-bench report: expected a JSON object with schema {SCHEMA!r}, found {found!r}")
     version = document.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
         newer = type(version) is int and version > SCHEMA_VERSION
-        cure = "a newer phonograd wrote it: update this one" if newer else "run the bench again"
+        cure = "a newer phonograd wrote it: upgrade phonograd" if newer else "run the bench again"
         raise ReportError(f"schema_version: expected {SCHEMA_VERSION}, found {version!r}; {cure}")
     try:
         return read(
             PhoneBenchReport,
-            {name: value for name, value in document.items() if name not in Head.__struct_fields__},
+            {name: value for name, value in document.items() if name not in DocumentHead.__struct_fields__},
         )
     except FieldError as error:
         raise ReportError(
@@ -79,7 +77,7 @@ def from_document(document: Any) -> PhoneBenchReport:
 
 
 def read_report(path: Path) -> PhoneBenchReport:
-    """The report in a file. Raises ReportError as from_document does, naming the file, and if it cannot be read."""
+    """Read a report from a file. Raises ReportError as from_document does, and if the file cannot be read."""
     try:
         return from_document(parse(path.read_bytes()))
     except ReportError as error:
@@ -98,8 +96,8 @@ def write_report(path: Path, report: PhoneBenchReport, comparison: Comparison | 
 @functools.cache
 def schema() -> Mapping[str, Any]:
     """The JSON Schema (2020-12) of the document."""
-    definitions = schemas(Head, PhoneBenchReport)
-    parts = [definitions.pop(kind.__name__) for kind in (Head, PhoneBenchReport)]
+    definitions = schemas(DocumentHead, PhoneBenchReport)
+    parts = [definitions.pop(kind.__name__) for kind in (DocumentHead, PhoneBenchReport)]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:phonograd:phone-bench:{SCHEMA_VERSION}",

@@ -1,4 +1,4 @@
-"""matplotlib's figures as SVG that stands inside a page: themed by the page, ids of its own, always the same."""
+"""matplotlib figures as inline SVG: coloured by the page's theme, with unique ids, and reproducible."""
 
 import contextlib
 import io
@@ -10,16 +10,16 @@ from typing import Any
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 
-# Colours that stand for the page's variables of these names, which differ in light and dark.
+# Placeholders for the page's CSS variables of these names, which differ between light and dark.
 INK, SOFT, GRID, REFERENCE = "#1a2330", "#566273", "#dfe3e9", "#a3230f"
 SERIES = ("#0072b2", "#d17a00", "#00805c", "#b0468c", "#5b4fc7", "#2d9bc4", "#8a6d00", "#6b7280")
 _VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", REFERENCE: "reference"} | {
     colour: f"c{number}" for number, colour in enumerate(SERIES)
 }
-# 338 points, about a phone's width in pixels: so text keeps its size there.
+# 338 points, about the width of a phone in pixels, so that text keeps its size there.
 WIDTH_INCHES = 4.7
 _STYLE = {
-    "svg.fonttype": "none",  # text stays text: found, read aloud, in the page's font
+    "svg.fonttype": "none",  # text stays text: searchable, readable by screen readers, in the page's font
     "svg.hashsalt": "phonograd",
     "text.parse_math": False,
     "font.size": 10,
@@ -44,27 +44,27 @@ _FONT = re.compile(r"font-family: [^;]*;?\s*")
 
 
 @contextlib.contextmanager
-def drawing() -> Iterator[None]:
-    """matplotlib in the page's style. Raises MissingExtraError without it."""
+def plot_style() -> Iterator[None]:
+    """Use matplotlib with the page's style. Raises MissingExtraError without matplotlib."""
     try:
         import matplotlib as mpl  # noqa: PLC0415  # an extra, and slow to import
     except ImportError as error:
         raise MissingExtraError("the page's plots need matplotlib; pip install 'phonograd[plots]'") from error
     with mpl.rc_context({**mpl.rcParamsDefault, **_STYLE}), warnings.catch_warnings():
-        # Glyphs are the browser's business, which has them.
+        # The browser has the glyphs.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def new_figure(height_inches: float) -> Any:
-    """An empty figure of the page's width."""
+    """An empty figure with the page's width."""
     from matplotlib.figure import Figure  # noqa: PLC0415  # as above
 
     return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
 
 
-def svg_of(figure: Any, key: str, title: str, description: str) -> str:
-    """The figure as an <svg> element; `key` makes its ids its own, title and description are what is read aloud."""
+def to_svg(figure: Any, key: str, title: str, description: str) -> str:
+    """The figure as an <svg> element; `key` prefixes its ids; title and description are for screen readers."""
     figure.patch.set_visible(False)
     for axes in figure.axes:
         axes.patch.set_visible(False)
@@ -81,7 +81,7 @@ def svg_of(figure: Any, key: str, title: str, description: str) -> str:
 
 
 def _simplify(root: ET.Element, key: str) -> None:
-    """Drop namespaces, style sheets and ids that nothing names; give the others `key`, and colours their variables."""
+    """Drop namespaces, style sheets and unused ids; prefix the others with `key`; replace colours by variables."""
     used = set()
     for element in root.iter():
         element.tag = _local(element.tag)

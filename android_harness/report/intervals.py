@@ -1,14 +1,13 @@
-"""95 % confidence intervals for how many times longer something takes.
+"""95 % confidence intervals for a ratio of times.
 
-The unit is the epoch: its steps share what the phone was like just then (clocks, heat, what else ran), so that the
-sixty steps of three epochs are three observations of that, not sixty. Epochs vary by factors, hence logarithms; the
-median of a lognormal is the exponential of the mean logarithm, so the interval is one for the ratio of medians. Welch's
-t does not ask both sides to vary alike, and is honest with three epochs, where a bootstrap of three values is far too
-narrow.
+The epoch is the observation: steps of an epoch share clocks, heat and load, so the sixty steps of three epochs are
+three observations, not sixty. Epochs vary by factors, hence the logarithms; the median of a lognormal is the
+exponential of the mean logarithm, so the interval is for the ratio of medians. Welch's t allows both sides to have
+different variances. Its coverage is right with three epochs, where a bootstrap of three values is far too narrow.
 
-With fewer epochs than three on a side, nothing is known of how epochs vary, and the interval is from steps only. Steps
-of the same number do the same work, so they are compared in pairs; neighbours resemble each other, so the pairs are
-those of four runs of steps (batch means), under a paired t. It says how sure the ratio of *these* epochs is, no more.
+With fewer than three epochs on a side, the variance of epochs is unknown, and the interval is from steps only. Steps
+with the same number do the same work, so they are compared in pairs. Neighbouring steps are correlated, so the pairs
+are the means of four runs of steps (batch means), under a paired t. The interval holds for *these* epochs only.
 """
 
 import math
@@ -18,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
-LEAST_EPOCHS = 3
+MIN_EPOCHS = 3
 _BATCHES = 4
 Interval = tuple[float, float]
 
 
 def from_epochs(old: Sequence[float], new: Sequence[float]) -> Interval | None:
-    """Interval of new/old from the seconds of each epoch; None with fewer than LEAST_EPOCHS on a side."""
-    if min(len(old), len(new)) < LEAST_EPOCHS:
+    """Interval of new/old from the seconds of each epoch; None with fewer than MIN_EPOCHS on a side."""
+    if min(len(old), len(new)) < MIN_EPOCHS:
         return None
     logs = [np.log(np.asarray(values, np.float64)) for values in (new, old)]
     centre = float(logs[0].mean() - logs[1].mean())
@@ -59,7 +58,7 @@ def _batches(epochs: Sequence[Sequence[float]]) -> NDArray[np.float64]:
 
 
 def student_t(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """t such that a Student's t of `freedom` degrees (at least 1) lies within ±t with that probability.
+    """t such that Student's t with `freedom` degrees (at least 1) lies within ±t with probability `confidence`.
 
     With t = sqrt(freedom)·tan(a) the density in a is cos(a)^(freedom - 1), summed here over a grid.
     """

@@ -1,4 +1,4 @@
-"""What phones are called where people read it; what a phone says of itself may hold anything."""
+"""Names of phones and cores for people to read; text that a phone reports may contain anything."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.result import PowerState
 
-LONGEST = 20
+MAX_NAME_LENGTH = 20
 
 
 def printable(text: str, longest: int | None = None) -> str:
-    """`text` on one line, with � for what has no shape of its own: controls, marks of direction, half a surrogate."""
+    """`text` on one line, with � for unprintable characters: controls, direction marks, lone surrogates."""
     clean = "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
     return clean if longest is None or len(clean) <= longest else f"{clean[: longest - 1]}…"
 
 
 def phone_name(facts: PhoneFacts) -> str:
     """The model and the serial, or the serial alone."""
-    serial = printable(facts.serial, LONGEST)
-    return f"{printable(facts.model, LONGEST)} ({serial})" if facts.model else serial
+    serial = printable(facts.serial, MAX_NAME_LENGTH)
+    return f"{printable(facts.model, MAX_NAME_LENGTH)} ({serial})" if facts.model else serial
 
 
 def core_ranges(cores: Sequence[int]) -> str:
-    """Numbers of cores in rising order, as Linux lists them: `0-3,6`."""
+    """Core numbers in ascending order, in Linux's notation: `0-3,6`."""
     ranges: list[list[int]] = []
     for core in sorted(cores):
         if ranges and core == ranges[-1][-1] + 1:
@@ -32,19 +32,19 @@ def core_ranges(cores: Sequence[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
 
 
-def power_in_words(power: PowerState) -> str:
-    """Such as `screen on, no doze, battery saver off`; what the phone does not say is left out."""
-    said = (
+def describe_power(power: PowerState) -> str:
+    """Such as `screen on, no doze, battery saver off`; unknown values are left out."""
+    states = (
         (power.screen_on, "screen on", "screen off"),
         (power.dozing, "dozing", "no doze"),
         (power.battery_saver, "battery saver on", "battery saver off"),
     )
-    return ", ".join(yes if value else no for value, yes, no in said if value is not None)
+    return ", ".join(yes if value else no for value, yes, no in states if value is not None)
 
 
 def short_names(phones: Sequence[PhoneFacts]) -> list[str]:
-    """A short name for each of some phones: its model; where that is not its alone, the end of the serial too."""
-    models = [printable(facts.model or facts.serial, LONGEST) for facts in phones]
+    """A short name for each phone: its model, with the end of the serial if several phones have that model."""
+    models = [printable(facts.model or facts.serial, MAX_NAME_LENGTH) for facts in phones]
     same = Counter(models)
     return [
         f"{model} ·{printable(facts.serial)[-4:]}" if same[model] > 1 else model

@@ -1,4 +1,4 @@
-"""A phone bench as one HTML page: no script, nothing from elsewhere, light and dark, for a desk and for a phone."""
+"""A phone bench as one HTML page: no scripts, no external resources, light and dark, for large and small screens."""
 
 import functools
 import json
@@ -12,8 +12,8 @@ import markupsafe
 
 from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.report.compare import Comparison
-from phonograd.android_harness.report.figures import drawing
-from phonograd.android_harness.report.names import core_ranges, phone_name, power_in_words, printable
+from phonograd.android_harness.report.figures import plot_style
+from phonograd.android_harness.report.names import core_ranges, describe_power, phone_name, printable
 from phonograd.android_harness.report.plots import (
     Plot,
     codec_plot,
@@ -23,7 +23,7 @@ from phonograd.android_harness.report.plots import (
     phase_plot,
     step_plot,
 )
-from phonograd.android_harness.report.summary import is_papers, summarise
+from phonograd.android_harness.report.summary import is_paper_workload, summarise
 from phonograd.android_harness.report.sweep import sweep_plot
 from phonograd.android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
 from phonograd.android_harness.report.timeline import timeline_plot
@@ -36,7 +36,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class PhoneSection:
-    """What the page says of one phone by itself; `key` is its anchor."""
+    """The page's section about one phone; `key` is its anchor."""
 
     key: str
     name: str
@@ -49,22 +49,22 @@ class PhoneSection:
 
 
 def write_page(
-    path: Path, report: PhoneBenchReport, comparison: Comparison | None = None, fail_over: float | None = None
+    path: Path, report: PhoneBenchReport, comparison: Comparison | None = None, max_slowdown: float | None = None
 ) -> None:
-    """Write the page. Raises MissingExtraError without matplotlib, StorageError when the disk refuses."""
-    write_bytes(path, page(report, comparison, fail_over).encode("utf-8", "replace"))
+    """Write the page. Raises MissingExtraError without matplotlib, StorageError."""
+    write_bytes(path, page(report, comparison, max_slowdown).encode("utf-8", "replace"))
 
 
-def page(report: PhoneBenchReport, comparison: Comparison | None = None, fail_over: float | None = None) -> str:
+def page(report: PhoneBenchReport, comparison: Comparison | None = None, max_slowdown: float | None = None) -> str:
     """The page's HTML, the same for the same report. Raises MissingExtraError without matplotlib."""
-    with drawing():
+    with plot_style():
         overall = [draw(report) for draw in (epoch_plot, step_plot, memory_plot, phase_plot, codec_plot)]
-        compared = comparison_plot(comparison, fail_over) if comparison else None
+        compared = comparison_plot(comparison, max_slowdown) if comparison else None
         sections = [_section(phone, f"phone-{number}") for number, phone in enumerate(report.phones, 1)]
     return _template().render(
         lead=list(_lead(report)),
         tables=[table for table in tables(report) if table[0] != "Remarks"],
-        comparison=_compared(comparison, fail_over),
+        comparison=_compared(comparison, max_slowdown),
         compared=compared,
         plots=[plot for plot in overall if plot],
         phones=sections,
@@ -74,7 +74,7 @@ def page(report: PhoneBenchReport, comparison: Comparison | None = None, fail_ov
 
 
 def _lead(report: PhoneBenchReport) -> Iterator[str]:
-    """The finding in a few sentences."""
+    """The result in a few sentences."""
     finished = [phone for phone in report.phones if phone.failure is None]
     plural = "phone" if len(report.phones) == 1 else "phones"
     yield f"{len(finished)} of {len(report.phones)} {plural} finished."
@@ -87,17 +87,17 @@ def _lead(report: PhoneBenchReport) -> Iterator[str]:
         yield f"An epoch took {fastest[0]:,.4g} s."
     else:
         yield f"An epoch took from {fastest[0]:,.4g} s on {fastest[1]} to {slowest[0]:,.4g} s on {slowest[1]}."
-    if is_papers(report.workload):
-        yield f"The paper's phone took {PAPER_EPOCH_SECONDS:g} s for as much work."
+    if is_paper_workload(report.workload):
+        yield f"The paper's phone took {PAPER_EPOCH_SECONDS:g} s for the same amount of work."
     else:
-        yield f"This is another workload than the paper's, so its {PAPER_EPOCH_SECONDS:g} s are not set beside it."
+        yield f"The workload is not the paper's, so its {PAPER_EPOCH_SECONDS:g} s cannot be compared."
     throttled = sum(any(epoch.throttled for epoch in phone.timed) for phone in report.phones)
     if throttled:
         yield f"{throttled} of the phones throttled."
 
 
-def _compared(comparison: Comparison | None, fail_over: float | None) -> tuple[Table, ...]:
-    return comparison_tables(comparison, fail_over) if comparison else ()
+def _compared(comparison: Comparison | None, max_slowdown: float | None) -> tuple[Table, ...]:
+    return comparison_tables(comparison, max_slowdown) if comparison else ()
 
 
 def _section(phone: PhoneResult, key: str) -> PhoneSection:
@@ -118,7 +118,7 @@ def _section(phone: PhoneResult, key: str) -> PhoneSection:
 
 
 def _numbered(epochs: Sequence[Epoch]) -> Iterator[tuple[str, Epoch]]:
-    """Epochs with their names; timed ones count from 1."""
+    """Epochs with their names; timed ones are numbered from 1."""
     number = 0
     for epoch in epochs:
         number += not epoch.warm_up
@@ -150,23 +150,23 @@ def _epoch_row(name: str, epoch: Epoch) -> Row:
 def _facts(phone: PhoneResult) -> Iterator[tuple[str, str]]:
     facts = phone.facts
     yield from (
-        ("Serial", _said(facts.serial)),
-        ("Maker, model", f"{_said(facts.manufacturer)}, {_said(facts.model)}"),
-        ("System on a chip", _said(facts.soc)),
-        ("Android", f"{_said(facts.android)} (API level {_said(facts.sdk)}, {_said(facts.abi)})"),
-        ("Build", _said(facts.fingerprint)),
-        ("Cores", "; ".join(_clusters(facts)) or _said(len(facts.cores) or None)),
+        ("Serial", _fact(facts.serial)),
+        ("Manufacturer, model", f"{_fact(facts.manufacturer)}, {_fact(facts.model)}"),
+        ("System on a chip", _fact(facts.soc)),
+        ("Android", f"{_fact(facts.android)} (API level {_fact(facts.sdk)}, {_fact(facts.abi)})"),
+        ("Build", _fact(facts.fingerprint)),
+        ("Cores", "; ".join(_clusters(facts)) or _fact(len(facts.cores) or None)),
         (
             "Memory",
-            f"{_said(facts.memory_bytes, GB, ' GB')}, {_said(facts.memory_available_bytes, GB, ' GB')} available",
+            f"{_fact(facts.memory_bytes, GB, ' GB')}, {_fact(facts.memory_available_bytes, GB, ' GB')} available",
         ),
-        ("Free storage", _said(facts.free_bytes, GB, " GB")),
+        ("Free storage", _fact(facts.free_bytes, GB, " GB")),
         (
             "Battery before",
-            f"{_said(facts.battery.percent)} %, {_said(facts.battery.temperature_c)} °C, {_power(facts)}",
+            f"{_fact(facts.battery.percent)} %, {_fact(facts.battery.temperature_c)} °C, {_power(facts)}",
         ),
-        ("Heat before", f"{_said(facts.temperature_c)} °C, thermal status {_said(facts.thermal_status)}"),
-        ("Fixed-performance mode", "on" if phone.fixed_performance else "off, or Android has none"),
+        ("Heat before", f"{_fact(facts.temperature_c)} °C, thermal status {_fact(facts.thermal_status)}"),
+        ("Fixed-performance mode", "on" if phone.fixed_performance else "off, or not supported"),
     )
     if phone.power and phone.power_before:
         yield "Power", f"{_states(phone.power)}; before: {_states(phone.power_before)}"
@@ -176,7 +176,7 @@ def _facts(phone: PhoneResult) -> Iterator[tuple[str, str]]:
 
 def _clusters(facts: PhoneFacts) -> Iterator[str]:
     for cluster in facts.clusters:
-        yield f"{core_ranges(cluster.cores)}: {_said(cluster.part)}, up to {_said(cluster.max_khz, 1e3, ' MHz')}"
+        yield f"{core_ranges(cluster.cores)}: {_fact(cluster.part)}, up to {_fact(cluster.max_khz, 1e3, ' MHz')}"
 
 
 def _power(facts: PhoneFacts) -> str:
@@ -184,11 +184,11 @@ def _power(facts: PhoneFacts) -> str:
 
 
 def _states(power: PowerState) -> str:
-    return power_in_words(power) or "not said"
+    return describe_power(power) or "unknown"
 
 
-def _said(value: float | str | None, unit: float = 1.0, name: str = "") -> str:
-    """A fact, in multiples of `unit`; a dash where the phone does not say."""
+def _fact(value: float | str | None, unit: float = 1.0, name: str = "") -> str:
+    """A fact, in multiples of `unit`; a dash if it is unknown."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -199,13 +199,13 @@ def _said(value: float | str | None, unit: float = 1.0, name: str = "") -> str:
 def _run(report: PhoneBenchReport) -> Iterator[tuple[str, str]]:
     workload = report.workload
     yield from (
-        ("Begun", report.created),
+        ("Started", report.created),
         ("phonograd", report.phonograd_version),
         ("adb", report.adb_version),
         ("Model", workload.model),
         ("Parameters", f"{workload.parameters:,}"),
         ("Minibatch × BPTT", f"{workload.minibatch} × {workload.bptt}"),
-        ("Tokens an epoch", f"{workload.tokens:,}"),
+        ("Tokens per epoch", f"{workload.tokens:,}"),
         ("Text", workload.text),
         ("SHA-256 of the manifest", workload.manifest_sha256),
         ("SHA-256 of the program", report.binary_sha256),
@@ -213,7 +213,7 @@ def _run(report: PhoneBenchReport) -> Iterator[tuple[str, str]]:
 
 
 def _flat(settings: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
-    """Settings in settings as `outer.inner`."""
+    """Name and value of each setting; nested ones as `outer.inner`."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")
@@ -222,7 +222,7 @@ def _flat(settings: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
 
 
 def _cell(value: object) -> str:
-    """A value of a table: numbers grouped in thousands, to four digits."""
+    """A table cell: numbers with thousands separators, to four digits."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -233,13 +233,13 @@ def _cell(value: object) -> str:
 
 
 def _is_numeric(column: str, rows: Sequence[Row]) -> bool:
-    """Whether a table's column is set right: numbers, and dashes where there are none."""
+    """Whether a column has only numbers and empty cells; it is right-aligned then."""
     values = [row[column] for row in rows]
     return all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
 
 
-def _clean(value: Any) -> Any:
-    """What any expression of the template comes to: half surrogates and controls have no place in a page."""
+def _finalize(value: Any) -> Any:
+    """Convert the value of every template expression; lone surrogates and control characters are replaced."""
     return value if isinstance(value, markupsafe.Markup) else _cell(value)
 
 
@@ -249,7 +249,7 @@ def _template() -> jinja2.Template:
         loader=jinja2.FileSystemLoader(TEMPLATE.parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_clean,
+        finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -1,13 +1,13 @@
-"""The page's plots, over all phones. Each returns its SVG, or None where there is nothing to draw."""
+"""The page's plots of all phones. Each function returns None if there is nothing to plot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from phonograd.android_harness.report.compare import Comparison, TimeRatio
-from phonograd.android_harness.report.figures import GRID, INK, REFERENCE, SERIES, SOFT, new_figure, svg_of
+from phonograd.android_harness.report.figures import GRID, INK, REFERENCE, SERIES, SOFT, new_figure, to_svg
 from phonograd.android_harness.report.names import printable, short_names
-from phonograd.android_harness.report.summary import distribution, is_papers, summarise
+from phonograd.android_harness.report.summary import distribution, is_paper_workload, summarise
 from phonograd.android_harness.report.table import MB
 from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
 
@@ -17,7 +17,7 @@ _BAR = 0.62
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing: what stands above it, what it shows in a sentence, the <svg> element, and how to read it."""
+    """A plot: its title, its content in a sentence, the <svg> element, and a note on how to read it."""
 
     title: str
     description: str
@@ -26,7 +26,7 @@ class Plot:
 
 
 def epoch_plot(report: PhoneBenchReport) -> Plot | None:
-    """Each timed epoch as a point on a bar to the median, by phone; the paper's 140 s, if the work is the paper's."""
+    """By phone, timed epochs as points and their median as a bar; the paper's 140 s if the workload is the paper's."""
     phones, names = _timed(report)
     if not phones:
         return None
@@ -40,7 +40,7 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
             axes.plot(seconds, [row] * len(seconds), marker, color=colour, markersize=5, markeredgewidth=0)
     slowest = max(epoch.seconds for phone in phones for epoch in phone.timed)
     axes.set_xlabel("seconds")
-    papers = is_papers(report.workload)
+    papers = is_paper_workload(report.workload)
     if papers:
         slowest = max(slowest, PAPER_EPOCH_SECONDS)
         axes.axvline(PAPER_EPOCH_SECONDS, color=REFERENCE, linestyle="--", linewidth=1.2)
@@ -59,47 +59,54 @@ def epoch_plot(report: PhoneBenchReport) -> Plot | None:
     paper = f"; the paper's phone took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
     title = "Time of an epoch"
     description = f"Median seconds by phone: {', '.join(medians)}{paper}."
-    note = "Bars are medians, points epochs; a triangle is one that throttled."
-    return Plot(title, description, svg_of(figure, "epochs", title, description), note)
+    note = "Bars are medians, points are epochs; a triangle is an epoch that throttled."
+    return Plot(title, description, to_svg(figure, "epochs", title, description), note)
 
 
 def step_plot(report: PhoneBenchReport) -> Plot | None:
-    """How the steps of the timed epochs lie: box, whiskers, and each step outside of them, by phone."""
+    """Distribution of the steps of timed epochs, by phone: box, whiskers, and the steps outside them."""
     phones, names = _timed(report)
     steps = [[step.seconds for epoch in phone.timed for step in epoch.steps] for phone in phones]
-    told = [(name, lie) for name, lie in zip(names, map(distribution, steps), strict=True) if lie]
+    told = [
+        (name, percentiles) for name, percentiles in zip(names, map(distribution, steps), strict=True) if percentiles
+    ]
     if len(told) < len(names) or not told:
         return None
     figure, axes = _rows(names)
-    for row, (seconds, (_, lie)) in enumerate(zip(steps, told, strict=True)):
-        axes.barh(row, lie.p75 - lie.p25, _BAR, left=lie.p25, color=SERIES[0], alpha=0.35, linewidth=0)
-        axes.plot([lie.p5, lie.p95], [row, row], color=SERIES[0], linewidth=1.2)
-        axes.plot([lie.p50] * 2, [row - _BAR / 2, row + _BAR / 2], color=INK, linewidth=1.6)
-        outside = [value for value in seconds if not lie.p5 <= value <= lie.p95]
+    for row, (seconds, (_, percentiles)) in enumerate(zip(steps, told, strict=True)):
+        axes.barh(
+            row, percentiles.p75 - percentiles.p25, _BAR, left=percentiles.p25, color=SERIES[0], alpha=0.35, linewidth=0
+        )
+        axes.plot([percentiles.p5, percentiles.p95], [row, row], color=SERIES[0], linewidth=1.2)
+        axes.plot([percentiles.p50] * 2, [row - _BAR / 2, row + _BAR / 2], color=INK, linewidth=1.6)
+        outside = [value for value in seconds if not percentiles.p5 <= value <= percentiles.p95]
         axes.plot(outside, [row] * len(outside), "o", color=SERIES[0], markersize=3, markeredgewidth=0)
-    axes.set_xlim(0, max(lie.largest for _, lie in told) * 1.06)
-    axes.set_xlabel("seconds a step")
+    axes.set_xlim(0, max(percentiles.largest for _, percentiles in told) * 1.06)
+    axes.set_xlabel("seconds per step")
     title = "Distribution of steps"
-    parts = (f"{name} {lie.p5:.3g} to {lie.p95:.3g} s, median {lie.p50:.3g} s" for name, lie in told)
+    parts = (
+        f"{name} {percentiles.p5:.3g} to {percentiles.p95:.3g} s, median {percentiles.p50:.3g} s"
+        for name, percentiles in told
+    )
     description = f"Steps from the 5th to the 95th percentile, by phone: {'; '.join(parts)}."
-    note = "Boxes are the middle half and the median, lines 5 to 95 %, points the others. An epoch's first is slow."
-    return Plot(title, description, svg_of(figure, "steps", title, description), note)
+    note = "Boxes: middle half and median; lines: 5 to 95 %; points: other steps. An epoch's first step is slow."
+    return Plot(title, description, to_svg(figure, "steps", title, description), note)
 
 
-def comparison_plot(comparison: Comparison, fail_over: float | None = None) -> Plot | None:
-    """Each phone's ratio of median epochs, new over old, its interval; as lines 1, and what --max-slowdown allows."""
+def comparison_plot(comparison: Comparison, max_slowdown: float | None = None) -> Plot | None:
+    """By phone, the ratio of median epochs, new over old, and its interval; lines mark 1 and --max-slowdown."""
     pairs = [(phone, phone.time) for phone in comparison.phones if phone.time]
     if not pairs:
         return None
     figure, axes = _rows([phone.name.replace(" (", "\n(") for phone, _ in pairs], extra_inches=0.16 * len(pairs))
     axes.axvline(1.0, color=SOFT, linewidth=1.2)
-    allowed = None if fail_over is None or comparison.differences else 1 + fail_over
+    allowed = None if max_slowdown is None or comparison.differences else 1 + max_slowdown
     if allowed is not None:
         axes.axvline(allowed, color=REFERENCE, linestyle="--", linewidth=1.2)
     ends = [1.0, allowed or 1.0]
     for row, (phone, time) in enumerate(pairs):
         low, high = (time.ratio if end is None else end for end in (time.low, time.high))
-        surely = allowed is not None and phone.surely_slower(allowed - 1)
+        surely = allowed is not None and phone.is_slower(allowed - 1)
         colour, marker = (REFERENCE, "^") if surely else (SERIES[0], "o")
         axes.plot(
             [low, high], [row, row], color=colour, linewidth=1.6, linestyle="-" if time.basis == "epochs" else ":"
@@ -108,14 +115,14 @@ def comparison_plot(comparison: Comparison, fail_over: float | None = None) -> P
         ends += [low, high]
     margin = 0.06 * (max(ends) - min(ends)) + 0.01
     axes.set_xlim(min(ends) - margin, max(ends) + margin)
-    axes.set_xlabel("times as long as in the old report")
-    title = "Epochs beside the old report"
+    axes.set_xlabel("epoch time, new / old")
+    title = "Epoch time compared with the old report"
     parts = [f"{phone.name} {_interval(time)}" for phone, time in pairs]
     description = f"Median epoch, new over old, by phone: {'; '.join(parts)}."
-    note = "Points are ratios of medians, lines their 95 % intervals, dotted where they are from steps only."
+    note = "Points are ratios of medians, lines their 95 % intervals (dotted: from steps only)."
     if allowed is not None:
-        note += f" The dashed line is what --max-slowdown allows, {allowed:g}; a triangle is surely beyond it."
-    return Plot(title, description, svg_of(figure, "compared", title, description), note)
+        note += f" The dashed line is the --max-slowdown limit, {allowed:g}; a triangle is slower than that."
+    return Plot(title, description, to_svg(figure, "compared", title, description), note)
 
 
 def _interval(time: TimeRatio) -> str:
@@ -131,11 +138,11 @@ def memory_plot(report: PhoneBenchReport) -> Plot | None:
     figure, axes = _rows(names)
     _labelled(axes, axes.barh(range(len(names)), peaks, _BAR, color=SERIES[2], linewidth=0), "{:,.0f}")
     axes.set_xlim(0, max(*peaks, 1e-3) * 1.18)
-    axes.set_xlabel("MB resident at most (VmHWM)")
+    axes.set_xlabel("peak resident MB (VmHWM)")
     title = "Memory"
     parts = (f"{name} {peak:,.0f} MB" for name, peak in zip(names, peaks, strict=True))
     description = f"Peak resident memory by phone: {', '.join(parts)}."
-    return Plot(title, description, svg_of(figure, "memory", title, description))
+    return Plot(title, description, to_svg(figure, "memory", title, description))
 
 
 def phase_plot(report: PhoneBenchReport) -> Plot | None:
@@ -152,16 +159,16 @@ def phase_plot(report: PhoneBenchReport) -> Plot | None:
         colour = SERIES[number % len(SERIES)]
         axes.barh(range(len(names)), widths, _BAR, left=left, color=colour, label=printable(phase, 20), linewidth=0)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.set_xlabel("seconds a step")
+    axes.set_xlabel("seconds per step")
     figure.legend(loc="outside upper left", ncols=3)
-    title = "Where a step's time goes"
+    title = "Phases of a step"
     parts = (f"{phase} {seconds:.3g} s" for phase, seconds in found[0].items())
     description = f"Median seconds of a step by phase, stacked, by phone. {names[0]}: {', '.join(parts)}."
-    return Plot(title, description, svg_of(figure, "phases", title, description))
+    return Plot(title, description, to_svg(figure, "phases", title, description))
 
 
 def codec_plot(report: PhoneBenchReport) -> Plot | None:
-    """Bytes of the update by codec, on a logarithmic axis; the most where phones differ."""
+    """Size of the update by codec, on a logarithmic axis; the largest if phones differ."""
     sizes: dict[str, int] = {}
     for cost in (cost for phone in report.phones for cost in phone.codecs if cost.nbytes > 0):
         sizes[cost.codec] = max(cost.nbytes, sizes.get(cost.codec, 0))
@@ -176,10 +183,10 @@ def codec_plot(report: PhoneBenchReport) -> Plot | None:
     axes.minorticks_off()
     _labelled(axes, axes.barh(range(len(names)), values, _BAR, color=SERIES[4], linewidth=0), "{:,.3g}")
     axes.set_xlim(min(values) / 3, max(values) * 3)
-    axes.set_xlabel("MB an update (logarithmic)")
-    title = "Bytes of the update, by codec"
+    axes.set_xlabel("MB per update (logarithmic)")
+    title = "Size of the update by codec"
     description = ", ".join(f"{name} {value:,.3g} MB" for name, value in zip(names, values, strict=True)) + "."
-    return Plot(title, description, svg_of(figure, "codecs", title, description))
+    return Plot(title, description, to_svg(figure, "codecs", title, description))
 
 
 def _timed(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
@@ -190,7 +197,7 @@ def _timed(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
 
 
 def _rows(names: Sequence[str], extra_inches: float = 0.0) -> tuple[Any, Any]:
-    """A figure with a row for each name, the first on top."""
+    """A figure with a row for each name, the first at the top."""
     figure = new_figure(_FRAME_INCHES + extra_inches + _ROW_INCHES * len(names))
     axes = figure.subplots()
     axes.set_yticks(range(len(names)), names, color=INK)

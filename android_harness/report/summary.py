@@ -1,4 +1,4 @@
-"""What a phone's epochs come to: the figures that tables, pages and scripts show, computed in one place."""
+"""Summary of a phone's epochs: the figures for tables, the page and scripts, computed in one place."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -26,38 +26,38 @@ class Spread(Record, frozen=True):
 
 
 class Distribution(Record, frozen=True):
-    """How values lie; percentiles are interpolated linearly."""
+    """Distribution of values; percentiles are interpolated linearly."""
 
-    smallest: Annotated[Number, about("The smallest, in seconds")]
+    smallest: Annotated[Number, about("Smallest value, in seconds")]
     p5: Annotated[Number, about("5th percentile, in seconds")]
     p25: Annotated[Number, about("25th percentile, in seconds")]
     p50: Annotated[Number, about("Median, in seconds")]
     p75: Annotated[Number, about("75th percentile, in seconds")]
     p95: Annotated[Number, about("95th percentile, in seconds")]
     p99: Annotated[Number, about("99th percentile, in seconds")]
-    largest: Annotated[Number, about("The largest, in seconds")]
+    largest: Annotated[Number, about("Largest value, in seconds")]
     count: Annotated[Count, about("Number of values")]
 
 
 class PhoneSummary(Record, frozen=True):
-    """One phone's figures over its timed epochs, without warm-ups; null where nothing was measured."""
+    """One phone's figures over its timed epochs, without warm-ups; null if nothing was measured."""
 
     serial: Annotated[str, about("The phone's serial")]
     model: Annotated[str | None, about("Its model")]
-    failed: Annotated[str | None, about("Why the result is not full; null if it is")]
-    throttled: Annotated[bool, about("Whether something speaks for throttling in a timed epoch")]
+    failed: Annotated[str | None, about("Why the result is incomplete; null if it is complete")]
+    throttled: Annotated[bool, about("Whether a timed epoch has evidence of throttling")]
     epoch_seconds: Annotated[Spread | None, about("Time of an epoch, over the timed epochs, in seconds")]
     step_seconds: Annotated[Spread | None, about("Time of a step, over all steps of the timed epochs, in seconds")]
     step_distribution: Annotated[
-        Distribution | None, about("How the steps of the timed epochs lie, the first ones of each among them")
+        Distribution | None, about("Distribution of the steps of the timed epochs, including the first of each")
     ]
     threads: Annotated[Integer | None, about("Threads of the last timed epoch")]
     cores: Annotated[tuple[Integer, ...], about("Numbers of the cores they ran on")]
-    joules: Annotated[Spread | None, about("Energy of an epoch, over the timed epochs in which no power came in, in J")]
+    joules: Annotated[Spread | None, about("Energy of an epoch, over the timed epochs on battery power, in J")]
     load_seconds: Annotated[Amount | None, about("Median time from a process's start to its first step, in seconds")]
-    tokens_per_s: Annotated[Ratio | None, about("Median of an epoch's tokens over its seconds, in tokens a second")]
+    tokens_per_s: Annotated[Ratio | None, about("Median of an epoch's tokens over its seconds, in tokens per second")]
     paper_ratio: Annotated[
-        Ratio | None, about("Median epoch over paper P's 140 s; null for another workload than the paper's")
+        Ratio | None, about("Median epoch over paper P's 140 s; null if the workload is not the paper's")
     ]
     peak_rss_bytes: Annotated[Count | None, about("Highest resident memory of the timed epochs, in bytes")]
     loss_first: Annotated[Number | None, about("Loss of the first timed epoch's first step, in nats a token")]
@@ -66,14 +66,14 @@ class PhoneSummary(Record, frozen=True):
     max_temperature_c: Annotated[
         Number | None,
         about(
-            "Highest temperature in the run, in °C: of the CPU, where a sensor is known to be its, else of any sensor"
+            "Highest temperature in the run, in °C: of the CPU if a sensor is known to measure it, else of any sensor"
         ),
     ]
-    pushed_bytes: Annotated[Count | None, about("Size of the files that went over the cable, in bytes")]
+    pushed_bytes: Annotated[Count | None, about("Size of the files pushed, in bytes")]
 
 
-def is_papers(workload: Workload) -> bool:
-    """Whether an epoch is as much work as paper P's, so that its 140 s can be set beside it."""
+def is_paper_workload(workload: Workload) -> bool:
+    """Whether an epoch is as much work as paper P's, so that the paper's 140 s can be compared."""
     return (
         workload.parameters in _PAPER_PARAMETERS
         and workload.tokens in _PAPER_TOKENS
@@ -101,7 +101,7 @@ def summarise(phone: PhoneResult, workload: Workload) -> PhoneSummary:
         joules=spread(epoch.energy.joules for epoch in timed if epoch.energy),
         load_seconds=_median(epoch.load_seconds for epoch in timed),
         tokens_per_s=_median(epoch.tokens / epoch.seconds for epoch in timed),
-        paper_ratio=epochs.median / PAPER_EPOCH_SECONDS if epochs and is_papers(workload) else None,
+        paper_ratio=epochs.median / PAPER_EPOCH_SECONDS if epochs and is_paper_workload(workload) else None,
         peak_rss_bytes=max((epoch.peak_rss_bytes for epoch in timed), default=None),
         loss_first=timed[0].loss_first if timed else None,
         loss_last=timed[0].loss_last if timed else None,
@@ -121,7 +121,7 @@ def spread(values: Iterable[float]) -> Spread | None:
 
 
 def distribution(values: Sequence[float]) -> Distribution | None:
-    """How some values lie; None without any."""
+    """The distribution of some values; None without any."""
     if not values:
         return None
     p = [float(value) for value in np.percentile(values, (0, 5, 25, 50, 75, 95, 99, 100))]

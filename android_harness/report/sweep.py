@@ -1,6 +1,6 @@
-"""A phone's sweep as a picture: seconds an epoch by number of threads, a line for each choice of cores."""
+"""Plot of a phone's sweep: seconds per epoch by number of threads, one line per choice of cores."""
 
-from phonograd.android_harness.report.figures import GRID, REFERENCE, SERIES, new_figure, svg_of
+from phonograd.android_harness.report.figures import GRID, REFERENCE, SERIES, new_figure, to_svg
 from phonograd.android_harness.report.names import phone_name
 from phonograd.android_harness.report.plots import Plot
 from phonograd.android_harness.result import PhoneResult, SweepRun
@@ -27,14 +27,14 @@ def sweep_plot(phone: PhoneResult, key: str) -> Plot | None:
     axes.set_xticks(threads, list(map(str, threads)))
     axes.set_ylim(0, 1.08 * max(run.epoch.seconds for run in phone.sweep))
     axes.set_xlabel("threads")
-    axes.set_ylabel("seconds an epoch")
+    axes.set_ylabel("seconds per epoch")
     axes.grid(color=GRID)
     axes.legend(title="cores")
     best = min(phone.sweep, key=lambda run: run.epoch.seconds)
     title = "Sweep of threads and cores"
     description = (
-        f"Seconds an epoch by threads, a line for each choice of cores; the fastest is {best.threads} on {best.cores}, "
+        f"Seconds per epoch by threads, one line per choice of cores; the fastest is {best.threads} on {best.cores}, "
         f"{best.epoch.seconds:.4g} s."
     )
-    note = "One epoch each, after the timed ones; a triangle is one that throttled."
-    return Plot(title, description, svg_of(figure, key, f"{title} of {phone_name(phone.facts)}", description), note)
+    note = "One epoch each, after the timed ones; a triangle is an epoch that throttled."
+    return Plot(title, description, to_svg(figure, key, f"{title} of {phone_name(phone.facts)}", description), note)

@@ -1,12 +1,12 @@
-"""A phone bench as tables for a terminal, below 120 columns; MB are 10^6 bytes."""
+"""A phone bench as tables for a terminal, up to 120 columns wide; MB are 10^6 bytes."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from phonograd.android_harness.report.compare import Comparison, PhoneComparison
-from phonograd.android_harness.report.names import LONGEST, core_ranges, printable
-from phonograd.android_harness.report.summary import PhoneSummary, is_papers, summarise
+from phonograd.android_harness.report.names import MAX_NAME_LENGTH, core_ranges, printable
+from phonograd.android_harness.report.summary import PhoneSummary, is_paper_workload, summarise
 from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult, Placement
 
 Row = Mapping[str, object]
@@ -18,9 +18,9 @@ _TEXT_COLUMNS = 76
 
 
 def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
-    """Titled rows: times, memory and bytes, updates by codec, and remarks on what failed or was throttled."""
+    """Titles and rows: times, memory and bytes, updates by codec, and remarks about failures and throttling."""
     summaries = [(phone, summarise(phone, report.workload)) for phone in report.phones]
-    ratio, papers = f"x of {PAPER_EPOCH_SECONDS:g} s", is_papers(report.workload)
+    ratio, papers = f"x of {PAPER_EPOCH_SECONDS:g} s", is_paper_workload(report.workload)
     paper = f"; the paper's took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
     found: list[Table] = [
         (
@@ -28,7 +28,7 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
             [
                 {
                     "phone": _name(phone),
-                    "threads": threads_in_words(phone),
+                    "threads": describe_threads(phone),
                     "epoch s": _median(summary.epoch_seconds),
                     "step s": _median(summary.step_seconds),
                     ratio: _rounded(summary.paper_ratio) if papers else OTHER_WORKLOAD,
@@ -50,14 +50,14 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
     return tuple(found)
 
 
-def comparison_tables(comparison: Comparison, fail_over: float | None = None) -> tuple[Table, ...]:
-    """Titled rows: each phone new beside old, and what else there is to say; with `fail_over`, the verdict."""
-    title = "Beside the old report (new / old)"
+def comparison_tables(comparison: Comparison, max_slowdown: float | None = None) -> tuple[Table, ...]:
+    """Titles and rows: each phone, new and old, and remarks; with `max_slowdown`, the verdict."""
+    title = "Comparison with the old report (new / old)"
     if comparison.differences:
-        title, fail_over = f"{title}: NOT COMPARABLE, see the remarks", None
-    rows = [_comparison_row(phone, fail_over) for phone in comparison.phones]
+        title, max_slowdown = f"{title}: NOT COMPARABLE, see the remarks", None
+    rows = [_comparison_row(phone, max_slowdown) for phone in comparison.phones]
     said = [
-        *(("all", f"does not compare: {line}") for line in comparison.differences),
+        *(("all", f"not comparable: {line}") for line in comparison.differences),
         *((name, "only in the old report") for name in comparison.missing),
         *((name, "only in the new report") for name in comparison.added),
         *((phone.name, line) for phone in comparison.phones for line in phone.remarks),
@@ -67,46 +67,46 @@ def comparison_tables(comparison: Comparison, fail_over: float | None = None) ->
 
 
 def remarks(phone: PhoneResult) -> Iterator[str]:
-    """Why the phone's result is not full, and what speaks for heat and throttling in its timed epochs."""
+    """Why the phone's result is incomplete, and evidence of heat and throttling in its timed epochs."""
     if phone.failure:
         yield f"failed: {phone.failure.message}"
-    yield from _kept_from(phone)
-    yield from _slowed_by(phone)
+    yield from _core_remarks(phone)
+    yield from _power_remarks(phone)
     for number, epoch in enumerate(phone.timed, 1):
         if epoch.cooling == "limit":
-            yield f"epoch {number}: began while it still cooled, after a wait of {epoch.cooled_seconds:.0f} s"
+            yield f"epoch {number}: started while still cooling, after waiting {epoch.cooled_seconds:.0f} s"
         yield from (f"epoch {number}: {line}" for line in epoch.throttled)
 
 
-def _kept_from(phone: PhoneResult) -> Iterator[str]:
-    """Cores that the phone has and that Android did not let the program use."""
+def _core_remarks(phone: PhoneResult) -> Iterator[str]:
+    """Cores that Android did not allow the program to use."""
     allowed = {core for epoch in phone.timed for core in epoch.placement.allowed_cores}
     known = {core.number for core in phone.facts.cores}
     if allowed and known - allowed:
         yield f"Android allowed the program only cores {core_ranges(sorted(allowed))} of {core_ranges(sorted(known))}"
 
 
-def _slowed_by(phone: PhoneResult) -> Iterator[str]:
-    """What Android may have slowed the phone down for, as it worked."""
+def _power_remarks(phone: PhoneResult) -> Iterator[str]:
+    """States in which Android may have slowed the phone down."""
     power = phone.power
     if power is None:
         return
     if power.screen_on is False:
         yield "its screen was off: some phones run slower then"
     if power.dozing:
-        yield "it dozed: Android holds background work back then"
+        yield "it was in doze: Android defers background work then"
     if power.battery_saver:
         yield "battery saver was on: most phones run slower then"
 
 
-def threads_in_words(phone: PhoneResult) -> str | None:
-    """Such as `4 on 4-7`: how many threads ran, and on which cores; None before the first epoch."""
-    found = dict.fromkeys(placed(epoch.placement) for epoch in phone.timed or phone.epochs)
+def describe_threads(phone: PhoneResult) -> str | None:
+    """Such as `4 on 4-7`: number of threads and their cores; None before the first epoch."""
+    found = dict.fromkeys(describe_placement(epoch.placement) for epoch in phone.timed or phone.epochs)
     return "\n".join(found) or None
 
 
-def placed(placement: Placement) -> str:
-    """Such as `4 on 4-7`: threads, and the numbers of their cores."""
+def describe_placement(placement: Placement) -> str:
+    """Such as `4 on 4-7`: number of threads and their cores."""
     return f"{placement.threads} on {core_ranges(placement.cores)}"
 
 
@@ -121,12 +121,12 @@ def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:
         "files pushed": f"{sum(file.pushed for file in pushed.files)} of {len(pushed.files)}" if pushed else None,
         f"{DEFAULT_CODEC} MB": _mb(sizes.get(DEFAULT_CODEC)),
         "smallest MB": _mb(sizes[least]) if least else None,
-        "by codec": printable(least, LONGEST) if least else None,
+        "by codec": printable(least, MAX_NAME_LENGTH) if least else None,
     }
 
 
 def _step_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterator[Row]:
-    """How each phone's steps lie."""
+    """The distribution of each phone's steps."""
     for phone, summary in summaries:
         steps = summary.step_distribution
         if steps:
@@ -145,7 +145,7 @@ def _step_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterato
 
 
 def _energy_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterator[Row]:
-    """What an epoch took from the battery, of the phones that tell."""
+    """The energy of an epoch, for phones that report it."""
     for phone, summary in summaries:
         told = [epoch.energy for epoch in phone.timed if epoch.energy]
         if summary.joules and told:
@@ -161,7 +161,7 @@ def _energy_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Itera
 
 
 def _sweep_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
-    """A row for each epoch of a sweep, and how many times as fast it is as the slowest."""
+    """A row for each epoch of a sweep, with its speed relative to the slowest."""
     for phone in phones:
         slowest = max((run.epoch.seconds for run in phone.sweep), default=0.0)
         for run in phone.sweep:
@@ -170,7 +170,7 @@ def _sweep_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
                 "phone": _name(phone),
                 "cores": run.cores,
                 "threads": run.threads,
-                "ran": placed(epoch.placement),
+                "ran": describe_placement(epoch.placement),
                 "epoch s": _rounded(epoch.seconds),
                 "x faster": _rounded(slowest / epoch.seconds, 2),
                 "J": _rounded(epoch.energy.joules, 1) if epoch.energy else None,
@@ -179,7 +179,7 @@ def _sweep_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
 
 
 def _codec_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
-    """Codecs by falling size; of the phones the least and the most bytes, and the median seconds."""
+    """Codecs by decreasing size; the range of bytes and the median seconds over the phones."""
     costs: dict[str, list[tuple[int, float]]] = {}
     for phone in phones:
         for cost in phone.codecs:
@@ -188,7 +188,7 @@ def _codec_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
     for codec, found in sorted(costs.items(), key=lambda item: -max(item[1])[0]):
         least, most = min(found)[0], max(found)[0]
         yield {
-            "codec": printable(codec, LONGEST),
+            "codec": printable(codec, MAX_NAME_LENGTH),
             "MB": _mb(least) if least == most else f"{least / MB:,.2f} to {most / MB:,.2f}",
             "times smaller": _rounded(full / most) if most else None,
             "encoding s": _rounded(median(seconds for _, seconds in found)),
@@ -200,7 +200,7 @@ def _remark_rows(phones: Sequence[PhoneResult]) -> list[Row]:
     return [{"phone": _name(phone), "remark": _wrapped(line)} for phone in phones for line in remarks(phone)]
 
 
-def _comparison_row(phone: PhoneComparison, fail_over: float | None) -> Row:
+def _comparison_row(phone: PhoneComparison, max_slowdown: float | None) -> Row:
     time = phone.time
     row = {
         "phone": _two_lines(phone.name),
@@ -212,15 +212,15 @@ def _comparison_row(phone: PhoneComparison, fail_over: float | None) -> Row:
         "memory x": _rounded(phone.peak_rss_ratio),
         "update x": _rounded(phone.update_ratios.get(DEFAULT_CODEC)),
     }
-    return row if fail_over is None else {**row, "slower": _verdict(phone, fail_over)}
+    return row if max_slowdown is None else {**row, "slower": _verdict(phone, max_slowdown)}
 
 
-def _verdict(phone: PhoneComparison, fail_over: float) -> str:
+def _verdict(phone: PhoneComparison, max_slowdown: float) -> str:
     if phone.time is None:
         return "-"
-    if phone.surely_slower(fail_over):
+    if phone.is_slower(max_slowdown):
         return "yes"
-    return "can't tell" if phone.maybe_slower(fail_over) else "no"
+    return "can't tell" if phone.may_be_slower(max_slowdown) else "no"
 
 
 def _state(phone: PhoneResult, summary: PhoneSummary) -> str | None:
@@ -231,11 +231,11 @@ def _state(phone: PhoneResult, summary: PhoneSummary) -> str | None:
 
 def _name(phone: PhoneResult) -> str:
     lines = (phone.facts.model, phone.facts.serial)
-    return "\n".join(printable(line, LONGEST) for line in lines if line)
+    return "\n".join(printable(line, MAX_NAME_LENGTH) for line in lines if line)
 
 
 def _two_lines(name: str) -> str:
-    """A phone_name: the model, and below it the serial."""
+    """A phone_name as two lines: model and serial."""
     return name.replace(" (", "\n(")
 
 

@@ -1,4 +1,4 @@
-"""One phone's run along its time: steps above, temperature and clocks of its cores beneath."""
+"""Timeline of one phone's run: steps above, temperatures and clocks below."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -6,21 +6,21 @@ from statistics import fmean
 from typing import Any
 
 from phonograd.android_harness.phones.facts import PhoneFacts
-from phonograd.android_harness.report.figures import GRID, REFERENCE, SERIES, SOFT, new_figure, svg_of
+from phonograd.android_harness.report.figures import GRID, REFERENCE, SERIES, SOFT, new_figure, to_svg
 from phonograd.android_harness.report.names import core_ranges, phone_name, printable
 from phonograd.android_harness.report.plots import Plot
 from phonograd.android_harness.result import PhoneResult, Sample
 
-# More points than a screen has pixels for only make the page heavy.
+# More points than a screen has pixels only make the page larger.
 _MOST_POINTS = 300
 _MOST_SENSORS = 4
 _STEPS_INCHES, _BELOW_INCHES = 1.9, 1.35
 
 
 def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
-    """Step times, temperatures, clocks and caps on one axis of time; what was not sampled is left out.
+    """Step times, temperatures, clocks and caps on one time axis; values that were not sampled are left out.
 
-    Kinds of cores that some epoch ran on are marked as used.
+    Kinds of cores that any epoch ran on are marked as used.
     """
     if not any(epoch.steps for epoch in phone.epochs):
         return None
@@ -38,7 +38,7 @@ def timeline_plot(phone: PhoneResult, key: str) -> Plot | None:
         axes.grid(color=GRID)
     rows[-1].set_xlabel("seconds since the phone's work began")
     title, description = "Steps, heat and clocks", _described(phone)
-    svg = svg_of(figure, key, f"{title} of {phone_name(phone.facts)}", description)
+    svg = to_svg(figure, key, f"{title} of {phone_name(phone.facts)}", description)
     return Plot(title, description, svg)
 
 
@@ -57,7 +57,7 @@ def _draw_steps(axes: Any, phone: PhoneResult) -> None:
             at, seconds = [step.at_s for step in epoch.steps], [step.seconds for step in epoch.steps]
             label = kind if number == 0 else None
             axes.plot(at, seconds, marker + "-", color=colour, markersize=2.5, linewidth=0.8, label=label)
-    axes.set_ylabel("seconds a step")
+    axes.set_ylabel("seconds per step")
     axes.set_ylim(0, 1.08 * max(step.seconds for _, epoch in everything for step in epoch.steps))
     _legend(axes)
 
@@ -69,7 +69,7 @@ def _kind(warm_up: bool, throttled: bool) -> str:
 
 
 def _draw_heat(axes: Any, samples: Sequence[Sample]) -> None:
-    """The hottest sensors, and the battery."""
+    """Plot the hottest sensors and the battery."""
     highest: dict[str, float] = {}
     for sample in samples:
         for name, degrees in sample.temperatures_c.items():
@@ -84,7 +84,7 @@ def _draw_heat(axes: Any, samples: Sequence[Sample]) -> None:
 
 
 def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample], used: Sequence[int]) -> None:
-    """Of each kind of cores the mean clock, and dashed the lowest cap."""
+    """Plot the mean clock of each kind of cores, and its lowest cap as a dashed line."""
     for number, (name, cores) in enumerate(_kinds(facts, samples).items()):
         colour = SERIES[(number * 2) % len(SERIES)]
         mark = ", used" if set(cores) & set(used) else ""
@@ -100,7 +100,7 @@ def _draw_clocks(axes: Any, facts: PhoneFacts, samples: Sequence[Sample], used: 
 
 
 def _kinds(facts: PhoneFacts, samples: Sequence[Sample]) -> dict[str, tuple[int, ...]]:
-    """Cores by kind; all in one where the phone does not say which kinds it has."""
+    """Cores by kind; all in one group if their kinds are unknown."""
     if facts.clusters:
         return {f"cores {core_ranges(cluster.cores)}": cluster.cores for cluster in facts.clusters}
     return {"cores": tuple(sorted({core for sample in samples for core in sample.frequencies_khz}))}
@@ -112,7 +112,7 @@ def _ghz(reduce: Callable[[list[int]], float], khz: Mapping[int, int], cores: Se
 
 
 def _line(axes: Any, samples: Sequence[Sample], values: Sequence[float | None], colour: str, **style: Any) -> None:
-    """A line through the samples that have a value."""
+    """Plot a line through the samples that have a value."""
     points = [(sample.at_s, value) for sample, value in zip(samples, values, strict=True) if value is not None]
     if points:
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.2, **style)

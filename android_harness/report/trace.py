@@ -1,6 +1,6 @@
 """A phone bench as a trace for ui.perfetto.dev: the JSON trace event format, timestamps and durations in µs.
 
-A process for each phone, with a track of epochs and one of steps, and counters of clocks, heat and power.
+Each phone is a process with a track of epochs, a track of steps, and counters of clocks, temperatures and power.
 """
 
 import json
@@ -22,7 +22,7 @@ def write_trace(path: Path, report: PhoneBenchReport) -> None:
 
 
 def trace(report: PhoneBenchReport) -> Event:
-    """The trace as JSON values. Zero is the moment each phone's work began, so phones stand side by side."""
+    """The trace as JSON values. Time zero is when each phone's work began, so that phones can be compared."""
     events = [event for number, phone in enumerate(report.phones, 1) for event in _phone(phone, number)]
     workload = {"model": report.workload.model, "text": report.workload.text, "created": report.created}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": workload}
@@ -44,7 +44,7 @@ def _epoch(name: str, epoch: Epoch, pid: int) -> Iterator[Event]:
     first = epoch.steps[0].at_s - epoch.steps[0].seconds if epoch.steps else epoch.started_at_s + epoch.load_seconds
     ended = max([epoch.steps[-1].at_s if epoch.steps else first, first])
     placement = epoch.placement
-    told = {
+    arguments = {
         "seconds": epoch.seconds,
         "tokens": epoch.tokens,
         "threads": placement.threads,
@@ -56,20 +56,24 @@ def _epoch(name: str, epoch: Epoch, pid: int) -> Iterator[Event]:
     }
     yield _slice("cooling", epoch.started_at_s - epoch.cooled_seconds, epoch.started_at_s, pid, EPOCHS, {})
     yield _slice("loading", epoch.started_at_s, first, pid, EPOCHS, {})
-    yield _slice(name, first, ended, pid, EPOCHS, told)
+    yield _slice(name, first, ended, pid, EPOCHS, arguments)
     before = first
     for number, step in enumerate(epoch.steps, 1):
-        # A step's end is when this machine heard of it, so that it can seem to begin within the one before: slices of
-        # a track must not overlap. What it took is among its arguments.
+        # A step's end is when this machine received the event, so its computed start can lie within the previous step.
+        # Slices of a track must not overlap, so the start is moved; the arguments have the exact duration.
         began = min(max(before, step.at_s - step.seconds), step.at_s)
-        told = {"seconds": step.seconds, "loss": step.loss, **{f"{phase} s": s for phase, s in step.phases.items()}}
-        yield _slice(f"step {number}", began, step.at_s, pid, STEPS, told)
+        arguments = {
+            "seconds": step.seconds,
+            "loss": step.loss,
+            **{f"{phase} s": s for phase, s in step.phases.items()},
+        }
+        yield _slice(f"step {number}", began, step.at_s, pid, STEPS, arguments)
         before = step.at_s
 
 
-def _slice(name: str, began_s: float, ended_s: float, pid: int, tid: int, told: Event) -> Event:
+def _slice(name: str, began_s: float, ended_s: float, pid: int, tid: int, arguments: Event) -> Event:
     micros = {"ts": _micros(began_s), "dur": max(0, _micros(ended_s) - _micros(began_s))}
-    return {"ph": "X", "pid": pid, "tid": tid, "name": name, **micros, "args": told}
+    return {"ph": "X", "pid": pid, "tid": tid, "name": name, **micros, "args": arguments}
 
 
 def _counters(sample: Sample, pid: int) -> Iterator[Event]:

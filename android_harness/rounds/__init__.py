@@ -1,1 +1,1 @@
-"""A federated round on real phones."""
+"""Federated rounds on phones connected over adb."""

@@ -1,4 +1,4 @@
-"""The model a round begins with: fetched once, kept by its hash, and held to the artifacts."""
+"""The base model of a round: download it once, cache it by hash, and check it against the artifacts."""
 
 import os
 import time
@@ -11,12 +11,12 @@ from phonograd.device_runtime.client.server_client import CurrentRound, Server, 
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec, check_specs
 
-MODELS_KEPT = 3  # of 183 MB each at full size: this round's, the last one's, another server's
+MODELS_KEPT = 3  # of 183 MB each at full size: this round's, the previous round's, another server's
 
 
 @dataclass(frozen=True)
 class BaseModel:
-    """A model on this machine's disk; `downloaded_bytes` is 0 if it was here already."""
+    """A model on this machine's disk; `downloaded_bytes` is 0 if it was there already."""
 
     path: Path
     sha256: str
@@ -24,14 +24,15 @@ class BaseModel:
     downloaded_bytes: int
 
 
-def fetch_base(
+def fetch_base_model(
     server: Server, artifacts: Artifacts, opened: CurrentRound, cache: Path, phone: str | None = None
 ) -> BaseModel:
-    """The base model of the open round: the artifacts' own weights, one fetched before, or fetched now.
+    """The base model of the open round: the artifacts' weights, else from the cache, else downloaded.
 
-    `cache` is a folder of models named by their hash, of which the MODELS_KEPT used last stay; a download that broke
-    off goes on. `phone` is who fetches it, for the server's ledger. Raises WeightsError if it does not fit the
-    artifacts or came damaged, StorageError, ServerRefusedError, ServerUnreachableError.
+    `cache` is a folder of models named by their hash; the MODELS_KEPT most recently used are kept. An interrupted
+    download is resumed. `phone` is the phone that the server's ledger counts the download for. Raises WeightsError if
+    the model is damaged or has another shape than the artifacts', StorageError, ServerRefusedError,
+    ServerUnreachableError.
     """
     sha256, downloaded = opened.base_sha256, 0
     if sha256 == artifacts.weights_sha256:
@@ -44,7 +45,7 @@ def fetch_base(
         if not known:
             downloaded = download_model(server, path, sha256=sha256, phone=phone).received
         with storage_errors(path):
-            # Of use, not of change: who trains from the file has it refused when it was written to meanwhile.
+            # Only the access time: training refuses a file whose time of change differs from the one at its opening.
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
             _prune(cache)
     _check_fit(path, artifacts, sha256)

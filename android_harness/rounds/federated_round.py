@@ -1,4 +1,4 @@
-"""A federated round on real phones: what the server has open, all phones at once, and what came of it."""
+"""A federated round: fetch the model, train on all phones in parallel, upload the updates, report."""
 
 import tempfile
 import threading
@@ -11,38 +11,38 @@ from pathlib import Path
 
 from phonograd.android_harness.phone_artifacts import phone_artifacts
 from phonograd.android_harness.phones.facts import Phone
-from phonograd.android_harness.rounds.base_model import fetch_base
-from phonograd.android_harness.rounds.closing import Ending, await_end, read_ledger
+from phonograd.android_harness.rounds.base_model import fetch_base_model
 from phonograd.android_harness.rounds.naming import phone_names
-from phonograd.android_harness.rounds.phone_round import OpenSession, PhoneTask, Progress, RoundJob
+from phonograd.android_harness.rounds.phone_task import OpenSession, Progress, RoundJob, RoundTask
 from phonograd.android_harness.rounds.result import RoundReport
+from phonograd.android_harness.rounds.round_end import RoundEnd, read_ledger, wait_for_end
 from phonograd.android_harness.rounds.settings import RoundSettings
-from phonograd.android_harness.rounds.tokens import connection_of
+from phonograd.android_harness.rounds.tokens import phone_connection
 from phonograd.android_harness.session import PROGRAM
 from phonograd.device_runtime.base.errors import ServerRefusedError, TextError, UsageError
 from phonograd.device_runtime.client.server_client import Connection, current_round
 from phonograd.device_runtime.formats.manifest import Artifacts
 
 Stopping = Callable[[], AbstractContextManager[Callable[[], int]]]
-# How long phones have to end what they do after an interrupt; a session's own waits are shorter.
+# How long phones may take to stop after an interrupt; all waits of a session are shorter.
 GRACE_SECONDS = 45.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Aggregation:
-    """The server, and who speaks to it: `tokens` by phone's name; None: all phones as `connection` says."""
+class ServerAccess:
+    """The server's connection, and the tokens by phone name; None: all phones use `connection`."""
 
     connection: Connection
     tokens: Mapping[str, str] | None = None
 
-    def of(self, name: str) -> Connection:
-        """How a phone reaches the server. Raises UsageError for one without a token."""
-        return connection_of(self.connection, self.tokens, name)
+    def connection_of(self, name: str) -> Connection:
+        """The connection of a phone. Raises UsageError if it has no token."""
+        return phone_connection(self.connection, self.tokens, name)
 
 
 def run_round(
-    aggregation: Aggregation,
+    access: ServerAccess,
     artifacts: Artifacts,
     program: Path,
     cache: Path,
@@ -53,53 +53,53 @@ def run_round(
     progress: Progress = lambda *_: None,
     stopping: Stopping = lambda: nullcontext(lambda: 0),
 ) -> RoundReport:
-    """One round: fetch its model, train each phone on its own text, upload the updates, wait for the end.
+    """Run a round: fetch its model, train each phone on its own text, upload the updates, wait for the round's end.
 
-    phones that are not ready are drop-outs; names: chosen ones by serial; program: the binary that phones run; cache:
-    folder of fetched models. stopping: a context, entered when phones begin, that gives a function for the number of a
-    signal that asks to end, 0 while there is none. What goes wrong with one phone is in its outcome. Raises UsageError,
-    TextError, WeightsError, ServerRefusedError, ServerUnreachableError, StorageError before any phone is touched.
+    Phones that are not ready drop out. names: chosen names by serial; program: the binary for phones; cache: folder of
+    downloaded models. stopping: a context, entered when phones start, whose function returns the number of a signal
+    that asks to stop, or 0. A phone's error is part of its outcome. Raises UsageError, TextError, WeightsError,
+    ServerRefusedError, ServerUnreachableError, StorageError before any phone is used.
     """
     _check_texts(settings)
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     named = phone_names([phone.serial for phone in phones], names)
-    speakers = {phone.serial: aggregation.of(named[phone.serial]) for phone in phones if phone.ready}
-    # Who asks for what concerns all phones: who was named for it, else the first phone.
-    asker = next(iter(speakers.values()), aggregation.connection)
-    asker = aggregation.connection if aggregation.connection.token else asker
-    opened = current_round(asker)
+    connections = {phone.serial: access.connection_of(named[phone.serial]) for phone in phones if phone.ready}
+    # Requests for all phones use the token given by --token, else the first phone's.
+    shared = next(iter(connections.values()), access.connection)
+    shared = access.connection if access.connection.token else shared
+    opened = current_round(shared)
     if settings.training.codec not in opened.codecs:
         expected = ", ".join(opened.codecs)
-        raise UsageError(f"codec {settings.training.codec}: one that {asker} takes expected: {expected}")
-    # In the first phone's name, as its update will be sent, unless the token is another's.
-    first = next(iter(speakers), None)
+        raise UsageError(f"codec {settings.training.codec}: {shared} accepts {expected}; choose one of these")
+    # Download in the first phone's name, unless its token is for another name.
+    first = next(iter(connections), None)
     try:
-        fetcher, name = (asker, None) if first is None else (speakers[first], named[first])
-        base = fetch_base(fetcher, artifacts, opened, cache, name)
+        fetcher, name = (shared, None) if first is None else (connections[first], named[first])
+        base = fetch_base_model(fetcher, artifacts, opened, cache, name)
     except ServerRefusedError as error:
         if error.status != 403:
             raise
-        base = fetch_base(asker, artifacts, opened, cache)
+        base = fetch_base_model(shared, artifacts, opened, cache)
     with tempfile.TemporaryDirectory(prefix="phonograd-") as scratch, stopping() as stop_signal:
         files = {PROGRAM: program, **phone_artifacts(artifacts, Path(scratch), base.path)}
         stop = threading.Event()
         job = RoundJob(files, opened, settings, open_session, stop, progress)
-        connections = {phone.serial: speakers.get(phone.serial, asker) for phone in phones}
-        tasks = [PhoneTask(job, phone, named[phone.serial], connections[phone.serial]) for phone in phones]
+        connections = {phone.serial: connections.get(phone.serial, shared) for phone in phones}
+        tasks = [RoundTask(job, phone, named[phone.serial], connections[phone.serial]) for phone in phones]
         _run_all(tasks, stop, stop_signal)
         outcomes = tuple(task.outcome() for task in tasks)
         receipts = [outcome.receipt for outcome in outcomes if outcome.receipt is not None]
-        ending = Ending(None, None)
+        ending = RoundEnd(None, None)
         if receipts and not stop_signal():
-            ending = await_end(asker, opened.round, receipts, settings.wait_seconds, stop_signal)
+            ending = wait_for_end(shared, opened.round, receipts, settings.wait_seconds, stop_signal)
         interrupted = stop_signal()
-    with suppress(OSError):  # what the server does not have stays
+    with suppress(OSError):  # not empty while it holds updates that the server does not have
         (settings.updates / f"round-{opened.round}").rmdir()
         settings.updates.rmdir()
-    ledger, missing = read_ledger(asker, opened.round) if receipts else (None, "no update was accepted")
+    ledger, missing = read_ledger(shared, opened.round) if receipts else (None, "no update was accepted")
     return RoundReport(
         created=created,
-        server=str(aggregation.connection),
+        server=str(access.connection),
         round=opened.round,
         clients_per_round=opened.clients_per_round,
         model_before=base.sha256,
@@ -119,20 +119,20 @@ def run_round(
 def _check_texts(settings: RoundSettings) -> None:
     rehearsal = settings.training.rehearsal
     if rehearsal is not None and not rehearsal.is_file():
-        raise TextError(f"{rehearsal}: a file of general text expected, not found")
+        raise TextError(f"{rehearsal}: file of general text not found")
     if settings.texts is not None and not settings.texts.is_dir():
-        raise TextError(f"{settings.texts}: a folder with a text for each phone expected, not found")
+        raise TextError(f"{settings.texts}: folder with a text for each phone not found")
 
 
-def _run_all(tasks: Sequence[PhoneTask], stop: threading.Event, stop_signal: Callable[[], int]) -> None:
-    """Run all tasks at once, to their end or, after a signal, until they had time to come to one."""
-    # Daemons: a thread that waits on a server that says nothing must not keep the process from ending.
+def _run_all(tasks: Sequence[RoundTask], stop: threading.Event, stop_signal: Callable[[], int]) -> None:
+    """Run all tasks in parallel to their end; after a signal, for at most GRACE_SECONDS more."""
+    # Daemons: a thread that waits for a silent server must not keep the process from exiting.
     threads = [threading.Thread(target=task.run, name=task.name, daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
     until = float("inf")
     while any(thread.is_alive() for thread in threads) and time.monotonic() < until:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         if stop_signal() and not stop.is_set():
             stop.set()
             until = time.monotonic() + GRACE_SECONDS

@@ -1,4 +1,4 @@
-"""What a phone is called at the server, and which text is its own."""
+"""Names of phones at the server, and their texts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,42 +11,42 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]")
 NAME_LENGTH = 64
 
 
-def phone_name(serial: str) -> str:
-    """A serial as a phone's name: what a name can't hold becomes `_`, cut at 64 characters."""
+def name_from_serial(serial: str) -> str:
+    """The name for a serial: characters that names can't have become `_`, and it is cut at 64 characters."""
     return _ODD.sub("_", serial)[:NAME_LENGTH]
 
 
 def phone_names(serials: Sequence[str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """The name of each serial: the chosen one, else its own.
+    """The name of each serial: the chosen one, else the one made from the serial.
 
-    Raises UsageError for a name the server would refuse, one that two phones have, or a choice for no phone of these.
+    Raises UsageError if the server would refuse a name, two phones have the same, or a chosen name's serial is unknown.
     """
     for serial, name in chosen.items():
         if serial not in serials:
             raise UsageError(
-                f"name {serial}={name}: the serial of a phone of this round expected; see phonograd devices"
+                f"name {serial}={name}: no phone of this round has that serial; phonograd devices lists them"
             )
         if not PHONE_NAME.match(name):
-            raise UsageError(f"name {serial}={name[:80]}: {PHONE_NAME_RULE} expected as a name; choose another")
-    names = {serial: chosen.get(serial) or phone_name(serial) for serial in serials}
+            raise UsageError(f"name {serial}={name[:80]}: not a valid name: {PHONE_NAME_RULE} expected")
+    names = {serial: chosen.get(serial) or name_from_serial(serial) for serial in serials}
     owners: dict[str, str] = {}
     for serial, name in names.items():
         if (other := owners.setdefault(name, serial)) != serial:
             raise UsageError(
-                f"phones {other} and {serial}: both would be called {name}; choose with --name SERIAL=NAME"
+                f"phones {other} and {serial}: both would have the name {name}; choose names with --name SERIAL=NAME"
             )
     return names
 
 
-def text_of(folder: Path, serial: str, name: str) -> Path:
-    """The phone's text in `folder`: SERIAL.txt, with `_` for what file names lack as well, or NAME.txt.
+def find_text(folder: Path, serial: str, name: str) -> Path:
+    """The phone's text in `folder`: SERIAL.txt (also with `_` for characters that file names can't have) or NAME.txt.
 
     Raises TextError if there is none.
     """
-    stems = dict.fromkeys((serial, phone_name(serial), name))
+    stems = dict.fromkeys((serial, name_from_serial(serial), name))
     for stem in stems:
         path = folder / f"{stem}.txt"
         if "/" not in stem and path.is_file():
             return path
     expected = " or ".join(f"{stem}.txt" for stem in stems)
-    raise TextError(f"{folder}: {expected} expected, the text of phone {serial}; not found")
+    raise TextError(f"{folder}: no text for phone {serial}: {expected} expected")

@@ -1,6 +1,6 @@
-"""What `phonograd phone-round` found, as its JSON document has it: schema phonograd.round, 1 (docs/phone-round.md).
+"""The result of `phonograd phone-round`, with the fields of its JSON document: schema phonograd.round, version 1.
 
-Seconds are wall time, of this machine's clock unless a name says otherwise; bytes are bytes.
+Seconds are wall time by this machine's clock unless a name says otherwise. docs/phone-round.md describes the fields.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from phonograd.device_runtime.client.server_client import UploadReceipt
 
 SCHEMA = "phonograd.round"
 SCHEMA_VERSION = 1
-# Paper P: what each phone uploads a round.
+# Paper P: upload of each phone per round.
 PAPER_MIB_PER_PHONE = 174.43
 
-# What a phone does in a round, in this order; at the end it has an update accepted, or is out.
+# A phone's stages in a round, in this order; at the end its update was accepted, or it dropped out.
 Stage = Literal["ready", "place", "text", "push", "train", "pull", "upload"]
 End = Literal["accepted", "out"]
 
 
 @dataclass(frozen=True)
 class DropOut:
-    """Why a phone's update is not at the server: in which stage, one line, and the exit code of such an error."""
+    """Why a phone's update did not reach the server: the stage, one line, and the error's exit code."""
 
     stage: Stage
     message: str
@@ -33,7 +33,7 @@ class DropOut:
 
 
 class Training(msgspec.Struct, frozen=True):
-    """One epoch on a phone, as phonograd-phone reported it; `seconds` are those of its steps, by the phone's clock."""
+    """One epoch on a phone, as phonograd-phone reported it; `seconds` is the sum of its steps by the phone's clock."""
 
     steps: Count
     tokens: Count
@@ -48,7 +48,7 @@ class Training(msgspec.Struct, frozen=True):
 
 
 class PulledUpdate(msgspec.Struct, frozen=True):
-    """An update that came from a phone; `kept` is its path on this machine while the server does not have it."""
+    """An update pulled from a phone; `kept` is its path on this machine until the server has it."""
 
     codec: str
     nbytes: Count
@@ -58,11 +58,10 @@ class PulledUpdate(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class PhoneRound:
-    """One phone's part in the round; None: it did not come to that.
+    """One phone's part of the round; None: the phone dropped out earlier.
 
-    `seconds` by stage: push, train, pull, upload. `pushed_bytes` went over the cable; `power_before` is how its screen,
-    doze and battery saver were, `power` how they were while it trained; `remark` is what went wrong without costing the
-    update.
+    `seconds` by stage: push, train, pull, upload. `power_before` and `power` are the states of screen, doze and battery
+    saver before and while it trained. `remark` is an error that did not cost the update.
     """
 
     serial: str
@@ -82,7 +81,7 @@ class PhoneRound:
 
 @dataclass(frozen=True)
 class ServerLedger:
-    """The server's own account of the round, in its names (docs/server.md): the round, and its phones."""
+    """The server's ledger of the round and its phones, with the server's field names (docs/server.md)."""
 
     round: Mapping[str, Any]
     phones: tuple[Mapping[str, Any], ...]
@@ -90,12 +89,12 @@ class ServerLedger:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """A whole round, from `created` (ISO 8601, UTC) on.
+    """The result of a round that began at `created` (ISO 8601, UTC).
 
-    model_before, model_after: hex SHA-256; after is None where the round is open still or the server did not say.
-    closed: None if it could not be asked any more. downloaded_bytes: of the model, 0 if it was here. update_bytes: of
-    the accepted updates of these phones. ledger: None where the server did not give it; then ledger_missing says why.
-    interrupted: the signal that ended it early, 0 for none. paper_mib_per_phone: what a phone uploads in paper P.
+    model_before, model_after: hex SHA-256; after is None if the round is still open or the server did not say. closed:
+    None if the server did not answer. downloaded_bytes: of the model, 0 if it was cached. update_bytes: of the accepted
+    updates of these phones. ledger: None if the server did not give it; ledger_missing says why. interrupted: number of
+    the signal that stopped the round, 0 for none. paper_mib_per_phone: upload of a phone in paper P.
     """
 
     created: str
@@ -122,7 +121,7 @@ class RoundReport:
 
     @property
     def dropped_out(self) -> tuple[PhoneRound, ...]:
-        """The others."""
+        """The phones that dropped out."""
         return tuple(phone for phone in self.phones if phone.receipt is None)
 
     def document(self) -> dict[str, Any]:

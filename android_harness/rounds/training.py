@@ -1,4 +1,4 @@
-"""One phone while it is held: what it lacks is pushed, it trains, its update is pulled."""
+"""The part of a round within a phone's session: push files, train, pull the update."""
 
 import threading
 import time
@@ -11,17 +11,17 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from phonograd.android_harness.errors import PhoneRunError
-from phonograd.android_harness.phone_artifacts import FOLDER
+from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER
 from phonograd.android_harness.result import PowerState, Pushed
 from phonograd.android_harness.rounds.result import PulledUpdate, Stage, Training
 from phonograd.android_harness.rounds.settings import RoundSettings
 from phonograd.device_runtime.base.documents import FieldError, read
 from phonograd.device_runtime.base.errors import TextError
 
-# Names on the phone; the text and the update are transient there.
+# Names on the phone. The text and the update are removed when the session ends.
 TEXT, REHEARSAL, UPDATE = "text.txt", "rehearsal.txt", "update.safetensors"
 
-# Called with what is being done, how much is done and in all (bytes, or steps), and a note.
+# Called with the stage, the amount done, the total amount (bytes or steps), and a note.
 StageProgress = Callable[[Stage, int, int, str], None]
 
 
@@ -37,7 +37,7 @@ class Session(Protocol):
         stop: threading.Event,
     ) -> float: ...
 
-    def power_states(self, hold: bool) -> tuple[PowerState, PowerState]: ...  # noqa: D102
+    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState]: ...  # noqa: D102
 
     def pull(self, name: str, local: Path, sha256: str) -> None: ...  # noqa: D102
 
@@ -45,10 +45,10 @@ class Session(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
-    """What the phone of that name is to train for `round`: on `text`, or (None) on the text that it has.
+class TrainingJob:
+    """A phone's training for `round`: on `text`, or (None) on the text on the phone.
 
-    common: the files that all phones get, by their name on the phone: program, artifacts with the round's model.
+    common: files for all phones by their name on the phone: the program, and artifacts with the round's model.
     """
 
     common: Mapping[str, Path]
@@ -58,7 +58,7 @@ class Job:
     settings: RoundSettings
 
     def files(self, session: Session) -> dict[str, Path]:
-        """What the phone must have, by its name there; the user's text for as long as the session lasts."""
+        """The files that the phone needs, by their name there; the user's text is removed when the session ends."""
         text = {} if self.text is None else {session.transient(TEXT): self.text}
         rehearsal = self.settings.training.rehearsal
         return {**self.common, **text, **({} if rehearsal is None else {REHEARSAL: rehearsal})}
@@ -66,7 +66,7 @@ class Job:
     def arguments(self, session: Session) -> list[str]:
         """The command line after the program's name."""
         text = self.settings.text_on_phone if self.text is None else session.transient(TEXT)
-        line = ["train", FOLDER, "--user", text, "--update", session.transient(UPDATE)]
+        line = ["train", ARTIFACTS_FOLDER, "--user", text, "--update", session.transient(UPDATE)]
         line += ["--round", str(self.round), "--phone", self.name]
         if self.settings.training.rehearsal is not None:
             line += ["--rehearsal", REHEARSAL]
@@ -74,8 +74,8 @@ class Job:
 
 
 @dataclass
-class Part:
-    """One phone's part so far: the stage it is in, seconds of each stage it has been in, what came of them."""
+class TaskState:
+    """A phone's progress and results so far: current stage, seconds of each stage, results."""
 
     stage: Stage = "ready"
     seconds: dict[str, float] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Part:
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:
-        """Be in `stage` while the block lasts."""
+        """Set the stage and measure how long the block takes."""
         self.stage, began = stage, time.monotonic()
         try:
             yield
@@ -96,25 +96,32 @@ class Part:
 
 
 def train_on_phone(
-    session: Session, job: Job, part: Part, place: Path, stop: threading.Event, progress: StageProgress
+    session: Session,
+    job: TrainingJob,
+    state: TaskState,
+    update_path: Path,
+    stop: threading.Event,
+    progress: StageProgress,
 ) -> None:
-    """Train one epoch on the phone and bring its update to `place`, noting in `part` how far it came.
+    """Train one epoch on the phone and pull its update to `update_path`; `state` records the progress.
 
-    Raises what the session does; TextError if the phone has no text that can be trained on.
+    Raises the session's errors, and TextError if the phone has no usable text.
     """
-    with part.timed("push"):
+    with state.timed("push"):
         pushed = session.sync(job.files(session), lambda done, total, name: progress("push", done, total, name))
-        part.pushed_bytes = pushed.nbytes
-    with part.timed("train"):
-        part.power_before, part.power = session.power_states(hold=True)
-        part.training, update = _train(session, job, stop, progress)
-    with part.timed("pull"):
+        state.pushed_bytes = pushed.nbytes
+    with state.timed("train"):
+        state.power_before, state.power = session.power_states(keep_awake=True)
+        state.training, update = _train(session, job, stop, progress)
+    with state.timed("pull"):
         progress("pull", 0, update.nbytes, "")
-        session.pull(session.transient(UPDATE), place, update.sha256)
-        part.update = replace(update, kept=str(place))
+        session.pull(session.transient(UPDATE), update_path, update.sha256)
+        state.update = replace(update, kept=str(update_path))
 
 
-def _train(session: Session, job: Job, stop: threading.Event, progress: StageProgress) -> tuple[Training, PulledUpdate]:
+def _train(
+    session: Session, job: TrainingJob, stop: threading.Event, progress: StageProgress
+) -> tuple[Training, PulledUpdate]:
     reports: list[dict[str, Any]] = []
 
     def on_event(at: float, event: dict[str, Any]) -> None:
@@ -133,7 +140,7 @@ def _train(session: Session, job: Job, stop: threading.Event, progress: StagePro
             f"{error}; put the user's text on the phone (adb push), name another with --text-on-phone, or give --texts"
         ) from error
     if not reports:
-        raise PhoneRunError("phonograd-phone train ended without its report; is it of this version?")
+        raise PhoneRunError("phonograd-phone train printed no report; is it of this version?")
     return _parsed(reports[-1])
 
 
@@ -141,4 +148,4 @@ def _parsed(report: dict[str, Any]) -> tuple[Training, PulledUpdate]:
     try:
         return read(Training, report), read(PulledUpdate, report.get("update"))
     except FieldError as error:
-        raise PhoneRunError(f"phonograd-phone's report lacks a field or holds a wrong one ({error})") from error
+        raise PhoneRunError(f"phonograd-phone's report has a missing or wrong field ({error})") from error

@@ -1,4 +1,4 @@
-"""A phone while it is ours: locked, files pushed by hash, programs run and watched, all of it undone at the end."""
+"""Exclusive use of a phone: lock it, push files by hash, run and watch programs, and undo everything at the end."""
 
 from phonograd.android_harness.session.session import PhoneSession
 from phonograd.android_harness.session.settings import PROGRAM, WORK_FOLDER, SessionSettings

@@ -1,4 +1,4 @@
-"""Clocks, caps, temperatures and battery, read on the phone beside what is measured there."""
+"""Samples of a phone's clocks, caps, temperatures and battery, taken during a measurement."""
 
 import contextlib
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from phonograd.android_harness.adb.client import Adb
 from phonograd.android_harness.adb.process import PhoneProcess
-from phonograd.android_harness.errors import PhoneLostError, PhoneSilentError
+from phonograd.android_harness.errors import PhoneLostError, PhoneTimeoutError
 from phonograd.android_harness.phones.power import (
     parse_battery,
     parse_hal_temperatures,
@@ -15,37 +15,37 @@ from phonograd.android_harness.phones.power import (
     parse_zones,
 )
 from phonograd.android_harness.result import Sample
-from phonograd.android_harness.session.keeper import phone_script
+from phonograd.android_harness.session.watchdog import phone_script
 
-# A question to the battery's service costs tens of milliseconds of some core: not at every sample.
+# A query of the battery service takes tens of milliseconds of CPU time: too much for every sample.
 SERVICES_EVERY_SECONDS = 5.0
 LISTEN_SECONDS = 0.25
-# dumpsys may be at work.
+# dumpsys may be running.
 ENDING_SECONDS = 5.0
 
 
-def sample_now(adb: Adb, serial: str, at_s: float, timeout: float) -> Sample:
-    """One sample, waited for no longer than `timeout` seconds. Raises PhoneLostError."""
-    script = phone_script("sampler.sh", interval=0, every=1, rounds=1, alive="/")
+def take_sample(adb: Adb, serial: str, at_s: float, timeout: float) -> Sample:
+    """Take one sample, within `timeout` seconds. Raises PhoneLostError."""
+    script = phone_script("sampler.sh", interval=0, every=1, rounds=1, alive_path="/")
     done = adb.shell(serial, script, timeout=timeout)
     return parse_sample(at_s, done.out.splitlines())
 
 
 @contextlib.contextmanager
-def watching(
+def sample_periodically(
     adb: Adb,
     serial: str,
-    alive: str,
+    alive_path: str,
     interval: float,
     on_sample: Callable[[Sample], None],
     clock: Callable[[], float],
 ) -> Iterator[None]:
-    """Call `on_sample` every `interval` seconds, from a thread of its own, while the block lasts.
+    """Call `on_sample` every `interval` seconds, from a separate thread, until the block ends.
 
-    `alive` is a path on the phone; without it, sampling there ends, whether this machine is still there or not.
+    Sampling on the phone also ends when `alive_path`, a path there, no longer exists.
     """
     every = max(1, round(SERVICES_EVERY_SECONDS / interval))
-    script = phone_script("sampler.sh", interval=interval, every=every, rounds=-1, alive=alive)
+    script = phone_script("sampler.sh", interval=interval, every=every, rounds=-1, alive_path=alive_path)
     with adb.start(serial, script) as process:
         ended = threading.Event()
         listener = threading.Thread(
@@ -55,7 +55,7 @@ def watching(
         try:
             yield
         finally:
-            process.close()  # it ends by that
+            process.close()  # the end of stdin ends the script
             listener.join(ENDING_SECONDS)
             ended.set()
             process.kill()
@@ -66,11 +66,11 @@ def _listen(
     process: PhoneProcess, ended: threading.Event, on_sample: Callable[[Sample], None], clock: Callable[[], float]
 ) -> None:
     lines: list[str] = []
-    with contextlib.suppress(PhoneLostError):  # what runs beside says that the phone is lost
+    with contextlib.suppress(PhoneLostError):  # the measured program reports that
         while not ended.is_set():
             try:
-                line = process.line(LISTEN_SECONDS)
-            except PhoneSilentError:
+                line = process.read_line(LISTEN_SECONDS)
+            except PhoneTimeoutError:
                 continue
             if line is None:
                 return
@@ -81,7 +81,7 @@ def _listen(
 
 
 def parse_sample(at_s: float, lines: Sequence[str]) -> Sample:
-    """What on_phone/sampler.sh prints from `sample` to `end`; whatever is missing or odd is left out."""
+    """Parse the output of on_phone/sampler.sh from `sample` to `end`; missing and malformed values are left out."""
     frequencies: dict[int, int] = {}
     caps: dict[int, int] = {}
     zones: list[str] = []

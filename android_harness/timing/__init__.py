@@ -1,1 +1,1 @@
-"""Epochs timed on phones: warm-up, cooling, sampling, throttling."""
+"""Timed epochs on phones: warm-up, cooling, sampling, throttling."""

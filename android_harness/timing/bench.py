@@ -1,4 +1,4 @@
-"""Epochs timed on all phones at once."""
+"""Time epochs on all phones in parallel."""
 
 import tempfile
 import threading
@@ -14,10 +14,10 @@ from phonograd.android_harness.phone_artifacts import phone_artifacts
 from phonograd.android_harness.phones.facts import Phone
 from phonograd.android_harness.result import PhoneBenchReport, PhoneResult
 from phonograd.android_harness.session import PROGRAM, PhoneSession, SessionSettings
-from phonograd.android_harness.session.programs import SIGNALLED
-from phonograd.android_harness.timing.phone_work import STOPPED, Job, PhoneProgress, PhoneWork
-from phonograd.android_harness.timing.settings import PhoneBenchSettings, settings_in_words
-from phonograd.android_harness.timing.workload import phone_text, workload_of
+from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
+from phonograd.android_harness.timing.phone_task import STOPPED_EXIT_CODE, BenchJob, BenchTask, PhoneProgress
+from phonograd.android_harness.timing.settings import PhoneBenchSettings, settings_document
+from phonograd.android_harness.timing.workload import describe_workload, prepare_text
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import Artifacts
 
@@ -36,52 +36,52 @@ def run_phone_bench(
     stop: Callable[[], int] = lambda: 0,
     open_session: OpenSession = PhoneSession,
 ) -> PhoneBenchReport:
-    """Time epochs on ready phones, each in a thread of its own; what fails on one is its result's failure.
+    """Time epochs on ready phones, each in its own thread; an error on one phone is the failure in its result.
 
-    `binary` is the phone's, `version` phonograd's. `on_progress` is called from the phones' threads. `stop` is asked
-    from the calling thread for the number of a signal that asks to end, 0 for none: then each phone's program is ended
-    and its session left, and what was measured stands. Raises TextError and VocabularyError for a text that can't be
-    trained on, StorageError.
+    `binary` is the phone's, `version` phonograd's. `on_progress` is called from the phones' threads. `stop` is polled
+    from the calling thread and returns the number of a signal that asks to stop, or 0: then each phone's program and
+    session are ended, and the measurements so far are kept. Raises TextError and VocabularyError for a text that can't
+    be trained on, StorageError.
     """
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     with tempfile.TemporaryDirectory(prefix="phonograd-") as name:
         scratch = Path(name)
-        text = phone_text(settings.text, artifacts, scratch)
+        text = prepare_text(settings.text, artifacts, scratch)
         files = {PROGRAM: binary, **phone_artifacts(artifacts, scratch), **text.files}
-        job = Job(files, text.options, settings)
-        session_settings = SessionSettings(keep=settings.keep, silence=settings.silence_seconds)
+        job = BenchJob(files, text.options, settings)
+        session_settings = SessionSettings(keep_files=settings.keep, timeout_seconds=settings.heartbeat_timeout)
         ended = threading.Event()
-        work = [
-            PhoneWork(open_session(adb, phone.serial, session_settings), phone.facts, job, on_progress, ended)
+        tasks = [
+            BenchTask(open_session(adb, phone.serial, session_settings), phone.facts, job, on_progress, ended)
             for phone in phones
             if phone.facts is not None
         ]
-        results = _on_all(work, stop, ended)
+        results = _run_all(tasks, stop, ended)
         return PhoneBenchReport(
             created=created,
             phonograd_version=version,
             adb_version=adb.tool.version,
             binary_sha256=sha256_of_file(binary),
-            workload=workload_of(artifacts, text),
-            settings=settings_in_words(settings),
+            workload=describe_workload(artifacts, text),
+            settings=settings_document(settings),
             phones=tuple(results),
         )
 
 
-def _on_all(work: Sequence[PhoneWork], stop: Callable[[], int], ended: threading.Event) -> list[PhoneResult]:
-    """Run all phones' work to its end; the number of a signal that came makes the exit code of what it cut short."""
+def _run_all(tasks: Sequence[BenchTask], stop: Callable[[], int], ended: threading.Event) -> list[PhoneResult]:
+    """Run all tasks to their end; a signal's number becomes the exit code of the tasks that it stopped."""
     number = 0
-    with ThreadPoolExecutor(len(work), "phone") as pool:
-        running = [pool.submit(one.run) for one in work]
+    with ThreadPoolExecutor(len(tasks), "phone") as pool:
+        running = [pool.submit(task.run) for task in tasks]
         while wait(running, POLL_SECONDS).not_done:
             number = number or stop()
             if number:
                 ended.set()
     results = [future.result() for future in running]
-    return [_signalled(result, number) for result in results] if number else results
+    return [_with_signal(result, number) for result in results] if number else results
 
 
-def _signalled(result: PhoneResult, number: int) -> PhoneResult:
-    if result.failure is None or result.failure.exit_code != STOPPED:
+def _with_signal(result: PhoneResult, number: int) -> PhoneResult:
+    if result.failure is None or result.failure.exit_code != STOPPED_EXIT_CODE:
         return result
-    return replace(result, failure=replace(result.failure, exit_code=SIGNALLED + number))
+    return replace(result, failure=replace(result.failure, exit_code=SIGNAL_EXIT_BASE + number))

@@ -1,4 +1,4 @@
-"""What an epoch took out of a phone's battery, from what was sampled beside it."""
+"""Energy that an epoch drew from a phone's battery, from samples taken during the epoch."""
 
 import math
 from collections.abc import Sequence
@@ -6,20 +6,20 @@ from itertools import pairwise
 
 from phonograd.android_harness.result import Energy, Sample, Step
 
-# The kernel's rule is µA and µAh, and some makers' files have mA and mAh. A phone at work draws more than 10 mA, and a
-# battery that may train holds more than 100 mAh: less than that many µ is the other unit.
-_LEAST_UA, _LEAST_UAH = 10_000, 100_000
-_LEAST_SAMPLES = 3
-_LEAST_CHANGES = 2  # of the charge counter, which moves in steps
+# The kernel specifies µA and µAh, but some manufacturers' files have mA and mAh. A training phone draws more than
+# 10 mA, and its battery holds more than 100 mAh, so smaller values must be in the other unit.
+_MIN_UA, _MIN_UAH = 10_000, 100_000
+_MIN_SAMPLES = 3
+_MIN_CHANGES = 2  # of the charge counter, which moves in steps
 
 Point = tuple[float, float]
 
 
-def energy_of(steps: Sequence[Step], samples: Sequence[Sample], seconds: float) -> Energy | None:
-    """Joules during `seconds` of steps: mean power of the samples between the first step and the last, times seconds.
+def epoch_energy(steps: Sequence[Step], samples: Sequence[Sample], seconds: float) -> Energy | None:
+    """Energy of `seconds` of steps, in J: mean power of the samples from the first step to the last, times seconds.
 
-    The whole phone's, screen and radio among it. None if power came in, if the phone does not say that none did, or
-    tells no voltage, and neither a current nor a charge that changed.
+    It is the whole phone's, including screen and radio. None if the phone was, or may have been, on external power, or
+    if it reports no voltage, or neither a current nor a changing charge.
     """
     if not steps:
         return None
@@ -39,27 +39,27 @@ def energy_of(steps: Sequence[Step], samples: Sequence[Sample], seconds: float) 
 
 
 def _by_current(samples: Sequence[Sample]) -> float | None:
-    """Mean amperes, weighted by time. No power comes in, so the sign is the maker's choice and says nothing."""
+    """Mean current in A, weighted by time. Without external power the sign only depends on the manufacturer."""
     points = [(sample.at_s, abs(ua)) for sample in samples if (ua := sample.power.current_ua) is not None]
-    if len(points) < _LEAST_SAMPLES or points[0][0] == points[-1][0]:
+    if len(points) < _MIN_SAMPLES or points[0][0] == points[-1][0]:
         return None
     most = max(value for _, value in points)
-    unit = 1e6 if most >= _LEAST_UA else 1e3
+    unit = 1e6 if most >= _MIN_UA else 1e3
     return _mean(points) / unit if most else None
 
 
 def _by_counter(samples: Sequence[Sample]) -> float | None:
-    """Mean amperes from one change of the counter to another: between them it says nothing."""
+    """Mean current in A from the counter's first change to its last; it is known only when it changes."""
     points = [(sample.at_s, uah) for sample in samples if (uah := sample.power.charge_uah) is not None]
     changes = [after for before, after in pairwise(points) if after[1] < before[1]]
-    if len(changes) < _LEAST_CHANGES:
+    if len(changes) < _MIN_CHANGES:
         return None
     (began, full), (ended, left) = changes[0], changes[-1]
-    unit = 1e6 if full >= _LEAST_UAH else 1e3
+    unit = 1e6 if full >= _MIN_UAH else 1e3
     return (full - left) * 3600 / (ended - began) / unit
 
 
 def _mean(points: Sequence[Point]) -> float:
-    """Mean over time of a line through the points."""
+    """Mean over time of the line through the points."""
     area = math.fsum((after - before) * (first + second) / 2 for (before, first), (after, second) in pairwise(points))
     return area / (points[-1][0] - points[0][0])

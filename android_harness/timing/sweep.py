@@ -1,18 +1,18 @@
-"""Which numbers of threads a sweep tries, on which cores."""
+"""The numbers of threads and the cores that a sweep tries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-WORDS = ("big", "little", "all")
+CORE_CHOICES = ("big", "little", "all")
 
 
 def sweep_points(choices: Mapping[str, Sequence[int]], pin: bool) -> Iterator[tuple[str, int]]:
-    """(--cores, --threads) to time: 1, 2, 4 and so on up to one for each core, of each of WORDS that has cores.
+    """Yield (--cores, --threads) to time: 1, 2, 4 and so on up to one per core, for each of CORE_CHOICES.
 
-    choices: the cores of each word, the fastest first, as phonograd-phone info has them. What would run as something
-    before it is left out: two pinned threads on all cores are on the same two as on the big ones.
+    choices: the cores of each choice, the fastest first, from phonograd-phone info. Repetitions are left out: two
+    pinned threads run on the same two cores with `all` as with `big`.
     """
     seen = set()
-    for word in WORDS:
+    for word in CORE_CHOICES:
         cores = choices.get(word, ())
         for threads in _counts(len(cores)):
             place = (frozenset(cores[:threads] if pin else cores), threads)
@@ -21,6 +21,6 @@ def sweep_points(choices: Mapping[str, Sequence[int]], pin: bool) -> Iterator[tu
                 yield word, threads
 
 
-def _counts(most: int) -> list[int]:
-    """Powers of two below `most`, and itself."""
-    return [*(1 << power for power in range(most.bit_length()) if 1 << power < most), *([most] if most else [])]
+def _counts(limit: int) -> list[int]:
+    """Powers of two below `limit`, and `limit` itself."""
+    return [*(1 << power for power in range(limit.bit_length()) if 1 << power < limit), *([limit] if limit else [])]

@@ -1,15 +1,15 @@
-"""Whether a phone slowed itself down during an epoch, from what was sampled beside it."""
+"""Evidence that a phone throttled during an epoch, from samples taken during the epoch."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from phonograd.android_harness.result import Sample, Step
-from phonograd.android_harness.timing.heat import status_name
+from phonograd.android_harness.timing.cooling import thermal_status_name
 
 LIGHT = 1  # PhoneFacts.thermal_status
 FREQUENCY_DROP = 0.10
 STEP_DRIFT = 1.10
-_LEAST_SAMPLES = 2  # in a third of an epoch, for a median that one odd sample does not make
+_MIN_SAMPLES = 2  # in a third of an epoch, so that one outlier does not decide the median
 
 
 def throttling(
@@ -17,13 +17,13 @@ def throttling(
     samples: Sequence[Sample],
     cores: Iterable[int],
     busy: int,
-    uncapped_khz: Mapping[int, int],
+    cool_caps_khz: Mapping[int, int],
 ) -> tuple[str, ...]:
-    """What speaks for throttling during these steps, one line each; empty if nothing does.
+    """Evidence of throttling during these steps, one line each; empty if there is none.
 
-    samples: of the whole run, of which those during the steps count. cores: the ones the threads may run on, and `busy`
-    how many of them are at work. uncapped_khz: the cap each core has while the phone is cool, in kHz. Steps that
-    became slower are named beside other evidence only: by themselves they may be the text or another app.
+    samples: of the whole run; those taken during the steps count. cores: those that the threads may run on; `busy` of
+    them are in use. cool_caps_khz: each core's cap while the phone is cool, in kHz. Steps that became slower are listed
+    only next to other evidence, as the text or another app could cause that too.
     """
     if not steps:
         return ()
@@ -32,7 +32,7 @@ def throttling(
     chosen = frozenset(cores)
     third = (ended - began) / 3
     lines = [
-        *_caps(during, chosen, uncapped_khz),
+        *_caps(during, chosen, cool_caps_khz),
         *_frequency(
             _busy_mhz((sample for sample in during if sample.at_s < began + third), chosen, busy),
             _busy_mhz((sample for sample in during if sample.at_s > ended - third), chosen, busy),
@@ -42,20 +42,20 @@ def throttling(
     return (*lines, *_drift(steps)) if lines else ()
 
 
-def _caps(samples: Sequence[Sample], cores: frozenset[int], uncapped_khz: Mapping[int, int]) -> list[str]:
-    """Cores whose cap fell, those with the same fall in one line."""
+def _caps(samples: Sequence[Sample], cores: frozenset[int], cool_caps_khz: Mapping[int, int]) -> list[str]:
+    """Cores whose cap fell; those with the same values share a line."""
     fallen: dict[tuple[int, int], list[int]] = {}
-    for core in sorted(cores & uncapped_khz.keys()):
+    for core in sorted(cores & cool_caps_khz.keys()):
         lowest = min((sample.caps_khz[core] for sample in samples if core in sample.caps_khz), default=None)
-        if lowest is not None and lowest < uncapped_khz[core]:
-            fallen.setdefault((lowest, uncapped_khz[core]), []).append(core)
+        if lowest is not None and lowest < cool_caps_khz[core]:
+            fallen.setdefault((lowest, cool_caps_khz[core]), []).append(core)
     return [
-        f"{_named(numbers)} capped at {low / 1000:,.0f} of {high / 1000:,.0f} MHz"
+        f"{_with_serial(numbers)} capped at {low / 1000:,.0f} of {high / 1000:,.0f} MHz"
         for (low, high), numbers in fallen.items()
     ]
 
 
-def _named(cores: Sequence[int]) -> str:
+def _with_serial(cores: Sequence[int]) -> str:
     if len(cores) == 1:
         return f"core {cores[0]}"
     consecutive = cores[-1] - cores[0] == len(cores) - 1
@@ -63,7 +63,7 @@ def _named(cores: Sequence[int]) -> str:
 
 
 def _busy_mhz(samples: Iterable[Sample], cores: frozenset[int], busy: int) -> list[float]:
-    """Of each sample, the mean frequency of the `busy` fastest of the cores: the others are idle, and slow for that."""
+    """Each sample's mean frequency of the `busy` fastest cores; the others are idle and therefore slow."""
     found = []
     for sample in samples:
         fastest = sorted((khz for core, khz in sample.frequencies_khz.items() if core in cores), reverse=True)[:busy]
@@ -73,7 +73,7 @@ def _busy_mhz(samples: Iterable[Sample], cores: frozenset[int], busy: int) -> li
 
 
 def _frequency(first: Sequence[float], last: Sequence[float]) -> list[str]:
-    if min(len(first), len(last)) < _LEAST_SAMPLES:
+    if min(len(first), len(last)) < _MIN_SAMPLES:
         return []
     before, after = statistics.median(first), statistics.median(last)
     if after >= (1 - FREQUENCY_DROP) * before:
@@ -83,7 +83,7 @@ def _frequency(first: Sequence[float], last: Sequence[float]) -> list[str]:
 
 def _status(samples: Sequence[Sample]) -> list[str]:
     worst = max((sample.thermal_status for sample in samples if sample.thermal_status is not None), default=0)
-    return [f"thermal status {status_name(worst)}"] if worst >= LIGHT else []
+    return [f"thermal status {thermal_status_name(worst)}"] if worst >= LIGHT else []
 
 
 def _drift(steps: Sequence[Step]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the phones train on: a user's text, or a stream of tokens that costs as much as one."""
+"""What the phones train on: a user's text, or a synthetic stream of tokens that costs as much."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.android_harness.result import Workload
-from phonograd.android_harness.session.settings import TRANSIENT
+from phonograd.android_harness.session.settings import TRANSIENT_FOLDER
 from phonograd.android_harness.timing.settings import TextSettings
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
@@ -18,13 +18,13 @@ from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 
 # 20 windows of paper P's 10 x 20 tokens are about 20 KB of text, its epoch on the phone.
 WINDOWS = 20
-# What people wrote never stays on the phone, whatever is asked to be kept.
-TOKENS, USER, REHEARSAL = "tokens.bin", f"{TRANSIENT}/user.txt", f"{TRANSIENT}/rehearsal.txt"
+# Texts that people wrote never stay on the phone, even with --keep.
+TOKENS, USER, REHEARSAL = "tokens.bin", f"{TRANSIENT_FOLDER}/user.txt", f"{TRANSIENT_FOLDER}/rehearsal.txt"
 
 
 @dataclass(frozen=True)
 class PhoneText:
-    """Files of the text by their name on the phone, the options of `phonograd-phone train` for them, and what it is."""
+    """The text's files by their name on the phone, options of `phonograd-phone train` for them, and a description."""
 
     files: dict[str, Path]
     options: tuple[str, ...]
@@ -32,10 +32,10 @@ class PhoneText:
     description: str
 
 
-def zipf_stream(vocabulary: int, tokens: int, seed: int) -> Ids:
-    """Ids [tokens] int64 drawn with probability 1/rank; which word has which rank is drawn too.
+def zipf_tokens(vocabulary: int, tokens: int, seed: int) -> Ids:
+    """Ids [tokens] int64, drawn with probability proportional to 1/rank; words get their ranks at random.
 
-    An epoch's time depends on how many tokens there are and on how often words return, not on what they say.
+    An epoch's time depends on the number of tokens and on how often words repeat, not on their meaning.
     """
     random = np.random.default_rng(seed)
     weights = 1.0 / np.arange(1, vocabulary + 1)
@@ -43,10 +43,10 @@ def zipf_stream(vocabulary: int, tokens: int, seed: int) -> Ids:
     return random.permutation(vocabulary)[ranks]
 
 
-def phone_text(settings: TextSettings, artifacts: Artifacts, scratch: Path) -> PhoneText:
-    """The text of `settings`; what is made for it is written into `scratch`.
+def prepare_text(settings: TextSettings, artifacts: Artifacts, scratch: Path) -> PhoneText:
+    """Prepare the text of `settings`; generated files are written into `scratch`.
 
-    Raises TextError for a text that is missing, empty or does not fill one window, VocabularyError, StorageError.
+    Raises TextError for a text that is missing, empty or shorter than one window, VocabularyError, StorageError.
     """
     if settings.user is None:
         return _synthetic(settings.seed, artifacts.manifest, scratch)
@@ -71,17 +71,17 @@ def phone_text(settings: TextSettings, artifacts: Artifacts, scratch: Path) -> P
 def _synthetic(seed: int, manifest: Manifest, scratch: Path) -> PhoneText:
     tokens = WINDOWS * manifest.training.minibatch * manifest.training.bptt
     path = scratch / "tokens.bin"
-    write_bytes(path, zipf_stream(manifest.model.vocabulary, tokens, seed).astype("<i4").tobytes())
+    write_bytes(path, zipf_tokens(manifest.model.vocabulary, tokens, seed).astype("<i4").tobytes())
     description = f"synthetic: {WINDOWS} windows, {tokens:,} tokens drawn by Zipf's law (1/rank), seed {seed}"
     return PhoneText({TOKENS: path}, ("--tokens", TOKENS, "--seed", str(seed)), tokens, description)
 
 
-def workload_of(artifacts: Artifacts, text: PhoneText) -> Workload:
-    """The report's account of what is trained."""
+def describe_workload(artifacts: Artifacts, text: PhoneText) -> Workload:
+    """The report's description of what is trained."""
     manifest = artifacts.manifest
     return Workload(
         manifest_sha256=sha256_of_file(artifacts.path(MANIFEST)),
-        model=model_in_words(manifest.model),
+        model=describe_model(manifest.model),
         parameters=manifest.model.parameters,
         minibatch=manifest.training.minibatch,
         bptt=manifest.training.bptt,
@@ -90,8 +90,8 @@ def workload_of(artifacts: Artifacts, text: PhoneText) -> Workload:
     )
 
 
-def model_in_words(model: LanguageModelConfig) -> str:
-    """As in "2 LSTM layers of 650, embedding 650, 30,000 words, untied"."""
+def describe_model(model: LanguageModelConfig) -> str:
+    """Such as "2 LSTM layers of 650, embedding 650, 30,000 words, untied"."""
     layers = f"{model.layers} {model.cell.upper()} layer{'s' if model.layers > 1 else ''} of {model.hidden}"
     tied = "tied" if model.tied else "untied"
     return f"{layers}, embedding {model.embedding}, {model.vocabulary:,} words, {tied}"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.android_harness.rounds.base_model import fetch_base
+from phonograd.android_harness.rounds.base_model import fetch_base_model
 from phonograd.api.inputs import StrPath, artifacts_of, path_of
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
@@ -113,7 +113,7 @@ def join_round(
     refused = None if phone is None else server_client.participation(server, phone)
     if refused is not None:
         raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}")
-    base = fetch_base(server, folder, opened, cache_folder() / "models", phone)
+    base = fetch_base_model(server, folder, opened, cache_folder() / "models", phone)
     return JoinedRound(server, phone, opened, base.path)
 
 

@@ -21,8 +21,8 @@ def devices(console: Console, serials: Sequence[str]) -> None:
     Exits 0 if a phone is ready, 20 if none is, 19 without adb.
     """
     from phonograd.android_harness.adb.client import Adb
-    from phonograd.android_harness.adb.finding import find_adb
-    from phonograd.android_harness.phones.discovery import discover, none_ready, why_not
+    from phonograd.android_harness.adb.tool import find_adb
+    from phonograd.android_harness.phones.discovery import discover, none_ready_error, not_ready_line
 
     adb = Adb(find_adb())
     phones = discover(adb, serials=serials)
@@ -34,10 +34,10 @@ def devices(console: Console, serials: Sequence[str]) -> None:
         ("Phones", [_row(phone) for phone in phones]),
     )
     if not any(phone.ready for phone in phones):
-        raise none_ready(phones)
+        raise none_ready_error(phones)
     for phone in phones:
         if not phone.ready:
-            console.say(why_not(phone))
+            console.say(not_ready_line(phone))
 
 
 def _row(phone: "Phone") -> dict[str, Any]:
@@ -47,12 +47,12 @@ def _row(phone: "Phone") -> dict[str, Any]:
 
 
 def _facts(facts: "PhoneFacts") -> dict[str, Any]:
-    from phonograd.android_harness.phones.cores import cores_line
+    from phonograd.android_harness.phones.cores import describe_cores
 
     return {
         "phone, SoC": _lines(" ".join(filter(None, (facts.manufacturer, facts.model))), facts.soc),
         "Android": facts.android,
-        "cores": cores_line(facts.clusters).replace(" + ", " +\n") or None,
+        "cores": describe_cores(facts.clusters).replace(" + ", " +\n") or None,
         "memory": _lines(_gigabytes(facts.memory_bytes, "RAM"), _gigabytes(facts.free_bytes, "free")),
         "battery": _battery(facts.battery),
         "heat": _heat(facts),
@@ -75,8 +75,8 @@ def _battery(battery: "Battery") -> str | None:
 
 def _heat(facts: "PhoneFacts") -> str | None:
     """Android's thermal status in words, and the CPU's temperature."""
-    from phonograd.android_harness.phones.readiness import HEAT
+    from phonograd.android_harness.phones.readiness import THERMAL_STATUSES
 
-    status = None if facts.thermal_status is None else HEAT[facts.thermal_status]
+    status = None if facts.thermal_status is None else THERMAL_STATUSES[facts.thermal_status]
     celsius = None if facts.temperature_c is None else f"{facts.temperature_c:.0f} °C"
     return _lines(status, celsius)

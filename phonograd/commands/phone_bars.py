@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from phonograd.android_harness.phones.facts import Phone
 from phonograd.android_harness.report.names import short_names
-from phonograd.android_harness.timing.phone_work import PhoneProgress
+from phonograd.android_harness.timing.phone_task import PhoneProgress
 from phonograd.console import Console
 
 Show = Callable[[PhoneProgress], None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from phonograd import __version__
-from phonograd.android_harness.session.programs import SIGNALLED
+from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.commands.native import building
 from phonograd.console import Console, output_options
@@ -107,7 +107,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option(
     "--min-battery",
     type=int,
-    default=DEFAULTS.minimum_battery,
+    default=DEFAULTS.min_battery,
     show_default=True,
     help="Percent below which a phone is left alone.",
 )
@@ -121,7 +121,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option(
     "--heartbeat-timeout",
     type=float,
-    default=DEFAULTS.silence_seconds,
+    default=DEFAULTS.heartbeat_timeout,
     show_default=True,
     help="Seconds without a word after which a phone counts as lost, and after which it ends its work by itself.",
 )
@@ -184,14 +184,14 @@ def phone_bench(  # click passes options by name
         pin=pin_threads,
         precision=precision,
         cooldown_seconds=cooldown,
-        minimum_battery=min_battery,
+        min_battery=min_battery,
         sample_seconds=sample_every,
         codecs=codecs,
         sweep=sweep,
         keep=keep,
         fixed_performance=fixed_performance,
         stay_awake=stay_awake,
-        silence_seconds=heartbeat_timeout,
+        heartbeat_timeout=heartbeat_timeout,
         text=TextSettings(user, rehearsal, user_share, seed),
     )
     outputs = Outputs.checked(out, html, trace, compare, max_slowdown, settings)
@@ -201,7 +201,7 @@ def phone_bench(  # click passes options by name
     for failure in failures:
         click.echo(f"phonograd: {failure.message}", err=True)
     if signal_number:
-        click.get_current_context().exit(SIGNALLED + signal_number)
+        click.get_current_context().exit(SIGNAL_EXIT_BASE + signal_number)
     if failures:
         click.get_current_context().exit(failures[0].exit_code)
     outputs.judge()
@@ -212,7 +212,7 @@ def _measured(
 ) -> tuple["PhoneBenchReport", int]:
     """The report, and the number of the signal that ended it early, or 0."""
     from phonograd.android_harness.adb.client import Adb
-    from phonograd.android_harness.adb.finding import find_adb
+    from phonograd.android_harness.adb.tool import find_adb
     from phonograd.android_harness.timing.bench import run_phone_bench
     from phonograd.commands.phone_bars import phone_bars
     from phonograd.commands.stopping import stop_signals
@@ -233,12 +233,12 @@ def _measured(
 def _ready(console: Console, adb: "Adb", serials: tuple[str, ...], settings: PhoneBenchSettings) -> list["Phone"]:
     """The phones to work on; others are told, and an error where they were asked for by name."""
     from phonograd.android_harness.errors import NoPhoneError
-    from phonograd.android_harness.phones.discovery import ready_phones, why_not
+    from phonograd.android_harness.phones.discovery import not_ready_line, ready_phones
     from phonograd.android_harness.phones.readiness import Readiness
 
-    ready, others = ready_phones(adb, serials, Readiness(battery_percent=settings.minimum_battery))
+    ready, others = ready_phones(adb, serials, Readiness(min_battery_percent=settings.min_battery))
     if serials and others:
-        raise NoPhoneError("; ".join(map(why_not, others)))
+        raise NoPhoneError("; ".join(map(not_ready_line, others)))
     for phone in others:
-        console.say(f"{why_not(phone)}; it is left out")
+        console.say(f"{not_ready_line(phone)}; it is left out")
     return ready

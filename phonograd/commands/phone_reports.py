@@ -7,14 +7,14 @@ from pathlib import Path
 from phonograd.android_harness.report.compare import (
     Comparison,
     compare,
-    parse_fail_over,
-    require_alike,
+    parse_max_slowdown,
+    require_comparable,
     require_epochs,
-    slower,
+    require_no_regression,
 )
 from phonograd.android_harness.report.document import read_report, to_document, write_report
 from phonograd.android_harness.result import PhoneBenchReport
-from phonograd.android_harness.timing.settings import PhoneBenchSettings, settings_in_words
+from phonograd.android_harness.timing.settings import PhoneBenchSettings, settings_document
 from phonograd.console import Console
 from phonograd.device_runtime.base.errors import MissingExtraError, UsageError
 from phonograd.device_runtime.base.files import require_place
@@ -48,7 +48,7 @@ class Outputs:
         """
         if max_slowdown is not None and old is None:
             raise UsageError("--max-slowdown needs --compare, the earlier result")
-        allowed = None if max_slowdown is None else parse_fail_over(max_slowdown)
+        allowed = None if max_slowdown is None else parse_max_slowdown(max_slowdown)
         for place in filter(None, (out, html, trace)):
             require_place(place)
         if html is not None and importlib.util.find_spec("matplotlib") is None:
@@ -56,7 +56,7 @@ class Outputs:
         earlier = None if old is None else read_report(old)
         if earlier is not None and allowed is not None:
             require_epochs(earlier, settings.epochs)
-            require_alike(earlier, settings_in_words(settings))
+            require_comparable(earlier, settings_document(settings))
         return cls(out, html, trace, earlier, allowed)
 
     def write(self, console: Console, report: PhoneBenchReport) -> None:
@@ -77,6 +77,6 @@ class Outputs:
             write_page(self.html, report, self.comparison, self.max_slowdown)
 
     def judge(self) -> None:
-        """Raise SlowerError if a phone is slower than --max-slowdown allows, ReportError if nothing could be judged."""
+        """Raise RegressionError if a phone is slower than --max-slowdown allows, ReportError if none was judged."""
         if self.comparison is not None and self.max_slowdown is not None:
-            slower(self.comparison, self.max_slowdown)
+            require_no_regression(self.comparison, self.max_slowdown)

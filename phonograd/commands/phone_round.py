@@ -88,7 +88,7 @@ class RoundShortError(PhonogradError):
 @click.option(
     "--heartbeat-timeout",
     type=click.FloatRange(0, min_open=True),
-    default=RoundSettings.silence_seconds,
+    default=RoundSettings.heartbeat_timeout,
     show_default=True,
     metavar="SECONDS",
     help="A phone that says nothing for so long counts as lost; one that hears nothing for so long ends its work.",
@@ -125,12 +125,12 @@ def phone_round(
     """
     from phonograd import __version__
     from phonograd.android_harness.adb.client import Adb
-    from phonograd.android_harness.adb.finding import find_adb
+    from phonograd.android_harness.adb.tool import find_adb
     from phonograd.android_harness.phones.discovery import ready_phones
-    from phonograd.android_harness.rounds.federated_round import Aggregation, run_round
+    from phonograd.android_harness.rounds.federated_round import ServerAccess, run_round
     from phonograd.android_harness.rounds.tokens import read_tokens
     from phonograd.android_harness.session import PhoneSession, SessionSettings
-    from phonograd.android_harness.timing.phone_work import PhoneProgress
+    from phonograd.android_harness.timing.phone_task import PhoneProgress
     from phonograd.commands.phone_bars import phone_bars
     from phonograd.commands.stopping import stop_signals
     from phonograd.device_runtime.formats.manifest import open_artifacts
@@ -139,11 +139,12 @@ def phone_round(
 
     training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision)
     settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, heartbeat_timeout)
-    aggregation = Aggregation(connection, read_tokens(token_file) if token_file else None)
+    aggregation = ServerAccess(connection, read_tokens(token_file) if token_file else None)
     folder = open_artifacts(artifacts)
     adb = Adb(find_adb())
     ready, not_ready = ready_phones(adb, serials)
     at_work = {phone.serial for phone in ready}
+    session = SessionSettings(keep_files=keep, timeout_seconds=heartbeat_timeout)
     with tempfile.TemporaryDirectory(prefix="phonograd-") as work:
         program = Path(work) / "phonograd-phone"
         with building(console, "the phone binary") as show:
@@ -163,7 +164,7 @@ def phone_round(
                 [*ready, *not_ready],
                 _choices(names),
                 settings,
-                lambda serial: PhoneSession(adb, serial, SessionSettings(keep=keep, silence=heartbeat_timeout)),
+                lambda serial: PhoneSession(adb, serial, session),
                 show_phone,
                 stop_signals,
             )

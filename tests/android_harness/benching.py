@@ -54,7 +54,7 @@ def tiny(training: TrainingConfig) -> Path:
 @pytest.fixture
 def gone_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lost phone is waited for a moment only: this test does not bring it back."""
-    monkeypatch.setattr(bench, "SessionSettings", partial(SessionSettings, reappear=0.5))
+    monkeypatch.setattr(bench, "SessionSettings", partial(SessionSettings, reconnect_seconds=0.5))
 
 
 def training(phone: StandInPhone) -> bool:

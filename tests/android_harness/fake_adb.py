@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from phonograd.android_harness.adb.finding import AdbTool
+from phonograd.android_harness.adb.tool import AdbTool
 
 SERIAL = "FAKE01"
 LISTED = "device usb:1-2 product:bluejay model:Pixel_6a device:bluejay transport_id:3"

@@ -20,7 +20,7 @@ ASLEEP, AWAKE = PowerState(False, True, True), PowerState(True, False, False)
 STEPS = 6
 
 
-def facts_of(serial: str = "PHONE1", **changes: Any) -> PhoneFacts:
+def parse_facts(serial: str = "PHONE1", **changes: Any) -> PhoneFacts:
     """A phone of 4 + 4 cores, cool and charged."""
     cores = tuple(Core(n, BIG_KHZ if n in BIG else LITTLE_KHZ, None, None) for n in range(8))
     values: dict[str, Any] = {
@@ -46,7 +46,7 @@ def facts_of(serial: str = "PHONE1", **changes: Any) -> PhoneFacts:
 
 def phone_of(serial: str = "PHONE1", **changes: Any) -> Phone:
     """That phone as adb lists it."""
-    return Phone(serial, "device", facts_of(serial, **changes))
+    return Phone(serial, "device", parse_facts(serial, **changes))
 
 
 def sample_at(at_s: float, celsius: float | None = 30.0, **changes: Any) -> Sample:
@@ -81,7 +81,7 @@ class FakePhone:
     left: int = 0  # how often a session ended
     offers_fixed_performance: bool = True
     cores: Sequence[int] = BIG  # what the phone's program says it runs on, a thread on each
-    silence: float | None = None  # of its session's settings
+    heartbeat_timeout: float | None = None  # of its session's settings
 
 
 class FakeSession:
@@ -112,14 +112,14 @@ class FakeSession:
             pushed.append(PushedFile(name, path.stat().st_size, sha256_of_file(path), True))
         return Pushed(tuple(pushed), sum(file.nbytes for file in pushed), 1.0)
 
-    def power_states(self, hold: bool) -> tuple[PowerState, PowerState]:
-        return ASLEEP, AWAKE if hold else ASLEEP
+    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState]:
+        return ASLEEP, AWAKE if keep_awake else ASLEEP
 
     def fixed_performance(self) -> bool:
         return self.phone.offers_fixed_performance
 
     @contextlib.contextmanager
-    def watch(self, on_sample: Callable[[Sample], None], interval: float) -> Iterator[None]:
+    def sample_periodically(self, on_sample: Callable[[Sample], None], interval: float) -> Iterator[None]:
         self.on_sample = on_sample
         yield
         self.on_sample = None
@@ -142,7 +142,7 @@ class FakeSession:
             if stop.is_set():
                 raise StoppedError("stopped", 2)
             if phone.lost_in_epoch == len(phone.ran) and number > len(phone.steps_seconds) // 2:
-                raise PhoneLostError(f"phone {phone.serial}: went away")
+                raise PhoneLostError(f"phone {phone.serial}: disconnected")
             for _ in range(4):
                 self.at_s += seconds / 4
                 self.on_sample(self.sample())

@@ -94,7 +94,7 @@ def swept(**options: Any) -> PhoneResult:
 
 def failed(serial: str = "0A1B2C3D", model: str | None = "Pixel 4a", **options: Any) -> PhoneResult:
     """A phone that was lost before its first epoch."""
-    failure = Failure(f"{serial}: went away while weights.safetensors was pushed; plug it in again and rerun", 21)
+    failure = Failure(f"{serial}: disconnected while weights.safetensors was pushed; plug it in again and rerun", 21)
     nothing = {"failure": failure, "pushed": None, "epochs": 0, "codecs": (), "samples": (), "fixed_performance": False}
     nothing |= {"power_before": None, "power": None}
     return phone(serial, model or "", **{**nothing, **options})

@@ -25,8 +25,8 @@ from tests.support.phone_command import Place
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS
 
-SHARED_CODES = (3, 4, 5, 6, 10, 11, 12)
-# A child that one thread forks inherits the program that another thread is writing, and keeps it busy until it
+SHARED_EXIT_CODES = (3, 4, 5, 6, 10, 11, 12)
+# A child that one thread forks inherits the program file that another thread is writing, and keeps it open until it
 # executes: starting that program would then fail with ETXTBSY.
 WRITING_OR_STARTING = threading.Lock()
 
@@ -81,8 +81,8 @@ class FolderSession:
         if error is None:
             self._phone.at("leave")
 
-    def power_states(self, hold: bool) -> tuple[PowerState, PowerState]:
-        return PowerState(not hold, None, None), PowerState(hold, None, None)
+    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState]:
+        return PowerState(not keep_awake, None, None), PowerState(keep_awake, None, None)
 
     def transient(self, name: str) -> str:
         return f"run/{name}"
@@ -133,7 +133,7 @@ class FolderSession:
                 raise
             err = process.stderr.read()
         if process.returncode:
-            raise PhoneRunError(err.strip(), process.returncode if process.returncode in SHARED_CODES else None)
+            raise PhoneRunError(err.strip(), process.returncode if process.returncode in SHARED_EXIT_CODES else None)
         return 0.5
 
     def pull(self, name: str, local: Path, sha256: str) -> None:
@@ -143,7 +143,7 @@ class FolderSession:
 
 
 def lost() -> PhoneLostError:
-    return PhoneLostError("phone p2: went away while phonograd-phone train ran (cable pulled, or switched off)")
+    return PhoneLostError("phone p2: disconnected while phonograd-phone train ran (cable pulled, or switched off)")
 
 
 def desk(folder: Path, *serials: str) -> dict[str, FolderPhone]:

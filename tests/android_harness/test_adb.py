@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phonograd.android_harness.adb.client import Adb, Timeouts
-from phonograd.android_harness.adb.finding import AdbTool
-from phonograd.android_harness.adb.marked import Marked
-from phonograd.android_harness.adb.states import Attached, parse_list
+from phonograd.android_harness.adb.marked_script import MarkedScript
+from phonograd.android_harness.adb.states import AdbDevice, parse_devices
+from phonograd.android_harness.adb.tool import AdbTool
 from phonograd.android_harness.errors import (
     AdbError,
     PhoneLostError,
     PhoneRunError,
-    PhoneSilentError,
     PhoneStorageError,
+    PhoneTimeoutError,
 )
 from phonograd.device_runtime.base.errors import StorageError
 from tests.android_harness.fake_adb import LISTED, SERIAL, FakeAdb
@@ -57,9 +57,9 @@ def test_adbs_remarks_are_no_output(adb: Adb, fake: FakeAdb, place: str) -> None
     fake.rule(**{place: STARTING + FOUGHT})
     assert adb.shell(SERIAL, "echo hello").out == "hello\n"
     assert adb.shell(SERIAL, "echo hello").err == ""
-    assert [phone.serial for phone in adb.attached()] == [SERIAL]
+    assert [phone.serial for phone in adb.devices()] == [SERIAL]
     with adb.start(SERIAL, "echo hello") as process:
-        assert [process.line(PATIENCE_SECONDS), process.line(PATIENCE_SECONDS)] == ["hello", None]
+        assert [process.read_line(PATIENCE_SECONDS), process.read_line(PATIENCE_SECONDS)] == ["hello", None]
 
 
 def test_a_client_has_a_session_of_its_own(adb: Adb, fake: FakeAdb) -> None:
@@ -71,15 +71,13 @@ def test_what_a_phone_refuses_with_check(adb: Adb) -> None:
     with pytest.raises(PhoneRunError, match="phone FAKE01: status 3 while looking: no such thing") as refusal:
         adb.shell(SERIAL, "echo first >&2; echo no such thing >&2; exit 3", check=True, doing="looking")
     assert refusal.value.exit_code == 23
-    with pytest.raises(
-        PhoneStorageError, match="storage refused while looking: x: No space left on device; free space"
-    ):
+    with pytest.raises(PhoneStorageError, match="storage error while looking: x: No space left on device; free space"):
         adb.shell(SERIAL, "echo 'x: No space left on device' >&2; exit 1", check=True, doing="looking")
 
 
 def lines_of(adb: Adb) -> str:
     with adb.start(SERIAL, "echo one; echo two", doing="counting") as process:
-        while process.line(PATIENCE_SECONDS) is not None:
+        while process.read_line(PATIENCE_SECONDS) is not None:
             pass
         return str(process.wait(PATIENCE_SECONDS))
 
@@ -92,13 +90,17 @@ def shell(adb: Adb) -> str:
 @pytest.mark.parametrize(
     ("rule", "phones", "message"),
     [
-        (GONE, {}, "phone FAKE01: went away while counting (adb: device 'FAKE01' not found); plug it in again and"),
-        ({"code": 0}, {}, "phone FAKE01: went away while counting; plug it in again and repeat the command"),
-        ({"code": 0, "after": 40}, {}, "phone FAKE01: went away while counting; plug it in again"),
+        (GONE, {}, "phone FAKE01: disconnected while counting (adb: device 'FAKE01' not found); plug it in again and"),
+        ({"code": 0}, {}, "phone FAKE01: disconnected while counting; plug it in again and repeat the command"),
+        ({"code": 0, "after": 40}, {}, "phone FAKE01: disconnected while counting; plug it in again"),
         # all of its output, and a status that may have had another digit
-        ({"code": 0, "after": 33 + 8 + 33}, None, "phone FAKE01: the connection broke off while counting"),
-        ({"code": 0, "after": 40}, None, "phone FAKE01: the connection broke off while counting: it restarted, its"),
-        ({"err": "adb: error: closed\n", "code": 1}, None, "the connection broke off while counting (adb: closed)"),
+        ({"code": 0, "after": 33 + 8 + 33}, None, "phone FAKE01: the connection was lost while counting"),
+        (
+            {"code": 0, "after": 40},
+            None,
+            "phone FAKE01: the connection was lost while counting, and is back: the phone or",
+        ),
+        ({"err": "adb: error: closed\n", "code": 1}, None, "the connection was lost while counting (adb: closed)"),
         (
             {"err": "error: device offline\n", "code": 1},
             None,
@@ -108,12 +110,12 @@ def shell(adb: Adb) -> str:
         (
             {"err": "error: device unauthorized.\nThis adb server's $ADB_VENDOR_KEYS is not set\n", "code": 1},
             None,
-            "lost while counting: it has not allowed this computer to debug it; unlock it and tap Allow",
+            "lost while counting: it has not authorised this computer for USB debugging; unlock it and tap Allow",
         ),
         (
             {"err": "error: insufficient permissions for device: user in plugdev group\n", "code": 1},
             None,
-            "this user may not open its USB device; install the udev rules",
+            "this user has no permission for its USB device; install the udev rules",
         ),
         ({"err": "adb: device still connecting\n", "code": 1}, None, "it is still connecting; wait some seconds"),
     ],
@@ -134,18 +136,20 @@ def test_a_phone_that_breaks_off(
 
 def test_what_a_script_prints_is_not_taken_for_adbs_words(adb: Adb, fake: FakeAdb) -> None:
     fake.rule(shell={"err": "sh: device unauthorized, device 'x' not found\n", "code": 1})
-    with pytest.raises(PhoneLostError, match="the connection broke off"):
+    with pytest.raises(PhoneLostError, match="the connection was lost"):
         shell(adb)
 
 
 def test_a_silent_phone(adb: Adb, fake: FakeAdb) -> None:
     fake.rule(shell={"hang": 3600})
-    with pytest.raises(PhoneSilentError, match=r"phone FAKE01: did not answer within 1 s while counting; adb calls"):
+    with pytest.raises(
+        PhoneTimeoutError, match=r"phone FAKE01: did not answer within 1 s while counting; adb's state: device"
+    ):
         adb.shell(SERIAL, "true", timeout=1, doing="counting")
     with adb.start(SERIAL, "true", doing="counting") as process:
-        with pytest.raises(PhoneSilentError, match="phone FAKE01: said nothing for 0 s while counting"):
-            process.line(0.2)
-        with pytest.raises(PhoneSilentError, match="said nothing for 0 s while counting"):
+        with pytest.raises(PhoneTimeoutError, match="phone FAKE01: printed nothing for 0 s while counting"):
+            process.read_line(0.2)
+        with pytest.raises(PhoneTimeoutError, match="printed nothing for 0 s while counting"):
             process.wait(0.2)
     assert fake.still_running() == []
 
@@ -189,14 +193,14 @@ def test_many_threads_share_one(adb: Adb) -> None:
 def test_lines_and_answers(adb: Adb, fake: FakeAdb) -> None:
     script = "while read word; do echo got $word; echo; done; printf 'no line break'; echo bad >&2; exit 5"
     with adb.start(SERIAL, script) as process:
-        process.send("one")
-        assert process.line(PATIENCE_SECONDS) == "got one"
-        process.send("two words")
-        assert [process.line(PATIENCE_SECONDS), process.line(PATIENCE_SECONDS)] == ["", "got two words"]
+        process.write_line("one")
+        assert process.read_line(PATIENCE_SECONDS) == "got one"
+        process.write_line("two words")
+        assert [process.read_line(PATIENCE_SECONDS), process.read_line(PATIENCE_SECONDS)] == ["", "got two words"]
         process.close()
         process.close()
-        process.send("into a closed pipe")
-        assert [process.line(PATIENCE_SECONDS) for _ in range(4)] == ["", "no line break", None, None]
+        process.write_line("into a closed pipe")
+        assert [process.read_line(PATIENCE_SECONDS) for _ in range(4)] == ["", "no line break", None, None]
         assert process.wait(PATIENCE_SECONDS) == 5
         assert process.err == "bad\n"
     process.kill()
@@ -207,13 +211,13 @@ def test_lines_and_answers(adb: Adb, fake: FakeAdb) -> None:
 def test_lines_wait_for_whoever_takes_them(adb: Adb) -> None:
     with adb.start(SERIAL, "echo one; echo two") as process:
         assert process.wait(PATIENCE_SECONDS) == 0
-        assert [process.line(PATIENCE_SECONDS) for _ in range(3)] == ["one", "two", None]
+        assert [process.read_line(PATIENCE_SECONDS) for _ in range(3)] == ["one", "two", None]
 
 
 def test_sending_to_a_script_that_reads_nothing_does_not_wait(adb: Adb) -> None:
     with adb.start(SERIAL, "sleep 8") as process:
         for _ in range(200):
-            process.send("x" * 1000)
+            process.write_line("x" * 1000)
 
 
 def test_stderr_is_bounded(adb: Adb) -> None:
@@ -250,7 +254,7 @@ def test_files_go_there_and_back(adb: Adb, fake: FakeAdb, tmp_path: Path) -> Non
                 "code": 1,
             },
             PhoneStorageError,
-            "phone FAKE01: its storage refused while pushing w.bin to /data/w: adb: remote couldn't",
+            "phone FAKE01: storage error while pushing w.bin to /data/w: adb: remote couldn't",
         ),
         # adb 29 prints its errors on stdout; both go on with a line on speed
         (
@@ -262,9 +266,9 @@ def test_files_go_there_and_back(adb: Adb, fake: FakeAdb, tmp_path: Path) -> Non
             "No space left on device; free space on it (Settings, Storage) and repeat",
         ),
         ({"out": "adb: error: ... Read-only file system\n", "code": 1}, PhoneStorageError, "Read-only file system"),
-        (GONE, PhoneLostError, "phone FAKE01: went away while pushing w.bin (adb: device 'FAKE01' not found)"),
-        ({"code": 0}, PhoneLostError, "phone FAKE01: the connection broke off while pushing w.bin"),
-        ({"hang": 60}, PhoneSilentError, "phone FAKE01: did not answer within 1 s while pushing w.bin"),
+        (GONE, PhoneLostError, "phone FAKE01: disconnected while pushing w.bin (adb: device 'FAKE01' not found)"),
+        ({"code": 0}, PhoneLostError, "phone FAKE01: the connection was lost while pushing w.bin"),
+        ({"hang": 60}, PhoneTimeoutError, "phone FAKE01: did not answer within 1 s while pushing w.bin"),
     ],
 )
 def test_a_push_that_fails(
@@ -289,13 +293,13 @@ def test_a_file_that_is_not_here_is_not_pushed(adb: Adb, fake: FakeAdb, tmp_path
 @pytest.mark.parametrize(
     ("rule", "error", "message"),
     [
-        ({"code": 0, "after": 3}, PhoneLostError, "the connection broke off while pulling /data/u"),
+        ({"code": 0, "after": 3}, PhoneLostError, "the connection was lost while pulling /data/u"),
         ({"code": 1, "after": 3, "err": "adb: error: failed to copy\n"}, PhoneLostError, "(adb: failed to copy)"),
-        ({"after": 3, "hang": 60}, PhoneSilentError, "did not answer within 1 s while pulling /data/u"),
+        ({"after": 3, "hang": 60}, PhoneTimeoutError, "did not answer within 1 s while pulling /data/u"),
         (
             {"code": 1, "err": "adb: error: failed to stat remote object '/data/u': No such file or directory\n"},
             PhoneStorageError,
-            "phone FAKE01: its storage refused while pulling /data/u: adb: failed to stat remote object",
+            "phone FAKE01: storage error while pulling /data/u: adb: failed to stat remote object",
         ),
     ],
 )
@@ -334,14 +338,14 @@ NO_SERVER = (
 def test_a_server_that_does_not_start(adb: Adb, fake: FakeAdb, tmp_path: Path, command: str) -> None:
     fake.rule(**{command: {"err": NO_SERVER, "code": 1}})
     with pytest.raises(AdbError, match=r"adb: its server does not start \(cannot connect to daemon\); another program"):
-        call(adb, command, tmp_path)
+        run_adb(adb, command, tmp_path)
     assert len(fake.calls()) == 2
 
 
-def call(adb: Adb, command: str, folder: Path) -> None:
+def run_adb(adb: Adb, command: str, folder: Path) -> None:
     (folder / "file").write_bytes(b"x")
     if command == "devices":
-        adb.attached()
+        adb.devices()
     elif command == "shell":
         adb.shell(SERIAL, "true")
     elif command == "push":
@@ -358,25 +362,23 @@ def test_a_server_that_starts_at_the_second_attempt(adb: Adb, fake: FakeAdb) -> 
 def test_two_versions_that_fight_over_the_server(adb: Adb, fake: FakeAdb) -> None:
     fake.rule(devices={"err": FOUGHT + NO_SERVER, "code": 1})
     with pytest.raises(
-        AdbError, match=r"version \(40\) doesn't match this client \(41\): two adb of different versions"
+        AdbError, match=r"version \(40\) doesn't match this client \(41\): two versions of adb are in use"
     ):
-        adb.attached()
+        adb.devices()
 
 
 def test_a_port_held_by_another_program(fake: FakeAdb) -> None:
     fake.rule(devices={"hang": 60}, shell={"hang": 60})
     adb = Adb(fake.tool, Timeouts(listing=1, shell=1))
-    for ask in (adb.attached, lambda: adb.shell(SERIAL, "true")):
-        with pytest.raises(
-            AdbError, match="adb: did not answer within 1 s; its server hangs, or another program holds"
-        ):
+    for ask in (adb.devices, lambda: adb.shell(SERIAL, "true")):
+        with pytest.raises(AdbError, match="adb: did not answer within 1 s; its server hangs, or another program uses"):
             ask()
     assert fake.still_running() == []
 
 
 def test_an_adb_that_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(AdbError, match="gone: does not start: No such file or directory"):
-        Adb(AdbTool(tmp_path / "gone", "1", "PATH")).attached()
+        Adb(AdbTool(tmp_path / "gone", "1", "PATH")).devices()
 
 
 def test_the_list_of_phones() -> None:
@@ -392,7 +394,7 @@ def test_the_list_of_phones() -> None:
         "adb: something else\n"
         "\n"
     )
-    assert [(phone.serial, phone.state) for phone in parse_list(text)] == [
+    assert [(phone.serial, phone.state) for phone in parse_devices(text)] == [
         ("0123456789ABCDEF", "device"),
         ("127.0.0.1:5555", "offline"),
         ("emulator-5554", "unauthorized"),
@@ -400,12 +402,12 @@ def test_the_list_of_phones() -> None:
         ("adb-1A-x (2)._adb-tls-connect._tcp", "connecting"),
         ("sn", "some-new-state"),
     ]
-    assert parse_list(text)[0] == Attached(
+    assert parse_devices(text)[0] == AdbDevice(
         "0123456789ABCDEF",
         "device",
         {"usb": "1-4", "product": "bluejay", "model": "Pixel_6a", "device": "bluejay", "transport_id": "4"},
     )
-    assert parse_list(text)[3].properties == {"usb": "1-3", "transport_id": "7"}
+    assert parse_devices(text)[3].properties == {"usb": "1-3", "transport_id": "7"}
 
 
 def test_states(adb: Adb, fake: FakeAdb) -> None:
@@ -421,13 +423,13 @@ def test_states(adb: Adb, fake: FakeAdb) -> None:
 
 @given(st.text(), st.text(), st.integers(0, 255))
 def test_marks_give_back_any_output(noise: str, output: str, status: int) -> None:
-    marked = Marked("script")
-    printed = f"{noise}\n{marked.begin}\n{output}\nphonograd-end-{marked.nonce} {status}\n"
-    assert marked.split(printed) == (output, status)
+    marked_script = MarkedScript("script")
+    printed = f"{noise}\n{marked_script.begin}\n{output}\nphonograd-end-{marked_script.nonce} {status}\n"
+    assert marked_script.split(printed) == (output, status)
     for end in range(1, 20):
-        assert marked.split(printed[:-end])[1] is None
+        assert marked_script.split(printed[:-end])[1] is None
 
 
 @given(st.text())
 def test_no_list_makes_the_parser_raise(text: str) -> None:
-    parse_list(f"List of devices attached\n{text}")
+    parse_devices(f"List of devices attached\n{text}")

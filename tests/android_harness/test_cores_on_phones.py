@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.adb.finding import find_adb
-from phonograd.android_harness.phone_artifacts import FOLDER, phone_artifacts
+from phonograd.android_harness.adb.tool import find_adb
+from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER, phone_artifacts
 from phonograd.android_harness.session import PROGRAM, PhoneSession
-from phonograd.android_harness.session.programs import Event
+from phonograd.android_harness.session.program import Event
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.native_build import build_phone_binary
 from tests.phone.stand_in import AdbServer, StandInPhone
@@ -45,7 +45,7 @@ def test_big_cores_are_the_same_here_and_there(
             {PROGRAM: build_phone_binary().path, **phone_artifacts(open_artifacts(workplace.artifacts), tmp_path)}
         )
         session.run(["info"], lambda _, event: told.append(event), threading.Event())
-        line = f"{session.path(PROGRAM)} bench {session.path(FOLDER)} --steps 100000 --cores big"
+        line = f"{session.path(PROGRAM)} bench {session.path(ARTIFACTS_FOLDER)} --steps 100000 --cores big"
         with adb.start(phone.serial, line):
             until(lambda: str(chosen) in allowed(phone), f"phonograd-phone on core {chosen}")
     assert told[0]["choices"]["big"] == [chosen]

@@ -46,9 +46,9 @@ def test_the_table_of_a_desk(phono: Run, desk: FakeAdb) -> None:
     cells = [line.split("│") for line in lines if line.startswith("│")]
     assert [row[2].strip() for row in cells if row[1].strip()] == ["yes", "no", "no"]
     assert outcome.err.splitlines() == [
-        "phone S7: its battery is at 12 %; 20 % are needed, also on a charger; charge it first",
-        "phone NEW: it has not allowed this computer to debug it; unlock it and tap Allow on its screen; if nothing "
-        'shows, "Revoke USB debugging authorisations" in its developer options and plug it in again',
+        "phone S7: its battery is at 12 %; 20 % is needed, even on a charger; charge it first",
+        "phone NEW: it has not authorised this computer for USB debugging; unlock it and tap Allow on its screen; if "
+        'nothing shows, "Revoke USB debugging authorisations" in its developer options and plug it in again',
     ]
 
 
@@ -105,7 +105,7 @@ def test_no_phone(phono: Run, desk: FakeAdb) -> None:
     outcome = phono("devices")
     assert (outcome.code, outcome.out) == (20, "Phones: none\n")
     assert outcome.err == (
-        "phonograd: no phone is attached; turn on USB debugging on a phone, plug it in and tap Allow on its screen: "
+        "phonograd: no phone is connected; turn on USB debugging on a phone, plug it in and tap Allow on its screen: "
         "docs/first-phone.md\n"
     )
 
@@ -115,8 +115,8 @@ def test_no_phone_is_ready(phono: Run, desk: FakeAdb) -> None:
     outcome = phono("devices")
     assert outcome.code == 20
     assert outcome.err.count("\n") == 1
-    assert "no phone is ready: phone NEW: it has not allowed this computer" in outcome.err
-    assert "; phone MTK: it is hot: thermal status severe; at most light is needed; let it cool down;" in outcome.err
+    assert "no phone is ready: phone NEW: it has not authorised this computer" in outcome.err
+    assert "; phone MTK: it is hot: thermal status severe, expected light or less; let it cool down;" in outcome.err
     assert "; phone OFF: adb sees it, but it does not answer; unplug it" in outcome.err
 
 
@@ -141,7 +141,7 @@ def test_a_phone_that_goes_away_while_it_is_asked(adb: Adb, desk: FakeAdb) -> No
     good, bad = discover(adb)
     assert good.ready
     assert (bad.facts, bad.ready) == (None, False)
-    assert bad.reason is not None and "broke off while asking what it is" in bad.reason
+    assert bad.reason is not None and "was lost while reading its properties" in bad.reason
     assert bad.cure is not None and "repeat the command" in bad.cure
 
 
@@ -156,7 +156,7 @@ def test_ready_phones(adb: Adb, desk: FakeAdb) -> None:
     attach(desk, DESK)
     ready, others = ready_phones(adb)
     assert ([phone.serial for phone in ready], [phone.serial for phone in others]) == ([SERIAL], ["S7", "NEW"])
-    ready, others = ready_phones(adb, ["S7"], Readiness(battery_percent=10))
+    ready, others = ready_phones(adb, ["S7"], Readiness(min_battery_percent=10))
     assert ([phone.serial for phone in ready], others) == (["S7"], [])
 
 

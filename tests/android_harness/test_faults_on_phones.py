@@ -41,11 +41,11 @@ Fails = Callable[..., Failed]
 def bench(capfd: pytest.CaptureFixture[str], longer: Path) -> Fails:
     """Run `phonograd phone-bench` for one epoch of some seconds."""
 
-    def call(*options: object, artifacts: Path = longer) -> Failed:
+    def run_adb(*options: object, artifacts: Path = longer) -> Failed:
         done = bench_by(capfd)(artifacts, *ONE_EPOCH, "--json", *options)
         return Failed(done.code, done.out, done.err)
 
-    return call
+    return run_adb
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_cable_pulled_in_mid_push(gone_for_good: None, phone: StandInPhone, be
     phone.drop_in_push(after_bytes=300_000)
     done = bench()
     assert done.code == done.failure["exit_code"] == 21
-    assert f"phone {phone.serial}: went away while files were pushed (cable pulled" in done.failure["message"]
+    assert f"phone {phone.serial}: disconnected while files were pushed (cable pulled" in done.failure["message"]
     # Where nothing is compiled yet, a line before it says so.
     assert done.err.splitlines()[-1] == f"phonograd: {done.failure['message']}"
     assert_clean(phone)
@@ -112,7 +112,7 @@ def test_a_cable_pulled_while_the_phone_talks(
     in_mid_epoch(lambda: phone.drop_in_shell(after_bytes=100))
     done = bench()
     assert (done.code, done.failure["exit_code"]) == (21, 21)
-    assert "went away while phonograd-phone train ran (cable pulled" in done.failure["message"]
+    assert "disconnected while phonograd-phone train ran (cable pulled" in done.failure["message"]
     assert_clean(phone)
 
 
@@ -121,7 +121,7 @@ def test_a_phone_that_falls_silent(gone_for_good: None, phone: StandInPhone, ben
     done = bench("--heartbeat-timeout", 3)
     assert done.code == 21
     assert f"phone {phone.serial}: " in done.failure["message"]
-    assert "said nothing for 3 s while phonograd-phone train" in done.failure["message"]
+    assert "printed nothing for 3 s while phonograd-phone train" in done.failure["message"]
     phone.speak()
     phone.unplug()
     assert_clean(phone)
@@ -136,7 +136,7 @@ def test_a_reboot(adb_server: AdbServer, phone: StandInPhone, bench: Fails, shor
     done = bench()
     assert done.code == 21
     assert done.failure["message"] == (
-        f"phone {phone.serial}: rebooted while phonograd-phone train ran; what it did is lost: run again"
+        f"phone {phone.serial}: rebooted while phonograd-phone train ran; its work is lost, run again"
     )
     assert phone.processes() == []
     again = bench(artifacts=shorter)
@@ -153,7 +153,7 @@ def test_adbs_server_restarts(adb_server: AdbServer, phone: StandInPhone, bench:
     in_mid_epoch(restart)
     done = bench()
     assert done.code == 21
-    assert "the connection broke off while phonograd-phone train ran, and is there again" in done.failure["message"]
+    assert "the connection was lost while phonograd-phone train ran, and is back" in done.failure["message"]
     assert_clean(phone)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.adb.finding import find_adb
-from phonograd.android_harness.phone_artifacts import FOLDER, phone_artifacts
+from phonograd.android_harness.adb.tool import find_adb
+from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER, phone_artifacts
 from phonograd.android_harness.session import PROGRAM, PhoneSession, SessionSettings
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS, TrainingConfig
@@ -46,13 +46,13 @@ def test_a_step_at_full_size(adb_server: AdbServer, phone: StandInPhone, tmp_pat
         if event["event"] == "report":
             reports.append(event)
 
-    with PhoneSession(Adb(find_adb()), phone.serial, SessionSettings(ending=60)) as session:
+    with PhoneSession(Adb(find_adb()), phone.serial, SessionSettings(exit_seconds=60)) as session:
         pushed = session.sync({**files, session.transient("tokens"): tmp_path / "tokens"})
         assert pushed.nbytes == phone.counters.pushed > nbytes
         there = {file.name: file.sha256 for file in pushed.files}
-        assert there[f"{FOLDER}/{WEIGHTS}"] == artifacts.weights_sha256
+        assert there[f"{ARTIFACTS_FOLDER}/{WEIGHTS}"] == artifacts.weights_sha256
         options = ("--tokens", "run/tokens", "--update", session.transient("update"), "--threads", 2)
-        line = [*map(str, ("train", FOLDER, *options))]
+        line = [*map(str, ("train", ARTIFACTS_FOLDER, *options))]
         session.run(line, hear, threading.Event())
         (report,) = reports
         assert report["steps"] == 1

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from phonograd.android_harness.adb import finding
-from phonograd.android_harness.adb.finding import AdbTool
+from phonograd.android_harness.adb import tool
+from phonograd.android_harness.adb.tool import AdbTool
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.phones import discovery
 from phonograd.android_harness.phones.facts import Phone
@@ -24,7 +24,7 @@ from tests.android_harness.fake_session import FakePhone, FakeSession, phone_of
 from tests.android_harness.small_artifacts import small_artifacts
 from tests.support.command_line import Outcome, Run
 
-UNAUTHORISED = Phone("SHY", "unauthorized", None, "it has not allowed this computer", "tap Allow")
+UNAUTHORISED = Phone("SHY", "unauthorized", None, "it has not authorised this computer", "tap Allow")
 
 
 @dataclasses.dataclass
@@ -52,7 +52,7 @@ class Desk:
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     place = Desk(small_artifacts(tmp_path / "artifacts").folder)
     on_desk: Callable[..., Any] = functools.partial(bench.run_phone_bench, open_session=place.open_session)
-    monkeypatch.setattr(finding, "find_adb", lambda: AdbTool(Path("adb"), "36.0.0", "PATH"))
+    monkeypatch.setattr(tool, "find_adb", lambda: AdbTool(Path("adb"), "36.0.0", "PATH"))
     monkeypatch.setattr(discovery, "ready_phones", place.ready)
     monkeypatch.setattr(bench, "run_phone_bench", on_desk)
     monkeypatch.setattr(native_build, "deliver_phone_binary", lambda out, progress: out.write_bytes(b"a program"))
@@ -97,7 +97,7 @@ def test_a_phone_that_fails_is_a_line_and_the_exit_code(phone_bench: Run, desk: 
     desk.phones[0].lost_in_epoch = 3
     done = phone_bench("--json")
     assert done.code == 21
-    assert done.err == "phonograd: phone A: went away\n"
+    assert done.err == "phonograd: phone A: disconnected\n"
     a, b = json.loads(done.out)["phones"]
     assert len(a["epochs"]) == 2
     assert (len(b["epochs"]), b["failure"]) == (4, None)
@@ -107,17 +107,17 @@ def test_the_first_failing_phones_code_is_the_commands(phone_bench: Run, desk: D
     desk.phones[0].bug_in_sync, desk.phones[1].lost_in_epoch = True, 1
     done = phone_bench()
     assert done.code == 1
-    assert done.err.splitlines() == ["phonograd: phone A: a bug: KeyError: 'a bug'", "phonograd: phone B: went away"]
+    assert done.err.splitlines() == ["phonograd: phone A: a bug: KeyError: 'a bug'", "phonograd: phone B: disconnected"]
 
 
 def test_phones_that_are_not_ready_are_named_and_left_out(phone_bench: Run, desk: Desk) -> None:
     desk.others = [UNAUTHORISED]
     done = phone_bench("--json")
     assert done.code == 0
-    assert done.err == "phone SHY: it has not allowed this computer; tap Allow; it is left out\n"
+    assert done.err == "phone SHY: it has not authorised this computer; tap Allow; it is left out\n"
     named = phone_bench("--serial", "SHY", "--serial", "A")
     assert named.code == 20
-    assert named.err == "phonograd: phone SHY: it has not allowed this computer; tap Allow\n"
+    assert named.err == "phonograd: phone SHY: it has not authorised this computer; tap Allow\n"
     assert phone_bench("--serial", "A", "--quiet").err == ""
 
 
@@ -178,7 +178,7 @@ def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: 
     desk.phones[1] = FakePhone("B", steps_seconds=(3.0,) * 6)
     compared = phone_bench("--compare", old)
     assert compared.code == 0, compared.err
-    assert "Beside the old report" in compared.out
+    assert "Comparison with the old report" in compared.out
     slow = phone_bench("--compare", old, "--max-slowdown", "10%", "--json")
     assert slow.code == 24
     assert "Phone B" in slow.err

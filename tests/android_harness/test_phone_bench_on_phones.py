@@ -93,7 +93,7 @@ def look_at(page: Path, phones: Sequence[StandInPhone], profile: Path) -> None:
             assert phone.spec.model in text
             assert phone.serial in text
         # The paper's time is drawn only beside the paper's work, and this is a tiny model's.
-        assert "another workload" in text or "other workload" in text
+        assert "workload is not the paper's" in text or "other workload" in text
         assert tab.value("document.documentElement.scrollWidth") == 1280
         if "PHONOGRAD_SHOTS" in os.environ:
             tab.shoot(Path(os.environ["PHONOGRAD_SHOTS"]) / "stand-ins.png")
@@ -116,8 +116,8 @@ def test_three_phones_at_once_and_only_what_they_lack(
     for phone in document["phones"]:
         assert phone["failure"] is None
         assert [epoch["warm_up"] for epoch in phone["epochs"]] == [True, False]
-        losses = {(epoch["loss_first"], epoch["loss_last"]) for epoch in phone["epochs"]}
-        assert len(losses) == 1, "every epoch begins with the same weights"
+        diagnosis = {(epoch["loss_first"], epoch["loss_last"]) for epoch in phone["epochs"]}
+        assert len(diagnosis) == 1, "every epoch begins with the same weights"
         assert all(len(epoch["steps"]) == 20 for epoch in phone["epochs"])
         assert {"rows-f32", "delta-int8", "top-rows"} <= {cost["codec"] for cost in phone["codecs"]}
         assert phone["samples"]
@@ -153,7 +153,7 @@ def test_a_phone_unplugged_in_mid_epoch_leaves_the_others_alone(
     failures = {phone["facts"]["serial"]: phone["failure"] for phone in done.phones}
     lost = failures.pop(gone.serial)
     assert list(failures.values()) == [None, None]
-    message = f"phone {gone.serial}: went away while phonograd-phone train ran (cable pulled"
+    message = f"phone {gone.serial}: disconnected while phonograd-phone train ran (cable pulled"
     assert lost["message"].startswith(message)
     assert lost["exit_code"] == 21
     assert done.err.strip() == f"phonograd: {lost['message']}"
@@ -223,19 +223,19 @@ def test_phones_that_are_not_ready_are_named_and_left_out(
     adb_server: AdbServer, phone: StandInPhone, bench: Bench, artifacts: Path
 ) -> None:
     shy = PhoneSpec(**{**vars(A76), "trusts_hosts": False})
-    with StandInPhone(shy) as asking:
-        adb_server.connect(asking, "unauthorized")
+    with StandInPhone(shy) as query:
+        adb_server.connect(query, "unauthorized")
         loud = [word for word in QUICK if word != "--quiet"]
         done = bench(artifacts, *loud, "--json")
         assert done.code == 0
         assert [result["facts"]["serial"] for result in done.phones] == [phone.serial]
-        assert f"phone {asking.serial}: it has not allowed this computer to debug it; unlock it" in done.err
-        asked = bench(artifacts, *QUICK, "--serial", asking.serial)
+        assert f"phone {query.serial}: it has not authorised this computer for USB debugging; unlock it" in done.err
+        asked = bench(artifacts, *QUICK, "--serial", query.serial)
         assert asked.code == 20
-        assert asking.serial in asked.err
-        both = bench(artifacts, *QUICK, "--serial", asking.serial, "--serial", phone.serial)
+        assert query.serial in asked.err
+        both = bench(artifacts, *QUICK, "--serial", query.serial, "--serial", phone.serial)
         assert both.code == 20
-        assert asking.serial in both.err
+        assert query.serial in both.err
     assert left_on(phone) == []
 
 

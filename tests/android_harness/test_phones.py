@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from phonograd.android_harness.phones.asking import PROPERTIES, facts_of, parse_df, parse_meminfo
-from phonograd.android_harness.phones.cores import clusters_of, cores_line, parse_cores
+from phonograd.android_harness.phones.cores import describe_cores, group_clusters, parse_cores
 from phonograd.android_harness.phones.cpu_parts import part_name
 from phonograd.android_harness.phones.facts import Battery, Cluster, Core, PhoneFacts, Power
 from phonograd.android_harness.phones.power import (
@@ -17,20 +16,21 @@ from phonograd.android_harness.phones.power import (
     parse_thermal_status,
     parse_zones,
 )
+from phonograd.android_harness.phones.query import PROPERTIES, parse_df, parse_facts, parse_meminfo
 from phonograd.android_harness.phones.readiness import Readiness
 from tests.android_harness.answers import GALAXY_S7, MEDIATEK, OLD_REFUSING, PIXEL_6A
 
-EMPTY = facts_of("S", "")
+EMPTY = parse_facts("S", "")
 
 
 def test_a_phone_of_three_kinds_of_cores() -> None:
-    facts = facts_of("S", PIXEL_6A)
+    facts = parse_facts("S", PIXEL_6A)
     assert facts.clusters == (
         Cluster((0, 1, 2, 3), 1803000, "Cortex-A55"),
         Cluster((4, 5), 2253000, "Cortex-A78"),
         Cluster((6, 7), 2802000, "Cortex-X1"),
     )
-    assert cores_line(facts.clusters) == "4x Cortex-A55 1.8 GHz + 2x Cortex-A78 2.3 GHz + 2x Cortex-X1 2.8 GHz"
+    assert describe_cores(facts.clusters) == "4x Cortex-A55 1.8 GHz + 2x Cortex-A78 2.3 GHz + 2x Cortex-X1 2.8 GHz"
     assert facts.cores[6] == Core(6, 2802000, 1024, "Cortex-X1")
     assert replace(facts, cores=(), clusters=()) == PhoneFacts(
         serial="S",
@@ -53,8 +53,8 @@ def test_a_phone_of_three_kinds_of_cores() -> None:
 
 
 def test_a_phone_without_capacities_and_with_cores_offline() -> None:
-    facts = facts_of("S", GALAXY_S7)
-    assert cores_line(facts.clusters) == "4x Cortex-A53 1.6 GHz + 4x Exynos M1 2.6 GHz"
+    facts = parse_facts("S", GALAXY_S7)
+    assert describe_cores(facts.clusters) == "4x Cortex-A53 1.6 GHz + 4x Exynos M1 2.6 GHz"
     assert facts.clusters[1].cores == (4, 5, 6, 7)
     assert facts.soc == "exynos8890"
     assert facts.free_bytes == 11378708 * 1024
@@ -64,7 +64,7 @@ def test_a_phone_without_capacities_and_with_cores_offline() -> None:
 
 
 def test_a_phone_whose_capacities_are_all_alike() -> None:
-    facts = facts_of("S", MEDIATEK)
+    facts = parse_facts("S", MEDIATEK)
     assert [cluster.cores for cluster in facts.clusters] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert facts.soc == "Mediatek MT6895"
     assert facts.battery.percent == 100
@@ -73,29 +73,29 @@ def test_a_phone_whose_capacities_are_all_alike() -> None:
 
 
 def test_a_phone_that_refuses_most() -> None:
-    facts = facts_of("S", OLD_REFUSING)
+    facts = parse_facts("S", OLD_REFUSING)
     assert facts.clusters == (Cluster((0, 1, 2, 3), None, "Cortex-A53"),)
-    assert cores_line(facts.clusters) == "4x Cortex-A53"
+    assert describe_cores(facts.clusters) == "4x Cortex-A53"
     assert facts.soc == "msm8992"
     assert facts.sdk == 27
     assert (facts.memory_bytes, facts.free_bytes, facts.thermal_status, facts.temperature_c) == (None,) * 4
     assert facts.battery == Battery(None, None, None)
-    assert Readiness(free_bytes=1).trouble(facts) is None
+    assert Readiness(min_free_bytes=1).problem(facts) is None
 
 
 @pytest.mark.parametrize("answer", ["", "garbage\n\0\x1b[31m", "phonograd-section", "phonograd-section x\n" * 3])
 def test_an_answer_without_facts(answer: str) -> None:
-    facts = facts_of("S", answer)
+    facts = parse_facts("S", answer)
     assert facts == EMPTY
     assert facts.cores == () and facts.clusters == () and facts.model is None
-    assert cores_line(facts.clusters) == ""
+    assert describe_cores(facts.clusters) == ""
 
 
 def test_one_part_told_for_cores_of_two_speeds_is_nobodys() -> None:
     cpuinfo = "processor : 0\nprocessor : 1\nCPU implementer : 0x41\nCPU part : 0xd07\n"
     cores = parse_cores("cpu0 max_khz=1400000 capacity=\ncpu1 max_khz=2000000 capacity=", cpuinfo)
     assert [core.part for core in cores] == [None, None]
-    assert cores_line(clusters_of(cores)) == "1x core 1.4 GHz + 1x core 2.0 GHz"
+    assert describe_cores(group_clusters(cores)) == "1x core 1.4 GHz + 1x core 2.0 GHz"
 
 
 def test_cores_told_apart_by_their_parts_alone() -> None:
@@ -105,19 +105,19 @@ def test_cores_told_apart_by_their_parts_alone() -> None:
             [("0x51", "0x804"), ("0x51", "0x805"), ("0x41", "0xd44"), ("0x51", "0x805")]
         )
     )
-    clusters = clusters_of(parse_cores("", cpuinfo))
-    assert cores_line(clusters) == "2x Kryo 4xx Silver + 1x Kryo 4xx Gold + 1x Cortex-X1"
+    clusters = group_clusters(parse_cores("", cpuinfo))
+    assert describe_cores(clusters) == "2x Kryo 4xx Silver + 1x Kryo 4xx Gold + 1x Cortex-X1"
     assert [cluster.cores for cluster in clusters] == [(1, 3), (0,), (2,)]
 
 
 def test_a_core_of_unknown_speed_and_part_is_among_the_slowest() -> None:
     cores = (Core(0, 1000, 300, None), Core(1, 2000, 1024, None), Core(2, None, None, None))
-    assert [cluster.cores for cluster in clusters_of(cores)] == [(0, 2), (1,)]
+    assert [cluster.cores for cluster in group_clusters(cores)] == [(0, 2), (1,)]
 
 
 def test_a_fast_little_core_is_little() -> None:
     cores = (Core(0, 2400000, 400, None), Core(1, 2000000, 1024, None))
-    assert [cluster.cores for cluster in clusters_of(cores)] == [(0,), (1,)]
+    assert [cluster.cores for cluster in group_clusters(cores)] == [(0,), (1,)]
 
 
 def test_parts_have_names_or_numbers() -> None:
@@ -128,7 +128,7 @@ def test_parts_have_names_or_numbers() -> None:
 
 
 def test_a_models_control_characters_are_dropped() -> None:
-    facts = facts_of("S", f"\nphonograd-section properties\nro.product.model=a\x1b[31mb\x07{'c' * 500}\n")
+    facts = parse_facts("S", f"\nphonograd-section properties\nro.product.model=a\x1b[31mb\x07{'c' * 500}\n")
     assert facts.model is not None and facts.model.startswith("a[31mbc") and len(facts.model) == 120
 
 
@@ -147,7 +147,7 @@ def test_temperatures_no_phone_can_have_are_dropped() -> None:
 )
 def test_no_text_makes_a_parser_raise(text: str) -> None:
     cores = parse_cores(text, text)
-    assert sorted(number for cluster in clusters_of(cores) for number in cluster.cores) == [
+    assert sorted(number for cluster in group_clusters(cores) for number in cluster.cores) == [
         core.number for core in cores
     ]
     for parse in (parse_battery, parse_zones, parse_hal_temperatures, parse_thermal_status, parse_df):
@@ -164,17 +164,17 @@ SECTIONS = ["properties", "cpuinfo", "cores", "meminfo", "df", "zones", "battery
 @given(st.dictionaries(st.sampled_from(SECTIONS), st.lists(LINES, max_size=6)))
 def test_no_answer_makes_the_facts_raise(sections: dict[str, list[str]]) -> None:
     answer = "".join(f"\nphonograd-section {name}\n" + "\n".join(lines) + "\n" for name, lines in sections.items())
-    facts = facts_of("S", answer)
+    facts = parse_facts("S", answer)
     assert facts.battery.percent is None or 0 <= facts.battery.percent <= 100
-    Readiness(free_bytes=1).trouble(facts)
+    Readiness(min_free_bytes=1).problem(facts)
 
 
 @given(st.text(max_size=2000), st.integers(0, 4000), st.integers(0, 4000))
 def test_no_mutilated_answer_makes_the_facts_raise(noise: str, start: int, stop: int) -> None:
-    facts_of("S", PIXEL_6A[:start] + noise + PIXEL_6A[stop:])
+    parse_facts("S", PIXEL_6A[:start] + noise + PIXEL_6A[stop:])
 
 
-READY = facts_of("S", PIXEL_6A)
+READY = parse_facts("S", PIXEL_6A)
 
 
 @pytest.mark.parametrize(
@@ -184,29 +184,33 @@ READY = facts_of("S", PIXEL_6A)
         (
             {"sdk": 25, "android": "7.1"},
             "it has Android 7.1 (API level 25); level 26 is needed",
-            "update it, or use a phone of Android 8 on",
+            "update it, or use a phone with Android 8 or later",
         ),
-        ({"free_bytes": 99_000_000}, "99 MB are free on it; 100 MB are needed", "free space on it (Settings, Storage)"),
+        (
+            {"free_bytes": 99_000_000},
+            "it has 99 MB of free space; 100 MB is needed",
+            "free space on it (Settings, Storage)",
+        ),
         (
             {"battery": Battery(19, 30.0, True)},
-            "its battery is at 19 %; 20 % are needed, also on a charger",
+            "its battery is at 19 %; 20 % is needed, even on a charger",
             "charge it first",
         ),
-        ({"thermal_status": 2}, "it is hot: thermal status moderate; at most light is needed", "let it cool down"),
+        ({"thermal_status": 2}, "it is hot: thermal status moderate, expected light or less", "let it cool down"),
     ],
 )
 def test_each_rule_of_readiness(change: dict[str, object], reason: str, cure: str) -> None:
-    rules = Readiness(free_bytes=100_000_000)
-    assert rules.trouble(READY) is None
-    trouble = rules.trouble(replace(READY, **change))  # type: ignore[arg-type]
-    assert trouble is not None
-    assert (trouble.reason, trouble.cure) == (reason, cure)
+    rules = Readiness(min_free_bytes=100_000_000)
+    assert rules.problem(READY) is None
+    problem = rules.problem(replace(READY, **change))  # type: ignore[arg-type]
+    assert problem is not None
+    assert (problem.reason, problem.cure) == (reason, cure)
 
 
 def test_what_a_rule_allows_at_its_edge_and_what_is_not_told() -> None:
     edge = replace(READY, battery=Battery(20, None, None), thermal_status=1, sdk=26, free_bytes=5)
-    assert Readiness(free_bytes=5).trouble(edge) is None
-    assert Readiness(free_bytes=5).trouble(EMPTY) is None
+    assert Readiness(min_free_bytes=5).problem(edge) is None
+    assert Readiness(min_free_bytes=5).problem(EMPTY) is None
 
 
 DISCHARGING = "AC powered: false\n  USB powered: false\n  Charge counter: 3672000\n  voltage: 4243\n  status: 3\n"

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 from scipy import stats
 
-from phonograd.android_harness.errors import ReportError, SlowerError
+from phonograd.android_harness.errors import RegressionError, ReportError
 from phonograd.android_harness.report.compare import (
     Comparison,
     PhoneComparison,
     compare,
-    parse_fail_over,
+    parse_max_slowdown,
     require_epochs,
-    slower,
+    require_no_regression,
 )
 from phonograd.android_harness.report.intervals import from_epochs, from_steps, student_t
 from phonograd.android_harness.result import Failure, PhoneResult, Placement, PowerState
@@ -135,15 +135,15 @@ def test_a_real_slowdown_fails() -> None:
         report(phone(), phone("B", "Pixel 8")), report(phone(seed=1, step_seconds=1.95), phone("B", "Pixel 8"))
     )
     message = r"by more than 10 %: SM-A546B \(R5CT10ABCDE\) takes 1\.2\d+ times \(95 %: 1\.\d+ to 1\.\d+\) as long$"
-    with pytest.raises(SlowerError, match=message) as error:
-        slower(found, 0.1)
+    with pytest.raises(RegressionError, match=message) as error:
+        require_no_regression(found, 0.1)
     assert "Pixel" not in str(error.value)
     assert error.value.exit_code == 24
 
 
 @pytest.mark.parametrize("change", [{"step_seconds": 1.6}, {"step_seconds": 1.2}, {"noise": 0.2, "seed": 3}])
 def test_small_quick_and_noisy_changes_pass(change: dict[str, Any]) -> None:
-    slower(compare(report(phone()), report(phone(**change))), 0.1)
+    require_no_regression(compare(report(phone()), report(phone(**change))), 0.1)
 
 
 def test_noise_alone_fails_nobody_and_a_real_change_does() -> None:
@@ -164,34 +164,34 @@ def test_noise_alone_fails_nobody_and_a_real_change_does() -> None:
 
 def _fails(comparison: Comparison) -> bool:
     try:
-        slower(comparison, 0.1)
-    except SlowerError:
+        require_no_regression(comparison, 0.1)
+    except RegressionError:
         return True
     return False
 
 
 def test_a_slowdown_that_noise_may_explain_is_said_to_be_one() -> None:
     noisy = compared(phone(), phone(noise=0.2, seed=3, step_seconds=1.8))
-    assert not noisy.surely_slower(0.1)
-    assert noisy.maybe_slower(0.1)
+    assert not noisy.is_slower(0.1)
+    assert noisy.may_be_slower(0.1)
     sure = compared(phone(), phone(seed=1, step_seconds=2.5))
-    assert sure.surely_slower(0.1) and not sure.maybe_slower(0.1)
+    assert sure.is_slower(0.1) and not sure.may_be_slower(0.1)
     same = compared(phone(), phone(seed=1))
-    assert not same.surely_slower(0.1) and not same.maybe_slower(0.1)
+    assert not same.is_slower(0.1) and not same.may_be_slower(0.1)
 
 
 @pytest.mark.parametrize(("epochs", "scale"), [((1, 3), 3.0), ((3, 2), 1.0)])
 def test_too_few_epochs_to_judge_are_refused(epochs: tuple[int, int], scale: float) -> None:
     old, new = phone(epochs=epochs[0]), phone(epochs=epochs[1], step_seconds=1.5 * scale)
     with pytest.raises(UsageError, match=f"{epochs[0]} timed epochs in the old report, {epochs[1]} in the new"):
-        slower(compare(report(old), report(new)), 0.1)
+        require_no_regression(compare(report(old), report(new)), 0.1)
 
 
 def test_too_few_epochs_are_known_before_the_run() -> None:
     require_epochs(report(phone(), failed()), 3)
     with pytest.raises(UsageError, match="needs --epochs 3 or more to tell a change from noise, found 2"):
         require_epochs(report(phone()), 2)
-    with pytest.raises(UsageError, match="3 timed epochs of each phone in the old report, found 2; make it anew"):
+    with pytest.raises(UsageError, match="3 timed epochs of each phone in the old report, found 2; make it again"):
         require_epochs(report(phone(), phone(epochs=2)), 3)
 
 
@@ -212,8 +212,8 @@ def test_too_few_epochs_are_known_before_the_run() -> None:
 def test_other_work_is_flagged_and_fails_nobody_for_being_slow(settings: dict[str, Any], said: str) -> None:
     found = compare(report(phone()), report(phone(step_seconds=9.0), **settings))
     assert found.differences == (said,)
-    with pytest.raises(ReportError, match=f"do not compare: {said}; compare runs of the same"):
-        slower(found, 0.1)
+    with pytest.raises(ReportError, match=f"are not comparable: {said}; compare runs with equal settings"):
+        require_no_regression(found, 0.1)
 
 
 def test_settings_that_change_no_time_may_differ() -> None:
@@ -225,18 +225,18 @@ def test_phones_are_matched_by_serial_then_kind() -> None:
     new = report(phone("X", "moto"), phone("B", "Pixel 8"), phone("Y", "CPH2449"))
     found = compare(old, new)
     assert [pair.name for pair in found.phones] == ["moto (X)", "Pixel 8 (B)"]
-    assert found.phones[0].remarks == ("another phone of its kind: moto (C) in the old report",)
+    assert found.phones[0].remarks == ("compared with another phone of the same model: moto (C)",)
     assert found.missing == ("Pixel 8 (A)", "Redmi (D)")
     assert found.added == ("CPH2449 (Y)",)
-    slower(found, 0.1)
+    require_no_regression(found, 0.1)
 
 
 def test_a_kind_that_several_phones_are_of_matches_none() -> None:
     old = report(phone("A", "Pixel 8"), phone("B", "Pixel 8"))
     found = compare(old, report(phone("C", "Pixel 8")))
     assert (found.phones, len(found.missing), found.added) == ((), 2, ("Pixel 8 (C)",))
-    with pytest.raises(ReportError, match="none was compared"):
-        slower(found, 0.1)
+    with pytest.raises(ReportError, match="no phone has timed epochs in both"):
+        require_no_regression(found, 0.1)
 
 
 def test_one_old_phone_is_not_matched_to_either_of_two_new_ones() -> None:
@@ -277,9 +277,9 @@ def test_phones_without_epochs_are_compared_to_nothing() -> None:
         found = compare(report(old), report(new))
         (pair,) = found.phones
         assert (pair.time, pair.peak_rss_ratio, dict(pair.update_ratios)) == (None, None, {})
-    slower(compare(report(phone("A")), report(failed("A"))), 0.1)  # it has its own exit code
-    with pytest.raises(ReportError, match="none was compared"):
-        slower(compare(report(failed("A")), report(phone("A"))), 0.1)
+    require_no_regression(compare(report(phone("A")), report(failed("A"))), 0.1)  # it has its own exit code
+    with pytest.raises(ReportError, match="no phone has timed epochs in both"):
+        require_no_regression(compare(report(failed("A")), report(phone("A"))), 0.1)
 
 
 def test_many_phones_are_compared_with_themselves() -> None:
@@ -287,17 +287,17 @@ def test_many_phones_are_compared_with_themselves() -> None:
     found = compare(both, both)
     assert len(found.phones) == 20
     assert (found.missing, found.added) == ((), ())
-    slower(found, 0.0)
+    require_no_regression(found, 0.0)
 
 
 @pytest.mark.parametrize(
     ("text", "share"), [("10%", 0.1), ("0.1", 0.1), ("2.5 %", 0.025), ("0", 0.0), ("150%", 1.5), (".05", 0.05)]
 )
 def test_shares(text: str, share: float) -> None:
-    assert parse_fail_over(text) == pytest.approx(share)
+    assert parse_max_slowdown(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["", "10", "1", "%", "-5%", "nan", "inf", "ten", "1e-1", "99999%", "0.1.1", "٣%"])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"--max-slowdown is {text!r}, expected a share such as 10% or 0.1")):
-        parse_fail_over(text)
+        parse_max_slowdown(text)

@@ -197,7 +197,7 @@ def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, sai
         ({"schema": "other"}, "found 'other'"),
         ({"schema": "phonograd.phone-bench"}, "schema_version: expected 2, found None; run the bench again"),
         ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 2, found True"),
-        ({"schema": "phonograd.phone-bench", "schema_version": 3}, "found 3; a newer phonograd wrote it: update"),
+        ({"schema": "phonograd.phone-bench", "schema_version": 3}, "found 3; a newer phonograd wrote it: upgrade"),
     ],
 )
 def test_other_documents_are_refused(document: Any, said: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.android_harness.errors import ReportError, SlowerError
+from phonograd.android_harness.errors import RegressionError, ReportError
 from phonograd.android_harness.report.document import read_report, write_report
 from phonograd.android_harness.timing.settings import PhoneBenchSettings
 from phonograd.commands.phone_reports import Outputs
@@ -34,7 +34,7 @@ def test_all_outputs_carry_the_comparison(old: Path, tmp_path: Path, capsys: pyt
     assert json.loads((tmp_path / "trace").read_text("utf-8"))["traceEvents"]
     assert "SM-A546B (gone)" not in (tmp_path / "new.html").read_text("utf-8")  # two lines in a table
     assert "only in the old report" in (tmp_path / "new.html").read_text("utf-8")
-    with pytest.raises(SlowerError):
+    with pytest.raises(RegressionError):
         outputs.judge()
 
 
@@ -54,13 +54,13 @@ def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"fail_over": "10%", "old": None}, UsageError, "needs --compare"),
-        ({"fail_over": "10"}, UsageError, "expected a share such as 10% or 0.1"),
-        ({"fail_over": "10%", "settings": PhoneBenchSettings(epochs=2)}, UsageError, "needs --epochs 3 or more"),
+        ({"max_slowdown": "10%", "old": None}, UsageError, "needs --compare"),
+        ({"max_slowdown": "10"}, UsageError, "expected a share such as 10% or 0.1"),
+        ({"max_slowdown": "10%", "settings": PhoneBenchSettings(epochs=2)}, UsageError, "needs --epochs 3 or more"),
         (
-            {"fail_over": "10%", "settings": PhoneBenchSettings(epochs=3, cores="little", threads=4)},
+            {"max_slowdown": "10%", "settings": PhoneBenchSettings(epochs=3, cores="little", threads=4)},
             ReportError,
-            "threads was None, is 4; cores was big, is little; run with its options",
+            "threads was None, is 4; cores was big, is little; use its options",
         ),
         ({"old": Path("missing.json")}, ReportError, "missing.json: cannot be read"),
         ({"out": Path("no/such/folder/new.json")}, StorageError, "no folder"),
@@ -75,7 +75,7 @@ def test_what_cannot_be_is_refused_before_the_run(
         "html": None,
         "trace": None,
         "old": old,
-        "fail_over": None,
+        "max_slowdown": None,
         "settings": LIKE_OLD,
         **options,
     }

@@ -125,7 +125,7 @@ def test_a_sweep_and_a_comparison_are_drawn() -> None:
     assert drawn[0] == "compared-title"
     assert "phone-1-sweep-title" in drawn
     assert "phone-2-sweep-title" not in drawn
-    assert "times as long as in the old report" in found.texts
+    assert "epoch time, new / old" in found.texts
     assert re.search(
         r"Median epoch, new over old, by phone: SM-A546B \(R5CT10ABCDE\) 1\.\d{3} \(1\.\d{3} to 1\.", found.text
     )
@@ -149,12 +149,12 @@ def test_every_plot_is_there_and_says_what_it_shows() -> None:
     assert "Median seconds by phone: SM-A546B 32.67 s, Pixel 8 32.67 s; the paper's phone took 140 s." in found.text
     for said in (
         PAPER_LABEL,
-        "seconds a step",
+        "seconds per step",
         "°C",
         "GHz",
         "cores 0-3",
         "cores 4-7, used",
-        "MB an update (logarithmic)",
+        "MB per update (logarithmic)",
     ):
         assert said in found.texts, said
 
@@ -164,7 +164,7 @@ def test_the_papers_line_is_drawn_for_the_papers_work_only() -> None:
     other = Page(made("other workload")).text
     assert "140 s" in other  # the column's head
     assert PAPER_LABEL not in other
-    assert "another workload than the paper's" in other
+    assert "The workload is not the paper's" in other
 
 
 def test_the_page_names_settings_hashes_facts_failures_and_throttling() -> None:
@@ -183,9 +183,9 @@ def test_the_page_names_settings_hashes_facts_failures_and_throttling() -> None:
         "81 %, 29.5 °C, charging",
         "screen on, no doze, battery saver off; before: screen off, no doze, battery saver on",
         "epoch 3: cores 4-7 capped at 1,400 of 2,400 MHz",
-        "failed: 0A1B2C3D: went away while weights.safetensors was pushed; plug it in again and rerun",
+        "failed: 0A1B2C3D: disconnected while weights.safetensors was pushed; plug it in again and rerun",
         "1 of 2 phones finished. An epoch took ",
-        "The paper's phone took 140 s for as much work. 1 of the phones throttled.",
+        "The paper's phone took 140 s for the same amount of work. 1 of the phones throttled.",
     ):
         assert said in text, said
 
@@ -208,7 +208,7 @@ def test_the_same_report_gives_the_same_page() -> None:
 def test_a_comparison_stands_first() -> None:
     new = report(phone("A", "one", step_seconds=2.5, seed=1), phone("B", "two"))
     text = Page(page(new, compare(report(phone("A", "one"), phone("C", "gone")), new), 0.1)).text
-    assert text.index("Beside the old report (new / old)") < text.index("Time of an epoch")
+    assert text.index("Comparison with the old report (new / old)") < text.index("Time of an epoch")
     for said in ("epochs", "yes", "only in the old report", "only in the new report"):
         assert said in text
 

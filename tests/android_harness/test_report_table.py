@@ -81,8 +81,8 @@ def test_steps_energy_and_a_sweep_have_tables() -> None:
     found = dict(tables(report(swept(), failed())))
     (steps,) = found["Steps, in seconds"]
     assert steps["steps"] == 60
-    lie = [steps[name] for name in ("smallest", "5 %", "25 %", "median", "75 %", "95 %", "99 %", "largest")]
-    assert lie == sorted(lie)  # type: ignore[type-var]
+    percentiles = [steps[name] for name in ("smallest", "5 %", "25 %", "median", "75 %", "95 %", "99 %", "largest")]
+    assert percentiles == sorted(percentiles)  # type: ignore[type-var]
     (energy,) = found["Energy of an epoch, from the battery"]
     assert (energy["mean W"], energy["epochs"], energy["by"]) == (3.1, 3, "current")
     assert [(row["ran"], row["x faster"]) for row in found["Sweep (an epoch each)"]] == [
@@ -103,7 +103,7 @@ def test_what_failed_and_what_throttled_is_remarked() -> None:
     assert [str(row["remark"]).replace("\n", " ") for row in found["Remarks"]] == [
         "epoch 3: cores 4-7 capped at 1,400 of 2,400 MHz",
         "epoch 3: thermal status 2 (moderate)",
-        "failed: 0A1B2C3D: went away while weights.safetensors was pushed; plug it in again and rerun",
+        "failed: 0A1B2C3D: disconnected while weights.safetensors was pushed; plug it in again and rerun",
     ]
 
 
@@ -156,7 +156,7 @@ def test_a_comparison_of_other_work_says_so_in_its_title() -> None:
     (title, (row,)), (_, remarks) = comparison_tables(compare(report(phone()), report(phone(), threads=2)), 0.1)
     assert "NOT COMPARABLE" in title
     assert "slower" not in row
-    assert remarks[0] == {"about": "all", "remark": "does not compare: threads was None, is 2"}
+    assert remarks[0] == {"about": "all", "remark": "not comparable: threads was None, is 2"}
 
 
 @settings(max_examples=50)
@@ -182,7 +182,7 @@ def test_names_tell_phones_apart() -> None:
 def test_an_epoch_that_began_before_the_phone_had_cooled_is_remarked() -> None:
     result = phone()
     early = tuple(replace(epoch, cooling="limit", cooled_seconds=180.0) for epoch in result.epochs)
-    lines = [line for line in remarks(replace(result, epochs=early)) if "cooled" in line]
-    assert lines[0] == "epoch 1: began while it still cooled, after a wait of 180 s"
+    lines = [line for line in remarks(replace(result, epochs=early)) if "cooling" in line]
+    assert lines[0] == "epoch 1: started while still cooling, after waiting 180 s"
     assert len(lines) == len(result.timed)
-    assert not [line for line in remarks(result) if "cooled" in line]
+    assert not [line for line in remarks(result) if "cooling" in line]

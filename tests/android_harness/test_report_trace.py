@@ -29,9 +29,9 @@ def test_epochs_steps_and_counters_of_each_phone() -> None:
         *("cooling", "loading", "epoch"),
     ]
     timed = one.timed[0]
-    told = found[5]["args"]
-    assert (told["threads"], told["cores"], told["seconds"]) == (4, "4-7", timed.seconds)
-    assert told["joules"] == pytest.approx(3.1 * timed.seconds)
+    arguments = found[5]["args"]
+    assert (arguments["threads"], arguments["cores"], arguments["seconds"]) == (4, "4-7", timed.seconds)
+    assert arguments["joules"] == pytest.approx(3.1 * timed.seconds)
     assert found[5]["dur"] == pytest.approx(1e6 * timed.seconds, rel=1e-3)
     steps = slices(events, 1, STEPS)
     assert [event["name"] for event in steps] == ["step 1", "step 2", "step 3"] * 3

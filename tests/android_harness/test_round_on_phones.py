@@ -33,19 +33,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @contextmanager
 def started(folder: Path, place: Place, url: str, *options: object) -> Iterator["subprocess.Popen[str]"]:
-    line = [
-        sys.executable,
-        "-m",
-        "phonograd",
-        "phone-round",
-        place.artifacts.folder,
-        "--server",
-        url,
-        "--json",
-        *options,
-    ]
+    command = [sys.executable, "-m", "phonograd", "phone-round", place.artifacts.folder, "--server", url, "--json"]
     with subprocess.Popen(
-        [*map(str, line)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*map(str, command), *map(str, options)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             yield process
@@ -145,7 +139,7 @@ def test_a_phone_unplugged_while_it_trains(
     by_serial = {phone["serial"]: phone for phone in report["phones"]}
     drop_out = by_serial.pop(lost.serial)["drop_out"]
     assert (drop_out["stage"], drop_out["exit_code"]) == ("train", 21)
-    assert re.match(rf"phone {lost.serial}: (went away|lost) while ", drop_out["message"])
+    assert re.match(rf"phone {lost.serial}: (disconnected|lost) while ", drop_out["message"])
     assert [phone["drop_out"] for phone in by_serial.values()] == [None, None]
     until(lambda: lost.processes() == [])
     until(lambda: not left(lost) & {"lock", "run"})
@@ -177,7 +171,7 @@ def test_the_server_goes_away(adb_server: AdbServer, phone: StandInPhone, place:
         started(tmp_path, place, server.url, "--patience", 1, "--heartbeat-timeout", 77) as process,
     ):
         until(lambda: any("phonograd-phone train" in line for line in phone.processes()))
-        assert any("silence=77.0" in line for line in phone.processes())  # the phone is as patient as this machine
+        assert any("timeout=77.0" in line for line in phone.processes())  # the phone is as patient as this machine
         server.kill()
         code, report, err = ended(process)
         assert (code, report["closed"], report["phones"][0]["drop_out"]["stage"]) == (9, None, "upload"), err

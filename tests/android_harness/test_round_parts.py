@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phonograd.android_harness.errors import PhoneRunError
-from phonograd.android_harness.rounds import sending
-from phonograd.android_harness.rounds.closing import Ending, await_end
-from phonograd.android_harness.rounds.naming import phone_name, phone_names, text_of
-from phonograd.android_harness.rounds.sending import send_update
+from phonograd.android_harness.rounds import upload
+from phonograd.android_harness.rounds.naming import find_text, name_from_serial, phone_names
+from phonograd.android_harness.rounds.round_end import RoundEnd, wait_for_end
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
-from phonograd.android_harness.rounds.tokens import connection_of, read_tokens
+from phonograd.android_harness.rounds.tokens import phone_connection, read_tokens
 from phonograd.android_harness.rounds.training import _parsed
+from phonograd.android_harness.rounds.upload import send_update
 from phonograd.commands.phone_round import _choices
 from phonograd.device_runtime.base.errors import (
     ServerRefusedError,
@@ -33,17 +33,17 @@ SERIAL = "127.0.0.1:5555"
 
 @given(st.text(min_size=1))
 def test_any_serial_gives_a_name_the_server_takes(serial: str) -> None:
-    assert PHONE_NAME.match(phone_name(serial))
+    assert PHONE_NAME.match(name_from_serial(serial))
 
 
 def test_names() -> None:
     assert phone_names([SERIAL, "R58M"], {}) == {SERIAL: "127.0.0.1_5555", "R58M": "R58M"}
     assert phone_names([SERIAL, "R58M"], {SERIAL: "left"}) == {SERIAL: "left", "R58M": "R58M"}
     for serials, chosen, message in (
-        (["a", "b"], {"c": "x"}, "name c=x: the serial of a phone of this round expected"),
-        (["a", "b"], {"a": "x y"}, "name a=x y: 1 to 64 of A-Z"),
-        (["a", "b"], {"a": "b"}, "phones a and b: both would be called b; choose with --name SERIAL=NAME"),
-        (["a:b", "a_b"], {}, "both would be called a_b"),
+        (["a", "b"], {"c": "x"}, "name c=x: no phone of this round has that serial"),
+        (["a", "b"], {"a": "x y"}, "name a=x y: not a valid name: 1 to 64 of A-Z"),
+        (["a", "b"], {"a": "b"}, "phones a and b: both would have the name b; choose names with --name SERIAL=NAME"),
+        (["a:b", "a_b"], {}, "both would have the name a_b"),
     ):
         with pytest.raises(UsageError) as raised:
             phone_names(serials, chosen)
@@ -61,13 +61,13 @@ def test_the_text_of_a_phone(tmp_path: Path) -> None:
     for stem in (SERIAL, "127.0.0.1_5555", "left"):
         path = tmp_path / f"{stem}.txt"
         path.write_text("hello\n")
-        assert text_of(tmp_path, SERIAL, "left") == path
+        assert find_text(tmp_path, SERIAL, "left") == path
         path.unlink()
     with pytest.raises(TextError, match=r"127.0.0.1:5555.txt or 127.0.0.1_5555.txt or left.txt expected"):
-        text_of(tmp_path, SERIAL, "left")
+        find_text(tmp_path, SERIAL, "left")
     (tmp_path.parent / "outside.txt").write_text("not yours\n")
     with pytest.raises(TextError):
-        text_of(tmp_path, "../outside", "left")
+        find_text(tmp_path, "../outside", "left")
 
 
 def test_tokens_from_a_file(tmp_path: Path) -> None:
@@ -77,22 +77,22 @@ def test_tokens_from_a_file(tmp_path: Path) -> None:
     tokens = read_tokens(path)
     assert tokens == {"p1": TOKEN}
     given = Connection("http://127.0.0.1:1", token_over_http=True)
-    assert connection_of(given, None, "p1") is given
-    assert connection_of(given, tokens, "p1") == Connection("http://127.0.0.1:1", TOKEN, token_over_http=True)
-    with pytest.raises(UsageError, match="phone p2: no token for it"):
-        connection_of(given, tokens, "p2")
+    assert phone_connection(given, None, "p1") is given
+    assert phone_connection(given, tokens, "p1") == Connection("http://127.0.0.1:1", TOKEN, token_over_http=True)
+    with pytest.raises(UsageError, match="phone p2: it has no token"):
+        phone_connection(given, tokens, "p2")
     path.chmod(0o640)
-    with pytest.raises(UsageError, match="mode 600 expected, found 640: others could read the tokens; chmod 600"):
+    with pytest.raises(UsageError, match="expected mode 600, found 640: others could read the tokens; chmod 600"):
         read_tokens(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"p1 secret\n", "line 1: NAME TOKEN expected"),
-        (f"p1 {TOKEN} more\n".encode(), "line 1: NAME TOKEN expected"),
-        (f"p/1 {TOKEN}\n".encode(), "line 1: NAME TOKEN expected"),
-        (f"p1 {TOKEN}\np1 {TOKEN}\n".encode(), "line 2: phone p1 stands twice"),
+        (b"p1 secret\n", "line 1: expected NAME TOKEN"),
+        (f"p1 {TOKEN} more\n".encode(), "line 1: expected NAME TOKEN"),
+        (f"p/1 {TOKEN}\n".encode(), "line 1: expected NAME TOKEN"),
+        (f"p1 {TOKEN}\np1 {TOKEN}\n".encode(), "line 2: phone p1 is listed twice"),
         (b"\xff\xfe", "not text"),
     ],
 )
@@ -123,7 +123,7 @@ def test_training_that_can_not_be(wrong: dict[str, Any]) -> None:
         {"patience_seconds": -1.0},
         {"wait_seconds": -1.0},
         {"text_on_phone": "user.txt"},
-        {"silence_seconds": 0.0},
+        {"heartbeat_timeout": 0.0},
     ],
 )
 def test_rounds_that_can_not_be(wrong: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ def test_how_many_threads_and_on_which_cores_is_the_phones_to_say(tmp_path: Path
 
 
 def test_a_report_of_another_version() -> None:
-    with pytest.raises(PhoneRunError, match="lacks a field or holds a wrong one .tokens: missing"):
+    with pytest.raises(PhoneRunError, match="has a missing or wrong field .tokens: missing"):
         _parsed({"steps": 3})
 
 
@@ -167,8 +167,8 @@ def refused(status: int) -> ServerRefusedError:
 
 
 def send(server: Server, patience: float, monkeypatch: pytest.MonkeyPatch, stop: threading.Event | None = None) -> Any:
-    monkeypatch.setattr(sending, "upload_update", server)
-    monkeypatch.setattr(sending, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(upload, "upload_update", server)
+    monkeypatch.setattr(upload, "FIRST_WAIT_SECONDS", 0.001)
     return send_update("url", Path("u"), "p1", patience, stop or threading.Event(), lambda *_: None)
 
 
@@ -190,8 +190,8 @@ def test_what_an_upload_is_tried_again_for(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_receipt_that_saw_the_end_needs_no_server() -> None:
     nowhere = "http://127.0.0.1:1"
     last = UploadReceipt(1, "p2", 10, 10, True, "a" * 64, 100)
-    assert await_end(nowhere, 1, [RECEIPT, last], 60, lambda: 0) == Ending(True, "a" * 64)
-    assert await_end(nowhere, 1, [RECEIPT], 0, lambda: 0) == Ending(None, None)
+    assert wait_for_end(nowhere, 1, [RECEIPT, last], 60, lambda: 0) == RoundEnd(True, "a" * 64)
+    assert wait_for_end(nowhere, 1, [RECEIPT], 0, lambda: 0) == RoundEnd(None, None)
 
 
 def test_an_upload_hears_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from phonograd.android_harness.errors import PhoneBusyError, PhoneRunError, PhoneStorageError
 from phonograd.android_harness.phones.facts import Phone
-from phonograd.android_harness.rounds.federated_round import Aggregation, run_round
+from phonograd.android_harness.rounds.federated_round import ServerAccess, run_round
 from phonograd.android_harness.rounds.result import RoundReport
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
 from phonograd.commands.phone_round import RoundShortError, check
@@ -68,7 +68,7 @@ class Bench:
     def run(self, *, names: dict[str, str] | None = None, **settings: Any) -> RoundReport:
         settings = {"texts": self.folder / "texts", "wait_seconds": 0.0, "patience_seconds": 0.0, **settings}
         return run_round(
-            Aggregation(Connection(self.server.url, self.token), self.tokens),
+            ServerAccess(Connection(self.server.url, self.token), self.tokens),
             self.place.artifacts,
             self.place.command,
             self.folder / "cache",
@@ -176,13 +176,13 @@ def test_drop_outs_are_named_and_the_others_go_on(bench: Bench) -> None:
     p1, p2, third = report.phones
     assert (p1.drop_out, p1.receipt and p1.receipt.accepted) == (None, 1)
     assert (p2.drop_out.stage, p2.drop_out.exit_code) == ("train", 21)
-    assert "went away while phonograd-phone train ran" in p2.drop_out.message
+    assert "disconnected while phonograd-phone train ran" in p2.drop_out.message
     assert (third.drop_out.stage, third.drop_out.exit_code) == ("text", 3)
     assert "127.0.0.1:5555.txt or 127.0.0.1_5555.txt expected" in third.drop_out.message
     assert (report.closed, report.model_after) == (False, None)
     check(report, RoundSettings(bench.updates))
     with pytest.raises(
-        RoundShortError, match=r"1 of 3 phones uploaded, at least 2 expected: p2: phone p2: went away"
+        RoundShortError, match=r"1 of 3 phones uploaded, at least 2 expected: p2: phone p2: disconnected"
     ) as raised:
         check(report, RoundSettings(bench.updates, min_phones=2))
     assert raised.value.exit_code == 21
@@ -191,7 +191,7 @@ def test_drop_outs_are_named_and_the_others_go_on(bench: Bench) -> None:
 
 def test_every_stage_can_fail(bench: Bench) -> None:
     phones = bench.phones
-    phones["p1"].faults["enter"] = PhoneBusyError("phone p1: another phonograd (me@there) is at work on it")
+    phones["p1"].faults["enter"] = PhoneBusyError("phone p1: another phonograd (me@there) is using it")
     phones["p2"].faults["push"] = PhoneStorageError("phone p2: 9 MB of free space needed")
     phones["127.0.0.1:5555"].faults["pull"] = PhoneRunError("phone 127.0.0.1:5555: update: another SHA-256")
     bench.attached = [*ready(*SERIALS), Phone("p4", "unauthorized", None, "not authorised", "tap Allow on the phone")]
@@ -215,7 +215,7 @@ def test_an_update_pulled_counts_though_the_phone_goes_then(bench: Bench) -> Non
     phone = by_serial(bench.run())["p1"]
     assert phone.receipt.round == 1
     assert phone.drop_out is None
-    assert "its update is here, then: phone p2: went away" in phone.remark
+    assert "after its update was pulled: phone p2: disconnected" in phone.remark
 
 
 def test_text_on_the_phone_is_trained_and_left_alone(bench: Bench) -> None:
@@ -269,7 +269,7 @@ def test_who_has_no_place_trains_nothing(bench: Bench) -> None:
     bench.phones["p1"].pushed.clear()
     (phone,) = bench.run().phones
     assert (phone.drop_out.stage, phone.drop_out.exit_code) == ("place", 8)
-    assert "no place for phone p1 in the round" in phone.drop_out.message
+    assert "phone p1 cannot take part in the round" in phone.drop_out.message
     assert bench.phones["p1"].pushed == []
 
 
@@ -356,7 +356,7 @@ def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
         assert first.ledger is None
         assert "an administrator's token expected" in first.ledger_missing
         bench.tokens = {name: tokens[name] for name in ("p1",)}
-        with pytest.raises(UsageError, match="phone p2: no token for it; make one: phonograd tokens add p2"):
+        with pytest.raises(UsageError, match="phone p2: it has no token; make one: phonograd tokens add p2"):
             bench.run()
         bench.tokens, bench.token, bench.attached = None, tokens["p1"], ready("p2")  # not its own
         (phone,) = bench.run().phones
@@ -378,11 +378,11 @@ def enrol(state: Path, name: str, role: str) -> str:
 
 
 def test_what_is_refused_before_any_phone_is_touched(bench: Bench, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="both would be called p1"):
+    with pytest.raises(UsageError, match="both would have the name p1"):
         bench.run(names={"p2": "p1"})
-    with pytest.raises(TextError, match="a folder with a text for each phone expected"):
+    with pytest.raises(TextError, match="folder with a text for each phone not found"):
         bench.run(texts=tmp_path / "none")
-    with pytest.raises(TextError, match="a file of general text expected"):
+    with pytest.raises(TextError, match="file of general text not found"):
         bench.run(training=PhoneTraining(rehearsal=tmp_path / "none"))
     other = exported(dataclasses.replace(MODEL, hidden=32), TRAINING)
     bench.place = Place(bench.place.command, other, bench.place.user, bench.place.general)

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.adb.finding import find_adb
+from phonograd.android_harness.adb.tool import find_adb
 from phonograd.android_harness.errors import (
-    KeeperEndedError,
     PhoneBusyError,
     PhoneLostError,
     PhoneRunError,
     PhoneStorageError,
+    WatchdogEndedError,
 )
 from phonograd.android_harness.phones.facts import Power
 from phonograd.android_harness.result import PowerState
 from phonograd.android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
-from phonograd.android_harness.session.keeper import Keeper
+from phonograd.android_harness.session.watchdog import Watchdog
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
 from tests.phone.stand_in import A53, A76, AdbServer, StandInPhone
@@ -26,11 +26,11 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 
-SILENT = SessionSettings(silence=4.0, reappear=2.0)
-FAST = SessionSettings(heartbeat=0.5, silence=60, reappear=2.0)
-KEPT = SessionSettings(heartbeat=0.5, silence=60, reappear=2.0, keep=True)
+SILENT = SessionSettings(timeout_seconds=4.0, reconnect_seconds=2.0)
+FAST = SessionSettings(heartbeat_seconds=0.5, timeout_seconds=60, reconnect_seconds=2.0)
+KEPT = SessionSettings(heartbeat_seconds=0.5, timeout_seconds=60, reconnect_seconds=2.0, keep_files=True)
 # For a phone that comes back: as soon as it is there, nobody waits any longer.
-BACK = SessionSettings(heartbeat=0.5, silence=60, reappear=PATIENCE_SECONDS)
+BACK = SessionSettings(heartbeat_seconds=0.5, timeout_seconds=60, reconnect_seconds=PATIENCE_SECONDS)
 # A program that reports a step five times a second, and would end by itself at last.
 SLOW = """echo '{"event":"start"}'
 for step in $(seq 200); do sleep 0.2; echo '{"event":"step"}'; done"""
@@ -102,7 +102,7 @@ def test_only_what_lacks_is_pushed(adb: Adb, watched: StandInPhone, tmp_path: Pa
         assert session.sync(files).nbytes == 0
         session.pull("artifacts/a", tmp_path / "back", sha256_of_file(tmp_path / "a"))
         assert (tmp_path / "back").read_bytes() == b"changed"
-        with pytest.raises(PhoneRunError, match=r"SHA-256 000000000000… written there, .* arrived"):
+        with pytest.raises(PhoneRunError, match=r"SHA-256 is 000000000000… on the phone and .* here"):
             session.pull("artifacts/a", tmp_path / "back", "0" * 64)
         assert not (tmp_path / "back").exists()
     assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()  # without keep the phone is as it was
@@ -142,7 +142,7 @@ def test_what_arrives_changed_gets_no_name(adb: Adb, watched: StandInPhone, tmp_
 
 def test_two_harnesses(adb: Adb, watched: StandInPhone) -> None:
     second = PhoneSession(adb, watched.serial, FAST)
-    busy = pytest.raises(PhoneBusyError, match=r"another phonograd \(.*@.* process \d+\) is at work on it; wait")
+    busy = pytest.raises(PhoneBusyError, match=r"another phonograd \(.*@.* process \d+\) is using it; wait")
     with PhoneSession(adb, watched.serial, FAST), busy, second:
         pass
     with PhoneSession(adb, watched.serial, FAST) as session:
@@ -184,14 +184,14 @@ def test_a_program_and_its_ends(adb: Adb, watched: StandInPhone, program: Callab
             run(session, "echo phonograd-phone: no such text >&2; exit 3")
         assert refused.value.exit_code == 3
         for text, message in (
-            ("kill -9 $$", "killed by Android .signal 9., most likely for its memory"),
+            ("kill -9 $$", "killed by Android .signal 9., most likely for lack of memory"),
             ("kill -11 $$", "ended by signal 11: a bug of phonograd"),
             ("echo odd >&2; exit 99", "exit code 99: odd"),
         ):
             with pytest.raises(PhoneRunError, match=message) as failed:
                 run(session, text)
             assert failed.value.exit_code == 23
-        with pytest.raises(PhoneRunError, match="ended on the phone .signal 15.") as ended:
+        with pytest.raises(PhoneRunError, match="received SIGTERM on the phone") as ended:
             run(session, "kill -15 $$")
         assert ended.value.exit_code == 21
         threading.Timer(1, stop.set).start()
@@ -204,7 +204,7 @@ def test_a_program_that_says_nothing(
     adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]
 ) -> None:
     with (
-        pytest.raises(PhoneLostError, match="said nothing for 4 s while phonograd-phone train ran"),
+        pytest.raises(PhoneLostError, match="printed nothing for 4 s while phonograd-phone train ran"),
         PhoneSession(adb, watched.serial, SILENT) as session,
     ):
         session.sync(program(MUTE))
@@ -217,7 +217,7 @@ def test_a_pulled_cable(adb: Adb, phone: StandInPhone, program: Callable[[str], 
         phone.unplug()
 
     with (
-        pytest.raises(PhoneLostError, match=r"went away while phonograd-phone train ran \(cable pulled,"),
+        pytest.raises(PhoneLostError, match=r"disconnected while phonograd-phone train ran \(cable pulled,"),
         PhoneSession(adb, phone.serial, FAST) as session,
     ):
         session.sync(program(SLOW))
@@ -233,9 +233,7 @@ def test_a_connection_that_breaks_off(
         reconnect_to(phone, adb_server)
 
     with (
-        pytest.raises(
-            PhoneLostError, match="the connection broke off while phonograd-phone train ran, and is there again"
-        ),
+        pytest.raises(PhoneLostError, match="the connection was lost while phonograd-phone train ran, and is back"),
         PhoneSession(adb, phone.serial, BACK) as session,
     ):
         session.sync(program(SLOW))
@@ -251,7 +249,7 @@ def test_a_reboot(
         reconnect_to(phone, adb_server)
 
     with (
-        pytest.raises(PhoneLostError, match="rebooted while phonograd-phone train ran; what it did is lost"),
+        pytest.raises(PhoneLostError, match="rebooted while phonograd-phone train ran; its work is lost"),
         PhoneSession(adb, phone.serial, BACK) as session,
     ):
         session.sync(program(SLOW))
@@ -278,20 +276,20 @@ def test_a_host_that_is_heard_no_more(
 ) -> None:
     mute = threading.Event()
 
-    def beat(keeper: Keeper) -> None:
+    def beat(watchdog: Watchdog) -> None:
         while not mute.wait(0.2):
-            keeper._process.send("beat")
+            watchdog._process.write_line("beat")
 
     def hear(at: float, event: object) -> None:
         events.append(event)
         mute.set()
 
-    monkeypatch.setattr(Keeper, "_beat", beat)
+    monkeypatch.setattr(Watchdog, "_send_heartbeats", beat)
     phone, events = old_or_new, list[object]()
-    why = "its keeper, .* ended while phonograd-phone train ran: it heard nothing from this machine for 4 s"
-    with pytest.raises(KeeperEndedError, match=why), PhoneSession(adb, phone.serial, SILENT) as session:
+    why = "the watchdog .* ended while phonograd-phone train ran: it received nothing from this machine for 4 s"
+    with pytest.raises(WatchdogEndedError, match=why), PhoneSession(adb, phone.serial, SILENT) as session:
         session.sync(program(SLOW))
-        with pytest.raises(KeeperEndedError, match=why) as ended:
+        with pytest.raises(WatchdogEndedError, match=why) as ended:
             session.run(["train"], hear, threading.Event())
         assert ended.value.exit_code == 21
         until(lambda: nothing_is_left(phone))
@@ -321,21 +319,21 @@ def test_a_stall_shorter_than_the_silence_costs_nothing(
     assert len(events) == 21
 
 
-def test_a_keeper_that_is_killed_is_named_and_cleaned_up_after(
+def test_a_watchdog_that_is_killed_is_named_and_cleaned_up_after(
     adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]
 ) -> None:
-    def kill_keeper(at: float, event: object) -> None:
-        watched.kill("keep_watch")
+    def kill_watchdog(at: float, event: object) -> None:
+        watched.kill("watchdog_main")
 
     with (
         pytest.raises(
-            KeeperEndedError, match=r"ended while phonograd-phone train ran: it was killed there .status 137."
+            WatchdogEndedError, match=r"ended while phonograd-phone train ran: it was killed on the phone .status 137."
         ),
         PhoneSession(adb, watched.serial, FAST) as session,
     ):
         session.sync(program(SLOW))
         assert session.fixed_performance()
-        session.run(["train"], kill_keeper, threading.Event())
+        session.run(["train"], kill_watchdog, threading.Event())
     assert nothing_is_left(watched)  # at once: the program was ended, the lock taken over, the settings undone
     assert not watched.fixed_performance
     assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()
@@ -364,9 +362,9 @@ def test_a_phone_is_kept_awake_and_sleeps_again_afterwards(adb: Adb, watched: St
     watched.fall_asleep()
     asleep = watched.rest
     with PhoneSession(adb, watched.serial, FAST) as session:
-        left_alone = session.power_states(hold=False)
+        left_alone = session.power_states(keep_awake=False)
         assert watched.rest == asleep
-        before, now = session.power_states(hold=True)
+        before, now = session.power_states(keep_awake=True)
         assert session.fixed_performance()
         assert watched.rest == {
             "wakefulness": "Awake",
@@ -405,7 +403,7 @@ def test_samples_and_the_performance_mode(adb: Adb, watched: StandInPhone) -> No
         assert session.fixed_performance()
         assert watched.fixed_performance
         seen: list[float] = []
-        with session.watch(lambda sample: seen.append(sample.at_s), 0.2):
+        with session.sample_periodically(lambda sample: seen.append(sample.at_s), 0.2):
             until(lambda: len(seen) >= 3)
             assert sampling_on(watched)
         assert seen == sorted(seen)

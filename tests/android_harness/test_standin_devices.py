@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.adb.client import Adb, Timeouts
-from phonograd.android_harness.adb.finding import find_adb
-from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneSilentError, PhoneStorageError
+from phonograd.android_harness.adb.tool import find_adb
+from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneStorageError, PhoneTimeoutError
 from phonograd.android_harness.phones.discovery import discover
 from phonograd.device_runtime.base.errors import StorageError
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
@@ -45,18 +45,18 @@ def test_scripts(adb: Adb, phone: StandInPhone) -> None:
 def test_lines_and_answers(adb: Adb, phone: StandInPhone) -> None:
     script = "while read word; do echo got $word; done; printf 'no line break'; exit 5"
     with adb.start(phone.serial, script) as process:
-        process.send("one")
-        assert process.line(20) == "got one"
-        process.send("two")
-        assert process.line(20) == "got two"
+        process.write_line("one")
+        assert process.read_line(20) == "got one"
+        process.write_line("two")
+        assert process.read_line(20) == "got two"
         process.close()
-        assert [process.line(20), process.line(20)] == ["no line break", None]
+        assert [process.read_line(20), process.read_line(20)] == ["no line break", None]
         assert process.wait(20) == 5
 
 
 def test_what_reads_ends_when_its_client_is_ended(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; read word; echo ended") as process:
-        assert process.line(20) == "begun"
+        assert process.read_line(20) == "begun"
         assert phone.processes() != []
     until(lambda: phone.processes() == [])
 
@@ -78,9 +78,9 @@ def test_files_that_a_phone_refuses(adb: Adb, phone: StandInPhone, tmp_path: Pat
     for refused in ("/proc/none/weights.bin", "/data/local/tmp/weights.bin/below"):
         if refused.startswith("/data"):
             adb.push(phone.serial, local, "/data/local/tmp/weights.bin")
-        with pytest.raises(PhoneStorageError, match=f"its storage refused while pushing weights.bin to {refused}"):
+        with pytest.raises(PhoneStorageError, match=f"storage error while pushing weights.bin to {refused}"):
             adb.push(phone.serial, local, refused)
-    with pytest.raises(PhoneStorageError, match="its storage refused while pulling /data/none"):
+    with pytest.raises(PhoneStorageError, match="storage error while pulling /data/none"):
         adb.pull(phone.serial, "/data/none", tmp_path / "back")
     adb.shell(phone.serial, "mkdir -p /data/local/tmp/folder && echo x >/data/local/tmp/folder/file", check=True)
     with pytest.raises(PhoneStorageError, match="while pulling /data/local/tmp/folder: .*Is a directory"):
@@ -129,9 +129,9 @@ def test_a_cable_pulled_in_mid_shell(adb: Adb, adb_server: AdbServer, phone: Sta
 @pytest.mark.both_adbs
 def test_a_cable_pulled_while_lines_are_read(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
-        assert process.line(20) == "begun"
+        assert process.read_line(20) == "begun"
         phone.unplug()
-        assert process.line(20) is None
+        assert process.read_line(20) is None
         with pytest.raises(PhoneLostError, match="while sleeping.*repeat the command"):
             process.wait(20)
 
@@ -139,9 +139,9 @@ def test_a_cable_pulled_while_lines_are_read(adb: Adb, phone: StandInPhone) -> N
 @pytest.mark.both_adbs
 def test_a_phone_that_reboots(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
-        assert process.line(20) == "begun"
+        assert process.read_line(20) == "begun"
         phone.reboot(0.5)
-        assert process.line(20) is None
+        assert process.read_line(20) is None
         with pytest.raises(PhoneLostError, match="while sleeping"):
             process.wait(20)
 
@@ -150,21 +150,21 @@ def test_a_phone_that_reboots(adb: Adb, phone: StandInPhone) -> None:
 def test_a_silent_phone(adb: Adb, adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
     phone.go_silent()
     with pytest.raises(
-        PhoneSilentError, match=f"phone {phone.serial}: did not answer within 1 s while running a script"
+        PhoneTimeoutError, match=f"phone {phone.serial}: did not answer within 1 s while running a script"
     ):
         adb.shell(phone.serial, "true", timeout=1)
     (tmp_path / "file").write_bytes(b"x")
-    with pytest.raises(PhoneSilentError, match="did not answer within 1 s while pushing file"):
+    with pytest.raises(PhoneTimeoutError, match="did not answer within 1 s while pushing file"):
         adb.push(phone.serial, tmp_path / "file", "/data/local/tmp/file", timeout=1)
     [found] = discover(Adb(adb.tool, dataclasses.replace(QUICK, shell=1)))
-    assert found.reason == "did not answer within 1 s while asking what it is"
+    assert found.reason == "did not answer within 1 s while reading its properties"
     assert adb_server.is_running
 
 
 @pytest.mark.both_adbs
 def test_a_server_ended_between_calls(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
     adb_server.kill()
-    with pytest.raises(PhoneLostError, match=f"phone {phone.serial}: went away while running a script"):
+    with pytest.raises(PhoneLostError, match=f"phone {phone.serial}: disconnected while running a script"):
         adb.shell(phone.serial, "true")  # a new server does not know of a phone over the network
     adb_server.run("connect", phone.serial)
     adb_server.wait_for(phone, "device")
@@ -174,9 +174,9 @@ def test_a_server_ended_between_calls(adb: Adb, adb_server: AdbServer, phone: St
 @pytest.mark.both_adbs
 def test_a_server_ended_in_a_call(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
-        assert process.line(20) == "begun"
+        assert process.read_line(20) == "begun"
         adb_server.kill()
-        assert process.line(20) is None
+        assert process.read_line(20) is None
         with pytest.raises(PhoneLostError, match="while sleeping"):
             process.wait(20)
 
@@ -188,7 +188,7 @@ def test_threads_that_start_the_server_together(adb: Adb, adb_server: AdbServer)
 
     def ask() -> None:
         try:
-            assert adb.attached() == []
+            assert adb.devices() == []
         except Exception as error:
             failures.append(error)
 
@@ -207,10 +207,8 @@ def test_a_port_that_another_program_holds(adb: Adb, adb_server: AdbServer, monk
         other.listen()
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(other.getsockname()[1]))
         silent = Adb(adb.tool, dataclasses.replace(QUICK, listing=2))
-        with pytest.raises(
-            AdbError, match="adb: did not answer within 2 s; its server hangs, or another program holds"
-        ):
-            silent.attached()
+        with pytest.raises(AdbError, match="adb: did not answer within 2 s; its server hangs, or another program uses"):
+            silent.devices()
 
 
 def answering(answer: bytes, other: socket.socket) -> None:
@@ -230,7 +228,10 @@ def answering(answer: bytes, other: socket.socket) -> None:
     ("answer", "message"),
     [
         (b"HTTP/1.0 400 Bad Request\r\n\r\n", r"adb: its server does not start \(failed to check server version"),
-        (b"OKAY00040028", r"adb server version \(40\) doesn't match this client \(41\): two adb of different versions"),
+        (
+            b"OKAY00040028",
+            r"adb server version \(40\) doesn't match this client \(41\): two versions of adb are in use",
+        ),
     ],
 )
 def test_a_port_with_another_server(adb: Adb, monkeypatch: pytest.MonkeyPatch, answer: bytes, message: str) -> None:
@@ -241,7 +242,7 @@ def test_a_port_with_another_server(adb: Adb, monkeypatch: pytest.MonkeyPatch, a
         thread.start()
         with monkeypatch.context() as elsewhere:
             elsewhere.setenv("ANDROID_ADB_SERVER_PORT", str(other.getsockname()[1]))
-            for ask in (adb.attached, lambda: adb.shell("x", "true")):
+            for ask in (adb.devices, lambda: adb.shell("x", "true")):
                 with pytest.raises(AdbError, match=message):
                     ask()
         other.shutdown(socket.SHUT_RDWR)
@@ -278,15 +279,18 @@ def test_devices_that_are_not_ready(phono: Run, adb_server: AdbServer) -> None:
         adb_server.connect(phone, expected="unauthorized")
         outcome = phono("devices")
         assert outcome.code == 20
-        assert f"phone {phone.serial}: it has not allowed this computer to debug it; unlock it and tap" in outcome.err
+        assert (
+            f"phone {phone.serial}: it has not authorised this computer for USB debugging; unlock it and tap"
+            in outcome.err
+        )
         phone.authorise()
         adb_server.connect(phone)
         assert phono("devices").code == 0
         phone.battery(7, charging=True)
-        assert "its battery is at 7 %; 20 % are needed, also on a charger" in phono("devices").err
+        assert "its battery is at 7 %; 20 % is needed, even on a charger" in phono("devices").err
         phone.battery(90, charging=False)
         phone.heat(48, 3)
-        assert "it is hot: thermal status severe; at most light is needed; let it cool down" in phono("devices").err
+        assert "it is hot: thermal status severe, expected light or less; let it cool down" in phono("devices").err
         phone.heat(30, 0)
         assert phono("devices").code == 0
 

@@ -13,7 +13,7 @@ from phonograd.android_harness.phones.facts import Power
 from phonograd.android_harness.result import CodecCost, Energy, PhoneBenchReport, PhoneResult
 from phonograd.android_harness.session import SessionSettings
 from phonograd.android_harness.timing.bench import run_phone_bench
-from phonograd.android_harness.timing.phone_work import Job, PhoneProgress, PhoneWork, uncapped
+from phonograd.android_harness.timing.phone_task import BenchJob, BenchTask, PhoneProgress, cool_caps
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.formats.manifest import Artifacts
@@ -27,7 +27,7 @@ from tests.android_harness.fake_session import (
     FakePhone,
     FakeSession,
     FakeStop,
-    facts_of,
+    parse_facts,
     phone_of,
     sample_at,
 )
@@ -51,8 +51,8 @@ def bench(
     binary.write_bytes(b"an arm64 program")
 
     def open_session(_adb: object, serial: str, session_settings: SessionSettings) -> Any:
-        by_serial[serial].silence = session_settings.silence
-        return FakeSession(by_serial[serial], session_settings.keep)
+        by_serial[serial].heartbeat_timeout = session_settings.timeout_seconds
+        return FakeSession(by_serial[serial], session_settings.keep_files)
 
     return run_phone_bench(
         adb,
@@ -105,8 +105,8 @@ def test_a_phone_may_be_left_asleep(artifacts: Artifacts) -> None:
 
 def test_the_phone_waits_for_this_machine_as_long_as_this_machine_for_it(artifacts: Artifacts) -> None:
     phone = FakePhone()
-    bench(artifacts, [phone], PhoneBenchSettings(epochs=1, silence_seconds=77.0))
-    assert phone.silence == 77.0
+    bench(artifacts, [phone], PhoneBenchSettings(epochs=1, heartbeat_timeout=77.0))
+    assert phone.heartbeat_timeout == 77.0
 
 
 def test_a_phone_that_is_lost_keeps_its_epochs_and_leaves_the_others_alone(artifacts: Artifacts) -> None:
@@ -116,13 +116,13 @@ def test_a_phone_that_is_lost_keeps_its_epochs_and_leaves_the_others_alone(artif
     assert c.failure is None
     assert len(a.timed) == len(c.timed) == 2
     assert b.failure is not None
-    assert (b.failure.message, b.failure.exit_code) == ("phone B: went away", 21)
+    assert (b.failure.message, b.failure.exit_code) == ("phone B: disconnected", 21)
     assert len(b.timed) == 1
     assert b.pushed is not None
 
 
 def test_refusals_and_bugs_of_one_phone_are_its_own(artifacts: Artifacts) -> None:
-    busy = FakePhone("A", refuses=PhoneBusyError("phone A: another phonograd is at work on it"))
+    busy = FakePhone("A", refuses=PhoneBusyError("phone A: another phonograd is using it"))
     report = bench(artifacts, [busy, FakePhone("B", bug_in_sync=True), FakePhone("C")])
     a, b, c = report.phones
     assert a.failure is not None
@@ -185,8 +185,8 @@ def worked(phone: FakePhone, settings: PhoneBenchSettings = SETTINGS) -> tuple[P
     """One phone's work, with waits that take no time."""
     session: Any = FakeSession(phone)
     seen: list[PhoneProgress] = []
-    job = Job({}, (), settings)
-    return PhoneWork(session, facts_of(), job, seen.append, FakeStop(session)).run(), seen
+    job = BenchJob({}, (), settings)
+    return BenchTask(session, parse_facts(), job, seen.append, FakeStop(session)).run(), seen
 
 
 FIRST_ENDS = 13.0  # a second of loading and six steps of two
@@ -265,7 +265,7 @@ def test_a_battery_that_runs_low_in_mid_run_ends_it(artifacts: Artifacts) -> Non
     phone = FakePhone(changes=lambda at_s: {"battery_percent": 50 if at_s < 20 else 19})
     result, _ = worked(phone)
     assert result.failure is not None
-    message = "phone PHONE1: battery at 19 %, expected at least 20 %; charge it, or allow less"
+    message = "phone PHONE1: battery at 19 %, expected at least 20 %; charge it, or lower --min-battery"
     assert (result.failure.message, result.failure.exit_code) == (message, 20)
     assert len(result.epochs) == 2
 
@@ -273,7 +273,7 @@ def test_a_battery_that_runs_low_in_mid_run_ends_it(artifacts: Artifacts) -> Non
 def test_a_phone_that_gets_too_hot_is_given_up(artifacts: Artifacts) -> None:
     result, _ = worked(FakePhone(changes=lambda at_s: {"thermal_status": 3 if at_s > 10 else 0}))
     assert result.failure is not None
-    assert "thermal status severe after a wait of 180 s" in result.failure.message
+    assert "thermal status severe after waiting 180 s" in result.failure.message
     assert result.failure.message.startswith("phone PHONE1: ")
     assert result.failure.exit_code == 20
 
@@ -281,6 +281,6 @@ def test_a_phone_that_gets_too_hot_is_given_up(artifacts: Artifacts) -> None:
 def test_a_cap_below_the_maximum_is_no_throttling_unless_the_phone_is_hot_already() -> None:
     fixed = dict.fromkeys(BIG, 1_800_000)
     most = dict.fromkeys(range(4), LITTLE_KHZ) | dict.fromkeys(BIG, BIG_KHZ)
-    assert uncapped(facts_of(), sample_at(0.0, caps_khz=fixed)) == most | fixed
-    assert uncapped(facts_of(), sample_at(0.0, caps_khz=fixed, thermal_status=1)) == most
-    assert uncapped(facts_of(cores=()), sample_at(0.0, caps_khz={})) == {}
+    assert cool_caps(parse_facts(), sample_at(0.0, caps_khz=fixed)) == most | fixed
+    assert cool_caps(parse_facts(), sample_at(0.0, caps_khz=fixed, thermal_status=1)) == most
+    assert cool_caps(parse_facts(cores=()), sample_at(0.0, caps_khz={})) == {}

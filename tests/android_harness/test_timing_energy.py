@@ -7,7 +7,7 @@ import pytest
 
 from phonograd.android_harness.phones.facts import Power
 from phonograd.android_harness.result import Sample, Step
-from phonograd.android_harness.timing.energy import energy_of
+from phonograd.android_harness.timing.energy import epoch_energy
 from tests.android_harness.fake_session import sample_at
 
 STEPS = tuple(Step(10.0 + 10 * number, 10.0, 5.0, {}) for number in range(1, 7))  # from second 10 to 70
@@ -20,7 +20,7 @@ def sampled(power: Callable[[float], Power]) -> list[Sample]:
 
 
 def watts_of(power: Callable[[float], Power]) -> Any:
-    found = energy_of(STEPS, sampled(power), SECONDS)
+    found = epoch_energy(STEPS, sampled(power), SECONDS)
     assert found is not None
     assert found.joules == pytest.approx(found.watts * SECONDS)
     return (pytest.approx(found.watts), found.basis)
@@ -65,14 +65,14 @@ def test_a_charge_counter_tells_between_its_changes(unit: int) -> None:
     ids=["charges", "does not say whether", "no voltage", "a counter that stands", "no current", "nothing"],
 )
 def test_what_is_not_told_is_no_energy(power: Power) -> None:
-    assert energy_of(STEPS, sampled(lambda _: power), SECONDS) is None
+    assert epoch_energy(STEPS, sampled(lambda _: power), SECONDS) is None
 
 
 def test_power_that_came_in_for_a_moment_makes_it_unknown() -> None:
-    assert energy_of(STEPS, sampled(lambda at: Power(-500_000, 4_000_000, None, at == 40)), SECONDS) is None
+    assert epoch_energy(STEPS, sampled(lambda at: Power(-500_000, 4_000_000, None, at == 40)), SECONDS) is None
 
 
 def test_too_few_samples_say_nothing() -> None:
     samples = [sample_at(at, power=Power(-500_000, 4_000_000, None, False)) for at in (20.0, 60.0)]
-    assert energy_of(STEPS, samples, SECONDS) is None
-    assert energy_of((), samples, SECONDS) is None
+    assert epoch_energy(STEPS, samples, SECONDS) is None
+    assert epoch_energy((), samples, SECONDS) is None

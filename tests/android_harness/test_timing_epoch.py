@@ -7,19 +7,19 @@ import pytest
 
 from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.result import CodecCost, Placement, Step
-from phonograd.android_harness.timing.phone_epoch import EpochEvents, Reported, Trained
+from phonograd.android_harness.timing.epoch_events import EpochRecorder, ReportEvent, TrainedEpoch
 from tests.android_harness.fake_session import report_event, start_event, step_event
 from tests.support.phone_command import STEPS, make_place
 
 START = start_event(1.5, (7, 4, 5))
 
 
-def told(*events: dict[str, Any]) -> tuple[Trained, list[tuple[int, int]]]:
+def told(*events: dict[str, Any]) -> tuple[TrainedEpoch, list[tuple[int, int]]]:
     """What is gathered of events that come a second apart, from second 10 on."""
     seen: list[tuple[int, int]] = []
-    gathered = EpochEvents("PHONE1", lambda done, total: seen.append((done, total)))
+    gathered = EpochRecorder("PHONE1", lambda done, total: seen.append((done, total)))
     for number, event in enumerate(events):
-        gathered.hear(10.0 + number, event)
+        gathered.on_event(10.0 + number, event)
     return gathered.trained, seen
 
 
@@ -38,7 +38,7 @@ def test_an_epoch_is_gathered_from_its_events() -> None:
         Step(11.0, 0.75, 5.0, {"lstm": 0.375, "output": 0.375}),
         Step(13.0, 0.5, 2.5, {"lstm": 0.25, "output": 0.25}),
     )
-    assert trained.report == Reported(
+    assert trained.report == ReportEvent(
         seconds=1.25,
         tokens=4000,
         loss_first=5.0,
@@ -53,14 +53,14 @@ def test_an_epoch_is_gathered_from_its_events() -> None:
 @pytest.mark.parametrize("missing", ["start", "step", "report"])
 def test_a_process_that_did_not_tell_all_is_no_epoch(missing: str) -> None:
     events = [START, step_event(1, 1, 1.0), report_event(1.0)]
-    with pytest.raises(PhoneRunError, match=f"phone PHONE1: .* ended well but printed no {missing} event"):
+    with pytest.raises(PhoneRunError, match=f"phone PHONE1: .* succeeded but printed no {missing} event"):
         told(*(event for event in events if event["event"] != missing))
 
 
 def test_an_event_of_another_version_is_refused_by_name() -> None:
     old = report_event(1.0)
     del old["peak_rss_bytes"]
-    with pytest.raises(PhoneRunError, match="report event: peak_rss_bytes: missing.* the binary is of another"):
+    with pytest.raises(PhoneRunError, match="report event: peak_rss_bytes: missing.* the binary has another"):
         told(START, step_event(1, 1, 1.0), old)
     with pytest.raises(PhoneRunError, match="start event: allowed_cores: missing"):
         told({name: START[name] for name in START if name != "allowed_cores"}, step_event(1, 1, 1.0), report_event(1.0))

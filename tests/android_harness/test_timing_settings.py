@@ -23,9 +23,9 @@ from phonograd.device_runtime.formats.manifest import TrainingConfig
         ({"precision": "fp8"}, "--precision is 'fp8', expected one of fp32, bf16, bf16-emulated"),
         ({"cooldown_seconds": -1.0}, "--cooldown is -1.0"),
         ({"cooldown_seconds": float("nan")}, "--cooldown is nan"),
-        ({"minimum_battery": 101}, "--min-battery is 101, expected 0 to 100"),
+        ({"min_battery": 101}, "--min-battery is 101, expected 0 to 100"),
         ({"sample_seconds": 0.0}, "--sample-every is 0.0"),
-        ({"silence_seconds": float("inf")}, "--heartbeat-timeout is inf"),
+        ({"heartbeat_timeout": float("inf")}, "--heartbeat-timeout is inf"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, object], message: str) -> None:

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from phonograd.android_harness.phone_artifacts import phone_artifacts
 from phonograd.android_harness.timing.settings import TextSettings
-from phonograd.android_harness.timing.workload import WINDOWS, model_in_words, phone_text, workload_of, zipf_stream
+from phonograd.android_harness.timing.workload import (
+    WINDOWS,
+    describe_model,
+    describe_workload,
+    prepare_text,
+    zipf_tokens,
+)
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.formats.manifest import FILES, MANIFEST, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -20,7 +26,7 @@ from tests.android_harness.small_artifacts import MODEL, small_artifacts
 
 @given(st.integers(1, 12), st.integers(1, 30), st.integers(2, 500))
 def test_a_synthetic_stream_fills_its_windows_exactly(minibatch: int, bptt: int, vocabulary: int) -> None:
-    stream = zipf_stream(vocabulary, WINDOWS * minibatch * bptt, seed=1)
+    stream = zipf_tokens(vocabulary, WINDOWS * minibatch * bptt, seed=1)
     cut = list(windows(stream, minibatch, bptt))
     assert len(cut) == WINDOWS
     assert all(window.predictions == minibatch * bptt for window in cut)
@@ -30,7 +36,7 @@ def test_a_synthetic_stream_fills_its_windows_exactly(minibatch: int, bptt: int,
 def test_ranks_follow_zipfs_law() -> None:
     """The most frequent word's count within 5 standard deviations of its mean: false once in a million seeds."""
     vocabulary, tokens = 1000, 200_000
-    counts = np.sort(np.bincount(zipf_stream(vocabulary, tokens, seed=3), minlength=vocabulary))[::-1]
+    counts = np.sort(np.bincount(zipf_tokens(vocabulary, tokens, seed=3), minlength=vocabulary))[::-1]
     harmonic = (1 / np.arange(1, vocabulary + 1)).sum()
     for rank in (1, 2, 4):
         p = 1 / rank / harmonic
@@ -42,7 +48,7 @@ def test_the_synthetic_text_is_the_same_for_a_seed_and_another_for_another(tmp_p
 
     def data(seed: int, name: str) -> bytes:
         (tmp_path / name).mkdir()
-        text = phone_text(TextSettings(seed=seed), artifacts, tmp_path / name)
+        text = prepare_text(TextSettings(seed=seed), artifacts, tmp_path / name)
         assert text.options == ("--tokens", "tokens.bin", "--seed", str(seed))
         assert text.tokens == WINDOWS * 12
         assert text.description == f"synthetic: 20 windows, 240 tokens drawn by Zipf's law (1/rank), seed {seed}"
@@ -57,11 +63,11 @@ def test_a_users_text_is_sent_as_it_is_and_never_stays(tmp_path: Path) -> None:
     user, general = tmp_path / "u.txt", tmp_path / "g.txt"
     user.write_text("w01 w02 w03 w04\n" * 6)  # 30 tokens with <eos>
     general.write_text("w05 w06\n" * 100)
-    text = phone_text(TextSettings(user), artifacts, tmp_path)
+    text = prepare_text(TextSettings(user), artifacts, tmp_path)
     assert text.files == {"run/user.txt": user}
     assert text.options == ("--user", "run/user.txt", "--seed", "0")
     assert (text.tokens, text.description) == (30, "u.txt: 30 tokens of the user's")
-    text = phone_text(TextSettings(user, general, 0.25, seed=7), artifacts, tmp_path)
+    text = prepare_text(TextSettings(user, general, 0.25, seed=7), artifacts, tmp_path)
     assert text.files == {"run/user.txt": user, "run/rehearsal.txt": general}
     mixed = ("--rehearsal", "run/rehearsal.txt", "--user-share", "0.25")
     assert text.options == ("--user", "run/user.txt", "--seed", "7", *mixed)
@@ -72,19 +78,19 @@ def test_texts_that_cannot_be_trained_on_are_refused_here(tmp_path: Path) -> Non
     artifacts = small_artifacts(tmp_path / "artifacts")
     user = tmp_path / "u.txt"
     with pytest.raises(TextError, match=r"u\.txt"):
-        phone_text(TextSettings(user), artifacts, tmp_path)
+        prepare_text(TextSettings(user), artifacts, tmp_path)
     user.write_text("w01 w02\n")
     with pytest.raises(TextError, match=r"u\.txt: 3 tokens, expected at least one window of 200; give more text"):
-        phone_text(TextSettings(user), artifacts, tmp_path)
+        prepare_text(TextSettings(user), artifacts, tmp_path)
 
 
 def test_the_workload_names_what_was_trained(tmp_path: Path) -> None:
     artifacts = small_artifacts(tmp_path / "artifacts")
-    workload = workload_of(artifacts, phone_text(TextSettings(), artifacts, tmp_path))
+    workload = describe_workload(artifacts, prepare_text(TextSettings(), artifacts, tmp_path))
     assert workload.model == "2 LSTM layers of 16, embedding 16, 60 words, untied"
     assert (workload.minibatch, workload.bptt, workload.tokens) == (10, 20, 4000)
     assert workload.parameters == MODEL.parameters
-    assert model_in_words(LanguageModelConfig("gru", 10, 4, 8, 1, tied=True)) == (
+    assert describe_model(LanguageModelConfig("gru", 10, 4, 8, 1, tied=True)) == (
         "1 GRU layer of 8, embedding 4, 10 words, tied"
     )
 

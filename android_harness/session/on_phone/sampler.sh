@@ -1,14 +1,14 @@
-# Runs on the phone beside a run: clocks, temperatures, battery, until its session or its listener is gone. Before it:
-# interval, every, rounds, alive (a path that is there as long as the session).
-# Files are read by the shell itself: no process is started for them, so that sampling costs what is measured little.
+# Runs on the phone during a measurement and prints clocks, temperatures and battery until the session or the listener is gone.
+# Set before it: interval, every, rounds, alive_path (a path that exists as long as the session).
+# The shell reads the files itself: starting a process for each would disturb the measurement.
 
 zones=
 for zone in /sys/class/thermal/thermal_zone*; do
-  # As real phones have it, some zones cannot be read, or only now and then.
+  # On real phones some zones cannot be read, or only sometimes.
   if read -r kind <"$zone/type" && read -r value <"$zone/temp"; then zones="$zones $zone"; fi
 done 2>/dev/null
 round=0
-while [ -e "$alive" ]; do
+while [ -e "$alive_path" ]; do
   echo "sample" || break
   for policy in /sys/devices/system/cpu/cpu[0-9]*; do
     now= cap=
@@ -37,7 +37,7 @@ while [ -e "$alive" ]; do
   echo "end" || break
   round=$((round + 1))
   [ "$round" = "$rounds" ] && break
-  # A pause that the end of stdin cuts short: the host has heard enough, or is gone. (mksh: more than 128 is a timeout.)
+  # Pause; the end of stdin ends the loop: the host is done, or gone. (mksh: a status above 128 is a timeout.)
   read -r -t "$interval" word
   [ $? -gt 128 ] || break
 done

@@ -24,9 +24,9 @@ def test_an_epoch(jvm: Jvm, place: Place, reference: bytes, tmp_path: Path) -> N
     assert [words[:2] for words in heard.all("step")] == [(str(n + 1), str(STEPS)) for n in range(STEPS)]
     assert len(heard.all("saved")) == STEPS // 5 - 1
     report = heard.only("report")
-    losses = [float(words[2]) for words in heard.all("step")]
+    diagnosis = [float(words[2]) for words in heard.all("step")]
     assert (report[0], report[1]) == (str(STEPS), str(STEPS * 15))
-    assert (float(report[2]), float(report[3])) == (losses[0], losses[-1])
+    assert (float(report[2]), float(report[3])) == (diagnosis[0], diagnosis[-1])
     assert int(report[5]) > 1 << 20
     assert report[6:] == (str(update), str(len(reference)), sha256_of_file(update))
     assert update.read_bytes() == reference
@@ -145,7 +145,7 @@ def test_no_binary(jvm: Jvm, tmp_path: Path) -> None:
     binary = tmp_path / "libphonograd_phone.so"
     for _ in range(2):  # missing, then not executable
         heard = jvm.drive("never", binary, *NOWHERE)
-        assert f"FileNotFoundException: {binary}: not there or not executable; it ships as lib/arm64-v8a/" in heard.err
+        assert f"FileNotFoundException: {binary}: missing or not executable; it ships as lib/arm64-v8a/" in heard.err
         binary.touch(0o644)
 
 

@@ -6,13 +6,13 @@ public final class Ending {
     public enum Outcome {
         /** The update is on disk. */
         FINISHED(false),
-        /** A signal ended it between two steps: the same command goes on. */
+        /** A signal ended it between two steps: the same command resumes. */
         INTERRUPTED(true),
-        /** Memory or storage ran out, or it was killed (for memory, most likely): the same command goes on, later. */
+        /** Memory or storage ran out, or it was killed (most likely for lack of memory): the same command resumes later. */
         TRY_LATER(true),
-        /** The state is damaged, another job's, or in use: {@code --restart} discards it. */
+        /** The state is damaged, of another job, or in use: {@code --restart} discards it. */
         STATE_REFUSED(false),
-        /** It would end the same way again: a wrong text, model or option, or a bug. */
+        /** It would fail again: wrong text, model or option, or a bug. */
         FAILED(false);
 
         /** Whether the same command may succeed later. */
@@ -25,13 +25,13 @@ public final class Ending {
 
     /** What to do next. */
     public final Outcome outcome;
-    /** The exit code; 128 and more: a signal's number. */
+    /** The exit code; 128 plus a signal's number if a signal ended it. */
     public final int code;
-    /** The end of what it said on stderr, at most {@link PhonogradProcess#MAX_MESSAGE_BYTES}. It may name files. */
+    /** The end of its stderr, at most {@link PhonogradProcess#MAX_MESSAGE_BYTES} bytes. It may name files. */
     public final String message;
-    /** What it reported, or null. */
+    /** Its report, or null. */
     public final TrainingListener.Report report;
-    /** Lines on stdout that are no events: other than 0 only for a foreign binary. */
+    /** Number of lines on stdout that are not events; 0 unless the binary is not phonograd's. */
     public final int strayLines;
 
     Ending(int code, String message, TrainingListener.Report report, int strayLines) {
@@ -53,7 +53,7 @@ public final class Ending {
             case 26: // out of memory
             case 128 + 9: // SIGKILL
                 return Outcome.TRY_LATER;
-            case 17: // of the state
+            case 17: // the state was refused
                 return Outcome.STATE_REFUSED;
             default:
                 return Outcome.FAILED;

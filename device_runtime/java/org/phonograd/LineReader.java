@@ -5,7 +5,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 
-/** Reads lines whose length is bounded, unlike BufferedReader's. Not thread-safe. */
+/** Reads lines of bounded length, unlike BufferedReader. Not thread-safe. */
 final class LineReader {
     private final InputStream in;
     private final int maxBytes;
@@ -15,7 +15,7 @@ final class LineReader {
         this.maxBytes = maxBytes;
     }
 
-    /** The next line without its end, cut off at maxBytes; the rest of it is skipped. Null at the end. */
+    /** The next line without its line break, truncated to maxBytes. Null at the end. */
     String next() throws IOException {
         ByteArrayOutputStream line = new ByteArrayOutputStream();
         int value = in.read();

@@ -13,23 +13,23 @@ import java.util.concurrent.TimeUnit;
 import org.json.JSONException;
 
 /**
- * A training process: started, heard, cancelled. Thread-safe.
+ * A training process. Thread-safe.
  *
- * <p>It has two threads while the process runs, a third while it is being cancelled, and none afterwards. Nothing is
- * logged here. If the app dies, Android ends the process with it; what was saved is resumed by the same command.
+ * <p>It uses two threads while the process runs, a third during cancellation, and none afterwards. It logs nothing. If
+ * the app dies, Android ends the process too; the same command resumes from the saved state.
  */
 public final class PhonogradProcess {
-    /** Of what the process said on stderr, so much is kept, the end. */
+    /** How many bytes of the end of stderr are kept. */
     public static final int MAX_MESSAGE_BYTES = 4096;
-    /** A longer line is no event; the report of an epoch of 10,000 steps is half as long. */
+    /** Longer lines are not events; the report of an epoch of 10,000 steps has half this length. */
     public static final int MAX_LINE_BYTES = 1 << 20;
-    /** From the polite signal to the kill: the longest step of a slow phone, and a save. */
+    /** Seconds from SIGTERM to the kill: enough for the longest step on a slow phone and a save. */
     public static final long GRACE_SECONDS = 30;
 
-    // Process.destroy() closes our ends of the pipes as it signals, so that the next event the process prints would end it
-    // before it saved. So the signal is sent by its number, which Java does not tell before Android 14: the shell says
-    // its own and becomes the process.
-    private static final String NUMBER_THEN_BECOME = "echo $$; exec \"$0\" \"$@\"";
+    // Process.destroy() also closes our ends of the pipes, so the next event that the process prints would end it (SIGPIPE)
+    // before it saves. So the signal is sent by process id, which Java does not know before Android 14: the shell prints
+    // its own id and then becomes the process.
+    private static final String PRINT_PID_AND_EXEC = "echo $$; exec \"$0\" \"$@\"";
 
     private final Process process;
     private final int pid;
@@ -39,16 +39,16 @@ public final class PhonogradProcess {
     private final Thread events = thread("events", new Runnable() {
         @Override
         public void run() {
-            hear();
+            readEvents();
         }
     });
     private final Thread messages = thread("messages", new Runnable() {
         @Override
         public void run() {
-            hearMessages();
+            readMessages();
         }
     });
-    private final StringBuilder message = new StringBuilder(); // one char a byte; of thread messages until it ends
+    private final StringBuilder message = new StringBuilder(); // one char per byte; owned by thread messages until it ends
     private Thread canceller; // guarded by this
     private boolean over; // guarded by this
     private volatile Ending ending;
@@ -62,11 +62,11 @@ public final class PhonogradProcess {
     }
 
     /**
-     * Starts training. Takes milliseconds: it returns before the model is loaded.
+     * Starts training. Returns within milliseconds, before the model is loaded.
      *
      * @param command what to run
-     * @param listener hears all that follows, on a thread of this process
-     * @throws FileNotFoundException if the binary is not there or may not be executed
+     * @param listener receives all events, on a thread of this process
+     * @throws FileNotFoundException if the binary does not exist or may not be executed
      * @throws IOException if no process can be started
      */
     public static PhonogradProcess start(TrainingCommand command, TrainingListener listener) throws IOException {
@@ -78,10 +78,10 @@ public final class PhonogradProcess {
             throws IOException {
         File binary = command.binary();
         if (!binary.canExecute()) {
-            throw new FileNotFoundException(binary + ": not there or not executable; it ships as "
+            throw new FileNotFoundException(binary + ": missing or not executable; it ships as "
                     + "lib/arm64-v8a/" + Workspace.BINARY + " in an APK with android:extractNativeLibs=\"true\"");
         }
-        List<String> line = new ArrayList<>(Arrays.asList("sh", "-c", NUMBER_THEN_BECOME));
+        List<String> line = new ArrayList<>(Arrays.asList("sh", "-c", PRINT_PID_AND_EXEC));
         line.addAll(command.arguments());
         Process process = new ProcessBuilder(line).start();
         LineReader lines = new LineReader(new BufferedInputStream(process.getInputStream()), MAX_LINE_BYTES);
@@ -99,8 +99,8 @@ public final class PhonogradProcess {
     }
 
     /**
-     * Asks the process to end after the step that is running, saved; kills it if it has not within the grace. Returns at
-     * once; {@link TrainingListener#onEnded} tells. Does nothing the second time, or when the process has ended.
+     * Asks the process to save its state and end after the current step; kills it after the grace period. Returns at
+     * once; {@link TrainingListener#onEnded} follows. Does nothing the second time, or if the process has ended.
      */
     public synchronized void cancel() {
         if (canceller != null || over) return;
@@ -113,13 +113,13 @@ public final class PhonogradProcess {
         canceller.start();
     }
 
-    /** Waits for the end and returns it; null if it has not come within the time. Not to be called by the listener. */
+    /** Waits for the end and returns it; null after the timeout. The listener must not call it. */
     public Ending await(long time, TimeUnit unit) throws InterruptedException {
         unit.timedJoin(events, time);
         return ending;
     }
 
-    // No lambda anywhere here: without d8's desugaring Android cannot run one.
+    // These classes use no lambdas: Android cannot run them without d8's desugaring.
     private static Thread thread(String name, Runnable work) {
         return new Thread(work, "phonograd-" + name);
     }
@@ -133,20 +133,20 @@ public final class PhonogradProcess {
             }
             if (process.waitFor(graceSeconds, TimeUnit.SECONDS)) return;
         } catch (IOException | InterruptedException error) {
-            // No signal could be sent, or nobody wants to wait: what follows ends it too.
+            // No signal could be sent, or the wait was interrupted: kill it.
         }
         process.destroyForcibly();
     }
 
-    private void hear() {
+    private void readEvents() {
         TrainingListener.Report report = null;
         RuntimeException bug = null;
         int stray = 0;
         try {
             for (String line = lines.next(); line != null; line = lines.next()) {
                 try {
-                    TrainingListener.Report said = TrainingEvents.tell(line, listener);
-                    if (said != null) report = said;
+                    TrainingListener.Report parsed = TrainingEvents.dispatch(line, listener);
+                    if (parsed != null) report = parsed;
                 } catch (JSONException error) {
                     stray++;
                 }
@@ -170,12 +170,12 @@ public final class PhonogradProcess {
             cancelling = canceller;
         }
         if (cancelling != null) joined(cancelling);
-        byte[] said = message.toString().getBytes(StandardCharsets.ISO_8859_1);
-        ending = new Ending(code, new String(said, StandardCharsets.UTF_8).trim(), report, stray);
+        byte[] stderr = message.toString().getBytes(StandardCharsets.ISO_8859_1);
+        ending = new Ending(code, new String(stderr, StandardCharsets.UTF_8).trim(), report, stray);
         listener.onEnded(ending);
     }
 
-    private void hearMessages() {
+    private void readMessages() {
         byte[] buffer = new byte[MAX_MESSAGE_BYTES];
         try (InputStream in = process.getErrorStream()) {
             for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) {
@@ -187,7 +187,7 @@ public final class PhonogradProcess {
         }
     }
 
-    // Nobody interrupts these threads; an interrupt all the same must not leave a process behind.
+    // Nothing interrupts these threads; if something does, no process may be left behind.
     private int waited() {
         while (true) {
             try {

@@ -4,7 +4,7 @@ import android.content.BroadcastReceiver;
 import android.content.Context;
 import android.content.Intent;
 
-/** Schedules the training when told so over adb: the manifest lets nobody else. An app schedules it by itself. */
+/** Schedules the training on a broadcast from adb; the manifest allows no other sender. Real apps schedule it themselves. */
 public final class ScheduleReceiver extends BroadcastReceiver {
     @Override
     public void onReceive(Context context, Intent intent) {

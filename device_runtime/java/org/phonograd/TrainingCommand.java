@@ -9,19 +9,19 @@ import java.util.List;
 /**
  * The command line of one epoch: {@code phonograd-phone train}. Immutable and thread-safe.
  *
- * <p>The same command line again goes on from the state folder; one that differs in what is trained (model, text, learning
- * rate, seed, precision) is refused with {@link Ending.Outcome#STATE_REFUSED}.
+ * <p>The same command line resumes from the state folder; one with another model, text, learning rate, seed or precision is
+ * refused with {@link Ending.Outcome#STATE_REFUSED}.
  */
 public final class TrainingCommand {
     private final List<String> arguments;
 
     /**
-     * An epoch with the options that every epoch here has; {@link #with} adds others.
+     * An epoch with the required options; {@link #with} adds others.
      *
      * @param binary the phone binary, executable ({@link Workspace#binary})
      * @param artifacts the artifacts folder
      * @param user the user's text, UTF-8, one message a line
-     * @param update where the update is to be written, whole or not at all
+     * @param update where to write the update, whole or not at all
      * @param state folder of the resumable state; made if missing, removed when the epoch is done
      */
     public TrainingCommand(File binary, File artifacts, File user, File update, File state) {
@@ -34,7 +34,7 @@ public final class TrainingCommand {
         this.arguments = Collections.unmodifiableList(arguments);
     }
 
-    /** This command with one option more; {@code phonograd-phone train --help} lists them. */
+    /** This command with another option; {@code phonograd-phone train --help} lists them. */
     public TrainingCommand with(String option, String... values) {
         List<String> longer = new ArrayList<>(arguments);
         longer.add(option);
@@ -43,9 +43,9 @@ public final class TrainingCommand {
     }
 
     /**
-     * This command for a phone's part in a round: what is random in it follows from the model, the round and the name.
+     * This command for a phone in a round: its seed follows from the model, the round and the name.
      *
-     * @param round the round's number, as {@code GET /v1/round} says it
+     * @param round the round's number, from {@code GET /v1/round}
      * @param phone the phone's name at the server
      */
     public TrainingCommand inRound(long round, String phone) {

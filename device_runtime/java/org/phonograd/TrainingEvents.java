@@ -3,17 +3,17 @@ package org.phonograd;
 import org.json.JSONException;
 import org.json.JSONObject;
 
-/** The events of {@code phonograd-phone train}, from JSON to a listener. */
+/** Passes the JSON events of {@code phonograd-phone train} to a listener. */
 final class TrainingEvents {
     private TrainingEvents() {}
 
     /**
-     * Tells the listener what a line of stdout says. An event that this version does not know is left out.
+     * Passes the event in a line of stdout to the listener. Unknown events are ignored.
      *
      * @return the report if the line is one, else null
-     * @throws JSONException if the line is no event, or lacks a field
+     * @throws JSONException if the line is not an event, or a field is missing
      */
-    static TrainingListener.Report tell(String line, TrainingListener listener) throws JSONException {
+    static TrainingListener.Report dispatch(String line, TrainingListener listener) throws JSONException {
         JSONObject event = parsed(line);
         switch (event.getString("event")) {
             case "start":

@@ -13,25 +13,25 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Trains while the phone charges and nobody uses it, in as many pieces as Android allows. Android calls it on the main
- * thread; it never blocks there.
+ * Trains while the phone charges and is idle, in as many parts as Android allows. Android calls it on the main thread, and
+ * it never blocks there.
  *
- * <p>An app extends it, names its own class in the manifest and in {@link #job}, and overrides {@link #command} and
- * {@link #onReport}. The log gets outcomes and exit codes, never a text, a path or a number of words.
+ * <p>An app extends it, names the subclass in the manifest and in {@link #job}, and overrides {@link #command} and
+ * {@link #onReport}. It logs outcomes and exit codes, never a text, a path or a word count.
  */
 public class TrainingJob extends JobService {
-    /** The job's number in this app. */
+    /** The job's id in this app. */
     public static final int JOB_ID = 140;
 
     private static final String TAG = "phonograd";
-    // Of the process, not of the service: Android may make a new service while the old one's epoch is still being saved.
+    // Static, as Android may create a new service while the old one's state is still being saved.
     private static Run latest; // main thread only
 
     private Run run; // main thread only
 
     /**
-     * When to train. Charging, as Android's scheduler has it, includes a battery that is not low; idle, that the screen
-     * has been off for half an hour or more. No network: an update is another job's to upload.
+     * When to train. For Android's scheduler, charging implies that the battery is not low, and idle that the screen has
+     * been off for half an hour or more. No network is required: another job uploads the update.
      */
     public static JobInfo job(Context context, Class<? extends TrainingJob> service) {
         return new JobInfo.Builder(JOB_ID, new ComponentName(context, service))
@@ -41,19 +41,19 @@ public class TrainingJob extends JobService {
                 .build();
     }
 
-    /** Schedules {@link #job}, replacing the one scheduled before. Returns whether Android took it. */
+    /** Schedules {@link #job}, replacing one scheduled before. Returns whether Android accepted it. */
     public static boolean schedule(Context context, Class<? extends TrainingJob> service) {
         JobScheduler scheduler = (JobScheduler) context.getSystemService(Context.JOB_SCHEDULER_SERVICE);
         return scheduler.schedule(job(context, service)) == JobScheduler.RESULT_SUCCESS;
     }
 
-    /** What to run, or null if there is nothing to train on. The same until an epoch is done, else it starts anew. */
+    /** What to run, or null if there is nothing to train on. If it changes during an epoch, the epoch starts again. */
     protected TrainingCommand command() {
         Workspace workspace = new Workspace(this);
         return workspace.ready() ? workspace.command() : null;
     }
 
-    /** The update is on disk: schedule its upload, forget the text. Called on the process's thread. */
+    /** The update is on disk: schedule its upload and delete the text. Called on the process's thread. */
     protected void onReport(TrainingListener.Report report) {}
 
     @Override
@@ -78,7 +78,7 @@ public class TrainingJob extends JobService {
         super.onDestroy();
     }
 
-    /** One piece of an epoch: from onStartJob to the process's end. */
+    /** One part of an epoch: from onStartJob to the process's end. */
     private final class Run implements Runnable, TrainingListener {
         private final JobParameters parameters;
         private final Run previous;
@@ -97,7 +97,7 @@ public class TrainingJob extends JobService {
             new Thread(this, "phonograd-start").start();
         }
 
-        /** Waits until the piece before has let go of the state folder, a long step at most, then starts the process. */
+        /** Waits until the previous part has released the state folder (at most one long step), then starts the process. */
         @Override
         public void run() {
             try {
@@ -105,7 +105,7 @@ public class TrainingJob extends JobService {
                 launch();
             } catch (IOException | InterruptedException error) {
                 Log.w(TAG, "training did not start", error);
-                finish(!(error instanceof FileNotFoundException)); // no binary for this phone, tomorrow neither
+                finish(!(error instanceof FileNotFoundException)); // without a binary, retrying is pointless
             }
         }
 
@@ -131,11 +131,11 @@ public class TrainingJob extends JobService {
         public void onEnded(Ending ending) {
             Log.i(TAG, "training: " + ending.outcome + ", exit code " + ending.code);
             if (ending.outcome == Ending.Outcome.STATE_REFUSED && restart()) return;
-            // Refused even so: another process is at it.
+            // Refused again: another process is using the state.
             finish(ending.outcome.again || ending.outcome == Ending.Outcome.STATE_REFUSED);
         }
 
-        /** An epoch begun anew costs minutes; a state that nobody can use would cost all epochs to come. */
+        /** Starting the epoch again costs minutes; an unusable state would block all future epochs. */
         private synchronized boolean restart() {
             if (restarted || stopped) return false;
             restarted = true;

@@ -1,11 +1,11 @@
 package org.phonograd;
 
 /**
- * Hears what an epoch does. All methods are called in order on one thread, which is the process's own and no main thread;
- * {@link #onEnded} is the last call, and comes for sure once {@link PhonogradProcess#start} has returned.
+ * Receives the events of an epoch. All methods are called in order on one thread of the process, not the main thread;
+ * {@link #onEnded} is the last call, and always comes once {@link PhonogradProcess#start} has returned.
  *
- * <p>No event holds a word of the user's text. A RuntimeException thrown here ends the epoch at once and is thrown on
- * after {@link #onEnded}.
+ * <p>No event contains any of the user's text. A RuntimeException thrown here ends the epoch at once and is rethrown after
+ * {@link #onEnded}.
  */
 public interface TrainingListener {
     /** The first step is about to begin. */
@@ -14,7 +14,7 @@ public interface TrainingListener {
     /** A step is done. */
     default void onStep(Step event) {}
 
-    /** All steps so far will survive a kill. */
+    /** The state was saved: all steps so far survive a kill. */
     default void onSaved(Saved event) {}
 
     /** A signal ended the epoch between two steps. */
@@ -23,18 +23,18 @@ public interface TrainingListener {
     /** The update is on disk. */
     default void onReport(Report event) {}
 
-    /** The process has ended, whatever way. */
+    /** The process has ended. */
     void onEnded(Ending ending);
 
-    /** The job, as the engine understood it. Times in seconds. */
+    /** The epoch that starts. Times in seconds. */
     final class Started {
-        /** Of the binary. */
+        /** Version of the binary. */
         public final String version;
         /** Steps of the epoch. */
         public final long steps;
-        /** Steps that an earlier process has done. */
+        /** Steps done by earlier processes. */
         public final long resumedAt;
-        /** From the process's start to here. */
+        /** Time since the process started. */
         public final double loadSeconds;
 
         Started(String version, long steps, long resumedAt, double loadSeconds) {
@@ -51,7 +51,7 @@ public interface TrainingListener {
         public final long step;
         /** Steps of the epoch. */
         public final long steps;
-        /** Nats a token, before the update. */
+        /** Loss before the step's update, in nats per token. */
         public final double loss;
         /** Wall time. */
         public final double seconds;
@@ -66,9 +66,9 @@ public interface TrainingListener {
 
     /** A state on disk. */
     final class Saved {
-        /** Steps it holds. */
+        /** Steps in the state. */
         public final long step;
-        /** Of its file. */
+        /** Size of its file. */
         public final long bytes;
 
         Saved(long step, long bytes) {
@@ -77,13 +77,13 @@ public interface TrainingListener {
         }
     }
 
-    /** An epoch cut off. */
+    /** An interrupted epoch. */
     final class Interrupted {
         /** Steps done. */
         public final long step;
         /** Steps of the epoch. */
         public final long steps;
-        /** Whether the same command goes on from here. */
+        /** Whether the same command resumes from here. */
         public final boolean saved;
 
         Interrupted(long step, long steps, boolean saved) {
@@ -93,23 +93,23 @@ public interface TrainingListener {
         }
     }
 
-    /** An epoch done. */
+    /** A finished epoch. */
     final class Report {
         /** Steps of the epoch. */
         public final long steps;
         /** Tokens trained on, rehearsal included. */
         public final long tokens;
-        /** Of the first and the last step, nats a token. */
+        /** Loss of the first and the last step, in nats per token. */
         public final double lossFirst, lossLast;
-        /** Of the steps of all processes. */
+        /** Median over the steps of all processes. */
         public final double secondsPerStepMedian;
-        /** The most memory that this process held (VmHWM). */
+        /** Peak memory of this process (VmHWM). */
         public final long peakRssBytes;
         /** The update file. */
         public final String updatePath;
-        /** Of the update file. */
+        /** Size of the update file. */
         public final long updateBytes;
-        /** Of the update file, hexadecimal. */
+        /** SHA-256 of the update file, in hexadecimal. */
         public final String updateSha256;
 
         Report(long steps, long tokens, double lossFirst, double lossLast, double secondsPerStepMedian,

@@ -4,25 +4,25 @@ import android.content.Context;
 import java.io.File;
 
 /**
- * Where training keeps its files: a folder of the app's own that no backup takes along. Immutable and thread-safe.
+ * The files of training: a folder of the app that is excluded from backups. Immutable and thread-safe.
  *
- * <p>The app puts {@link #artifacts} and {@link #user} there, and takes {@link #update} away.
+ * <p>The app writes {@link #artifacts} and {@link #user}, and removes {@link #update}.
  */
 public final class Workspace {
-    /** The phone binary's name in the APK: Android extracts only what is named lib*.so. */
+    /** The phone binary's name in the APK: Android extracts only files named lib*.so. */
     public static final String BINARY = "libphonograd_phone.so";
 
-    /** What Android extracted on installation; nothing in the app's data folder may be executed. */
+    /** The binary that Android extracted; apps may not execute files in their data folder. */
     public final File binary;
     /** The model: a folder, as {@code phonograd export} wrote it. */
     public final File artifacts;
-    /** The user's text, UTF-8, one message a line: a copy, the same from an epoch's first piece to its last. */
+    /** The user's text, UTF-8, one message per line: a copy that does not change during an epoch. */
     public final File user;
-    /** General text to rehearse, so that the model does not forget; used if it is there. */
+    /** General text for rehearsal, so that the model does not forget; used if it exists. */
     public final File rehearsal;
     /** The update, once an epoch is done. */
     public final File update;
-    /** Of an epoch that is not done. */
+    /** The state of an unfinished epoch. */
     public final File state;
 
     /** The workspace of an app. */
@@ -39,12 +39,12 @@ public final class Workspace {
         state = new File(folder, "state");
     }
 
-    /** Whether there is something to train on, and no update that waits to be taken away. */
+    /** Whether there is something to train on, and the previous update has been removed. */
     public boolean ready() {
         return new File(artifacts, "manifest.json").isFile() && user.isFile() && !update.exists();
     }
 
-    /** The epoch over these files. */
+    /** The command that trains an epoch on these files. */
     public TrainingCommand command() {
         TrainingCommand command = new TrainingCommand(binary, artifacts, user, update, state);
         return rehearsal.isFile() ? command.with("--rehearsal", rehearsal.getPath()) : command;

@@ -4,7 +4,7 @@ import pytest
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.phones.power import parse_zones
-from phonograd.android_harness.timing.heat import Cooling, cool_down
+from phonograd.android_harness.timing.cooling import Cooling, cool_down
 from tests.android_harness.fake_session import FakePhone, FakeSession, FakeStop, sample_at
 
 BASELINE = 30.0
@@ -54,9 +54,9 @@ def test_a_severe_thermal_status_is_waited_out_even_at_the_baselines_temperature
 
 def test_a_phone_that_stays_severely_hot_is_given_up() -> None:
     phone = FakePhone(changes=lambda at_s: {"thermal_status": 4})
-    with pytest.raises(NoPhoneError, match="thermal status critical after a wait of 60 s, expected less than severe"):
+    with pytest.raises(NoPhoneError, match="thermal status critical after waiting 60 s, expected less than severe"):
         cooled(phone, limit=60.0)
-    with pytest.raises(NoPhoneError, match="after a wait of 0 s"):
+    with pytest.raises(NoPhoneError, match="after waiting 0 s"):
         cooled(phone, limit=0.0)
 
 

@@ -1,12 +1,12 @@
-"""When a phone is cool enough for the next epoch."""
+"""Wait until a phone is cool enough for the next epoch."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from phonograd.android_harness.errors import NoPhoneError
-from phonograd.android_harness.phones.readiness import HEAT
-from phonograd.android_harness.result import CoolingEnd, Sample
+from phonograd.android_harness.phones.readiness import THERMAL_STATUSES
+from phonograd.android_harness.result import CoolingOutcome, Sample
 
 NEAR_BASELINE_C = 2.0
 SETTLED_C, SETTLED_SECONDS = 0.5, 30.0
@@ -16,16 +16,16 @@ ASK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Cooling:
-    """How a wait ended and how long it was. `temperature_c`: the one that was watched, where there is one."""
+    """How a wait ended, how long it took, and the last temperature if there is a sensor."""
 
-    outcome: CoolingEnd
+    outcome: CoolingOutcome
     seconds: float
     temperature_c: float | None
 
 
-def status_name(status: int) -> str:
-    """A thermal status in Android's words."""
-    return HEAT[min(max(status, 0), len(HEAT) - 1)]
+def thermal_status_name(status: int) -> str:
+    """Android's name of a thermal status."""
+    return THERMAL_STATUSES[min(max(status, 0), len(THERMAL_STATUSES) - 1)]
 
 
 def cool_down(
@@ -35,10 +35,10 @@ def cool_down(
     stop: threading.Event,
     ask_seconds: float = ASK_SECONDS,
 ) -> Cooling:
-    """Wait until the phone is as cool as it was at the beginning, or gets no cooler, or the limit is reached.
+    """Wait until the phone is as cool as at the beginning, stops cooling, or the limit is reached.
 
-    Time is the samples' own. A phone whose thermal status is severe or worse is waited for and never worked on:
-    NoPhoneError when the limit is reached. Returns early when `stop` is set.
+    Time is measured by the samples' times. No epoch starts at thermal status severe or worse: raises NoPhoneError if
+    that still holds at the limit. Returns early when `stop` is set.
     """
     seen: list[tuple[float, float]] = []  # (at_s, °C)
     began: float | None = None
@@ -52,9 +52,10 @@ def cool_down(
         severe = now.thermal_status is not None and now.thermal_status >= SEVERE
         outcome = _outcome(seen, baseline_c, limit_seconds)
         if severe and waited >= limit_seconds:
+            status = thermal_status_name(now.thermal_status or 0)
             raise NoPhoneError(
-                f"thermal status {status_name(now.thermal_status or 0)} after a wait of {waited:.0f} s, expected less "
-                "than severe; let it cool, out of its case and off the charger, or give --cooldown more seconds"
+                f"thermal status {status} after waiting {waited:.0f} s, expected less than severe; let it cool, out of "
+                "its case and off the charger, or give --cooldown more seconds"
             )
         if outcome is not None and not severe:
             return Cooling(outcome, waited, temperature)
@@ -62,8 +63,8 @@ def cool_down(
             return Cooling("limit", waited, temperature)
 
 
-def _outcome(seen: list[tuple[float, float]], baseline_c: float | None, limit_seconds: float) -> CoolingEnd | None:
-    """Why nothing need be waited for any longer; None if there is a reason to."""
+def _outcome(seen: list[tuple[float, float]], baseline_c: float | None, limit_seconds: float) -> CoolingOutcome | None:
+    """Why the wait is over; None if it is not."""
     if limit_seconds == 0:
         return "not asked"
     if not seen or baseline_c is None:

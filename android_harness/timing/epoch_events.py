@@ -1,4 +1,4 @@
-"""One epoch on a phone: what `phonograd-phone train` prints, gathered."""
+"""One epoch on a phone, from the events that `phonograd-phone train` prints."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from phonograd.android_harness.phones.facts import CoreNumber
 from phonograd.android_harness.result import CodecCost, Placement, Step
 from phonograd.device_runtime.base.documents import Amount, Count, FieldError, Number, Positive, read
 
-# (steps done, steps in all)
+# Called with (steps done, steps in total).
 StepProgress = Callable[[int, int], None]
 
 
-class Started(msgspec.Struct, frozen=True):
+class StartEvent(msgspec.Struct, frozen=True):
     """Event `start`: the text and the engine are loaded."""
 
     load_seconds: Amount
@@ -26,12 +26,12 @@ class Started(msgspec.Struct, frozen=True):
 
     @property
     def placement(self) -> Placement:
-        """What of it goes into the epoch's result."""
+        """Its part of the epoch's result."""
         return Placement(self.threads, self.pinned, self.cores, self.allowed_cores)
 
 
-class Stepped(msgspec.Struct, frozen=True):
-    """Event `step`: one of `steps` is done; its loss in nats a token."""
+class StepEvent(msgspec.Struct, frozen=True):
+    """Event `step`: one of `steps` is done; its loss in nats per token."""
 
     steps: Count
     seconds: Amount
@@ -39,7 +39,7 @@ class Stepped(msgspec.Struct, frozen=True):
     phases: Mapping[str, Amount]
 
 
-class Reported(msgspec.Struct, frozen=True):
+class ReportEvent(msgspec.Struct, frozen=True):
     """Event `report`: the epoch is done."""
 
     seconds: Amount
@@ -51,61 +51,61 @@ class Reported(msgspec.Struct, frozen=True):
     codecs: tuple[CodecCost, ...] = ()
 
 
-E = TypeVar("E", Started, Stepped, Reported)
+E = TypeVar("E", StartEvent, StepEvent, ReportEvent)
 
 
 @dataclass(frozen=True)
-class Trained:
-    """An epoch as the phone's program told it; times as in result.py's Epoch."""
+class TrainedEpoch:
+    """An epoch as the phone's program reported it; times as in result.py's Epoch."""
 
     started_at_s: float
-    start: Started
+    start: StartEvent
     steps: tuple[Step, ...]
-    report: Reported
+    report: ReportEvent
 
 
-class EpochEvents:
-    """Takes the events of one process, in order; `trained` then is the epoch. Used from one thread."""
+class EpochRecorder:
+    """Receives the events of one process in order; `trained` is the epoch then. For use by one thread."""
 
     def __init__(self, serial: str, on_step: StepProgress):
         self._serial = serial
         self._on_step = on_step
         self._started_at_s = 0.0
-        self._start: Started | None = None
-        self._report: Reported | None = None
+        self._start: StartEvent | None = None
+        self._report: ReportEvent | None = None
         self._steps: list[Step] = []
 
-    def hear(self, at_s: float, event: dict[str, Any]) -> None:
-        """One event, and when it came. Raises PhoneRunError for an event without its fields, or with wrong ones."""
+    def on_event(self, at_s: float, event: dict[str, Any]) -> None:
+        """Receive an event and its time. Raises PhoneRunError if a field is missing or wrong."""
         kind = event.get("event")
         if kind == "start":
-            self._start = self._read(Started, event)
-            # Loading ends as the event is printed; so this is when the process began.
+            self._start = self._read(StartEvent, event)
+            # Loading ends when the event is printed, so this is when the process started.
             self._started_at_s = at_s - self._start.load_seconds
         elif kind == "step":
-            step = self._read(Stepped, event)
+            step = self._read(StepEvent, event)
             self._steps.append(Step(at_s, step.seconds, step.loss, step.phases))
             self._on_step(len(self._steps), step.steps)
         elif kind == "report":
-            self._report = self._read(Reported, event)
+            self._report = self._read(ReportEvent, event)
 
     @property
-    def trained(self) -> Trained:
-        """The epoch, once its process has ended. Raises PhoneRunError if it did not tell all of it."""
+    def trained(self) -> TrainedEpoch:
+        """The epoch, after its process has ended. Raises PhoneRunError if an event is missing."""
         start, report = self._start, self._report
         if start is None or report is None or not self._steps:
             missing = "start" if start is None else "report" if report is None else "step"
             raise PhoneRunError(
-                f"phone {self._serial}: phonograd-phone train ended well but printed no {missing} event; report it "
-                "with the phone's model"
+                f"phone {self._serial}: phonograd-phone train succeeded but printed no {missing} event; please report "
+                "this with the phone's model"
             )
-        return Trained(self._started_at_s, start, tuple(self._steps), report)
+        return TrainedEpoch(self._started_at_s, start, tuple(self._steps), report)
 
     def _read(self, kind: type[E], event: dict[str, Any]) -> E:
         try:
             return read(kind, event)
         except FieldError as error:
             raise PhoneRunError(
-                f"phone {self._serial}: phonograd-phone's {event['event']} event: {error}; training left the finite "
-                "numbers, or the binary is of another version: phonograd build-phone --force makes this one's"
+                f"phone {self._serial}: phonograd-phone's {event['event']} event: {error}; training gave NaN or "
+                "infinity, or the binary has another version: rebuild it with phonograd build-phone --force"
             ) from error

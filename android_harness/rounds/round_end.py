@@ -1,4 +1,4 @@
-"""After the uploads: waiting for the round to close, and what the server says it cost."""
+"""After the uploads: wait for the round to close, and read its bytes from the server's ledger."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,23 +12,23 @@ POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Ending:
-    """Whether a round has closed (None: the server could not be asked), and the model that came of it, if known."""
+class RoundEnd:
+    """Whether a round has closed (None: the server did not answer), and the hash of its new model if known."""
 
     closed: bool | None
     model: str | None
 
 
-def await_end(
+def wait_for_end(
     server: Server, number: int, receipts: Iterable[UploadReceipt], wait_seconds: float, stop: Callable[[], int]
-) -> Ending:
-    """How round `number` stands, at the latest `wait_seconds` from now, or when `stop` gives a signal's number.
+) -> RoundEnd:
+    """Wait until round `number` has closed, `wait_seconds` have passed, or `stop` returns a signal's number.
 
-    A receipt that saw it close says it all.
+    No wait is needed if a receipt says that the round has closed.
     """
     for receipt in receipts:
         if receipt.round == number and receipt.round_closed:
-            return Ending(True, receipt.model_sha256)
+            return RoundEnd(True, receipt.model_sha256)
     until = time.monotonic() + wait_seconds
     while True:
         ending = _ask(server, number)
@@ -37,19 +37,19 @@ def await_end(
         time.sleep(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
 
 
-def _ask(server: Server, number: int) -> Ending:
+def _ask(server: Server, number: int) -> RoundEnd:
     try:
         opened = current_round(server)
     except (ServerUnreachableError, ServerRefusedError):
-        return Ending(None, None)
+        return RoundEnd(None, None)
     if opened.round == number:
-        return Ending(False, None)
+        return RoundEnd(False, None)
     # A later round's model is not this one's result.
-    return Ending(True, opened.base_sha256 if opened.round == number + 1 else None)
+    return RoundEnd(True, opened.base_sha256 if opened.round == number + 1 else None)
 
 
 def read_ledger(server: Server, number: int) -> tuple[ServerLedger | None, str | None]:
-    """The server's account of round `number`, or why there is none: it takes an administrator's token, if any."""
+    """The server's ledger of round `number`, or why there is none; servers with tokens ask for an administrator's."""
     try:
         rounds = report(server)["rounds"]
         phones = ask(server, "GET", f"/v1/report/rounds/{number}")["phones"]

@@ -1,4 +1,4 @@
-"""A phone's update on its way to the server, from this machine, in the phone's name."""
+"""Upload a phone's update from this machine, in the phone's name."""
 
 import signal
 import threading
@@ -9,8 +9,8 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Patience, Server, UploadReceipt, upload_update
 
-# Answers after which the same bytes may be taken a little later: too many requests, going down, its disk is full.
-AGAIN_LATER = frozenset({429, 503, 507})
+# Answers after which a retry may succeed: too many requests, shutting down, disk full.
+RETRY_STATUSES = frozenset({429, 503, 507})
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
 
 
@@ -22,7 +22,7 @@ def send_update(
     stop: threading.Event,
     progress: Callable[[int, int], None],
 ) -> UploadReceipt:
-    """Upload the update at `path` as phone `name`, going on where it broke off until nothing came of it for so long.
+    """Upload the update at `path` as phone `name`; resume until no byte got through for `patience_seconds`.
 
     Raises ServerUnreachableError or ServerRefusedError when the patience is over or the server refuses for good,
     StoppedError once `stop` is set.
@@ -39,10 +39,10 @@ def send_update(
     while True:
         _check(stop, path)
         try:
-            # Each call goes on at the byte that the server has; one attempt a call, so that `stop` is heard between.
+            # Each call resumes at the server's offset. One attempt per call, to check `stop` in between.
             return upload_update(server, path, name, sent, Patience(attempts=1))
         except (ServerUnreachableError, ServerRefusedError) as error:
-            if isinstance(error, ServerRefusedError) and error.status not in AGAIN_LATER:
+            if isinstance(error, ServerRefusedError) and error.status not in RETRY_STATUSES:
                 raise
             if time.monotonic() + wait - last_byte > patience_seconds:
                 raise

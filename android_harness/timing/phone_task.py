@@ -1,4 +1,7 @@
-"""The work on one phone: files over, warm-up, epochs with pauses to cool; a failure keeps what was measured."""
+"""One phone's part of a bench: push files, warm up, time epochs with pauses to cool.
+
+A failure keeps the results so far.
+"""
 
 import signal
 import threading
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.android_harness.errors import NoPhoneError, PhoneRunError
-from phonograd.android_harness.phone_artifacts import FOLDER
+from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER
 from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.result import (
     CodecCost,
@@ -20,22 +23,22 @@ from phonograd.android_harness.result import (
     SweepRun,
 )
 from phonograd.android_harness.session import PhoneSession
-from phonograd.android_harness.session.programs import SIGNALLED, Event
-from phonograd.android_harness.timing.energy import energy_of
-from phonograd.android_harness.timing.heat import Cooling, cool_down
-from phonograd.android_harness.timing.phone_epoch import EpochEvents
+from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE, Event
+from phonograd.android_harness.timing.cooling import Cooling, cool_down
+from phonograd.android_harness.timing.energy import epoch_energy
+from phonograd.android_harness.timing.epoch_events import EpochRecorder
 from phonograd.android_harness.timing.settings import PhoneBenchSettings
 from phonograd.android_harness.timing.sweep import sweep_points
 from phonograd.android_harness.timing.throttling import LIGHT, throttling
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 
-# The exit code of work that was stopped, where nothing says by which signal.
-STOPPED = SIGNALLED + signal.SIGINT
+# The exit code of a stopped task before the signal is known.
+STOPPED_EXIT_CODE = SIGNAL_EXIT_BASE + signal.SIGINT
 
 
 @dataclass(frozen=True)
-class Job:
-    """What every phone does: its files by their name there, and how the epochs are run."""
+class BenchJob:
+    """What all phones do: files by their name on the phone, and how epochs run."""
 
     files: Mapping[str, Path]
     text_options: tuple[str, ...]
@@ -44,7 +47,7 @@ class Job:
 
 @dataclass(frozen=True)
 class PhoneProgress:
-    """How far a phone is: `done` of `total` bytes or steps of a stage such as "epoch 2 of 3", its temperature in °C."""
+    """A phone's progress: `done` of `total` bytes or steps of a stage such as "epoch 2 of 3"; temperature in °C."""
 
     serial: str
     stage: str
@@ -53,14 +56,14 @@ class PhoneProgress:
     temperature_c: float | None
 
 
-class PhoneWork:
-    """One phone's part of a bench, in a thread of its own."""
+class BenchTask:
+    """One phone's part of a bench; runs in its own thread."""
 
     def __init__(
         self,
         session: PhoneSession,
         facts: PhoneFacts,
-        job: Job,
+        job: BenchJob,
         on_progress: Callable[[PhoneProgress], None],
         stop: threading.Event,
     ):
@@ -75,22 +78,24 @@ class PhoneWork:
         self._codecs: tuple[CodecCost, ...] = ()
         self._sweep: list[SweepRun] = []
         self._baseline_c: float | None = None
-        self._uncapped_khz: Mapping[int, int] = {}
+        self._cool_caps_khz: Mapping[int, int] = {}
 
     def run(self) -> PhoneResult:
-        """Do all of it. Raises nothing: what went wrong is the result's failure, beside what was measured before it."""
+        """Run all epochs. Never raises: an error becomes the result's failure, next to the measurements before it."""
         failure = None
         try:
             with self._session as session:
                 self._work(session)
         except StoppedError:
             wanted = self._job.settings.warm_up + self._job.settings.epochs
-            failure = Failure(self._named(f"stopped after {len(self._epochs)} of {wanted} epochs"), STOPPED)
+            failure = Failure(
+                self._with_serial(f"stopped after {len(self._epochs)} of {wanted} epochs"), STOPPED_EXIT_CODE
+            )
         except PhonogradError as error:
-            failure = Failure(self._named(str(error)), error.exit_code)
-        except Exception as error:  # one phone's bug must not cost the others their results
-            failure = Failure(self._named(f"a bug: {type(error).__name__}: {error}"), 1)
-        self._show("failed" if failure else "done", 1, 1)
+            failure = Failure(self._with_serial(str(error)), error.exit_code)
+        except Exception as error:  # a bug on one phone must not lose the others' results
+            failure = Failure(self._with_serial(f"a bug: {type(error).__name__}: {error}"), 1)
+        self._report_progress("failed" if failure else "done", 1, 1)
         return PhoneResult(
             facts=self._facts,
             failure=failure,
@@ -106,14 +111,14 @@ class PhoneWork:
 
     def _work(self, session: PhoneSession) -> None:
         settings = self._job.settings
-        self._take(session.sample())
+        self._add_sample(session.sample())
         self._baseline_c = self._samples[0].hottest_c
-        self._pushed = session.sync(self._job.files, self._show_pushing)
+        self._pushed = session.sync(self._job.files, self._report_pushing)
         self._power_before, self._power = session.power_states(settings.stay_awake)
         if settings.fixed_performance:
             self._fixed_performance = session.fixed_performance()
-        self._take(session.sample())
-        self._uncapped_khz = uncapped(self._facts, self._samples[-1])
+        self._add_sample(session.sample())
+        self._cool_caps_khz = cool_caps(self._facts, self._samples[-1])
         for number in range(settings.warm_up + settings.epochs):
             timed = number - settings.warm_up + 1
             stage = (
@@ -122,35 +127,35 @@ class PhoneWork:
             line = self._arguments(settings.cores, settings.threads)
             if settings.codecs and timed == settings.epochs:
                 line.append("--codec-costs")
-            self._epochs.append(self._one_epoch(session, stage, line, warm_up=timed <= 0))
+            self._epochs.append(self._run_epoch(session, stage, line, warm_up=timed <= 0))
         if settings.sweep:
-            self._sweep_over(session)
+            self._run_sweep(session)
 
-    def _sweep_over(self, session: PhoneSession) -> None:
-        """An epoch for each number of threads and choice of cores that the phone's program names."""
-        told: list[Event] = []
+    def _run_sweep(self, session: PhoneSession) -> None:
+        """Run an epoch for each number of threads and choice of cores that the phone's program names."""
+        events: list[Event] = []
         settings = self._job.settings
-        session.run(["info"], lambda _, event: told.append(event), self._stop)
-        choices = next((event["choices"] for event in told if "choices" in event), None)
+        session.run(["info"], lambda _, event: events.append(event), self._stop)
+        choices = next((event["choices"] for event in events if "choices" in event), None)
         if choices is None:
             raise PhoneRunError(f"phone {self._facts.serial}: phonograd-phone info printed no choices of cores")
         points = list(sweep_points(choices, settings.pin))
         for number, (cores, threads) in enumerate(points, 1):
             stage = f"sweep {number} of {len(points)}"
-            epoch = self._one_epoch(session, stage, self._arguments(cores, threads), warm_up=False)
+            epoch = self._run_epoch(session, stage, self._arguments(cores, threads), warm_up=False)
             self._sweep.append(SweepRun(cores, threads, epoch))
 
-    def _one_epoch(self, session: PhoneSession, stage: str, line: list[str], warm_up: bool) -> Epoch:
+    def _run_epoch(self, session: PhoneSession, stage: str, line: list[str], warm_up: bool) -> Epoch:
         settings = self._job.settings
         cooling = self._cool(session, stage)
         self._check_battery()
-        events = EpochEvents(self._facts.serial, lambda done, total: self._show(stage, done, total))
-        with session.watch(self._take, settings.sample_seconds):
-            wall_seconds = session.run(line, events.hear, self._stop)
+        events = EpochRecorder(self._facts.serial, lambda done, total: self._report_progress(stage, done, total))
+        with session.sample_periodically(self._add_sample, settings.sample_seconds):
+            wall_seconds = session.run(line, events.on_event, self._stop)
         trained = events.trained
         self._codecs = trained.report.codecs or self._codecs
         ran = trained.start.placement
-        found = throttling(trained.steps, self._samples, ran.cores, ran.threads, self._uncapped_khz)
+        found = throttling(trained.steps, self._samples, ran.cores, ran.threads, self._cool_caps_khz)
         return Epoch(
             warm_up=warm_up,
             started_at_s=trained.started_at_s,
@@ -166,14 +171,14 @@ class PhoneWork:
             peak_rss_bytes=trained.report.peak_rss_bytes,
             kernels=trained.report.kernels,
             placement=ran,
-            energy=energy_of(trained.steps, self._samples, trained.report.seconds),
+            energy=epoch_energy(trained.steps, self._samples, trained.report.seconds),
             throttled=found,
         )
 
     def _cool(self, session: PhoneSession, stage: str) -> Cooling:
         def sampled() -> Sample:
-            self._take(session.sample())
-            self._show(f"cooling before {stage}", 0, 1)
+            self._add_sample(session.sample())
+            self._report_progress(f"cooling before {stage}", 0, 1)
             return self._samples[-1]
 
         cooling = cool_down(sampled, self._baseline_c, self._job.settings.cooldown_seconds, self._stop)
@@ -182,42 +187,44 @@ class PhoneWork:
         return cooling
 
     def _check_battery(self) -> None:
-        percent, least = self._samples[-1].battery_percent, self._job.settings.minimum_battery
-        if percent is not None and percent < least:
-            raise NoPhoneError(f"battery at {percent} %, expected at least {least} %; charge it, or allow less")
+        percent, minimum = self._samples[-1].battery_percent, self._job.settings.min_battery
+        if percent is not None and percent < minimum:
+            raise NoPhoneError(
+                f"battery at {percent} %, expected at least {minimum} %; charge it, or lower --min-battery"
+            )
 
     def _arguments(self, cores: str, threads: int | None) -> list[str]:
         settings = self._job.settings
         return [
             "train",
-            FOLDER,
+            ARTIFACTS_FOLDER,
             *self._job.text_options,
             *("--cores", cores, "--precision", settings.precision),
             *([] if threads is None else ["--threads", str(threads)]),
             *(["--pin-threads"] if settings.pin else []),
         ]
 
-    def _take(self, sample: Sample) -> None:
+    def _add_sample(self, sample: Sample) -> None:
         self._samples.append(sample)
 
-    def _show(self, stage: str, done: int, total: int) -> None:
+    def _report_progress(self, stage: str, done: int, total: int) -> None:
         temperature = self._samples[-1].hottest_c if self._samples else None
         self._on_progress(PhoneProgress(self._facts.serial, stage, done, total, temperature))
 
-    def _show_pushing(self, done: int, total: int, _name: str) -> None:
-        if self._stop.is_set():  # between two files: a push itself is not broken off
+    def _report_pushing(self, done: int, total: int, _name: str) -> None:
+        if self._stop.is_set():  # between two files; a push itself is not interrupted
             raise StoppedError("stopped", signal.SIGINT)
-        self._show("pushing", done, total)
+        self._report_progress("pushing", done, total)
 
-    def _named(self, message: str) -> str:
+    def _with_serial(self, message: str) -> str:
         return message if self._facts.serial in message else f"phone {self._facts.serial}: {message}"
 
 
-def uncapped(facts: PhoneFacts, now: Sample) -> dict[int, int]:
-    """Each core's cap in kHz while the phone is cool: the one it has now, unless it says that it is hot already.
+def cool_caps(facts: PhoneFacts, now: Sample) -> dict[int, int]:
+    """Each core's cap in kHz while the phone is cool: the present one, or the core's maximum if it is hot already.
 
-    A cap below the core's maximum is no throttling by itself: fixed-performance mode and battery savers set one.
+    A cap below the maximum alone is not throttling: fixed-performance mode and battery savers set one too.
     """
     hot = (now.thermal_status or 0) >= LIGHT
-    most = {core.number: core.max_khz for core in facts.cores if core.max_khz is not None}
-    return most if hot else {**most, **now.caps_khz}
+    maxima = {core.number: core.max_khz for core in facts.cores if core.max_khz is not None}
+    return maxima if hot else {**maxima, **now.caps_khz}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.android_harness.adb.finding import find_adb
+from phonograd.android_harness.adb.tool import find_adb
 from phonograd.android_harness.errors import AdbError
 from tests.android_harness.fake_adb import FakeAdb
 
@@ -74,15 +74,15 @@ def test_the_next_is_taken_where_one_is_no_adb(bin_: Path, tmp_path: Path, monke
     ("text", "found"),
     [
         (None, r"adb not found \(not on PATH, not in ANDROID_HOME\); get it: `apt install adb`"),
-        ("#!/bin/sh\necho All database\n", "is no adb that runs here: `adb version` said All database"),
-        ("#!/bin/sh\nexit 3\n", "is no adb that runs here: `adb version` said nothing, exit code 3"),
+        ("#!/bin/sh\necho All database\n", "not an adb that runs here: `adb version` printed All database"),
+        ("#!/bin/sh\nexit 3\n", "not an adb that runs here: `adb version` printed nothing, exit code 3"),
         ("\x7fELF of another machine", "does not start: Exec format error"),
         ("#!/bin/sh\nexec sleep 600\n", "`adb version` did not answer within 0 s"),
     ],
 )
 def test_none(bin_: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, found: str) -> None:
     if text is not None and "sleep" in text:
-        monkeypatch.setattr("phonograd.android_harness.adb.finding.VERSION_SECONDS", 0.4)
+        monkeypatch.setattr("phonograd.android_harness.adb.tool.VERSION_SECONDS", 0.4)
     if text is not None:
         program(bin_ / "adb", text)
     with pytest.raises(AdbError, match=found) as error:

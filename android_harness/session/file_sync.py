@@ -1,34 +1,36 @@
-"""Files to the phone: only those that it lacks, by their SHA-256, and held to it once they are there."""
+"""Push files that the phone does not have yet, by SHA-256, and verify them there."""
 
 import shlex
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from phonograd.android_harness.adb.calling import last_line
 from phonograd.android_harness.adb.client import Adb
+from phonograd.android_harness.adb.command import last_line
 from phonograd.android_harness.errors import PhoneRunError, PhoneStorageError
-from phonograd.android_harness.phones.asking import parse_df
+from phonograd.android_harness.phones.query import parse_df
 from phonograd.android_harness.result import Pushed, PushedFile
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
 
-# Called with (bytes done, bytes in all, what is being pushed).
+# Called with (bytes done, bytes in total, name of the file being pushed).
 Progress = Callable[[int, int, str], None]
 
-# A little core of an old phone hashes some 50 MB a second; this is far below.
+# A little core of an old phone hashes about 50 MB a second; this is far below.
 HASH_BYTES_PER_SECOND = 4_000_000
 HASH_SECONDS = 20.0
-# Left free for Android itself, which complains before storage is really full.
+# Left free for Android, which warns before storage is really full.
 MARGIN_BYTES = 8_000_000
 
 
-def sync(adb: Adb, serial: str, folder: str, files: Mapping[str, Path], progress: Progress | None = None) -> Pushed:
-    """Make every file lie at its name under `folder` on the phone; names are relative, with slashes.
+def sync_files(
+    adb: Adb, serial: str, folder: str, files: Mapping[str, Path], progress: Progress | None = None
+) -> Pushed:
+    """Make the phone have every file, by its name under `folder`; names are relative, with slashes.
 
-    A file with other contents is removed first (storage may not hold both), pushed beside its name and renamed once its
-    hash is right. Files and folders are the shell user's alone. Raises PhoneStorageError if it does not fit,
-    PhoneLostError, StorageError for a local file.
+    A file with different contents is removed first (storage may not hold both). The new one is pushed under a temporary
+    name and renamed once its hash is verified. Only the shell user can read files and folders. Raises PhoneStorageError
+    if there is not enough space, PhoneLostError, StorageError for a local file.
     """
     began = time.monotonic()
     wanted = {name: _local(name, path) for name, path in files.items()}
@@ -60,10 +62,10 @@ def _local(name: str, path: Path) -> PushedFile:
 
 
 def _hashes(adb: Adb, serial: str, folder: str, wanted: Mapping[str, PushedFile]) -> dict[str, str]:
-    """Hex SHA-256 by name of those files that are on the phone."""
+    """Hex SHA-256 by name, of the files that exist on the phone."""
     names = " ".join(shlex.quote(f"./{name}") for name in wanted)
     seconds = HASH_SECONDS + sum(file.nbytes for file in wanted.values()) / HASH_BYTES_PER_SECOND
-    # It fails for files that are not there; what it prints of the others counts.
+    # sha256sum fails for files that do not exist; its output for the others is valid.
     script = f"cd {shlex.quote(folder)} && sha256sum {names} 2>/dev/null"
     found = {}
     for line in adb.shell(serial, script, timeout=seconds).out.splitlines():
@@ -73,7 +75,7 @@ def _hashes(adb: Adb, serial: str, folder: str, wanted: Mapping[str, PushedFile]
 
 
 def _prepare(adb: Adb, serial: str, folder: str, names: list[str]) -> None:
-    """Folders for the names, old contents gone, and a note of what lies here because of us."""
+    """Make the folders, remove old contents, and record the names as pushed."""
     if not names:
         return
     places = [shlex.quote(f"{folder}/{name}") for name in names]
@@ -104,7 +106,7 @@ def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: Pushe
     adb.push(serial, path, f"{place}.part")
     quoted = shlex.quote(place)
     seconds = HASH_SECONDS + file.nbytes / HASH_BYTES_PER_SECOND
-    mode = "700" if path.stat().st_mode & 0o100 else "600"  # until then its folder keeps others out
+    mode = "700" if path.stat().st_mode & 0o100 else "600"  # until then, the folder's mode keeps others out
     done = adb.shell(
         serial,
         f"sha256sum {quoted}.part && chmod {mode} {quoted}.part && mv {quoted}.part {quoted}",
@@ -122,4 +124,4 @@ def _push(adb: Adb, serial: str, folder: str, name: str, path: Path, file: Pushe
 
 
 def _why(said: str) -> str:
-    return last_line(said) or "no word of why"
+    return last_line(said) or "no message"

@@ -1,4 +1,4 @@
-"""Where adb is."""
+"""Find adb."""
 
 import importlib.util
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.android_harness.adb.calling import call, last_line
+from phonograd.android_harness.adb.command import last_line, run_adb
 from phonograd.android_harness.errors import AdbError
 
 VERSION_SECONDS = 20.0
@@ -17,7 +17,7 @@ _NAME = "Android Debug Bridge version "
 
 @dataclass(frozen=True)
 class AdbTool:
-    """An adb that was asked for its version. `origin` is "PATH", "ANDROID_HOME", "ANDROID_SDK_ROOT" or "adbutils"."""
+    """An adb that runs, and its version. `origin` is "PATH", "ANDROID_HOME", "ANDROID_SDK_ROOT" or "adbutils"."""
 
     path: Path
     version: str
@@ -25,14 +25,14 @@ class AdbTool:
 
 
 def find_adb() -> AdbTool:
-    """The first adb that answers: on PATH, in the Android SDK that the environment names, inside the package adbutils.
+    """The first adb that runs: on PATH, in the Android SDK that the environment names, in the package adbutils.
 
-    Raises AdbError, naming how to get one and what was found that is no adb.
+    Raises AdbError, which says how to get adb and names the programs that are not adb.
     """
     refused = []
     for path, origin in _candidates():
         try:
-            return AdbTool(path, version_of(path), origin)
+            return AdbTool(path, read_version(path), origin)
         except AdbError as error:
             refused.append(str(error))
     found = "; ".join(refused) or "not on PATH, not in ANDROID_HOME"
@@ -54,17 +54,17 @@ def _candidates() -> Iterator[tuple[Path, str]]:
             yield path, "adbutils"
 
 
-def version_of(path: Path) -> str:
-    """What `adb version` says: that of the platform tools (29.0.6-debian), else the protocol's (1.0.41).
+def read_version(path: Path) -> str:
+    """The version of the platform tools (29.0.6-debian), else of the protocol (1.0.41), from `adb version`.
 
-    Raises AdbError if the program is no adb, or does not start or answer.
+    Raises AdbError if the program is not adb, does not start, or does not answer.
     """
-    called = call([path, "version"], VERSION_SECONDS)
+    called = run_adb([path, "version"], VERSION_SECONDS)
     protocol = re.search(rf"^{_NAME}(\S+)", called.out, re.MULTILINE)
     if called.code is None:
         raise AdbError(f"{path}: `adb version` did not answer within {VERSION_SECONDS:.0f} s; is it an adb?")
     if protocol is None:
-        said = last_line(called.said) or f"nothing, exit code {called.code}"
-        raise AdbError(f"{path}: is no adb that runs here: `adb version` said {said[:120]}")
+        printed = last_line(called.output) or f"nothing, exit code {called.code}"
+        raise AdbError(f"{path}: not an adb that runs here: `adb version` printed {printed[:120]}")
     tools = re.search(r"^Version (\S+)", called.out, re.MULTILINE)
     return (tools or protocol).group(1)

@@ -1,34 +1,35 @@
-"""What became of a phone that was lost: gone, rebooted, or only its connection."""
+"""What happened to a lost phone: it is gone, it rebooted, or only the connection broke."""
 
 import time
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.errors import AdbError, KeeperEndedError, PhoneLostError, PhoneSilentError
+from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneTimeoutError, WatchdogEndedError
 from phonograd.device_runtime.base.errors import PhonogradError
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
-LOOK_AGAIN_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
-def explained(
+def diagnose_loss(
     adb: Adb, serial: str, boot: str | None, doing: str, wait: float, loss: PhoneLostError | AdbError
 ) -> PhoneLostError | AdbError:
-    """The loss, with what became of the phone: waited for, then asked whether it rebooted, each `wait` seconds at most.
+    """The error to report: wait up to `wait` seconds for the phone to come back, then ask it whether it rebooted.
 
-    An adb without a server for a while is being restarted; only if it has none at the end is that the error.
+    While adb's server is being restarted adb has none for a while; that is the error only if it still has none at the
+    end.
     """
     deadline = time.monotonic() + wait
     state = _state(adb, serial)
     while state != "device" and time.monotonic() < deadline:
-        time.sleep(LOOK_AGAIN_SECONDS)
+        time.sleep(POLL_SECONDS)
         state = _state(adb, serial)
     if isinstance(state, AdbError):
         return state
     if state == "device":
         return _still_there(adb, serial, boot, doing, wait, loss)
     return PhoneLostError(
-        f"phone {serial}: went away while {doing} (cable pulled, switched off, or out of reach; adb calls it {state}); "
-        "bring it back and run again: what ran on it ends by itself"
+        f"phone {serial}: disconnected while {doing} (cable pulled, switched off, or out of reach; adb's state: "
+        f"{state}); reconnect it and run again; programs on it end by themselves"
     )
 
 
@@ -39,11 +40,11 @@ def _still_there(
     if now is None or boot is None:
         return loss
     if now != boot:
-        return PhoneLostError(f"phone {serial}: rebooted while {doing}; what it did is lost: run again")
-    if isinstance(loss, PhoneSilentError | KeeperEndedError):
+        return PhoneLostError(f"phone {serial}: rebooted while {doing}; its work is lost, run again")
+    if isinstance(loss, PhoneTimeoutError | WatchdogEndedError):
         return loss
     return PhoneLostError(
-        f"phone {serial}: the connection broke off while {doing}, and is there again (a loose cable, or adb's server "
+        f"phone {serial}: the connection was lost while {doing}, and is back (a loose cable, or adb's server "
         "restarted); run again"
     )
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from phonograd.android_harness.report.names import power_in_words
+from phonograd.android_harness.report.names import describe_power
 from phonograd.android_harness.report.table import remarks
 from phonograd.android_harness.result import PowerState
-from phonograd.android_harness.session.waking import parse_power
+from phonograd.android_harness.session.power_state import parse_power_state
 from tests.android_harness.reports import phone
 
 
@@ -21,18 +21,18 @@ from tests.android_harness.reports import phone
     ],
 )
 def test_states_of_real_androids(said: str, state: PowerState) -> None:
-    assert parse_power(said) == state
+    assert parse_power_state(said) == state
 
 
 def test_what_could_not_be_held_off_is_remarked() -> None:
     assert list(remarks(phone(power=PowerState(True, None, False)))) == []
     assert list(remarks(phone(power=PowerState(False, True, True)))) == [
         "its screen was off: some phones run slower then",
-        "it dozed: Android holds background work back then",
+        "it was in doze: Android defers background work then",
         "battery saver was on: most phones run slower then",
     ]
 
 
 def test_a_state_in_words_leaves_out_what_the_phone_does_not_say() -> None:
-    assert power_in_words(PowerState(True, False, False)) == "screen on, no doze, battery saver off"
-    assert power_in_words(PowerState(False, None, True)) == "screen off, battery saver on"
+    assert describe_power(PowerState(True, False, False)) == "screen on, no doze, battery saver off"
+    assert describe_power(PowerState(False, None, True)) == "screen off, battery saver on"

@@ -1,8 +1,8 @@
-"""What a phone is asked, in one script, and the facts in its answer."""
+"""The script that queries a phone, and the facts parsed from its output."""
 
 import re
 
-from phonograd.android_harness.phones.cores import clusters_of, parse_cores
+from phonograd.android_harness.phones.cores import group_clusters, parse_cores
 from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.phones.power import (
     cpu_temperature,
@@ -26,8 +26,8 @@ PROPERTIES = (
     "ro.build.fingerprint",
 )
 _SECTION = "phonograd-section"
-# Any of these may be refused, or not be there: its section stays empty. dumpsys waits 10 s for a service by itself.
-SCRIPT = f"""exec 2>/dev/null
+# Any of these may fail or not exist; its section is empty then. dumpsys itself waits up to 10 s for a service.
+FACTS_SCRIPT = f"""exec 2>/dev/null
 section() {{ echo; echo "{_SECTION} $1"; }}
 section properties
 for name in {" ".join(PROPERTIES)}; do echo "$name=$(getprop $name)"; done
@@ -52,8 +52,8 @@ TEXT_LENGTH = 120
 _FREE = re.compile(r"[0-9]{1,15}\s+[0-9]{1,15}\s+([0-9]{1,15})\s+[0-9]{1,3}%\s+/")
 
 
-def facts_of(serial: str, answer: str) -> PhoneFacts:
-    """The facts in what `SCRIPT` printed; None for what is not there or not understood. Never raises."""
+def parse_facts(serial: str, answer: str) -> PhoneFacts:
+    """Parse the output of `FACTS_SCRIPT`; None for what is missing or not understood. Never raises."""
     sections = _sections(answer)
 
     def section(name: str) -> str:
@@ -67,13 +67,13 @@ def facts_of(serial: str, answer: str) -> PhoneFacts:
         serial=serial,
         manufacturer=properties.get("ro.product.manufacturer"),
         model=properties.get("ro.product.model"),
-        soc=soc_of(properties),
+        soc=soc_name(properties),
         android=properties.get("ro.build.version.release"),
         sdk=int(sdk) if re.fullmatch("[0-9]{1,4}", sdk) else None,
         abi=properties.get("ro.product.cpu.abi"),
         fingerprint=properties.get("ro.build.fingerprint"),
         cores=cores,
-        clusters=clusters_of(cores),
+        clusters=group_clusters(cores),
         memory_bytes=parse_meminfo(section("meminfo"), "MemTotal"),
         memory_available_bytes=parse_meminfo(section("meminfo"), "MemAvailable"),
         free_bytes=parse_df(section("df")),
@@ -89,7 +89,7 @@ def _sections(answer: str) -> dict[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Name -> value of lines `NAME=VALUE`, without control characters; those that are empty or "unknown" left out."""
+    """Name -> value of lines `NAME=VALUE`, without control characters; empty and "unknown" values are left out."""
     properties = {}
     for line in text.splitlines():
         name, _, value = line.partition("=")
@@ -99,8 +99,8 @@ def parse_properties(text: str) -> dict[str, str]:
     return properties
 
 
-def soc_of(properties: dict[str, str]) -> str | None:
-    """The SoC by Android 12's properties, else by the first older one that is set."""
+def soc_name(properties: dict[str, str]) -> str | None:
+    """The SoC's name from Android 12's properties, else from the first older property that is set."""
     model = properties.get("ro.soc.model")
     if model is not None:
         return f"{properties.get('ro.soc.manufacturer', '')} {model}".strip()
@@ -115,6 +115,6 @@ def parse_meminfo(text: str, name: str) -> int | None:
 
 
 def parse_df(text: str) -> int | None:
-    """Bytes free of `df -k PATH`; busybox breaks the line after a long device's name."""
+    """Free bytes from `df -k PATH`; busybox breaks the line after a long device name."""
     match = _FREE.search(text)
     return None if match is None else int(match[1]) << 10
