@@ -95,7 +95,7 @@ bench-kernels: $(READY)
 # Measures everything anew, and makes bench/RESULTS.md of it; some 25 minutes on a quiet machine. Left as they are:
 # peers with environments of their own (--executorch-python, --flower-python), and `bench upload`, which needs texts.
 results: $(READY)
-	$(VENV)/bin/phonograd bench epoch --all-variants --steps 20 --save bench/results/epoch.json
+	$(VENV)/bin/phonograd bench epoch --all-variants --output-sample 2000 --steps 20 --save bench/results/epoch.json
 	$(VENV)/bin/phonograd bench parity --save bench/results/parity.json
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json

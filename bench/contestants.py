@@ -19,6 +19,7 @@ from phonograd.device_runtime.base.errors import PhonogradError
 
 ROOT = Path(__file__).parents[2]
 
+OURS = "phonograd.bench.peers.backend"
 PEERS = ("native", "ort", "torch", "executorch")
 TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
 
@@ -31,12 +32,16 @@ class BenchError(PhonogradError):
 
 @dataclass(frozen=True)
 class Entry:
-    """Who takes part: a name for the table, the peer's module, its variant, and the interpreter that runs it."""
+    """Who takes part: a name for the table, the peer's module, its variant, and the interpreter that runs it.
+
+    output_sample: as of a Job.
+    """
 
     name: str
     peer: str
     variant: str = ""
     python: str = sys.executable
+    output_sample: int | None = None
 
     @property
     def reduced(self) -> bool:
@@ -63,7 +68,7 @@ def entries_of(
             entries += [Entry(f"torch {variant}", "phonograd.bench.peers.pytorch", variant) for variant in variants]
         elif backend == "native":
             entries += [
-                Entry(name, "phonograd.bench.peers.backend", name)
+                Entry(name, OURS, name)
                 for name in ("native" if precision == "fp32" else f"native {precision}" for precision in precisions)
             ]
         elif backend == "executorch":
@@ -71,8 +76,14 @@ def entries_of(
                 Entry(backend, "phonograd.bench.peers.executorch", python=executorch_python or sys.executable)
             )
         else:
-            entries.append(Entry(backend, "phonograd.bench.peers.backend", backend))
+            entries.append(Entry(backend, OURS, backend))
     return entries
+
+
+def sampled(entries: Sequence[Entry], output_sample: int) -> list[Entry]:
+    """Our backends among them, each trained with an output sample."""
+    ours = (entry for entry in entries if entry.peer == OURS)
+    return [dataclasses.replace(entry, name=f"{entry.name} sampled", output_sample=output_sample) for entry in ours]
 
 
 def worker_environment(threads: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Seconds and memory of training steps, runtimes taking turns on the same windows, beside the machine's sgemm rate."""
 
 import contextlib
+import math
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -39,13 +40,15 @@ class EpochBenchConfig:
 class Measured:
     """One contestant's figures.
 
-    gflops: arithmetic of a step over its median seconds; fraction_of_sgemm: median over rounds of its rate by the
-    ceiling's in the same round; ratio, ratio_least: seconds by those of the first contestant in the same round, median
-    and least over rounds; own_rss_bytes: peak memory less the interpreter's before loading; last_loss: that of the last
-    step, as the manifest defines it.
+    output_words: those that the softmax runs over, fewer than the vocabulary with an output sample; gflops: arithmetic
+    of a step over its median seconds; fraction_of_sgemm: median over rounds of its rate by the ceiling's in the same
+    round; ratio, ratio_least: seconds by those of the first contestant in the same round, median and least over rounds;
+    own_rss_bytes: peak memory less the interpreter's before loading; last_loss: that of the last step, as the manifest
+    defines it, over the output words.
     """
 
     name: str
+    output_words: int
     step_seconds: tuple[float, ...]
     median_seconds: float
     p10_seconds: float
@@ -100,7 +103,8 @@ def bench_epoch(folder: Path, entries: Sequence[Entry], config: EpochBenchConfig
         left_out, workers = {}, []
         for entry in (CEILING, *entries):
             say(f"loading {entry.name}")
-            job = Job(entry.peer, str(folder.resolve()), str(place / "windows.npy"), config.threads, entry.variant)
+            windows = str(place / "windows.npy")
+            job = Job(entry.peer, str(folder.resolve()), windows, config.threads, entry.variant, entry.output_sample)
             worker = stack.enter_context(Worker(entry, job))
             worker.wait_until_loaded()
             if worker.left_out is None:
@@ -134,20 +138,30 @@ def bench_epoch(folder: Path, entries: Sequence[Entry], config: EpochBenchConfig
         warm_up=config.warm_up,
         contestants=measured,
         left_out=left_out,
-        disagreements=disagreements(
-            {one.name: one.last_loss for one, w in zip(measured, workers[1:], strict=True) if not w.entry.reduced},
-            config.tolerance,
-        )
-        # Every runtime draws its own dropout masks.
-        if manifest.training.dropout == 0
-        else (),
+        disagreements=() if manifest.training.dropout else _disagreements(measured, entries, config.tolerance),
     )
 
 
+def _disagreements(measured: Sequence[Measured], entries: Sequence[Entry], tolerance: float) -> tuple[str, ...]:
+    """Of contestants in float32, those with the same output words among themselves.
+
+    With dropout there are none to be told: every runtime draws its own masks.
+    """
+    reduced = {entry.name for entry in entries if entry.reduced}
+    losses: dict[int, dict[str, float]] = {}
+    for one in measured:
+        if one.name not in reduced:
+            losses.setdefault(one.output_words, {})[one.name] = one.last_loss
+    return tuple(line for group in losses.values() for line in disagreements(group, tolerance))
+
+
 def _windows(manifest: Manifest, config: EpochBenchConfig) -> Any:
+    """[rounds, 2, T, B] ids and their successors by Zipf's law, word n as often as 1 / (n + 1): as a text has words."""
     training = manifest.training
-    shape = (config.warm_up + config.steps, 2, training.bptt, training.minibatch)
-    return np.random.default_rng(0).integers(0, manifest.model.vocabulary, shape)
+    shape = (config.warm_up + config.steps, training.bptt, training.minibatch)
+    uniform = np.random.default_rng(0).random(math.prod(shape) + 1)
+    stream = np.exp(uniform * math.log(manifest.model.vocabulary + 1)).astype(np.int64) - 1
+    return np.stack([stream[:-1].reshape(shape), stream[1:].reshape(shape)], axis=1)
 
 
 def _take_turns(workers: Sequence[Worker], config: EpochBenchConfig, say: Say) -> dict[str, list[Turn]]:
@@ -168,7 +182,9 @@ def _measured(
 ) -> Measured:
     seconds = [turn.seconds for turn in turns]
     median = statistics.median(seconds)
-    work = step_flop(manifest.model, manifest.training) / 1e9
+    layer = worker.loaded["about"].get("output_layer")
+    output_words = layer["words"] if layer else manifest.model.vocabulary
+    work = step_flop(manifest.model, manifest.training, output_words) / 1e9
     ratios = [own / other.seconds for own, other in zip(seconds, first, strict=True)]
     p10, p90 = np.percentile(seconds, (10, 90))
     loss = turns[-1].loss
@@ -176,6 +192,7 @@ def _measured(
         raise BenchError(f"bench: {worker.entry.name} gave no loss; a contestant must")
     return Measured(
         name=worker.entry.name,
+        output_words=output_words,
         step_seconds=tuple(seconds),
         median_seconds=median,
         p10_seconds=float(p10),

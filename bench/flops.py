@@ -6,13 +6,16 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 PRODUCTS = 4  # of the ceiling's shape in one of its turns: about the arithmetic of a full-size step
 
 
-def step_flop(model: LanguageModelConfig, training: TrainingConfig) -> int:
-    """FLOP of one step of T·B tokens; 31.5e9 for the paper's model.
+def step_flop(model: LanguageModelConfig, training: TrainingConfig, output_words: int | None = None) -> int:
+    """FLOP of one step of T·B tokens; 31.5e9 for the paper's model. output_words: None is the vocabulary.
 
     Every weight but the embedding's takes part in one multiply-add per token forward and two backward; LwF's teacher
     adds its forward pass.
     """
     weights = model.parameters - model.vocabulary * model.embedding * (not model.tied)
+    if output_words is not None:
+        row = (model.embedding if model.tied else model.hidden) + model.output_bias
+        weights -= (model.vocabulary - output_words) * row
     passes = 4 if training.loss == "lwf" else 3
     return 2 * passes * training.minibatch * training.bptt * weights
 

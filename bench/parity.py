@@ -53,8 +53,9 @@ class TensorParity:
 class Parity:
     """The whole comparison, by pairs of runtimes.
 
-    held: the pairs that the tolerance is for; loss_errors: the largest of any step; differences: a line for each error
-    of those that is past the tolerance.
+    output_sample: words drawn beside those of the windows, None for the full softmax; held: the pairs that the
+    tolerance is for; loss_errors: the largest of any step; differences: a line for each error of those that is past the
+    tolerance.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Parity:
     manifest_sha256: str
     weights_sha256: str
     model: LanguageModelConfig
+    output_sample: int | None
     minibatch: int
     bptt: int
     clip_norm: float | None
@@ -107,7 +109,8 @@ def bench_parity(folder: Path, entries: Sequence[Entry], config: ParityConfig, s
         left_out: dict[str, str] = {}
         for entry in entries:
             say(f"{entry.name}: {config.steps} steps")
-            job = Job(entry.peer, str(folder.resolve()), str(place / "windows.npy"), config.threads, entry.variant)
+            windows = str(place / "windows.npy")
+            job = Job(entry.peer, str(folder.resolve()), windows, config.threads, entry.variant, entry.output_sample)
             try:
                 trained[entry.name] = in_fresh_process(_train, job, place / f"{len(trained)}.safetensors")
             except (ImportError, NotHereError) as error:
@@ -133,6 +136,7 @@ def bench_parity(folder: Path, entries: Sequence[Entry], config: ParityConfig, s
         manifest_sha256=sha256_of_file(folder / MANIFEST),
         weights_sha256=artifacts.weights_sha256,
         model=manifest.model,
+        output_sample=entries[0].output_sample,
         minibatch=manifest.training.minibatch,
         bptt=manifest.training.bptt,
         clip_norm=manifest.training.clip_norm,

@@ -93,7 +93,8 @@ def _epoch(document: Mapping[str, Any]) -> list[str]:
     }  # fmt: skip
     rows = [
         [
-            _name(one), f"{one['ratio']:.2f}", f"{one['ratio_least']:.2f}", f"{one['median_seconds']:.3f}",
+            _name(one, model["vocabulary"]),
+            f"{one['ratio']:.2f}", f"{one['ratio_least']:.2f}", f"{one['median_seconds']:.3f}",
             f"{one['p10_seconds']:.3f} - {one['p90_seconds']:.3f}", f"{one['gflops']:.0f}",
             f"{one['fraction_of_sgemm']:.0%}", f"{one['peak_rss_bytes'] / MB:.0f}",
             f"{one['peak_rss_bytes'] / weights:.1f}", f"{one['own_rss_bytes'] / MB:.0f}",
@@ -146,11 +147,10 @@ def _parity(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _name(contestant: Mapping[str, Any]) -> str:
-    kernels = contestant["about"].get("kernels")
-    return _versioned(
-        contestant["name"], contestant["about"].get("versions", {}), *([f"{kernels} kernels"] if kernels else [])
-    )
+def _name(contestant: Mapping[str, Any], vocabulary: int) -> str:
+    kernels, words = contestant["about"].get("kernels"), contestant.get("output_words", vocabulary)
+    more = [*([f"{kernels} kernels"] if kernels else []), *([f"{words:,} words"] if words < vocabulary else [])]
+    return _versioned(contestant["name"], contestant["about"].get("versions", {}), *more)
 
 
 def _versioned(name: str, versions: Mapping[str, str], *more: str) -> str:

@@ -28,13 +28,18 @@ MISSING = 10  # exit code of the errors that say that a package or a processor's
 
 @dataclass(frozen=True)
 class Job:
-    """What a peer (a module) is told. `windows`: a .npy of int64 [rounds, 2, T, B], tokens and targets."""
+    """What a peer (a module) is told.
+
+    windows: a .npy of int64 [rounds, 2, T, B], tokens and targets; output_sample: None is the full softmax, else it is
+    over the windows' words and about so many others.
+    """
 
     peer: str
     artifacts: str
     windows: str
     threads: int
     variant: str = ""
+    output_sample: int | None = None
 
 
 class NotHereError(Exception):

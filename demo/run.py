@@ -39,7 +39,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """Sizes of the demo. Phones run `phones_at_once` side by side, each with `threads_per_phone` CPU threads."""
+    """Sizes of the demo. Phones run `phones_at_once` side by side, each with `threads_per_phone` CPU threads.
+
+    output_sample: words drawn for the epoch that is compared to one with the full softmax.
+    """
 
     preset: str = "popov-2x650"
     vocabulary: int = 30_000
@@ -47,6 +50,7 @@ class DemoConfig:
     phones: int = 10
     phones_at_once: int = 2
     threads_per_phone: int = 1
+    output_sample: int = 2_000
 
 
 class DemoError(PhonogradError):
@@ -79,6 +83,7 @@ def run_demo(folder: Path, config: DemoConfig, corpus: Corpus | None, say: Say) 
         report = command("report", "--server", url)
         new_model = folder / "model-after-round-1.safetensors"
         download_model(url, new_model)
+    output_layers = _compare_output_layers(folder, config, corpus, artifacts, stage)
     stage("measuring the model after the round")
     after = _evaluate(artifacts, texts, "--weights", new_model)
     stage("done")
@@ -89,6 +94,7 @@ def run_demo(folder: Path, config: DemoConfig, corpus: Corpus | None, say: Say) 
         "before": before,
         "after": after,
         "phones": phones,
+        "output_layers": output_layers,
         "codecs": _codec_bytes(phones, config),
         "report": report,
         "seconds": time.perf_counter() - began,
@@ -179,13 +185,31 @@ def _train_phones(
         return [sent.result() for sent in training.map(phone, range(config.phones))]
 
 
+def _compare_output_layers(
+    folder: Path, config: DemoConfig, corpus: Corpus, artifacts: Path, stage: Say
+) -> list[dict[str, Any]]:
+    """The first phone's epoch once more, alone on the machine: with the full softmax, and with an output sample."""
+    update, epochs = folder / "compared.update", []
+    for options in ((), ("--output-sample", str(config.output_sample))):
+        epoch = _train(config, corpus, artifacts, 0, "phone-01", update, "rows-f32", *options)
+        stage(f"phone-01 alone, {_layer(epoch)}: {epoch['seconds']:.1f} s")
+        update.unlink()
+        epochs.append(epoch)
+    return epochs
+
+
+def _layer(epoch: dict[str, Any]) -> str:
+    return f"{epoch['output_layer']['kind']} softmax over {epoch['output_layer']['words']:,} words"
+
+
 def _train(
-    config: DemoConfig, corpus: Corpus, artifacts: Path, number: int, name: str, update: Path, codec: str
+    config: DemoConfig, corpus: Corpus, artifacts: Path, number: int, name: str, update: Path, codec: str, *options: str
 ) -> dict[str, Any]:
     """One epoch over a user's text and as much rehearsal."""
     epoch: dict[str, Any] = command(
         "train", artifacts, "--user", corpus.users[number], "--rehearsal", corpus.general_train, "--user-share", "0.5",
         "--phone", name, "--threads", str(config.threads_per_phone), "--update", update, "--codec", codec,
+        *options,
     )  # fmt: skip
     return epoch
 
@@ -226,6 +250,15 @@ def demo_table(document: dict[str, Any]) -> list[dict[str, str]]:
         ("one epoch: SGD", f"lr {kept['learning_rate']:g} on {kept['loss_reduction']}, {clip}", "lr 0.75"),
         (f"one epoch: seconds (host, {threads} thread)", f"{seconds:.1f}", f"{PAPER_EPOCH_SECONDS:.0f} (phone)"),
         ("one epoch: peak memory", f"{max(epoch['peak_rss_bytes'] for epoch in epochs) / MIB:,.0f} MiB", "-"),
+    ]
+    rows += [
+        (
+            f"one epoch alone, {_layer(epoch)}",
+            f"{epoch['seconds']:.1f} s, {epoch['peak_rss_bytes'] / MIB:,.0f} MiB, "
+            f"update {epoch['update']['nbytes'] / MIB:.1f} MiB",
+            "-",
+        )
+        for epoch in document["output_layers"]
     ]
     for text, paper in (("user", PAPER_USER), ("general", PAPER_GENERAL)):
         for when in ("before", "after"):

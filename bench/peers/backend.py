@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.bench.environment import version_of
+from phonograd.bench.peers.sample import sample_of
 from phonograd.bench.worker import Ids, Job
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine import load_backend
@@ -21,12 +22,15 @@ class BackendContestant:
     def __init__(self, job: Job):
         name, _, precision = job.variant.partition(" ")
         artifacts = open_artifacts(Path(job.artifacts), verify=False)
+        sample = sample_of(job, artifacts)
         chosen: dict[str, Any] = {"precision": precision} if precision else {}
-        self._backend = load_backend(name, artifacts, None, BackendOptions(threads=job.threads, **chosen))
+        self._backend = load_backend(name, artifacts, None, BackendOptions(job.threads, sample=sample, **chosen))
         self._learning_rate = artifacts.manifest.training.learning_rate
+        words = artifacts.manifest.model.vocabulary if sample is None else len(sample)
         self.about: Mapping[str, Any] = {
             "versions": version_of("numpy", "onnxruntime-training-cpu") if name == "ort" else version_of("phonograd"),
             "kernels": load_library().cpu_info()["kernels"][0] if name == "native" else None,
+            "output_layer": {"kind": "full" if sample is None else "sampled", "words": words},
             "libraries": {path.name: sha256_of_file(path) for path in _own_libraries()},
         }
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from phonograd.bench.environment import this_environment, version_of
+from phonograd.bench.peers.sample import sample_of
 from phonograd.bench.worker import Ids, Job, NotHereError
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
@@ -44,6 +45,7 @@ class TorchContestant:
                 raise NotHereError("the artifacts freeze tensors; this peer trains them all")
         if job.variant == "bf16" and "avx512_bf16" not in this_environment().features:
             raise NotHereError("this processor has no AVX512-BF16")
+        self._sample = sample_of(job, artifacts)
         config = artifacts.manifest.model
         # On the meta device first: the seeded weights that nobody needs would count in the peak memory.
         with torch.device("meta"):
@@ -64,6 +66,8 @@ class TorchContestant:
     def step(self, tokens: Ids, targets: Ids) -> float:
         """See Contestant."""
         self._model.zero_grad()
+        if self._sample is not None:
+            targets = self._sample.places(targets)
         precise = contextlib.nullcontext()
         with torch.autocast("cpu", torch.bfloat16) if self._variant == "bf16" else precise:
             loss, self._state = self._loss(torch.from_numpy(tokens), torch.from_numpy(targets), self._state)
@@ -83,8 +87,11 @@ class TorchContestant:
     ) -> tuple[torch.Tensor, RecurrentState]:
         logits, after = self._model(tokens, state)
         summed = self._training.loss_reduction == "sum_over_time"
+        scores = logits.flatten(0, 1)
+        if self._sample is not None:  # picked from those of all words, which is right and not fast
+            scores = scores[:, torch.from_numpy(self._sample.candidates)] + torch.from_numpy(self._sample.shifts)
         loss = nn.functional.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum" if summed else "mean"
+            scores, targets.flatten(), ignore_index=IGNORED, reduction="sum" if summed else "mean"
         )
         return loss / self._training.minibatch if summed else loss, tuple(part.detach().float() for part in after)
 

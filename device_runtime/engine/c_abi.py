@@ -77,6 +77,10 @@ PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "pg_last_error": (c_char_p, ()),
     "pg_cpu_info": (c_char_p, ()),
     "pg_engine_open": (c_int, (c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
+    "pg_engine_open_sampled": (
+        c_int,
+        (c_char_p, c_char_p, POINTER(Options), c_void_p, c_void_p, c_int64, POINTER(c_void_p)),
+    ),
     "pg_engine_close": (None, (c_void_p,)),
     "pg_engine_reset": (c_int, (c_void_p,)),
     "pg_engine_step": (c_int, (c_void_p, c_void_p, c_void_p, c_float, POINTER(c_float))),
@@ -91,6 +95,10 @@ PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "pg_state_open": (
         c_int,
         (c_void_p, c_char_p, c_void_p, c_int64, c_double, c_int32, POINTER(c_void_p)),
+    ),
+    "pg_state_open_sampled": (
+        c_int,
+        (c_void_p, c_char_p, c_void_p, c_int64, c_double, c_int32, c_int64, c_uint64, POINTER(c_void_p)),
     ),
     "pg_state_close": (None, (c_void_p,)),
     "pg_state_resume": (c_int, (c_void_p, c_void_p, c_void_p, c_int64, POINTER(c_int64))),

@@ -32,13 +32,14 @@ class NativeBackend:
         self._model = artifacts.manifest.model
         self._window = (artifacts.manifest.training.bptt, artifacts.manifest.training.minibatch)
         self._handle = c_void_p()
-        self._library.call(
-            "pg_engine_open",
-            os.fsencode(artifacts.folder),
-            weights and os.fsencode(weights),
-            options_of(options, fuse),
-            ctypes.byref(self._handle),
-        )
+        start = (os.fsencode(artifacts.folder), weights and os.fsencode(weights), options_of(options, fuse))
+        out = ctypes.byref(self._handle)
+        if options.sample is None:
+            self._library.call("pg_engine_open", *start, out)
+        else:
+            ids, shifts = _dense(options.sample.candidates), np.ascontiguousarray(options.sample.shifts, np.float32)
+            addresses = (ids.ctypes.data, shifts.ctypes.data)
+            self._library.call("pg_engine_open_sampled", *start, *addresses, len(ids), out)
         self._free = weakref.finalize(self, self._library.function("pg_engine_close"), self._handle.value)
 
     @property

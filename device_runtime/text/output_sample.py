@@ -48,23 +48,30 @@ class OutputSample:
         return np.where(ids == IGNORED, IGNORED, places)
 
 
-def draw_output_sample(stream: Ids, counts: Ids, others: int, seed: int) -> OutputSample:
-    """Candidates for training on a stream: its words, `<unk>` and `<eos>`, and `others` more on average, by chance.
+@dataclass(frozen=True)
+class SampleDraw:
+    """How a sample is drawn: how many words beside the own ones, on average, and the seed, the phone's secret."""
 
-    stream: ids [N] of the text that is trained on; counts: [V], how often general text has each word; seed: 64 bits,
-    the phone's secret.
+    drawn: int
+    seed: int
+
+
+def draw_output_sample(stream: Ids, counts: Ids, draw: SampleDraw) -> OutputSample:
+    """Candidates for training on a stream: its words, `<unk>` and `<eos>`, and others by chance.
+
+    stream: ids [N] of the text that is trained on; counts: [V], how often general text has each word.
     """
     chances = np.ones(len(counts))
     own = np.zeros(len(counts), np.bool_)
     own[stream] = own[[UNK, EOS]] = True
-    chances[~own] = np.minimum(inclusion_chances(np.sqrt(counts[~own] + 0.5), others), 1)  # rounding may pass it
-    drawn = own | (uniform_numbers(random_words(stream_of(seed, STREAM), 0, len(counts))) < chances)
+    chances[~own] = np.minimum(inclusion_chances(np.sqrt(counts[~own] + 0.5), draw.drawn), 1)  # rounding may pass it
+    drawn = own | (uniform_numbers(random_words(stream_of(draw.seed, STREAM), 0, len(counts))) < chances)
     candidates = np.flatnonzero(drawn)
     return OutputSample(candidates, (0.0 - logarithm(chances[candidates])).astype(np.float32))
 
 
 def random_sample_seed() -> int:
-    """A seed of 64 bits from the system's random source."""
+    """A seed from the system's random source, of 64 bits."""
     return secrets.randbits(8 * SEED_BYTES)
 
 

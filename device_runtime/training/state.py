@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from phonograd.device_runtime.base.errors import UsageError, WeightsError
 from phonograd.device_runtime.engine.backend import Backend
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.text.output_sample import SampleDraw
 from phonograd.device_runtime.text.vocabulary import Ids
 
 # Steps from one save to the next by default; the phone command's, where training/state.h says why.
@@ -24,11 +26,11 @@ SAVE_EVERY = 5
 STATE_FILE = "state.safetensors"
 
 
-def saved_seed(folder: Path) -> int | None:
-    """The seed of the state that a folder holds, with which a run that was given none goes on; None without a state."""
+def saved_seed(folder: Path, kind: Literal["seed", "sample_seed"] = "seed") -> int | None:
+    """A seed of the state that a folder holds, with which a run that was given none goes on; None without a state."""
     try:
         with TensorFile(folder / STATE_FILE) as state:
-            return int(state.metadata["seed"])
+            return int(state.metadata[kind])
     except (WeightsError, KeyError, ValueError):
         return None  # no state, or a damaged one, which is refused where it is read
 
@@ -44,12 +46,21 @@ class Done:
 class TrainingState:
     """The state of one epoch, in a folder that is locked until `close`; use it as a context.
 
-    The stream of ids, the learning rate, and the backend's model and options are the job that a state must be of;
-    `restart` discards the state that is there. Raises UsageError for another backend than native, StateError if another
-    process trains with the folder, StorageError if it can't be made or written.
+    The stream of ids, the learning rate, and the backend's model and options are the job that a state must be of, and
+    so is `draw`, where the backend has an output sample. `restart` discards the state that is there. Raises UsageError
+    for another backend than native, StateError if another process trains with the folder, StorageError if it can't be
+    made or written.
     """
 
-    def __init__(self, backend: Backend, folder: Path, stream: Ids, learning_rate: float, restart: bool = False):
+    def __init__(
+        self,
+        backend: Backend,
+        folder: Path,
+        stream: Ids,
+        learning_rate: float,
+        restart: bool = False,
+        draw: SampleDraw | None = None,
+    ):
         if not isinstance(backend, NativeBackend):
             raise UsageError("training state: backend native expected, no other can be stopped within an epoch")
         self._library = backend.engine
@@ -57,7 +68,8 @@ class TrainingState:
         self._handle = c_void_p()
         ids = np.ascontiguousarray(stream, np.int64)
         job = (os.fsencode(folder), ids.ctypes.data, len(ids), learning_rate, restart)
-        self._library.call("pg_state_open", backend.handle, *job, ctypes.byref(self._handle))
+        drawn = (0, 0) if draw is None else (draw.drawn, draw.seed)  # not read of a backend without a sample
+        self._library.call("pg_state_open_sampled", backend.handle, *job, *drawn, ctypes.byref(self._handle))
         self._free = weakref.finalize(self, self._library.function("pg_state_close"), self._handle.value)
 
     def __enter__(self) -> "TrainingState":

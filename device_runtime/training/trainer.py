@@ -5,6 +5,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from phonograd.device_runtime.base.errors import StoppedError, TextError, TrainingError
 from phonograd.device_runtime.engine.backend import Backend
@@ -13,8 +14,16 @@ from phonograd.device_runtime.text.rehearsal import TrainingText
 from phonograd.device_runtime.text.windows import windows
 from phonograd.device_runtime.training.state import SAVE_EVERY, Done, TrainingState
 
-# A loss of so many times that of the uniform guess, ln V, is divergence.
+# A loss of so many times that of the uniform guess over the softmax's words is divergence.
 DIVERGENCE = 10.0
+
+
+@dataclass(frozen=True)
+class OutputLayer:
+    """What the softmax of the losses runs over: the vocabulary, or an output sample; words is how many that are."""
+
+    kind: Literal["full", "sampled"]
+    words: int
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class EpochReport:
     learning_rate: float
     clip_norm: float | None
     loss_reduction: str
+    output_layer: OutputLayer
     losses: tuple[float, ...]
     step_seconds: tuple[float, ...]
     seconds: float
@@ -55,15 +65,18 @@ def train_epoch(
     save_every: int = SAVE_EVERY,
     stop: Callable[[], int] | None = None,
     epochs: int = 1,
+    candidates: int | None = None,
 ) -> EpochReport:
     """Train over a text, each epoch from zero states. `progress` hears (steps done, steps in all, nats a token).
 
-    learning_rate None: the artifacts' own. `state` is resumed from, and saved to every `save_every` steps; `stop` is
+    learning_rate None: the artifacts' own. candidates: how many words the backend's output sample has, None without
+    one. `state` is resumed from, and saved to every `save_every` steps; `stop` is
     asked between steps for the number of a signal that asks to end, 0 for none. Raises TextError if the text does not
     fill one window of B·T tokens, TrainingError when a loss is not finite or diverges, StoppedError, with the state
     saved, when `stop` says so, and what `TrainingState` raises.
     """
     training = manifest.training
+    layer = OutputLayer("full", manifest.model.vocabulary) if candidates is None else OutputLayer("sampled", candidates)
     rate = training.learning_rate if learning_rate is None else learning_rate
     window_tokens = training.minibatch * training.bptt
     if len(text.stream) < window_tokens:
@@ -95,7 +108,7 @@ def train_epoch(
         if training.loss_reduction == "sum_over_time":
             loss *= training.minibatch / window.predictions
         losses.append(loss)
-        _require_sound(loss, len(losses), manifest.model.vocabulary, rate)
+        _require_sound(loss, len(losses), layer, rate)
         if progress is not None:
             progress(len(losses), steps, loss)
     return EpochReport(
@@ -110,6 +123,7 @@ def train_epoch(
         learning_rate=rate,
         clip_norm=training.clip_norm,
         loss_reduction=training.loss_reduction,
+        output_layer=layer,
         losses=tuple(losses),
         step_seconds=tuple(step_seconds),
         seconds=time.perf_counter() - began,
@@ -118,8 +132,8 @@ def train_epoch(
     )
 
 
-def _require_sound(loss: float, step: int, vocabulary: int, rate: float) -> None:
-    most = DIVERGENCE * math.log(vocabulary)
+def _require_sound(loss: float, step: int, layer: OutputLayer, rate: float) -> None:
+    most = DIVERGENCE * math.log(layer.words)
     if not loss <= most:  # NaN too
         raise TrainingError(
             f"step {step}: loss is {loss:.6g} nats a token, expected {most:.6g} at most (ten times a uniform guess): "

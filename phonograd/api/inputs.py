@@ -7,9 +7,10 @@ from typing import TypeAlias
 
 from phonograd.device_runtime.base.errors import TextError, UsageError
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
-from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, open_artifacts
+from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, open_artifacts
+from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.messages import read_messages, split_messages
-from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.device_runtime.update.seeds import random_seed, seed_of
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -25,6 +26,11 @@ def artifacts_of(artifacts: Artifacts | StrPath) -> Artifacts:
 def vocabulary_of(artifacts: Artifacts) -> Vocabulary:
     """The vocabulary of an artifacts folder. Raises VocabularyError."""
     return Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
+
+
+def counts_of(artifacts: Artifacts) -> Ids:
+    """How often general text has each word of the vocabulary, [V] int64. Raises VocabularyError."""
+    return load_counts(artifacts.path(COUNTS), vocabulary_of(artifacts))
 
 
 def path_of(path: StrPath | None) -> Path | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, entries_of
+from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, entries_of, sampled
 from phonograd.bench.epoch import EpochBenchConfig
 from phonograd.commands.codec_options import IN_GROUPS, today, with_zstd
 from phonograd.commands.native import build_on_first_use
@@ -119,6 +119,9 @@ def bench() -> None:
 @click.option("--all-variants", is_flag=True, help="All of --variants; compiling takes a minute.")
 @_names_option("--precision", PRECISIONS, "fp32", "Precisions of the native backend")
 @click.option("--executorch-python", metavar="PYTHON", help="An interpreter with executorch and torch: a peer more.")
+@click.option(
+    "--output-sample", type=click.IntRange(1), metavar="N", help="Our backends also with an output sample of N words."
+)
 @click.option("--steps", type=click.IntRange(1), default=DEFAULTS.steps, show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
 @save_option
@@ -131,6 +134,7 @@ def epoch(
     all_variants: bool,
     precision: Names,
     executorch_python: str | None,
+    output_sample: int | None,
     steps: int,
     threads: int,
     save: Path | None,
@@ -146,6 +150,8 @@ def epoch(
     if executorch_python and "executorch" not in backends:
         backends = (*backends, "executorch")
     entries = entries_of(backends, TORCH_VARIANTS if all_variants else variants, precision, executorch_python)
+    if output_sample is not None:
+        entries += sampled(entries, output_sample)
     config = dataclasses.replace(DEFAULTS, steps=steps, threads=threads)
     if "native" in backends:
         build_on_first_use(console)
@@ -167,6 +173,7 @@ def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
     for one in result.contestants:
         yield {
             "contestant": one.name,
+            "words": one.output_words,
             "ratio": one.ratio,
             "least": one.ratio_least,
             "seconds": one.median_seconds,
@@ -186,12 +193,21 @@ def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
 @bench.command()
 @click.option("--artifacts", type=PATH, help="The folder to train.  [default: popov-2x650 with random weights]")
 @_names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Who takes part, in pairs")
+@click.option(
+    "--output-sample", type=click.IntRange(1), metavar="N", help="All of them with an output sample of N words."
+)
 @click.option("--steps", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
 @save_option
 @output_options
 def parity(
-    console: Console, artifacts: Path | None, backends: Names, steps: int, threads: int, save: Path | None
+    console: Console,
+    artifacts: Path | None,
+    backends: Names,
+    output_sample: int | None,
+    steps: int,
+    threads: int,
+    save: Path | None,
 ) -> None:
     """Whether runtimes compute the same: steps from the same weights by each, every tensor and loss compared.
 
@@ -203,7 +219,10 @@ def parity(
 
     if "native" in backends:
         build_on_first_use(console)
-    entries = entries_of(backends, ("exact",), ("fp32",), None)
+    entries = [
+        dataclasses.replace(entry, output_sample=output_sample)
+        for entry in entries_of(backends, ("exact",), ("fp32",), None)
+    ]
     with _artifacts(console, artifacts) as folder:
         result = bench_parity(folder, entries, ParityConfig(steps, threads), console.say)
     document = dataclasses.asdict(result)

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import statistics
@@ -6,11 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.bench.contestants import BenchError, Entry, Worker, entries_of, worker_environment
+from phonograd.bench.contestants import BenchError, Entry, Worker, entries_of, sampled, worker_environment
 from phonograd.bench.epoch import EpochBenchConfig, bench_epoch, disagreements
+from phonograd.bench.results import SECTIONS
 from phonograd.bench.worker import Job
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from tests.support.artifacts import exported
 
 SHORT = EpochBenchConfig(steps=3, warm_up=1, threads=1)
 
@@ -37,6 +42,27 @@ def test_backends_and_torch_are_measured_on_the_same_windows(artifacts: Path) ->
     ratios = [own / other for own, other in zip(second.step_seconds, first.step_seconds, strict=True)]
     assert (second.ratio, second.ratio_least) == (statistics.median(ratios), min(ratios))
     assert (first.ratio, first.ratio_least) == (1, 1)
+
+
+def test_our_backends_are_measured_with_an_output_sample_too() -> None:
+    artifacts = exported(LanguageModelConfig("lstm", 2000, 16, 16, 1), TrainingConfig()).folder
+    entries = entries_of(["native", "torch", "ort"], ["eager"], ["fp32"], None)
+    entries += sampled(entries, 100)
+    result = bench_epoch(artifacts, entries, SHORT)
+    full, *_, first, second = result.contestants
+    assert [one.name for one in result.contestants] == ["native", "torch eager", "ort", "native sampled", "ort sampled"]
+    assert first.output_words == second.output_words < full.output_words == result.model.vocabulary
+    # The losses agree among those with the same words, and not with the others.
+    assert result.disagreements == ()
+    assert second.last_loss == pytest.approx(first.last_loss, rel=1e-5)
+    assert first.last_loss != pytest.approx(full.last_loss, rel=1e-3)
+    saved = (result.model.vocabulary - first.output_words) * (
+        result.model.hidden + 1
+    )  # the output layer's rows left out
+    assert first.gflops * first.median_seconds == pytest.approx(result.step_gflop - 6 * 200 * saved / 1e9)
+    page = "\n".join(SECTIONS["epoch"](dataclasses.asdict(result)))
+
+    assert f"{first.output_words} words" in page
 
 
 def test_who_cannot_run_here_is_named_and_left_out(artifacts: Path) -> None:

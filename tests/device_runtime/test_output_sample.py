@@ -7,7 +7,13 @@ import pytest
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.text.counts import zipf_counts
-from phonograd.device_runtime.text.output_sample import OutputSample, draw_output_sample, logarithm, random_sample_seed
+from phonograd.device_runtime.text.output_sample import (
+    OutputSample,
+    SampleDraw,
+    draw_output_sample,
+    logarithm,
+    random_sample_seed,
+)
 
 OWN = np.array([7, 3, 7, 250, 1, 3])
 COUNTS = zipf_counts(300)
@@ -18,7 +24,7 @@ PINNED_SHIFTS = "000000000000000000000000c58cd53e00000000b665773f000000000000000
 
 def test_the_rule_is_pinned_to_the_bit() -> None:
     counts = np.array([9, 4, 0, 100, 7, 7, 0, 2, 1, 25, 3, 0])
-    sample = draw_output_sample(np.array([5, 1, 5, 8]), counts, 4, 2024)
+    sample = draw_output_sample(np.array([5, 1, 5, 8]), counts, SampleDraw(4, 2024))
     assert sample.candidates.tolist() == PINNED_CANDIDATES
     assert sample.shifts.tobytes().hex() == PINNED_SHIFTS
     assert sample.shifts.dtype == np.float32
@@ -26,7 +32,7 @@ def test_the_rule_is_pinned_to_the_bit() -> None:
 
 def test_own_words_are_always_in_and_not_shifted() -> None:
     for seed in range(200):
-        sample = draw_output_sample(OWN, COUNTS, 5, seed)
+        sample = draw_output_sample(OWN, COUNTS, SampleDraw(5, seed))
         for word in (0, 1, 3, 7, 250):
             (place,) = np.flatnonzero(sample.candidates == word)
             assert sample.shifts[place] == 0
@@ -34,7 +40,7 @@ def test_own_words_are_always_in_and_not_shifted() -> None:
 
 
 def test_about_n_others_are_drawn_and_the_more_common_more_often() -> None:
-    samples = [draw_output_sample(OWN, COUNTS, 20, seed).candidates for seed in range(400)]
+    samples = [draw_output_sample(OWN, COUNTS, SampleDraw(20, seed)).candidates for seed in range(400)]
     drawn = np.bincount(np.concatenate(samples), minlength=300)
     others = drawn.sum() - drawn[[0, 1, 3, 7, 250]].sum()
     assert abs(others / 400 - 20) < 1.5  # five standard errors: a sample's size has variance 20 at most
@@ -44,7 +50,7 @@ def test_about_n_others_are_drawn_and_the_more_common_more_often() -> None:
 
 @pytest.mark.parametrize("others", [295, 296, 5000])
 def test_with_as_many_as_there_are_it_is_the_whole_vocabulary(others: int) -> None:
-    sample = draw_output_sample(OWN, COUNTS, others, 1)
+    sample = draw_output_sample(OWN, COUNTS, SampleDraw(others, 1))
     np.testing.assert_array_equal(sample.candidates, np.arange(300))
     np.testing.assert_array_equal(sample.shifts.view(np.uint32), 0)  # and not -0
 
@@ -54,7 +60,7 @@ def test_the_partition_sums_mean_over_the_seeds_is_that_of_the_whole_vocabulary(
     chances = np.ones(300)
     totals, without_shifts = [], []
     for seed in range(1000):
-        sample = draw_output_sample(OWN, COUNTS, 40, seed)
+        sample = draw_output_sample(OWN, COUNTS, SampleDraw(40, seed))
         raised = np.exp(sample.shifts.astype(np.float64))
         chances[sample.candidates] = 1 / raised
         totals.append(float((scores[sample.candidates] * raised).sum()))
@@ -67,11 +73,11 @@ def test_the_partition_sums_mean_over_the_seeds_is_that_of_the_whole_vocabulary(
 
 
 def test_with_none_asked_for_it_is_the_own_words() -> None:
-    assert draw_output_sample(OWN, COUNTS, 0, 1).candidates.tolist() == [0, 1, 3, 7, 250]
+    assert draw_output_sample(OWN, COUNTS, SampleDraw(0, 1)).candidates.tolist() == [0, 1, 3, 7, 250]
 
 
 def test_another_seed_draws_others_and_the_same_one_the_same() -> None:
-    first, again, other = (draw_output_sample(OWN, COUNTS, 20, seed) for seed in (3, 3, (1 << 64) - 1))
+    first, again, other = (draw_output_sample(OWN, COUNTS, SampleDraw(20, seed)) for seed in (3, 3, (1 << 64) - 1))
     np.testing.assert_array_equal(first.candidates, again.candidates)
     assert set(first.candidates) != set(other.candidates)
     assert random_sample_seed() < 1 << 64

@@ -6,7 +6,7 @@ from phonograd.device_runtime.formats.manifest import Manifest, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.rehearsal import TrainingText
 from phonograd.device_runtime.text.windows import Window
-from phonograd.device_runtime.training.trainer import train_epoch
+from phonograd.device_runtime.training.trainer import OutputLayer, train_epoch
 
 CONFIG = TrainingConfig(minibatch=3, bptt=4)
 
@@ -77,6 +77,16 @@ def test_a_loss_of_ten_times_the_uniform_guess_is_divergence(reduction: str, los
         train_epoch(CountingBackend([5.0, loss], config), manifest(config), text(40))  # type: ignore[arg-type]
     worst = CountingBackend([5.0, 19.4, 19.4, 19.4], config)
     assert train_epoch(worst, manifest(config), text(40)).steps == 4  # type: ignore[arg-type]
+
+
+def test_a_sampled_loss_is_judged_by_its_candidates_and_named() -> None:
+    """Ten times ln 4 is 13.86 nats a token, below what the full softmax over 7 words may have."""
+    full = train_epoch(CountingBackend([14.0], CONFIG), manifest(), text(12))  # type: ignore[arg-type]
+    assert full.output_layer == OutputLayer("full", 7)
+    with pytest.raises(TrainingError, match="step 1: loss is 14 nats a token, expected 13.8629 at most"):
+        train_epoch(CountingBackend([14.0], CONFIG), manifest(), text(12), candidates=4)  # type: ignore[arg-type]
+    sampled = train_epoch(CountingBackend([13.8], CONFIG), manifest(), text(12), candidates=4)  # type: ignore[arg-type]
+    assert sampled.output_layer == OutputLayer("sampled", 4)
 
 
 def test_each_epoch_begins_with_the_text_and_zero_states() -> None:

@@ -10,7 +10,7 @@ from phonograd.device_runtime.base.errors import ArtifactsError, TrainingError
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.text.counts import zipf_counts
-from phonograd.device_runtime.text.output_sample import OutputSample, draw_output_sample
+from phonograd.device_runtime.text.output_sample import OutputSample, SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.windows import IGNORED, Window
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights
@@ -19,7 +19,7 @@ from tests.golden.test_frozen import torch_names
 from tests.golden.torch_reference import TorchTrainer, windows_of
 from tests.support.artifacts import as_version_1, exported, words
 
-ENGINES = ("ort",)
+ENGINES = ("ort", "native")
 STEPS, RATE, TOLERANCE = 10, 0.5, 1e-5
 OWN = 13  # words that the windows are made of: the first of the vocabulary
 FROZEN = ((), ("decoder.weight", "decoder.bias"), ("embedding.weight",), ("projection.weight", "lstm.0.R"))
@@ -40,7 +40,7 @@ def few_words(case: Case, steps: int = STEPS) -> list[Window]:
 
 
 def sample_of(case: Case) -> OutputSample:
-    sample = draw_output_sample(np.arange(OWN), zipf_counts(case.model.vocabulary), 12, 5)
+    sample = draw_output_sample(np.arange(OWN), zipf_counts(case.model.vocabulary), SampleDraw(12, 5))
     assert OWN + 5 < len(sample) < case.model.vocabulary - 5
     assert sample.shifts.max() > 0.5
     return sample

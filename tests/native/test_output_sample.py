@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import VocabularyError
 from phonograd.device_runtime.text.counts import counts_bytes, load_counts
-from phonograd.device_runtime.text.output_sample import draw_output_sample
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from tests.native.text_tool import NativeError, TextTool, running
 
@@ -25,7 +25,7 @@ def tool(build_tool: Callable[[str, Sequence[Path]], Path]) -> Iterator[TextTool
 
 def hold_to_python(tool: TextTool, stream: list[int], counts: list[int], drawn: int, seed: int) -> int:
     """The candidates that Python and the engine drew, which must be the same ones with the same shifts."""
-    expected = draw_output_sample(np.array(stream, np.int64), np.array(counts, np.int64), drawn, seed)
+    expected = draw_output_sample(np.array(stream, np.int64), np.array(counts, np.int64), SampleDraw(drawn, seed))
     found = tool.ask("sample", drawn, seed, len(counts), *counts, *stream)
     assert [int(word) for word in found[::2]] == expected.candidates.tolist()
     shifts = np.array([float.fromhex(word) for word in found[1::2]], np.float32)

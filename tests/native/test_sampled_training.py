@@ -12,7 +12,7 @@ import pytest
 
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.text.counts import load_counts
-from phonograd.device_runtime.text.output_sample import draw_output_sample
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.update_file import UpdateFile, write_update
@@ -43,7 +43,7 @@ def test_the_words_trained_are_those_of_the_rule(place: Place, tmp_path: Path) -
     stream = stream_file(tmp_path / "tokens")
     vocabulary = Vocabulary.load(place.artifacts.path("vocab.txt"))
     counts = load_counts(place.artifacts.path("counts.txt"), vocabulary)
-    sample = draw_output_sample(stream, counts, DRAWN, SEED)
+    sample = draw_output_sample(stream, counts, SampleDraw(DRAWN, SEED))
     line = place.line("train", place.artifacts.folder, "--tokens", tmp_path / "tokens", *SAMPLE, *outputs(tmp_path))
     done = outcome_of(line)
     layer = {"kind": "sampled", "words": len(sample)}

@@ -1,0 +1,21 @@
+"""The output sample of a job: the words of its windows, and others by the artifacts' counts."""
+
+import numpy as np
+
+from phonograd.bench.worker import Job
+from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
+from phonograd.device_runtime.text.counts import load_counts
+from phonograd.device_runtime.text.output_sample import OutputSample, SampleDraw, draw_output_sample
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+
+SEED = 0  # every contestant draws the same words
+
+
+def sample_of(job: Job, artifacts: Artifacts) -> OutputSample | None:
+    """None for the full softmax. Raises ArtifactsError, VocabularyError."""
+    if job.output_sample is None:
+        return None
+    artifacts.require_sampled()
+    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
+    counts = load_counts(artifacts.path(COUNTS), vocabulary)
+    return draw_output_sample(np.unique(np.load(job.windows)), counts, SampleDraw(job.output_sample, SEED))
