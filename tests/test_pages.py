@@ -1,4 +1,4 @@
-"""Links between the pages of the project."""
+"""Links between the pages of the project, and their pictures."""
 
 import re
 from pathlib import Path
@@ -32,3 +32,12 @@ def headings(page: Path) -> set[str]:
 def test_the_index_names_every_page_of_docs() -> None:
     named = set(LINK.findall((ROOT / "docs" / "README.md").read_text("utf-8")))
     assert named == {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
+def test_readme_shows_every_picture_of_docs() -> None:
+    shown = set(LINK.findall((ROOT / "README.md").read_text("utf-8")))
+    pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
+    assert "dashboard.png" in {picture.name for picture in pictures}
+    for picture in pictures:
+        assert f"docs/pictures/{picture.name}" in shown
+        assert picture.stat().st_size <= 150_000

@@ -1,1 +1,1 @@
-"""The dashboard: pages rendered on the server for whoever watches a federation learn."""
+"""The dashboard: server-rendered pages about rounds, models and costs."""

@@ -32,8 +32,8 @@ def ending_of(current: CurrentRound) -> Ending | None:
     private = aggregator.settings.private
     if private:
         with current.ledger.reading() as session:
-            drawn = len(queries.selected_phones(session, aggregator.row.number))
-        if 0 < drawn == accepted:
+            selected = len(queries.selected_phones(session, aggregator.row.number))
+        if 0 < selected == accepted:
             return "full"
     elif accepted >= aggregator.rules.clients_per_round:
         return "full"

@@ -191,6 +191,7 @@ def test_site_packages_get_one_name(installed: Path) -> None:
 def test_a_source_distribution_makes_the_same_wheel(folder: Path, builder: Path, sdist: Path, wheel: Path) -> None:
     with tarfile.open(sdist) as archive:
         assert not [member.name for member in archive if not member.isfile()]
+        assert any(name.endswith("/docs/pictures/dashboard.png") for name in archive.getnames())
     made = folder / "from-sdist"
     line = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", made, sdist)
     succeed(builder, *PIP, *line, changed={})

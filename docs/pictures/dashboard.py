@@ -1,0 +1,59 @@
+"""Makes dashboard.png: rounds of twelve simulated phones and a server on this machine, and its dashboard in Chromium.
+
+Run it from the checkout's root, with the artifacts of a small model and the texts of `phonograd corpus fetch`:
+
+    python -m docs.pictures.dashboard artifacts corpus
+"""
+
+import sys
+import tempfile
+from base64 import b64decode
+from pathlib import Path
+
+import phonograd
+from phonograd.device_runtime.client.server_client import report_quality
+from tests.support.chromium import chromium
+
+PHONES, ROUNDS = 12, 8
+CODECS = ("rows-f32", "delta-int8", "rot-q4")
+WIDTH, HEIGHT = 1120, 1188  # the top of the page, with the charts
+
+
+def main(artifacts: Path, corpus: Path, folder: Path) -> None:
+    """Run the rounds. Each phone has its own messages; every model is evaluated on other messages of the same users."""
+    messages = [line for text in sorted(corpus.glob("users/*.txt")) for line in text.read_text("utf-8").splitlines()]
+    rules = phonograd.RoundRules(clients_per_round=PHONES)
+    settings = phonograd.ServerSettings(port=0, rules=rules)
+    with phonograd.start_server(artifacts, folder / "state", settings) as server:
+        for number in range(ROUNDS + 1):
+            evaluate(server, artifacts, corpus / "users-test.txt", folder / "model.safetensors")
+            for phone in range(PHONES if number < ROUNDS else PHONES // 2):  # the last round stays open
+                take_part(server.url, artifacts, f"phone{phone + 1:02}", messages[phone::PHONES], folder / "update")
+        with chromium(folder / "profile") as tab:
+            tab.resize(WIDTH, HEIGHT)
+            tab.open(server.admin_url, f"{server.url}/")
+            shot = tab.ask("Page.captureScreenshot", format="png")["data"]
+        Path(__file__).with_name("dashboard.png").write_bytes(b64decode(shot))
+
+
+def take_part(server: str, artifacts: Path, phone: str, text: list[str], update: Path) -> None:
+    """Download the open round's model, train on `text`, upload the update."""
+    codec = CODECS[int(phone[-2:]) % len(CODECS)]
+    joined = phonograd.join_round(server, artifacts, phone, codec)
+    number = joined.opened.round
+    phonograd.train(
+        artifacts, text, weights=joined.weights, round_number=number, phone=phone, update=update, codec=codec
+    )
+    joined.send(update)
+
+
+def evaluate(server: phonograd.RunningServer, artifacts: Path, text: Path, weights: Path) -> None:
+    """Report the current model's perplexity to the server."""
+    model = phonograd.download(server.url, weights)
+    found = phonograd.evaluate(artifacts, text, weights=weights)
+    report_quality(server.admin, model.sha256, "perplexity", found.perplexity)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), Path(scratch))
