@@ -22,8 +22,12 @@ SCHEMA_VERSION = 1
 # Small enough for qemu, large enough for the products to dominate.
 SMALL = LanguageModelConfig("lstm", vocabulary=2000, embedding=64, hidden=64, layers=2)
 TOLERANCE = 0.02
-KERNEL = Path("src/kernels/kernels_neon.cpp")
-CORES = ("cortex-a55", "neoverse-n1")  # the little cores of most phones; the A76 class, by its server sibling
+# The products in fp32 and in bf16, and the cores that llvm-mca is asked about: the little ones of most phones, and the
+# A76 class by its server sibling; with bf16 instructions their successors, the A710 class by its sibling.
+KERNELS = {
+    Path("src/kernels/kernels_neon.cpp"): ("cortex-a55", "neoverse-n1"),
+    Path("src/kernels/bf16_neon.cpp"): ("cortex-a510", "neoverse-n2"),
+}
 # Popov et al., section 3: an epoch over about 20 KB of text on "a quad-core 2.31 GHz" phone.
 PAPER_CORES, PAPER_GHZ, PAPER_EPOCH_SECONDS, PAPER_STEPS = 4, 2.31, 140.0, 20
 
@@ -59,16 +63,16 @@ def count_instructions(counter: Counter, binary: Path, folder: Path, cpu: str) -
     )
 
 
-def kernel_loop() -> Loop:
-    """The hottest loop of the fp32 products in NEON, as the phone build has it. Raises what finding zig raises."""
+def kernel_loop(kernel: Path) -> Loop:
+    """The hottest loop of one of KERNELS, as the phone build has it. Raises BenchError, and what finding zig raises."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernel.s"
         # zig passes a -c as well, which -S makes useless and -Werror an error.
         flags = (*PHONE.compile_flags, "-Wno-unused-command-line-argument")
-        line = [str(find_zig()), "c++", *flags, "-S", str(KERNEL), "-o", str(out)]
+        line = [str(find_zig()), "c++", *flags, "-S", str(kernel), "-o", str(out)]
         done = subprocess.run(line, cwd=NATIVE, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise BenchError(f"bench: {KERNEL} does not compile to assembly: {done.stderr.strip()}")
+            raise BenchError(f"bench: {kernel} does not compile to assembly: {done.stderr.strip()}")
         return hottest_loop(out.read_text("utf-8"), "multiply")
 
 
@@ -106,14 +110,14 @@ def bench_phone(
                 counts.append(count_instructions(counter, binary, folder, cpu))
         qemu = counter.version
     say("asking llvm-mca")
-    loop = kernel_loop()
+    loops = [(kernel_loop(kernel), cores) for kernel, cores in KERNELS.items()]
     training = TrainingConfig()
     epoch_flop = step_flop(paper, training) * PAPER_STEPS
     epoch_tokens = training.minibatch * training.bptt * PAPER_STEPS
     epoch_instructions = next(
         (count.instructions_per_token * epoch_tokens for count in counts if count.model == _name(paper)), None
     )
-    costs = [loop_cost(loop, core) for core in CORES]
+    costs = [loop_cost(loop, core) for loop, cores in loops for core in cores]
     return {
         "kind": "phone",
         "schema_version": SCHEMA_VERSION,

@@ -196,16 +196,16 @@ def _phone(document: Mapping[str, Any]) -> list[str]:
         "",
         *table({"model": "l", "cpu": "l", "instructions a token": "r", "FLOP an instruction": "r"}, counts),
         "",
-        "The innermost loop with most multiply-adds, by llvm-mca, and what follows if all arithmetic of an epoch "
-        f"({document['epoch_gflop']:.0f} GFLOP) ran as there, or, in the last column, if every instruction counted "
-        "above (of the paper's model) took as long as that loop's: **projections, not measurements**, for "
-        f"{phone['cores']} cores at {phone['ghz']} GHz, all always busy, memory never waited for. Popov et al. "
-        f"measured {phone['measured_epoch_seconds']:.0f} s on such a phone.",
+        "The innermost loop with most multiply-adds, in fp32 and in bf16, by llvm-mca, and what follows if all "
+        f"arithmetic of an epoch ({document['epoch_gflop']:.0f} GFLOP) ran as there, or, in the last column, if every "
+        "instruction counted above (of the paper's model) took as long as that loop's: **projections, not "
+        f"measurements**, for {phone['cores']} cores at {phone['ghz']} GHz, all always busy, memory never waited for. "
+        f"Popov et al. measured {phone['measured_epoch_seconds']:.0f} s on such a phone.",
         "",
         *table(
             {
-                "core": "l", "function": "l", "fmla": "r", "instructions": "r", "cycles": "r", "FLOP a cycle": "r",
-                "projected epoch, s": "r", "all instructions, s": "r",
+                "core": "l", "function": "l", "fmla, bfmmla": "r", "instructions": "r", "cycles": "r",
+                "FLOP a cycle": "r", "projected epoch, s": "r", "all instructions, s": "r",
             },
             loops,
         ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.environment import find_tool
 
-LANES = 4  # floats of a NEON register
+MULTIPLY_ADDS = {"fmla": 4, "bfmmla": 16}  # of numbers, by one instruction on whole vectors
 ITERATIONS = 1000
 LABEL = re.compile(r"^(\.?[A-Za-z_][\w.$]*):")
 BRANCH = re.compile(r"^\s+(?:b\.?\w*|cbn?z|tbn?z)\s.*?(\.L\w+)\s*$")
@@ -24,9 +24,9 @@ class Loop:
     body: tuple[str, ...]
 
     @property
-    def multiply_adds(self) -> int:
-        """fmla, fused multiply-adds of whole vectors."""
-        return sum(line.split()[0] == "fmla" for line in self.body)
+    def multiply_adds(self) -> list[str]:
+        """The names of its instructions in MULTIPLY_ADDS, in order."""
+        return [name for line in self.body if (name := line.split()[0]) in MULTIPLY_ADDS]
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,15 @@ class LoopCost:
 
     cpu: str
     function: str
-    fmla: int
+    fmla: int  # or bfmmla
+    multiply_adds: int
     instructions: int
     cycles: float
 
     @property
     def flop_per_cycle(self) -> float:
         """Multiply-adds counted twice."""
-        return self.fmla * LANES * 2 / self.cycles
+        return self.multiply_adds * 2 / self.cycles
 
     @property
     def instructions_per_cycle(self) -> float:
@@ -76,10 +77,10 @@ def plain_name(symbol: str) -> str:
 
 
 def hottest_loop(assembly: str, function: str) -> Loop:
-    """The innermost loop of a function with most multiply-adds. Raises BenchError if there is none with any."""
+    """The innermost loop of a function with most instructions in MULTIPLY_ADDS. Raises BenchError if there is none."""
     loops = [loop for loop in inner_loops(assembly) if loop.function.split("::")[-1] == function]
-    loop = max(loops, key=lambda loop: loop.multiply_adds, default=Loop("", ()))
-    if loop.multiply_adds == 0:
+    loop = max(loops, key=lambda loop: len(loop.multiply_adds), default=Loop("", ()))
+    if not loop.multiply_adds:
         raise BenchError(f"bench: {function} has no inner loop with fmla in the assembly; is it an aarch64 kernel?")
     return loop
 
@@ -92,4 +93,6 @@ def loop_cost(loop: Loop, cpu: str) -> LoopCost:
     if done.returncode != 0:
         raise BenchError(f"bench: llvm-mca: {done.stderr.strip() or done.returncode}")
     summary = json.loads(done.stdout)["CodeRegions"][0]["SummaryView"]
-    return LoopCost(cpu, loop.function, loop.multiply_adds, len(loop.body), summary["TotalCycles"] / ITERATIONS)
+    names = loop.multiply_adds
+    multiply_adds = sum(MULTIPLY_ADDS[name] for name in names)
+    return LoopCost(cpu, loop.function, len(names), multiply_adds, len(loop.body), summary["TotalCycles"] / ITERATIONS)

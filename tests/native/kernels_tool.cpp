@@ -1,6 +1,6 @@
-// Measures the kernels of one set against double: `functions SET [PLANTED]`, and `gemm SET THREADS
-// fp32|bf16|bf16-emulated`. One JSON object on stdout. PLANTED: units in the last place by which each function's result
-// at 1 is made wrong.
+// Measures the kernels of one set against double: `functions SET [PLANTED]`, `gemm SET THREADS
+// fp32|bf16|bf16-emulated`, and `rounding SET bf16|bf16-emulated`. One JSON object on stdout. PLANTED: units in the
+// last place by which each function's result at 1 is made wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -118,6 +118,36 @@ float rounded_to_bf16(float x) {
   return std::ldexp(std::nearbyint(fraction * 256), exponent - 8);
 }
 
+// The bits of the nearest bf16, ties to even; of NaN a quiet one with the upper part of its payload.
+uint16_t bits_in_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t upper = bits >> 16, rest = bits & 0xffff;
+  if (x != x) return static_cast<uint16_t>(upper | 0x40);
+  const bool up = rest > 0x8000 || (rest == 0x8000 && upper % 2 == 1);
+  return static_cast<uint16_t>(upper + up);
+}
+
+// Packs floats of all kinds as one row of B, so that each is the first number of its element, and compares.
+void rounding(const Bf16Kernels& kernels) {
+  std::vector<float> xs = sample();
+  for (uint32_t bits = 0; bits < 0xffff0000u; bits += 0x8000) {  // ties, and what is next to them
+    for (uint32_t near : {bits - 1, bits, bits + 1}) xs.push_back(of_bits(near));
+  }
+  const size_t panel = static_cast<size_t>(kernels.panel), words = static_cast<size_t>(kernels.depth / 2);
+  xs.resize(xs.size() / panel * panel);
+  std::vector<uint32_t> packed(xs.size() * words);
+  const ptrdiff_t columns = static_cast<ptrdiff_t>(xs.size());
+  kernels.pack(xs.data(), columns, 1, 1, static_cast<int>(columns), packed.data());
+  long wrong = 0;
+  for (size_t n = 0; n < xs.size(); ++n) {
+    bool filled = true;  // with zeros
+    for (size_t w = 1; w < words; ++w) filled = filled && packed[n * words + w] == 0;
+    wrong += !filled || packed[n * words] != bits_in_bf16(xs[n]);
+  }
+  std::printf("{\"rounded\": %zu, \"wrong\": %ld}\n", xs.size(), wrong);
+}
+
 // How many elements of one product are outside the rounding error that K sums and products in float can have.
 struct Product {
   int64_t M, N, K;
@@ -196,6 +226,7 @@ void gemm(const KernelSet& set, int threads, const std::string& precision) {
     check({1, 2000, 17, a, b, false, 1, 0});
     check({35, 35, 450, a, b, true, 1, 0});
     check({70, 70, 9, a, b, true, 1, 0});
+    if (!b) check({345, 345, 190, a, b, true, 1, 0});  // more rows than are packed at once
   }
   std::printf("{\"products\": %ld, \"wrong\": %ld}\n", count, wrong);
 }
@@ -203,10 +234,13 @@ void gemm(const KernelSet& set, int threads, const std::string& precision) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 3 || (std::string(arguments[1]) == "gemm" && count < 5)) return 2;
+  const std::string what = count < 3 ? "" : arguments[1];
+  if (count < 3 || (what == "rounding" && count < 4) || (what == "gemm" && count < 5)) return 2;
   const KernelSet& set = kernel_set(arguments[2]);
-  if (std::string(arguments[1]) == "functions") {
+  if (what == "functions") {
     functions(set, count > 3 ? std::atof(arguments[3]) : 0);
+  } else if (what == "rounding") {
+    rounding(bf16_kernels(set, std::string(arguments[3]) == "bf16-emulated"));
   } else {
     gemm(set, std::atoi(arguments[3]), arguments[4]);
   }

@@ -41,7 +41,7 @@ def test_the_kernels_of_a_phone(binary: Path, cpu: str) -> None:
     found: dict[str, Any] = outcome_of(emulated(cpu, binary, "info")).only("info")["cpu"]
     assert found["features"] == FEATURES[cpu]
     assert found["kernels"] == ["neon", "portable"]
-    assert found["bf16"] == ("bfdot" if cpu == "max" else None)
+    assert found["bf16"] == ("bfmmla" if cpu == "max" else None)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,13 @@ def test_neon_keeps_the_error_bounds(kernels_tool: Path) -> None:
 def test_neon_products_of_awkward_sizes(kernels_tool: Path, cpu: str, precision: str) -> None:
     found = outcome_of(emulated(cpu, kernels_tool, "gemm", "neon", 2, precision)).events[0]
     assert found["products"] > 700
+    assert found["wrong"] == 0
+
+
+def test_numbers_are_rounded_to_bf16_as_everywhere(kernels_tool: Path) -> None:
+    """Arm's instruction for it, to the bit, NaN and subnormal numbers included."""
+    found = outcome_of(emulated("max", kernels_tool, "rounding", "neon", "bf16")).events[0]
+    assert found["rounded"] > 10**6
     assert found["wrong"] == 0
 
 

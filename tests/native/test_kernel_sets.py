@@ -9,7 +9,7 @@ def test_the_sets_are_found_in_their_sources() -> None:
     found = {one.name: (one.machine, one.features) for one in compiled_sets()}
     assert found["portable"] == (None, frozenset())
     assert found["neon"] == ("aarch64", frozenset())
-    assert found["bfdot"] == ("aarch64", frozenset({"bf16"}))
+    assert found["bfmmla"] == ("aarch64", frozenset({"bf16"}))
     assert found["avx2"] == ("x86_64", frozenset({"avx2", "fma"}))
     assert found["avx512-bf16"][1] > found["avx512"][1] > found["avx2"][1]
 

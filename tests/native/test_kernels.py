@@ -60,6 +60,13 @@ def test_an_error_beyond_the_bounds_would_be_seen(tool: Path, kernels: str) -> N
         assert float.fromhex(found[name]["at"]) == 1
 
 
+@pytest.mark.parametrize(("kernels", "precision"), [product for product in PRODUCTS if product[1] != "fp32"])
+def test_numbers_are_rounded_to_bf16_to_the_bit(tool: Path, kernels: str, precision: str) -> None:
+    found = told(tool, "rounding", kernels, precision)
+    assert found["rounded"] > 10**6
+    assert found["wrong"] == 0
+
+
 @pytest.mark.parametrize("threads", ["1", "3"])
 @pytest.mark.parametrize(("kernels", "precision"), PRODUCTS)
 def test_products_of_awkward_sizes(tool: Path, kernels: str, threads: str, precision: str) -> None:

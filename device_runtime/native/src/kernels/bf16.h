@@ -1,8 +1,8 @@
 // Products whose operands are rounded to bf16 and whose sums are floats: twice the arithmetic of fp32 where the CPU has
 // instructions for it. Two bf16 that are next to each other along the depth make a 32-bit pair, the earlier one in its
-// lower half; an odd depth is filled up with zero.
+// lower half; where the depth ends, zeros fill up the last pairs.
 //
-// Functions of one thread, as those of KernelSet. AVX512-BF16 and Arm's BFDOT take subnormal numbers as zero.
+// Functions of one thread, as those of KernelSet. AVX512-BF16 and Arm's BFMMLA take subnormal numbers as zero.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,16 @@
 namespace phonograd {
 
 struct Bf16Kernels {
-  const char* name;  // "avx512-bf16", "bfdot", or "emulated": rounded the same, multiplied in float arithmetic
+  const char* name;  // "avx512-bf16", "bfmmla", or "emulated": rounded the same, multiplied in float arithmetic
   int panel;         // that of the set it goes with
+  int depth;         // an element's bf16 along the depth, which is filled up to a multiple of it: 2, a pair, or 4, two
 
-  // A [rows, depth] as pairs: [rows][pairs] where a_column is 1, else (a_row is 1) [pairs][rows].
-  void (*to_pairs)(const float* A, ptrdiff_t a_row, ptrdiff_t a_column, int rows, int depth, uint32_t* pairs);
-  // As KernelSet::pack, with pairs in place of floats: [ceil(columns / panel)][ceil(depth / 2)][panel].
+  // A [rows, depth], one of its strides 1, as pairs in the order that multiply() likes best, and their strides for it;
+  // `pairs` has room for the set's whole tiles.
+  Strides (*to_pairs)(const float* A, ptrdiff_t a_row, ptrdiff_t a_column, int rows, int depth, uint32_t* pairs);
+  // As KernelSet::pack, with elements in place of floats: [ceil(columns / panel)][ceil(depth / this->depth)][panel].
   void (*pack)(const float* B, ptrdiff_t row_stride, ptrdiff_t column_stride, int depth, int columns, uint32_t* packed);
-  // As KernelSet::multiply, over `pairs` pairs.
+  // As KernelSet::multiply, over `pairs` pairs, a whole number of elements; A's strides as to_pairs() tells them.
   void (*multiply)(int M, int N, int pairs, const uint32_t* A, ptrdiff_t a_row, ptrdiff_t a_column,
                    const uint32_t* packed, float* C, ptrdiff_t ldc, float alpha, float beta);
 };

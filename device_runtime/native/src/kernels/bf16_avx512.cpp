@@ -19,7 +19,23 @@
 
 #pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma"))), \
                              apply_to = function)
-#include "kernels/bf16_set.inc"
+
+namespace phonograd::PHONOGRAD_SET {
+namespace {
+
+#include "kernels/vectors.inc"
+//
+#include "kernels/tiles.inc"
+//
+#include "kernels/bf16.inc"
+
+}  // namespace
+
+extern const Bf16Kernels kernels;
+const Bf16Kernels kernels = {BF16_NAME, kPanel, 2, to_pairs, pack_pairs, multiply_pairs};
+
+}  // namespace phonograd::PHONOGRAD_SET
+
 #pragma clang attribute pop
 
 #endif

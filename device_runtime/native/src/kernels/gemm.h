@@ -51,7 +51,7 @@ class Products {
                        float beta, int thread);
   // The same for a B that is packed panel by panel on the way, and K of at most kMostDepth. diagonal: kNone, or the
   // column that C's first one is, counted from row 0: only elements on and above the diagonal are sure to be computed.
-  static constexpr int64_t kNone = -1;
+  static constexpr int64_t kNone = int64_t{1} << 40;  // right of all diagonals
   void multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
                          float beta, int64_t diagonal, int thread);
 
@@ -60,13 +60,17 @@ class Products {
                      float beta);
   void gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
                        float beta, bool above);
-  // A where it lies, or its `rows` rows as pairs; and packed columns of B.
+  // Rows of A as the kernels take them, floats or pairs of bf16; and packed columns of B.
   struct Operands {
-    Matrix a;
+    const float* a;
+    const uint32_t* pairs;  // nullptr: fp32
+    Strides by;
     float* panel;
-    uint32_t* pairs;
-    int64_t rows;
   };
+  // So many rows of A have room to be packed at a time, to a depth of K.
+  int64_t most_rows(int64_t K, bool in_bf16) const;
+  Operands operands(int64_t M, int64_t K, const Matrix& A, bool in_bf16, float* panel, int thread);
+  int64_t pairs_of(int64_t K) const { return divided_up(K, bf16_->depth) * (bf16_->depth / 2); }
   void multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix B, float* C, ptrdiff_t ldc,
                        float alpha, float beta, int64_t diagonal) const;
   void pack_block(int64_t K, int64_t N, Matrix B, float* packed, bool in_bf16) const;
@@ -75,7 +79,8 @@ class Products {
 
   struct OfThread {
     std::vector<float> panel;     // of B
-    std::vector<uint32_t> pairs;  // a block of A in bf16
+    std::vector<float> rows;      // packed, of A
+    std::vector<uint32_t> pairs;  // of A in bf16
   };
 
   ThreadPool& pool_;
@@ -85,7 +90,9 @@ class Products {
   std::vector<OfThread> of_thread_;
 };
 
-// Rows of a result that one thread takes at a time.
+// Second-level cache, each beside the panel of B in the first: rows of a result that one thread takes at a time, with
+// 96 rows of A to a depth of 328 (126 KB); and at most so many rows or so deep, 252 KB or less where A is packed for
+// it.
 constexpr int64_t kRowBlock = 96;
 constexpr int64_t kMostRows = 192, kMostDepth = 192;
 

@@ -10,18 +10,29 @@
 
 namespace phonograd {
 
+// Where an operand's elements lie: (m, k) at m * row + k * column.
+struct Strides {
+  ptrdiff_t row, column;
+};
+
 struct KernelSet {
   const char* name;
-  int lanes;  // floats in a vector
-  int panel;  // columns of a packed panel of B: a whole number of vectors
-  int rows;   // rows of a micro-kernel's tile
+  int lanes;        // floats in a vector
+  int panel;        // columns of a packed panel of B: a whole number of vectors
+  int rows;         // rows of a micro-kernel's tile
+  bool reads_rows;  // multiply() takes an A with contiguous rows as it lies
 
   // B [depth, columns], row stride ldb (ldb 1 and column stride ldc for a transposed B), as panels
   // [ceil(columns / panel)][depth][panel], zero beyond `columns`. packed: ceil(columns / panel) * panel * depth floats.
   void (*pack)(const float* B, ptrdiff_t row_stride, ptrdiff_t column_stride, int depth, int columns, float* packed);
 
+  // A [rows, depth], one of its strides 1, as tiles [ceil(rows / this->rows)][depth][this->rows]; rows that the last
+  // tile lacks are left as they are. packed: ceil(rows / this->rows) * this->rows * depth floats.
+  void (*pack_rows)(const float* A, ptrdiff_t a_row, ptrdiff_t a_column, int rows, int depth, float* packed);
+
   // C[m, n] = alpha * sum_k A[m, k] B[k, n] + beta * C[m, n], m < M, n < N, k < depth. A's element (m, k) is
-  // A[m * a_row + k * a_column], and one of the strides is 1; packed as pack() leaves it (N <= its columns); C's rows
+  // A[m * a_row + k * a_column], and a_row is 1, or, with reads_rows, a_column. Or A is what pack_rows() made of it:
+  // a_column 0, a_row the depth, and A may begin at any tile. packed as pack() leaves it (N <= its columns); C's rows
   // are ldc apart. beta is 0 or 1, and with 0 C is not read.
   void (*multiply)(int M, int N, int depth, const float* A, ptrdiff_t a_row, ptrdiff_t a_column, const float* packed,
                    float* C, ptrdiff_t ldc, float alpha, float beta);
