@@ -1,6 +1,6 @@
-"""What the server answers: each operation of its HTTP API is declared once, on the method that handles it.
+"""The operations of the HTTP API: each is declared once, by a decorator on the method that handles it.
 
-From the declarations come the routes, whom each path asks for (security/roles.py) and /openapi.json.
+The routes, who may use each path (security/roles.py) and /openapi.json are made from the declarations.
 """
 
 import inspect
@@ -13,13 +13,13 @@ from msgspec import Meta
 from starlette.responses import Response
 from starlette.routing import Route
 
-# open: anyone. phone: any valid token. admin: an administrator's.
+# Who may use an operation. open: anyone. phone: whoever has a valid token. admin: administrators.
 Access = Literal["open", "phone", "admin"]
 
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
 OCTETS = "application/octet-stream"
-# What a body of bytes is, as a type that a schema can be made of.
+# The type of a body of bytes, for its schema.
 Octets = Annotated[str, Meta(extra_json_schema={"contentMediaType": OCTETS})]
 Natural = Annotated[int, Meta(ge=0)]  # of any size
 WholeNumber = Annotated[int, Meta(ge=0, le=999_999_999)]
@@ -35,7 +35,7 @@ class Parameter:
     place: Literal["path", "query", "header"]
     name: str
     kind: Any = str
-    what: str = ""
+    description: str = ""
     required: bool = False
     default: int | None = None
 
@@ -55,7 +55,7 @@ class Header:
 
     name: str
     kind: Any = str
-    what: str = ""
+    description: str = ""
     required: bool = True
 
 
@@ -64,9 +64,9 @@ RETRY_AFTER = Header("Retry-After", int, "Seconds.", required=False)
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that refuses nothing: a document of type `kind`, or other media; without `kind` it has no body."""
+    """An answer that is no refusal: a document of type `kind`, or other media; without `kind` it has no body."""
 
-    what: str
+    description: str
     kind: Any = None
     media: tuple[str, ...] = (JSON,)
     headers: tuple[Header, ...] = ()
@@ -74,9 +74,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Operation:
-    """A method of a path: whom it asks for, what it takes and answers, and the statuses that it refuses with.
+    """A method of a path: who may use it, what it takes and answers, and the statuses of its refusals.
 
-    handler: name of the method that handles it. Every path may also refuse with what the guard refuses with.
+    handler: the name of the Python method that handles it. The guard's refusals, which any path may answer with, are
+    not listed.
     """
 
     method: str
@@ -99,7 +100,7 @@ def operation(
     takes: tuple[Parameter, ...] = (),
     body: Body | None = None,
 ) -> Callable[[H], H]:
-    """Declare what the decorated method handles; the first line of its docstring is the operation's summary.
+    """Declare that the decorated method handles an operation, whose summary is the first line of its docstring.
 
     endpoint: such as `GET /v1/round`. refuses: the statuses of its refusals; takes: its parameters.
     """
@@ -121,11 +122,11 @@ def pattern_of(rule: re.Pattern[str]) -> str:
 
 
 def operations_of(*apis: type) -> tuple[Operation, ...]:
-    """All that the methods of these classes declare, in their order."""
+    """The operations that the methods of these classes declare, in their order."""
     members = [member for api in apis for member in vars(api).values()]
     return tuple(vars(member)[_DECLARED] for member in members if _DECLARED in getattr(member, "__dict__", {}))
 
 
 def routes_of(api: object) -> list[Route]:
-    """The routes to the methods of `api`, an object of such a class."""
+    """The routes to the methods of `api`, an instance of such a class."""
     return [Route(one.path, getattr(api, one.handler), methods=[one.method]) for one in operations_of(type(api))]

@@ -32,9 +32,9 @@ def checked_name(phone: str | None) -> str:
     return phone
 
 
-def in_query(name: str, what: str, default: int | None = None, required: bool = False) -> Parameter:
+def in_query(name: str, description: str, default: int | None = None, required: bool = False) -> Parameter:
     """A whole number of at most 9 digits in the query; see `whole_number`."""
-    return Parameter("query", name, WholeNumber, what, required, default)
+    return Parameter("query", name, WholeNumber, description, required, default)
 
 
 def whole_number(request: Request, parameter: Parameter) -> int:

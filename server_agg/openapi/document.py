@@ -122,7 +122,9 @@ class _Schemas:
 
     def of(self, kind: Any) -> Part:
         (schema,), components = msgspec.json.schema_components((kind,), ref_template="#/components/schemas/{name}")
-        self.components |= components
+        for name, component in components.items():
+            known = self.components.setdefault(name, component)
+            assert known == component, f"two records have the name {name}"
         return schema
 
 
@@ -148,22 +150,24 @@ def _refusal(status: int) -> Answer:
 
 
 def _answer(answer: Answer, schemas: _Schemas) -> Part:
-    part: Part = {"description": answer.what}
+    part: Part = {"description": answer.description}
     if answer.kind is not None:
         part["content"] = {media: {"schema": schemas.of(answer.kind)} for media in answer.media}
     if answer.headers:
-        part["headers"] = {one.name: _described(one.required, one.what, schemas.of(one.kind)) for one in answer.headers}
+        part["headers"] = {
+            one.name: _described(one.required, one.description, schemas.of(one.kind)) for one in answer.headers
+        }
     return part
 
 
 def _parameter(given: Parameter, schemas: _Schemas) -> Part:
     schema = schemas.of(given.kind) | ({} if given.default is None else {"default": given.default})
     required = given.required or given.place == "path"
-    return {"name": given.name, "in": given.place, **_described(required, given.what, schema)}
+    return {"name": given.name, "in": given.place, **_described(required, given.description, schema)}
 
 
-def _described(required: bool, what: str, schema: Part) -> Part:
-    return {"required": required, **({"description": what} if what else {}), "schema": schema}
+def _described(required: bool, description: str, schema: Part) -> Part:
+    return {"required": required, **({"description": description} if description else {}), "schema": schema}
 
 
 def _body(body: Body, schemas: _Schemas) -> Part:

@@ -63,7 +63,7 @@ class RefusedError(Exception):
 class Guard:
     """ASGI middleware in front of `app`, for a server that listens on `host`.
 
-    `roles`: whom each path asks for. With a valid token, or the cookie of `owner`, `request.state.principal` is whose
+    `roles`: who may use each path. With a valid token, or the cookie of `owner`, `request.state.principal` is whose
     it is; None where none is asked for. `request.state.actor` is the asker's name for the audit log. `clock`: seconds,
     monotonic.
     """

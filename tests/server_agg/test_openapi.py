@@ -49,6 +49,7 @@ def test_it_lists_exactly_the_routes(workshop: Workshop, tmp_path: Path) -> None
         served[route.path.replace(":int", "")] |= {method.lower() for method in route.methods or ()}
     listed = {path: set(item) for path, item in openapi_document(OPERATIONS, ())["paths"].items()}
     assert listed == served
+    assert len({(one.method, one.path) for one in OPERATIONS}) == len(OPERATIONS)
 
 
 def test_every_operation_says_who_may_and_how_it_refuses() -> None:

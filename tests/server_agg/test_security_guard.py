@@ -130,7 +130,7 @@ def test_who_gets_where(gate: Gate) -> None:
             assert found == expected, (method, path)
 
 
-# All paths that ask for less than an administrator; a new one is written down here as well as at its operation.
+# All paths that not only administrators may use; a new one is written down here as well as at its operation.
 OPEN = {"/healthz", "/openapi.json", "/static/{name}", "/admin"}
 FOR_PHONES = {
     *("/v1/round", "/v1/model", "/v1/models/{sha256}"),
@@ -138,7 +138,7 @@ FOR_PHONES = {
 }
 
 
-def test_who_is_asked_for_is_declared_with_each_operation(workshop: Workshop, tmp_path: Path) -> None:
+def test_each_operation_declares_who_may_use_it(workshop: Workshop, tmp_path: Path) -> None:
     settings = ServerSettings()
     coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings)
     try:
