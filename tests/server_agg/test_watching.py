@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -101,6 +102,18 @@ def test_metrics_say_what_the_report_says(server: RunningServer, http: httpx.Cli
     assert kinds["phonograd_wire_bytes"] == kinds["phonograd_rounds_closed"] == "counter"
     assert kinds["phonograd_updates"] == "gauge"
     assert kinds["phonograd_http_request_seconds"] == "histogram"
+
+
+def test_the_page_lists_every_metric(start_server: StartServer) -> None:
+    with start_server(deadline_seconds=1e6) as server, client_of(server.url) as http:
+        some_work(server, http)
+        report_quality(server.owner, server.coordinator.current.base_sha256, "x", 1.0)
+        with closing(sqlite3.connect(server.state / "ledger.sqlite")) as ledger, ledger:
+            ledger.execute("UPDATE rounds SET epsilon = 4.634")
+        _, kinds = scrape(server.url)
+    names = {f"{name}_total" if kind == "counter" else name for name, kind in kinds.items()}
+    page = (Path(__file__).parents[2] / "docs/watching.md").read_text("utf-8")
+    assert set(re.findall(r"`((?:phonograd|process)_\w+)`", page)) == names
 
 
 def test_counters_outlive_the_server(start_server: StartServer) -> None:
