@@ -14,7 +14,7 @@ from phonograd.android_harness.adb.command import (
     without_server_notices,
 )
 from phonograd.android_harness.adb.failures import (
-    connection_lost,
+    connection_lost_error,
     is_server_failure,
     is_storage_full,
     is_storage_refusal,
@@ -177,7 +177,7 @@ class Adb:
         except AdbError as error:
             return error
         if called.code is not None:
-            return connection_lost(serial, doing, called.output, state)
+            return connection_lost_error(serial, doing, called.output, state)
         return PhoneTimeoutError(
             f"phone {serial}: did not answer within {seconds:.0f} s while {doing}; adb's state: {state}; "
             "unlock it, plug it in again and repeat the command"

@@ -69,7 +69,7 @@ def storage_error(serial: str, doing: str, output: str) -> PhoneStorageError:
     )
 
 
-def connection_lost(serial: str, doing: str, output: str, state: str) -> PhonogradError:
+def connection_lost_error(serial: str, doing: str, output: str, state: str) -> PhonogradError:
     """The error of a call that a phone did not finish: an AdbError if adb's server failed, else a PhoneLostError.
 
     `state` is the one that adb lists the phone in now; a state named in adb's message `output` takes precedence.

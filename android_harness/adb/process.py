@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO
 
 from phonograd.android_harness.adb.command import DRAIN_SECONDS, decode_output, start_adb
-from phonograd.android_harness.adb.failures import connection_lost
+from phonograd.android_harness.adb.failures import connection_lost_error
 from phonograd.android_harness.adb.marked_script import MarkedScript
 from phonograd.android_harness.errors import PhoneTimeoutError
 
@@ -107,7 +107,7 @@ class PhoneProcess:
         if self._status is None:
             self._status = self._signal_status()
         if self._status is None:
-            raise connection_lost(self.serial, self._doing, self._err, self._state())
+            raise connection_lost_error(self.serial, self._doing, self._err, self._state())
         return self._status
 
     def kill(self) -> None:

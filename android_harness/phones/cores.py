@@ -40,9 +40,9 @@ def parse_cores(listed: str, cpuinfo: str) -> tuple[Core, ...]:
         match = _CORE.fullmatch(line)
         if match is not None:
             speeds[int(match[1])] = (_positive(match[2]), _positive(match[3]))
-    told = {part for part in parts.values() if part is not None}
-    if len(told) == 1 and None in parts.values() and len(set(speeds.values())) <= 1:
-        parts = dict.fromkeys(parts, told.pop())
+    known = {part for part in parts.values() if part is not None}
+    if len(known) == 1 and None in parts.values() and len(set(speeds.values())) <= 1:
+        parts = dict.fromkeys(parts, known.pop())
     elif None in parts.values():
         parts = dict.fromkeys(parts, None)
     numbers = sorted(set(parts) | set(speeds))

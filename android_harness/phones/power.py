@@ -25,7 +25,7 @@ def parse_battery(text: str) -> Battery:
     level, scale, tenths = (_whole(values.get(name)) for name in ("level", "scale", "temperature"))
     return Battery(
         None if level is None or level < 0 else min(100 * level // max(scale or 100, 1), 100),
-        None if tenths is None else plausible(tenths / 10),
+        None if tenths is None else valid_temperature(tenths / 10),
         _powered(values),
     )
 
@@ -40,12 +40,12 @@ def parse_power(files: Sequence[str], text: str) -> Power:
     millivolts = _whole(values.get("voltage"))
     if voltage is None and millivolts is not None:
         voltage = 1000 * millivolts
-    told = [powered for powered in (_powered(values), _STATES.get(" ".join(files[3:]))) if powered is not None]
+    answers = [powered for powered in (_powered(values), _STATES.get(" ".join(files[3:]))) if powered is not None]
     return Power(
         current,
         voltage if voltage else None,
         charge if charge is not None else _whole(values.get("Charge counter")),
-        any(told) if told else None,
+        any(answers) if answers else None,
     )
 
 
@@ -71,7 +71,7 @@ def parse_thermal_status(text: str) -> int | None:
 
 def parse_hal_temperatures(text: str) -> dict[str, float]:
     """Name -> °C from `dumpsys thermalservice`; it lists current values after cached ones of the same name."""
-    found = ((name.strip(), plausible(float(value))) for value, _, name in _HAL.findall(text))
+    found = ((name.strip(), valid_temperature(float(value))) for value, _, name in _HAL.findall(text))
     return {name: celsius for name, celsius in found if celsius is not None}
 
 
@@ -86,7 +86,7 @@ def parse_zones(text: str) -> dict[str, float]:
         if match is None or match[1] in _NO_HEAT:
             continue
         value = int(match[2])
-        celsius = plausible(float(value) if abs(value) <= HOTTEST_C else value / 1000)
+        celsius = valid_temperature(float(value) if abs(value) <= HOTTEST_C else value / 1000)
         if celsius is not None:
             zones[match[1]] = max(celsius, zones.get(match[1], COLDEST_C))
     return zones
@@ -98,7 +98,7 @@ def cpu_temperature(temperatures: Mapping[str, float]) -> float | None:
     return max(of_cpu or temperatures.values(), default=None)
 
 
-def plausible(celsius: float) -> float | None:
+def valid_temperature(celsius: float) -> float | None:
     """The temperature if a phone can have it, else None."""
     return celsius if COLDEST_C < celsius < HOTTEST_C and celsius != 0 else None
 

@@ -67,13 +67,13 @@ def step_plot(report: PhoneBenchReport) -> Plot | None:
     """Distribution of the steps of timed epochs, by phone: box, whiskers, and the steps outside them."""
     phones, names = _timed(report)
     steps = [[step.seconds for epoch in phone.timed for step in epoch.steps] for phone in phones]
-    told = [
+    boxes = [
         (name, percentiles) for name, percentiles in zip(names, map(distribution, steps), strict=True) if percentiles
     ]
-    if len(told) < len(names) or not told:
+    if len(boxes) < len(names) or not boxes:
         return None
     figure, axes = _rows(names)
-    for row, (seconds, (_, percentiles)) in enumerate(zip(steps, told, strict=True)):
+    for row, (seconds, (_, percentiles)) in enumerate(zip(steps, boxes, strict=True)):
         axes.barh(
             row, percentiles.p75 - percentiles.p25, _BAR, left=percentiles.p25, color=SERIES[0], alpha=0.35, linewidth=0
         )
@@ -81,12 +81,12 @@ def step_plot(report: PhoneBenchReport) -> Plot | None:
         axes.plot([percentiles.p50] * 2, [row - _BAR / 2, row + _BAR / 2], color=INK, linewidth=1.6)
         outside = [value for value in seconds if not percentiles.p5 <= value <= percentiles.p95]
         axes.plot(outside, [row] * len(outside), "o", color=SERIES[0], markersize=3, markeredgewidth=0)
-    axes.set_xlim(0, max(percentiles.largest for _, percentiles in told) * 1.06)
+    axes.set_xlim(0, max(percentiles.largest for _, percentiles in boxes) * 1.06)
     axes.set_xlabel("seconds per step")
     title = "Distribution of steps"
     parts = (
         f"{name} {percentiles.p5:.3g} to {percentiles.p95:.3g} s, median {percentiles.p50:.3g} s"
-        for name, percentiles in told
+        for name, percentiles in boxes
     )
     description = f"Steps from the 5th to the 95th percentile, by phone: {'; '.join(parts)}."
     note = "Boxes: middle half and median; lines: 5 to 95 %; points: other steps. An epoch's first step is slow."

@@ -112,7 +112,7 @@ def describe_placement(placement: Placement) -> str:
 
 def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:
     sizes = {cost.codec: cost.nbytes for cost in phone.codecs}
-    least = min(sizes, key=lambda codec: sizes[codec], default=None)
+    smallest = min(sizes, key=lambda codec: sizes[codec], default=None)
     pushed = phone.pushed
     return {
         "phone": _name(phone),
@@ -120,8 +120,8 @@ def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:
         "pushed MB": _mb(summary.pushed_bytes),
         "files pushed": f"{sum(file.pushed for file in pushed.files)} of {len(pushed.files)}" if pushed else None,
         f"{DEFAULT_CODEC} MB": _mb(sizes.get(DEFAULT_CODEC)),
-        "smallest MB": _mb(sizes[least]) if least else None,
-        "by codec": printable(least, MAX_NAME_LENGTH) if least else None,
+        "smallest MB": _mb(sizes[smallest]) if smallest else None,
+        "by codec": printable(smallest, MAX_NAME_LENGTH) if smallest else None,
     }
 
 
@@ -147,16 +147,16 @@ def _step_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterato
 def _energy_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterator[Row]:
     """The energy of an epoch, for phones that report it."""
     for phone, summary in summaries:
-        told = [epoch.energy for epoch in phone.timed if epoch.energy]
-        if summary.joules and told:
+        energies = [epoch.energy for epoch in phone.timed if epoch.energy]
+        if summary.joules and energies:
             yield {
                 "phone": _name(phone),
                 "J": _rounded(summary.joules.median, 1),
-                "from J": _rounded(min(energy.joules for energy in told), 1),
-                "to J": _rounded(max(energy.joules for energy in told), 1),
-                "mean W": _rounded(median(energy.watts for energy in told)),
-                "epochs": len(told),
-                "by": ", ".join(dict.fromkeys(energy.basis for energy in told)),
+                "from J": _rounded(min(energy.joules for energy in energies), 1),
+                "to J": _rounded(max(energy.joules for energy in energies), 1),
+                "mean W": _rounded(median(energy.watts for energy in energies)),
+                "epochs": len(energies),
+                "by": ", ".join(dict.fromkeys(energy.basis for energy in energies)),
             }
 
 
@@ -186,11 +186,11 @@ def _codec_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
             costs.setdefault(cost.codec, []).append((cost.nbytes, cost.seconds))
     full = max((nbytes for found in costs.values() for nbytes, _ in found), default=0)
     for codec, found in sorted(costs.items(), key=lambda item: -max(item[1])[0]):
-        least, most = min(found)[0], max(found)[0]
+        smallest, largest = min(found)[0], max(found)[0]
         yield {
             "codec": printable(codec, MAX_NAME_LENGTH),
-            "MB": _mb(least) if least == most else f"{least / MB:,.2f} to {most / MB:,.2f}",
-            "times smaller": _rounded(full / most) if most else None,
+            "MB": _mb(smallest) if smallest == largest else f"{smallest / MB:,.2f} to {largest / MB:,.2f}",
+            "times smaller": _rounded(full / largest) if largest else None,
             "encoding s": _rounded(median(seconds for _, seconds in found)),
             "phones": len(found),
         }

@@ -43,9 +43,9 @@ def _by_current(samples: Sequence[Sample]) -> float | None:
     points = [(sample.at_s, abs(ua)) for sample in samples if (ua := sample.power.current_ua) is not None]
     if len(points) < _MIN_SAMPLES or points[0][0] == points[-1][0]:
         return None
-    most = max(value for _, value in points)
-    unit = 1e6 if most >= _MIN_UA else 1e3
-    return _mean(points) / unit if most else None
+    peak = max(value for _, value in points)
+    unit = 1e6 if peak >= _MIN_UA else 1e3
+    return _mean(points) / unit if peak else None
 
 
 def _by_counter(samples: Sequence[Sample]) -> float | None:

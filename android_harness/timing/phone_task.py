@@ -29,7 +29,7 @@ from phonograd.android_harness.timing.energy import epoch_energy
 from phonograd.android_harness.timing.epoch_events import EpochRecorder
 from phonograd.android_harness.timing.settings import PhoneBenchSettings
 from phonograd.android_harness.timing.sweep import sweep_points
-from phonograd.android_harness.timing.throttling import LIGHT, throttling
+from phonograd.android_harness.timing.throttling import LIGHT, throttling_evidence
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 
 # The exit code of a stopped task before the signal is known.
@@ -155,7 +155,7 @@ class BenchTask:
         trained = events.trained
         self._codecs = trained.report.codecs or self._codecs
         ran = trained.start.placement
-        found = throttling(trained.steps, self._samples, ran.cores, ran.threads, self._cool_caps_khz)
+        found = throttling_evidence(trained.steps, self._samples, ran.cores, ran.threads, self._cool_caps_khz)
         return Epoch(
             warm_up=warm_up,
             started_at_s=trained.started_at_s,

@@ -12,7 +12,7 @@ STEP_DRIFT = 1.10
 _MIN_SAMPLES = 2  # in a third of an epoch, so that one outlier does not decide the median
 
 
-def throttling(
+def throttling_evidence(
     steps: Sequence[Step],
     samples: Sequence[Sample],
     cores: Iterable[int],

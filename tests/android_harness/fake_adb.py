@@ -1,4 +1,4 @@
-"""An adb for tests of how it is called: an executable that runs shell scripts here, and fails as it is told.
+"""A fake adb: an executable that runs shell scripts on this machine, and fails as the test wants.
 
 What real adb and a phone make of the same is for the tests with the stand-in phone.
 """

@@ -1,4 +1,4 @@
-"""A phone and its session for tests of timing: no adb, a clock of its own, and faults where a test wants them."""
+"""A fake phone and session for tests of timing: no adb, its own clock, and faults that the test chooses."""
 
 import contextlib
 import threading

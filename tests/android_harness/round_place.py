@@ -47,7 +47,7 @@ class FolderPhone:
     pushed: list[str] = field(default_factory=list)
 
     def files(self) -> set[str]:
-        """What lies on it."""
+        """The files on it."""
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
 
     def at(self, moment: str) -> None:
@@ -159,7 +159,7 @@ def ready(*serials: str) -> list[Phone]:
 
 
 class Serving:
-    """`phonograd serve` in a process of its own, that can be killed and started again."""
+    """`phonograd serve` in a separate process that can be killed and restarted."""
 
     def __init__(self, place: Place, state: Path, port: int, *options: object):
         self.url = f"http://127.0.0.1:{port}"

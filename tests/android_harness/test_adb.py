@@ -1,4 +1,4 @@
-"""adb's calls against a fake adb: what it prints, how it fails, and that nothing of it stays behind."""
+"""adb's commands with a fake adb: its output, its failures, and that no process is left behind."""
 
 import os
 import threading
@@ -53,7 +53,7 @@ def test_a_long_script(adb: Adb) -> None:
 
 
 @pytest.mark.parametrize("place", ["noise", "noise_out"])
-def test_adbs_remarks_are_no_output(adb: Adb, fake: FakeAdb, place: str) -> None:
+def test_adbs_notices_are_not_output(adb: Adb, fake: FakeAdb, place: str) -> None:
     fake.rule(**{place: STARTING + FOUGHT})
     assert adb.shell(SERIAL, "echo hello").out == "hello\n"
     assert adb.shell(SERIAL, "echo hello").err == ""
@@ -67,7 +67,7 @@ def test_a_client_has_a_session_of_its_own(adb: Adb, fake: FakeAdb) -> None:
     assert fake.calls()[-1]["session"] == fake.calls()[-1]["pid"] != os.getsid(0)
 
 
-def test_what_a_phone_refuses_with_check(adb: Adb) -> None:
+def test_a_failing_script_raises_with_check(adb: Adb) -> None:
     with pytest.raises(PhoneRunError, match="phone FAKE01: status 3 while looking: no such thing") as refusal:
         adb.shell(SERIAL, "echo first >&2; echo no such thing >&2; exit 3", check=True, doing="looking")
     assert refusal.value.exit_code == 23
@@ -120,7 +120,7 @@ def shell(adb: Adb) -> str:
         ({"err": "adb: device still connecting\n", "code": 1}, None, "it is still connecting; wait some seconds"),
     ],
 )
-def test_a_phone_that_breaks_off(
+def test_a_phone_that_disconnects(
     adb: Adb, fake: FakeAdb, ask: object, rule: dict[str, object], phones: dict[str, str] | None, message: str
 ) -> None:
     fake.phones = {SERIAL: LISTED} if phones is None else phones
@@ -134,7 +134,7 @@ def test_a_phone_that_breaks_off(
     assert fake.still_running() == []
 
 
-def test_what_a_script_prints_is_not_taken_for_adbs_words(adb: Adb, fake: FakeAdb) -> None:
+def test_a_scripts_output_is_not_mistaken_for_adbs_messages(adb: Adb, fake: FakeAdb) -> None:
     fake.rule(shell={"err": "sh: device unauthorized, device 'x' not found\n", "code": 1})
     with pytest.raises(PhoneLostError, match="the connection was lost"):
         shell(adb)
@@ -154,7 +154,7 @@ def test_a_silent_phone(adb: Adb, fake: FakeAdb) -> None:
     assert fake.still_running() == []
 
 
-def test_a_script_whose_end_came_is_not_silent_for_a_client_that_stays(adb: Adb, fake: FakeAdb) -> None:
+def test_a_finished_script_does_not_wait_for_its_client(adb: Adb, fake: FakeAdb) -> None:
     """Something that the script left in the background keeps its pipes open."""
     assert adb.shell(SERIAL, "sleep 90 & echo done; exit 4", timeout=5).status == 4
     with adb.start(SERIAL, "sleep 90 & echo done; exit 4") as process:
@@ -208,13 +208,13 @@ def test_lines_and_answers(adb: Adb, fake: FakeAdb) -> None:
     assert fake.still_running() == []
 
 
-def test_lines_wait_for_whoever_takes_them(adb: Adb) -> None:
+def test_unread_lines_are_queued(adb: Adb) -> None:
     with adb.start(SERIAL, "echo one; echo two") as process:
         assert process.wait(PATIENCE_SECONDS) == 0
         assert [process.read_line(PATIENCE_SECONDS) for _ in range(3)] == ["one", "two", None]
 
 
-def test_sending_to_a_script_that_reads_nothing_does_not_wait(adb: Adb) -> None:
+def test_writing_to_a_script_that_reads_nothing_does_not_block(adb: Adb) -> None:
     with adb.start(SERIAL, "sleep 8") as process:
         for _ in range(200):
             process.write_line("x" * 1000)
@@ -359,7 +359,7 @@ def test_a_server_that_starts_at_the_second_attempt(adb: Adb, fake: FakeAdb) -> 
     assert adb.shell(SERIAL, "echo hello").out == "hello\n"
 
 
-def test_two_versions_that_fight_over_the_server(adb: Adb, fake: FakeAdb) -> None:
+def test_two_versions_that_kill_each_others_server(adb: Adb, fake: FakeAdb) -> None:
     fake.rule(devices={"err": FOUGHT + NO_SERVER, "code": 1})
     with pytest.raises(
         AdbError, match=r"version \(40\) doesn't match this client \(41\): two versions of adb are in use"

@@ -63,7 +63,9 @@ def test_inside_adbutils_without_importing_it(tmp_path: Path) -> None:
     assert (found.path, found.origin) == (path, "adbutils")
 
 
-def test_the_next_is_taken_where_one_is_no_adb(bin_: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_candidate_is_tried_if_one_is_not_adb(
+    bin_: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adb_that_says(bin_ / "adb", "All database, version 3")
     adb_that_says(tmp_path / "sdk" / "platform-tools" / "adb", DEBIANS)
     monkeypatch.setenv("ANDROID_HOME", str(tmp_path / "sdk"))

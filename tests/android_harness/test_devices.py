@@ -33,7 +33,7 @@ def attach(desk: FakeAdb, phones: dict[str, str]) -> None:
     desk.write()
 
 
-def test_the_table_of_a_desk(phono: Run, desk: FakeAdb) -> None:
+def test_the_table_of_several_phones(phono: Run, desk: FakeAdb) -> None:
     attach(desk, DESK)
     outcome = phono("devices")
     assert outcome.code == 0
@@ -52,7 +52,7 @@ def test_the_table_of_a_desk(phono: Run, desk: FakeAdb) -> None:
     ]
 
 
-def test_the_document_of_a_desk(phono: Run, desk: FakeAdb) -> None:
+def test_the_document_of_several_phones(phono: Run, desk: FakeAdb) -> None:
     attach(desk, DESK)
     document = phono("devices", "--json").document
     assert document["adb"] == {"path": str(desk.path), "version": "36.0.0-fake", "origin": "PATH"}
@@ -136,7 +136,7 @@ def test_adb_whose_server_does_not_start(phono: Run, desk: FakeAdb, command: str
     assert (outcome.code, outcome.out) == (19, "")
 
 
-def test_a_phone_that_goes_away_while_it_is_asked(adb: Adb, desk: FakeAdb) -> None:
+def test_a_phone_that_disconnects_during_the_query(adb: Adb, desk: FakeAdb) -> None:
     attach(desk, {SERIAL: LISTED, "BAD": "device"})
     good, bad = discover(adb)
     assert good.ready

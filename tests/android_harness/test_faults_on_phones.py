@@ -62,7 +62,7 @@ def shorter() -> Path:
 
 @pytest.fixture
 def in_mid_epoch(phone: StandInPhone) -> Iterator[Callable[[Callable[[], object]], None]]:
-    """Do something once the phone trains, beside the test."""
+    """Do something in another thread once the phone trains."""
     threads: list[threading.Thread] = []
 
     def plan(act: Callable[[], object]) -> None:
@@ -79,7 +79,7 @@ def in_mid_epoch(phone: StandInPhone) -> Iterator[Callable[[Callable[[], object]
 
 
 def assert_clean(phone: StandInPhone) -> None:
-    """No program of ours runs on, the lock is gone, and so is what only lives as long as a session."""
+    """No program runs, and the lock and the transient files are removed."""
     until(lambda: phone.processes() == [])
     until(lambda: not (phone.root / WORK / "lock").exists())
     assert not (phone.root / WORK / "run").exists()
@@ -116,7 +116,9 @@ def test_a_cable_pulled_while_the_phone_talks(
     assert_clean(phone)
 
 
-def test_a_phone_that_falls_silent(gone_for_good: None, phone: StandInPhone, bench: Fails, in_mid_epoch: Any) -> None:
+def test_a_phone_that_stops_answering(
+    gone_for_good: None, phone: StandInPhone, bench: Fails, in_mid_epoch: Any
+) -> None:
     in_mid_epoch(phone.go_silent)
     done = bench("--heartbeat-timeout", 3)
     assert done.code == 21
@@ -210,7 +212,7 @@ def test_a_slow_link_takes_longer_and_is_no_fault(phone: StandInPhone, bench: Fa
     assert_clean(phone)
 
 
-def test_a_phone_that_allows_us_after_a_while(adb_server: AdbServer, bench: Fails, shorter: Path) -> None:
+def test_a_phone_that_authorises_later(adb_server: AdbServer, bench: Fails, shorter: Path) -> None:
     with StandInPhone(dataclasses.replace(A76, trusts_hosts=False)) as shy:
         adb_server.connect(shy, "unauthorized")
         refused = bench()
@@ -223,9 +225,7 @@ def test_a_phone_that_allows_us_after_a_while(adb_server: AdbServer, bench: Fail
         assert_clean(shy)
 
 
-def test_an_aborted_run_leaves_nothing_that_lasts(
-    phone: StandInPhone, bench: Fails, longer: Path, shorter: Path
-) -> None:
+def test_an_aborted_run_leaves_nothing_behind(phone: StandInPhone, bench: Fails, longer: Path, shorter: Path) -> None:
     line = [sys.executable, "-m", "phonograd", "phone-bench", longer, *ONE_EPOCH, "--quiet"]
     with subprocess.Popen([*map(str, line)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until(lambda: training(phone))

@@ -85,7 +85,7 @@ def test_the_table_names_every_phone(phone_bench: Run) -> None:
     assert "Phone B" in done.out
 
 
-def test_out_is_what_json_prints(phone_bench: Run, tmp_path: Path) -> None:
+def test_out_writes_what_json_prints(phone_bench: Run, tmp_path: Path) -> None:
     done = phone_bench("--json", "--out", tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text()) == done.document
     report = read_report(tmp_path / "r.json")
@@ -132,7 +132,7 @@ def test_phones_that_are_not_ready_are_named_and_left_out(phone_bench: Run, desk
         (["--html", "no/such/folder/r.html"], 11, "no/such/folder/r.html: cannot write"),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_phone_is_looked_for(
+def test_impossible_options_fail_before_phones_are_listed(
     phone_bench: Run, desk: Desk, arguments: list[object], code: int, message: str
 ) -> None:
     done = phone_bench(*arguments)
@@ -142,7 +142,7 @@ def test_what_cannot_be_is_refused_before_a_phone_is_looked_for(
     assert desk.looked == 0
 
 
-def test_an_earlier_result_that_is_none_is_refused_before(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
+def test_an_invalid_old_report_fails_before_the_run(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text("{}")
     assert phone_bench("--compare", tmp_path / "old.json").code != 0
     assert phone_bench("--compare", tmp_path / "none.json").code != 0
@@ -160,7 +160,7 @@ def test_a_page_without_matplotlib_is_refused_before(
     assert desk.looked == 0
 
 
-def test_artifacts_that_are_none_are_refused_before(phone_bench: Run, desk: Desk) -> None:
+def test_invalid_artifacts_fail_before_the_run(phone_bench: Run, desk: Desk) -> None:
     (desk.artifacts / "weights.safetensors").write_bytes(b"altered")
     assert phone_bench().code == 5
     assert desk.looked == 0
@@ -189,7 +189,7 @@ def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: 
     assert phone_bench("--compare", old, "--max-slowdown", "10%").code == 21
 
 
-def test_too_few_epochs_to_fail_over_are_refused_before(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
+def test_max_slowdown_with_too_few_epochs_fails_before_the_run(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     assert phone_bench("--out", old).code == 0
     looked = desk.looked

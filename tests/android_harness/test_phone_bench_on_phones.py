@@ -66,7 +66,7 @@ def left_on(phone: StandInPhone) -> list[str]:
 
 @contextlib.contextmanager
 def meanwhile(phone: StandInPhone, act: Callable[[], None]) -> Iterator[None]:
-    """Do something once the phone trains, beside the block."""
+    """Do something in another thread once the phone trains."""
 
     def wait_and_act() -> None:
         until(lambda: training(phone))
@@ -100,7 +100,7 @@ def look_at(page: Path, phones: Sequence[StandInPhone], profile: Path) -> None:
         assert tab.complaints == []
 
 
-def test_three_phones_at_once_and_only_what_they_lack(
+def test_three_phones_at_once_and_only_missing_files(
     three_phones: list[StandInPhone], bench: Bench, artifacts: Path, next_round: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "result.json"
@@ -162,7 +162,7 @@ def test_a_phone_unplugged_in_mid_epoch_leaves_the_others_alone(
     assert not (gone.root / WORK / "lock").exists()
 
 
-def test_a_phone_that_slows_down_is_said_to_throttle(phone: StandInPhone, bench: Bench, longer: Path) -> None:
+def test_a_phone_that_slows_down_is_reported_as_throttled(phone: StandInPhone, bench: Bench, longer: Path) -> None:
     core = phone.cores()[-1]
     with meanwhile(phone, lambda: phone.set_frequency(core, 1_000_000)):
         done = bench(longer, *QUICK, "--sample-every", 0.2, "--json")
@@ -239,7 +239,7 @@ def test_phones_that_are_not_ready_are_named_and_left_out(
     assert left_on(phone) == []
 
 
-def test_a_busy_phone_is_told_and_left_alone(phone: StandInPhone, bench: Bench, longer: Path) -> None:
+def test_a_busy_phone_is_reported_and_not_used(phone: StandInPhone, bench: Bench, longer: Path) -> None:
     line = [sys.executable, "-m", "phonograd", "phone-bench", longer, *QUICK, "--json"]
     with subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
         until(lambda: training(phone))

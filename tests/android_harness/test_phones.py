@@ -72,7 +72,7 @@ def test_a_phone_whose_capacities_are_all_alike() -> None:
     assert facts.temperature_c == 52.1
 
 
-def test_a_phone_that_refuses_most() -> None:
+def test_a_phone_that_denies_most_queries() -> None:
     facts = parse_facts("S", OLD_REFUSING)
     assert facts.clusters == (Cluster((0, 1, 2, 3), None, "Cortex-A53"),)
     assert describe_cores(facts.clusters) == "4x Cortex-A53"
@@ -91,14 +91,14 @@ def test_an_answer_without_facts(answer: str) -> None:
     assert describe_cores(facts.clusters) == ""
 
 
-def test_one_part_told_for_cores_of_two_speeds_is_nobodys() -> None:
+def test_one_part_for_cores_of_two_speeds_is_ignored() -> None:
     cpuinfo = "processor : 0\nprocessor : 1\nCPU implementer : 0x41\nCPU part : 0xd07\n"
     cores = parse_cores("cpu0 max_khz=1400000 capacity=\ncpu1 max_khz=2000000 capacity=", cpuinfo)
     assert [core.part for core in cores] == [None, None]
     assert describe_cores(group_clusters(cores)) == "1x core 1.4 GHz + 1x core 2.0 GHz"
 
 
-def test_cores_told_apart_by_their_parts_alone() -> None:
+def test_cores_grouped_by_part_alone() -> None:
     cpuinfo = "".join(
         f"processor : {number}\nCPU implementer : {implementer}\nCPU part : {part}\n\n"
         for number, (implementer, part) in enumerate(
@@ -132,7 +132,7 @@ def test_a_models_control_characters_are_dropped() -> None:
     assert facts.model is not None and facts.model.startswith("a[31mbc") and len(facts.model) == 120
 
 
-def test_temperatures_no_phone_can_have_are_dropped() -> None:
+def test_impossible_temperatures_are_dropped() -> None:
     zones = "a -274000\nb 2147483647\nc 0\nd 35500\nd 36500\ne 42\nf x\n 7\n"
     assert parse_zones(zones) == {"d": 36.5, "e": 42.0}
     assert parse_hal_temperatures("Temperature{mValue=NaN, mType=0, mName=CPU0, mStatus=0}") == {}
@@ -207,7 +207,7 @@ def test_each_rule_of_readiness(change: dict[str, object], reason: str, cure: st
     assert (problem.reason, problem.cure) == (reason, cure)
 
 
-def test_what_a_rule_allows_at_its_edge_and_what_is_not_told() -> None:
+def test_limits_are_inclusive_and_unknown_values_pass() -> None:
     edge = replace(READY, battery=Battery(20, None, None), thermal_status=1, sdk=26, free_bytes=5)
     assert Readiness(min_free_bytes=5).problem(edge) is None
     assert Readiness(min_free_bytes=5).problem(EMPTY) is None

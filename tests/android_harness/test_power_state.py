@@ -24,7 +24,7 @@ def test_states_of_real_androids(said: str, state: PowerState) -> None:
     assert parse_power_state(said) == state
 
 
-def test_what_could_not_be_held_off_is_remarked() -> None:
+def test_power_states_that_could_not_be_changed_get_a_remark() -> None:
     assert list(remarks(phone(power=PowerState(True, None, False)))) == []
     assert list(remarks(phone(power=PowerState(False, True, True)))) == [
         "its screen was off: some phones run slower then",
@@ -33,6 +33,6 @@ def test_what_could_not_be_held_off_is_remarked() -> None:
     ]
 
 
-def test_a_state_in_words_leaves_out_what_the_phone_does_not_say() -> None:
+def test_a_power_state_in_words_leaves_out_unknown_values() -> None:
     assert describe_power(PowerState(True, False, False)) == "screen on, no doze, battery saver off"
     assert describe_power(PowerState(False, None, True)) == "screen off, battery saver on"

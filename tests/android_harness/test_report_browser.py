@@ -88,7 +88,7 @@ def test_every_page_on_every_screen(tab: Tab, tmp_path: Path, name: str, made: P
     assert tab.complaints == []
 
 
-def test_what_phones_call_themselves_is_text(tab: Tab, tmp_path: Path) -> None:
+def test_phone_names_are_escaped(tab: Tab, tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", report(phone("<img src=x onerror='window.evil=1'>", "<b>bold</b>")))
     tab.open((tmp_path / "page.html").as_uri())
     assert tab.value("window.evil") is None

@@ -60,7 +60,7 @@ def test_intervals_from_epochs_cover_the_truth(epochs: tuple[int, int], noise: t
     assert 0.93 <= held / SIMULATIONS <= 0.99
 
 
-def test_intervals_from_steps_cover_what_steps_can_tell() -> None:
+def test_intervals_from_steps_cover_the_ratio_of_these_epochs() -> None:
     """Without variation between epochs they cover; with it they do not, which is why they never fail anyone's CI."""
     random = np.random.default_rng(8)
     covered = {}
@@ -86,7 +86,7 @@ def _epochs(random: np.random.Generator, count: int, sigma: float, steps: int = 
     return seconds
 
 
-def test_identical_reports_are_1_within_their_interval() -> None:
+def test_identical_reports_have_a_ratio_of_1() -> None:
     for epochs in (1, 2, 3, 5):
         time = compared(phone(epochs=epochs), phone(epochs=epochs)).time
         assert time is not None
@@ -146,7 +146,7 @@ def test_small_quick_and_noisy_changes_pass(change: dict[str, Any]) -> None:
     require_no_regression(compare(report(phone()), report(phone(**change))), 0.1)
 
 
-def test_noise_alone_fails_nobody_and_a_real_change_does() -> None:
+def test_noise_alone_never_fails_and_a_real_change_does() -> None:
     """40 pairs of three epochs that vary by 10 %: none fails without a change; all but few do when twice as slow."""
     failures = {}
     for scale in (1.0, 2.0):
@@ -170,7 +170,7 @@ def _fails(comparison: Comparison) -> bool:
     return False
 
 
-def test_a_slowdown_that_noise_may_explain_is_said_to_be_one() -> None:
+def test_a_slowdown_that_noise_may_explain_gets_cant_tell() -> None:
     noisy = compared(phone(), phone(noise=0.2, seed=3, step_seconds=1.8))
     assert not noisy.is_slower(0.1)
     assert noisy.may_be_slower(0.1)
@@ -187,7 +187,7 @@ def test_too_few_epochs_to_judge_are_refused(epochs: tuple[int, int], scale: flo
         require_no_regression(compare(report(old), report(new)), 0.1)
 
 
-def test_too_few_epochs_are_known_before_the_run() -> None:
+def test_too_few_epochs_fail_before_the_run() -> None:
     require_epochs(report(phone(), failed()), 3)
     with pytest.raises(UsageError, match="needs --epochs 3 or more to tell a change from noise, found 2"):
         require_epochs(report(phone()), 2)
@@ -209,14 +209,14 @@ def test_too_few_epochs_are_known_before_the_run() -> None:
         ),
     ],
 )
-def test_other_work_is_flagged_and_fails_nobody_for_being_slow(settings: dict[str, Any], said: str) -> None:
+def test_another_workload_is_an_error_and_no_slowdown(settings: dict[str, Any], said: str) -> None:
     found = compare(report(phone()), report(phone(step_seconds=9.0), **settings))
     assert found.differences == (said,)
     with pytest.raises(ReportError, match=f"are not comparable: {said}; compare runs with equal settings"):
         require_no_regression(found, 0.1)
 
 
-def test_settings_that_change_no_time_may_differ() -> None:
+def test_settings_without_effect_on_times_may_differ() -> None:
     assert compare(report(phone()), report(phone(), keep=True, epochs=9)).differences == ()
 
 
@@ -231,7 +231,7 @@ def test_phones_are_matched_by_serial_then_kind() -> None:
     require_no_regression(found, 0.1)
 
 
-def test_a_kind_that_several_phones_are_of_matches_none() -> None:
+def test_a_model_that_several_phones_have_matches_none() -> None:
     old = report(phone("A", "Pixel 8"), phone("B", "Pixel 8"))
     found = compare(old, report(phone("C", "Pixel 8")))
     assert (found.phones, len(found.missing), found.added) == ((), 2, ("Pixel 8 (C)",))
@@ -244,7 +244,7 @@ def test_one_old_phone_is_not_matched_to_either_of_two_new_ones() -> None:
     assert (found.phones, found.missing, len(found.added)) == ((), ("Pixel 8 (A)",), 2)
 
 
-def test_a_newer_android_is_the_same_phone_and_said() -> None:
+def test_a_phone_with_a_newer_android_matches_and_gets_a_remark() -> None:
     newer = replace(facts("B", "SM-A546B"), fingerprint="other", android="15")
     found = compared(phone("A"), phone("B", facts=newer))
     assert (
@@ -253,7 +253,7 @@ def test_a_newer_android_is_the_same_phone_and_said() -> None:
     )
 
 
-def test_what_was_not_as_before_is_said() -> None:
+def test_other_differences_get_remarks() -> None:
     new = phone(hot=True, fixed_performance=False, power=PowerState(True, None, True))
     new = replace(
         new,
@@ -272,7 +272,7 @@ def test_what_was_not_as_before_is_said() -> None:
     )
 
 
-def test_phones_without_epochs_are_compared_to_nothing() -> None:
+def test_phones_without_epochs_are_not_compared() -> None:
     for old, new in ((phone("A"), failed("A")), (failed("A"), phone("A")), (failed("A"), failed("A"))):
         found = compare(report(old), report(new))
         (pair,) = found.phones
@@ -298,6 +298,6 @@ def test_shares(text: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "1", "%", "-5%", "nan", "inf", "ten", "1e-1", "99999%", "0.1.1", "٣%"])
-def test_what_is_no_share_is_refused(text: str) -> None:
+def test_an_invalid_share_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"--max-slowdown is {text!r}, expected a share such as 10% or 0.1")):
         parse_max_slowdown(text)

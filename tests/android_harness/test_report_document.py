@@ -58,7 +58,7 @@ def values(node: Mapping[str, Any]) -> st.SearchStrategy[Any]:  # noqa: PLR0911 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(values(schema()))
-def test_what_the_schema_has_room_for_is_read_and_written_back(document: dict[str, Any]) -> None:
+def test_documents_of_the_schema_round_trip(document: dict[str, Any]) -> None:
     read = from_document(document)
     back = json.loads(json.dumps(to_document(read), allow_nan=False))
     VALIDATOR.validate(back)
@@ -74,7 +74,7 @@ def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> N
     assert read_report(tmp_path / "bench.json") == made
 
 
-def test_a_comparison_goes_along_and_is_not_read_back(tmp_path: Path) -> None:
+def test_a_comparison_is_written_but_not_read(tmp_path: Path) -> None:
     new = report(*many(9))
     comparison = compare(report(phone("SERIAL00000", "SM-A546B", epochs=1), phone("gone")), new)
     write_report(tmp_path / "bench.json", new, comparison)
@@ -87,7 +87,7 @@ def test_a_comparison_goes_along_and_is_not_read_back(tmp_path: Path) -> None:
     assert read_report(tmp_path / "bench.json") == new
 
 
-def test_whole_numbers_stand_for_seconds_too() -> None:
+def test_whole_numbers_are_valid_seconds() -> None:
     """Other programs write 2.0 as 2."""
     document = to_document(report(phone()))
     document["phones"][0]["epochs"][0]["cooled_seconds"] = 20
@@ -227,12 +227,12 @@ def test_hostile_files_are_refused_by_name(content: bytes, said: str, tmp_path: 
     assert refused.value.exit_code == 25
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"old\.json: cannot be read: No such file"):
         read_report(tmp_path / "old.json")
 
 
-def test_numbers_that_json_has_not_are_not_written() -> None:
+def test_nan_and_infinity_are_not_written() -> None:
     one = phone()
     bad = replace(one, epochs=(replace(one.epochs[0], loss_last=math.nan),))
     with pytest.raises(ReportError, match=r"phones\[0\]\.epochs\[0\]\.loss_last: expected a finite number, found nan"):
@@ -241,7 +241,7 @@ def test_numbers_that_json_has_not_are_not_written() -> None:
         to_document(report(one, user=Path("user.txt")))
 
 
-def test_a_phone_that_says_nothing_is_written_and_read() -> None:
+def test_a_phone_without_facts_is_written_and_read() -> None:
     made = report(phone(facts=quiet_facts()))
     assert from_document(to_document(made)) == made
     assert made.workload == PAPERS

@@ -1,4 +1,4 @@
-"""What `phonograd phone-bench` leaves behind, and what it looks at before the first phone is touched."""
+"""The outputs of `phonograd phone-bench`, and its checks before any phone is used."""
 
 import json
 import sys
@@ -67,7 +67,7 @@ def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[s
         ({"html": Path("no/such/folder/new.html")}, StorageError, "no folder"),
     ],
 )
-def test_what_cannot_be_is_refused_before_the_run(
+def test_impossible_options_fail_before_the_run(
     old: Path, options: dict[str, object], error: type[PhonogradError], said: str
 ) -> None:
     settings = {
@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused_before_the_run(
         Outputs.checked(**settings)  # type: ignore[arg-type]
 
 
-def test_a_page_needs_its_extra_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_without_matplotlib_fails_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"phonograd\[plots\]"):

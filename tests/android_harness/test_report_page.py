@@ -79,7 +79,7 @@ def made(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_pages_are_well_formed_and_need_nothing_from_elsewhere(name: str) -> None:
+def test_pages_are_well_formed_and_self_contained(name: str) -> None:
     text = made(name)
     found = Page(text)
     assert text.startswith("<!doctype html>")
@@ -205,7 +205,7 @@ def test_the_same_report_gives_the_same_page() -> None:
     assert page(MADE["two"]) == made("two")
 
 
-def test_a_comparison_stands_first() -> None:
+def test_the_page_begins_with_the_comparison() -> None:
     new = report(phone("A", "one", step_seconds=2.5, seed=1), phone("B", "two"))
     text = Page(page(new, compare(report(phone("A", "one"), phone("C", "gone")), new), 0.1)).text
     assert text.index("Comparison with the old report (new / old)") < text.index("Time of an epoch")
@@ -213,7 +213,7 @@ def test_a_comparison_stands_first() -> None:
         assert said in text
 
 
-def test_colours_are_the_pages_own() -> None:
+def test_colours_are_the_pages_variables() -> None:
     """In light and dark alike: no colour of matplotlib's is left in a plot."""
     styles = [attributes["style"] for tag, attributes in Page(made("hot and failed")).elements if "style" in attributes]
     colours = set(re.findall(r"(?:fill|stroke): ([^;]+)", " ".join(f"{style};" for style in styles)))
@@ -251,7 +251,7 @@ def test_contrast() -> None:
             assert contrast(colours[series], colours["card"]) >= 3, series
 
 
-def test_a_phone_that_half_knows_itself() -> None:
+def test_a_phone_that_reports_half_of_its_facts() -> None:
     facts = replace(quiet_facts(), model="X", memory_bytes=10**9, battery=Battery(50, None, False))
     text = Page(page(report(phone(facts=facts)))).text
     assert "1 GB, – available" in text

@@ -61,7 +61,7 @@ def test_a_row_has_the_figures() -> None:
         ({"minibatch": 1}, False),
     ],
 )
-def test_only_the_papers_work_is_set_beside_the_paper(change: dict[str, int], papers: bool) -> None:
+def test_only_the_papers_workload_is_compared_with_the_paper(change: dict[str, int], papers: bool) -> None:
     row = tables(report(phone(), workload=replace(PAPERS, **change)))[0][1][0]
     assert (row["x of 140 s"] != OTHER_WORKLOAD) == papers
 
@@ -94,7 +94,7 @@ def test_steps_energy_and_a_sweep_have_tables() -> None:
     assert "Sweep (an epoch each)" not in dict(tables(report(phone())))
 
 
-def test_what_failed_and_what_throttled_is_remarked() -> None:
+def test_failures_and_throttling_get_remarks() -> None:
     found = dict(tables(report(phone(hot=True), failed())))
     assert [row["throttled"] for row in found["Phones (medians of timed epochs; the paper's took 140 s)"]] == [
         "yes",
@@ -107,7 +107,7 @@ def test_what_failed_and_what_throttled_is_remarked() -> None:
     ]
 
 
-def test_codecs_whose_bytes_differ_from_phone_to_phone_show_both() -> None:
+def test_a_codecs_range_of_bytes_over_the_phones_is_shown() -> None:
     other = phone("B", "Pixel 8")
     other = replace(other, codecs=tuple(replace(cost, nbytes=cost.nbytes * 2) for cost in other.codecs))
     rows = dict(tables(report(phone(), other)))["Update by codec"]
@@ -152,7 +152,7 @@ def test_a_comparison_says_who_is_slower() -> None:
     assert "slower" not in comparison_tables(comparison)[0][1][0]
 
 
-def test_a_comparison_of_other_work_says_so_in_its_title() -> None:
+def test_a_comparison_of_different_workloads_says_so_in_its_title() -> None:
     (title, (row,)), (_, remarks) = comparison_tables(compare(report(phone()), report(phone(), threads=2)), 0.1)
     assert "NOT COMPARABLE" in title
     assert "slower" not in row
@@ -161,14 +161,14 @@ def test_a_comparison_of_other_work_says_so_in_its_title() -> None:
 
 @settings(max_examples=50)
 @given(st.text(st.characters(), max_size=40))
-def test_printable_text_is_one_line_that_any_terminal_takes(text: str) -> None:
+def test_printable_text_is_one_line_without_control_characters(text: str) -> None:
     shown = printable(text, 20)
     assert len(shown) <= 20
     assert shown.isprintable()
     shown.encode()
 
 
-def test_names_tell_phones_apart() -> None:
+def test_short_names_are_distinct() -> None:
     phones = [
         facts("SERIAL01", "Pixel 8"),
         facts("SERIAL02", "Pixel 8"),
@@ -179,7 +179,7 @@ def test_names_tell_phones_apart() -> None:
     assert [phone_name(one) for one in phones[2:]] == ["moto (X)", "10.0.0.7:5555"]
 
 
-def test_an_epoch_that_began_before_the_phone_had_cooled_is_remarked() -> None:
+def test_an_epoch_that_starts_while_cooling_gets_a_remark() -> None:
     result = phone()
     early = tuple(replace(epoch, cooling="limit", cooled_seconds=180.0) for epoch in result.epochs)
     lines = [line for line in remarks(replace(result, epochs=early)) if "cooling" in line]

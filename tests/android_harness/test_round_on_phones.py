@@ -163,7 +163,7 @@ def test_interrupted(adb_server: AdbServer, phone: StandInPhone, place: Place, t
     assert not (tmp_path / "phonograd-updates").exists()
 
 
-def test_the_server_goes_away(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
+def test_the_server_stops_answering(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
     """While the phone trains: the update stays, and the command that is printed sends it later."""
     give_texts([phone], 1_000)
     with (
@@ -185,8 +185,10 @@ def test_the_server_goes_away(adb_server: AdbServer, phone: StandInPhone, place:
         assert json.loads(later.stdout)["phone"] == name_of(phone), later.stderr
 
 
-def test_texts_from_this_machine(adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path) -> None:
-    """Pushed, trained, and gone; what the phone has of its own is neither read nor touched."""
+def test_texts_pushed_from_this_machine(
+    adb_server: AdbServer, phone: StandInPhone, place: Place, tmp_path: Path
+) -> None:
+    """Pushed, trained on, and removed; the phone's own text is not used."""
     (texts := tmp_path / "texts").mkdir()
     with serving(place, tmp_path / "state", "--clients-per-round", 1) as server:
         code, report, err = run_round(tmp_path, place, server.url, "--texts", texts)

@@ -32,7 +32,7 @@ SERIAL = "127.0.0.1:5555"
 
 
 @given(st.text(min_size=1))
-def test_any_serial_gives_a_name_the_server_takes(serial: str) -> None:
+def test_any_serial_gives_a_name_that_the_server_accepts(serial: str) -> None:
     assert PHONE_NAME.match(name_from_serial(serial))
 
 
@@ -96,7 +96,7 @@ def test_tokens_from_a_file(tmp_path: Path) -> None:
         (b"\xff\xfe", "not text"),
     ],
 )
-def test_a_file_of_tokens_that_is_none(content: bytes, message: str, tmp_path: Path) -> None:
+def test_an_invalid_token_file(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_bytes(content)
     path.chmod(0o600)
@@ -111,7 +111,7 @@ def test_a_file_of_tokens_that_is_none(content: bytes, message: str, tmp_path: P
 @pytest.mark.parametrize(
     "wrong", [{"codec": "rows-f32+zstd"}, {"user_share": 0.5}, {"cores": "fast"}, {"cores": "0x0"}, {"cores": ""}]
 )
-def test_training_that_can_not_be(wrong: dict[str, Any]) -> None:
+def test_impossible_training_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         PhoneTraining(**wrong)
 
@@ -126,19 +126,19 @@ def test_training_that_can_not_be(wrong: dict[str, Any]) -> None:
         {"heartbeat_timeout": 0.0},
     ],
 )
-def test_rounds_that_can_not_be(wrong: dict[str, Any]) -> None:
+def test_impossible_round_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="expected"):
         RoundSettings(Path("updates"), **wrong)
 
 
-def test_how_many_threads_and_on_which_cores_is_the_phones_to_say(tmp_path: Path) -> None:
+def test_threads_and_cores_are_those_that_the_phone_reports(tmp_path: Path) -> None:
     line = PhoneTraining(rehearsal=tmp_path, user_share=0.25, learning_rate=0.5).options()
     assert line[:6] == ["--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5"]
     assert line[6:] == ["--cores", "big", "--precision", "fp32", "--pin-threads"]
     assert PhoneTraining(threads=3).options()[2:6] == ["--cores", "big", "--threads", "3"]
 
 
-def test_a_report_of_another_version() -> None:
+def test_a_report_with_a_missing_field() -> None:
     with pytest.raises(PhoneRunError, match="has a missing or wrong field .tokens: missing"):
         _parsed({"steps": 3})
 
@@ -172,7 +172,7 @@ def send(server: Server, patience: float, monkeypatch: pytest.MonkeyPatch, stop:
     return send_update("url", Path("u"), "p1", patience, stop or threading.Event(), lambda *_: None)
 
 
-def test_what_an_upload_is_tried_again_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_after_which_an_upload_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(ServerUnreachableError("gone"), refused(429), refused(503), refused(507), RECEIPT)
     assert send(server, 60, monkeypatch) == RECEIPT
     assert server.asked == 5
@@ -187,14 +187,14 @@ def test_what_an_upload_is_tried_again_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert server.asked > 2
 
 
-def test_a_receipt_that_saw_the_end_needs_no_server() -> None:
+def test_a_receipt_of_a_closed_round_needs_no_server() -> None:
     nowhere = "http://127.0.0.1:1"
     last = UploadReceipt(1, "p2", 10, 10, True, "a" * 64, 100)
     assert wait_for_end(nowhere, 1, [RECEIPT, last], 60, lambda: 0) == RoundEnd(True, "a" * 64)
     assert wait_for_end(nowhere, 1, [RECEIPT], 0, lambda: 0) == RoundEnd(None, None)
 
 
-def test_an_upload_hears_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(StoppedError, match="interrupted before the server had u"):

@@ -210,7 +210,7 @@ def test_every_stage_can_fail(bench: Bench) -> None:
     assert not bench.updates.exists()
 
 
-def test_an_update_pulled_counts_though_the_phone_goes_then(bench: Bench) -> None:
+def test_a_pulled_update_counts_if_the_phone_disconnects_then(bench: Bench) -> None:
     bench.phones["p1"].faults["leave"] = lost()
     phone = by_serial(bench.run())["p1"]
     assert phone.receipt.round == 1
@@ -263,7 +263,7 @@ def test_a_round_that_closes_meanwhile(bench: Bench) -> None:
     assert UpdateFile(Path(phone.update.kept)).info.round == 1
 
 
-def test_who_has_no_place_trains_nothing(bench: Bench) -> None:
+def test_a_phone_that_is_not_admitted_trains_nothing(bench: Bench) -> None:
     bench.attached = ready("p1")
     assert bench.run().uploaded
     bench.phones["p1"].pushed.clear()
@@ -288,7 +288,7 @@ def test_waiting_for_the_round_to_close(bench: Bench) -> None:
     assert report.closed
 
 
-def test_the_server_goes_away_and_comes_back(bench: Bench) -> None:
+def test_the_server_restarts_during_an_upload(bench: Bench) -> None:
     bench.attached = ready("p1")
     back = threading.Timer(1.0, bench.server.start)
 
@@ -303,7 +303,7 @@ def test_the_server_goes_away_and_comes_back(bench: Bench) -> None:
     assert not bench.updates.exists()
 
 
-def test_the_server_goes_away_for_good(bench: Bench) -> None:
+def test_the_server_never_answers_again(bench: Bench) -> None:
     bench.attached = ready("p1")
     bench.phones["p1"].hooks["leave"] = bench.server.kill
     report = bench.run(patience_seconds=1.0)
@@ -377,7 +377,7 @@ def enrol(state: Path, name: str, role: str) -> str:
         ledger.close()
 
 
-def test_what_is_refused_before_any_phone_is_touched(bench: Bench, tmp_path: Path) -> None:
+def test_errors_before_any_phone_is_used(bench: Bench, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="both would have the name p1"):
         bench.run(names={"p2": "p1"})
     with pytest.raises(TextError, match="folder with a text for each phone not found"):
@@ -394,7 +394,7 @@ def test_what_is_refused_before_any_phone_is_touched(bench: Bench, tmp_path: Pat
         bench.run()
 
 
-def test_a_fetched_model_is_not_fetched_again(bench: Bench) -> None:
+def test_a_downloaded_model_is_not_downloaded_again(bench: Bench) -> None:
     bench.run()
     bench.attached = ready("p1")
     assert [bench.run().downloaded_bytes > 0 for _ in range(2)] == [True, False]

@@ -85,7 +85,7 @@ def watched(phone: StandInPhone) -> Iterator[StandInPhone]:
     until(lambda: nothing_is_left(phone))
 
 
-def test_only_what_lacks_is_pushed(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
+def test_only_missing_files_are_pushed(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
     files = {"artifacts/a": tmp_path / "a", "artifacts/deep/b c": tmp_path / "b", "c": tmp_path / "c"}
     for number, path in enumerate(files.values()):
         path.write_bytes(bytes([number]) * 70_000 * number)
@@ -108,7 +108,7 @@ def test_only_what_lacks_is_pushed(adb: Adb, watched: StandInPhone, tmp_path: Pa
     assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()  # without keep the phone is as it was
 
 
-def test_what_is_pushed_is_the_shell_users_alone(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
+def test_only_the_shell_user_can_read_pushed_files(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
     work = watched.root / WORK_FOLDER.lstrip("/")
     work.mkdir(0o755)  # as an earlier version made it
     files = {PROGRAM: tmp_path / "program", "artifacts/deep/a": tmp_path / "a", "run/text": tmp_path / "a"}
@@ -126,7 +126,7 @@ def test_what_is_pushed_is_the_shell_users_alone(adb: Adb, watched: StandInPhone
     }
 
 
-def test_what_arrives_changed_gets_no_name(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
+def test_a_file_that_arrives_damaged_is_not_renamed_into_place(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"hashed")
 
     def change(done: int, total: int, name: str) -> None:
@@ -149,7 +149,7 @@ def test_two_harnesses(adb: Adb, watched: StandInPhone) -> None:
         assert not session.found_leftovers
 
 
-def test_a_lock_that_nobody_holds_is_taken_over(adb: Adb, watched: StandInPhone) -> None:
+def test_a_stale_lock_is_taken_over(adb: Adb, watched: StandInPhone) -> None:
     work = watched.root / WORK_FOLDER.lstrip("/")
     # A living process with the lock's nonce in its command line: only the boot tells that it is another's.
     living = adb.shell(watched.serial, "sleep 1000 0123 </dev/null >/dev/null 2>&1 & echo $!", check=True).out.strip()
@@ -169,7 +169,9 @@ def test_a_lock_that_nobody_holds_is_taken_over(adb: Adb, watched: StandInPhone)
 
 
 @pytest.mark.both_adbs
-def test_a_program_and_its_ends(adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]) -> None:
+def test_a_program_and_its_exit_codes(
+    adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]
+) -> None:
     events: list[str] = []
     stop = threading.Event()
 
@@ -200,7 +202,7 @@ def test_a_program_and_its_ends(adb: Adb, watched: StandInPhone, program: Callab
 
 
 @pytest.mark.both_adbs
-def test_a_program_that_says_nothing(
+def test_a_program_that_prints_nothing(
     adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]
 ) -> None:
     with (
@@ -226,7 +228,7 @@ def test_a_pulled_cable(adb: Adb, phone: StandInPhone, program: Callable[[str], 
 
 
 @pytest.mark.both_adbs
-def test_a_connection_that_breaks_off(
+def test_a_lost_connection(
     adb: Adb, adb_server: AdbServer, phone: StandInPhone, program: Callable[[str], dict[str, Path]]
 ) -> None:
     def reconnect(at: float, event: object) -> None:
@@ -268,7 +270,7 @@ def old_or_new(request: pytest.FixtureRequest, adb_server: AdbServer) -> Iterato
         yield phone
 
 
-def test_a_host_that_is_heard_no_more(
+def test_a_host_that_stops_sending_heartbeats(
     adb: Adb,
     old_or_new: StandInPhone,
     program: Callable[[str], dict[str, Path]],
@@ -300,7 +302,7 @@ def test_a_host_that_is_heard_no_more(
     until(lambda: nothing_is_left(phone))
 
 
-def test_a_stall_shorter_than_the_silence_costs_nothing(
+def test_a_stall_shorter_than_the_timeout_costs_nothing(
     adb: Adb, watched: StandInPhone, program: Callable[[str], dict[str, Path]]
 ) -> None:
     events: list[object] = []
@@ -378,7 +380,7 @@ def test_a_phone_is_kept_awake_and_sleeps_again_afterwards(adb: Adb, watched: St
     assert not watched.fixed_performance
 
 
-def test_samples_have_what_the_battery_gives(adb: Adb, watched: StandInPhone) -> None:
+def test_samples_have_the_batterys_power(adb: Adb, watched: StandInPhone) -> None:
     battery = watched.root / "sys/class/power_supply/battery"
     with PhoneSession(adb, watched.serial, FAST) as session:
         watched.battery(80, charging=False)

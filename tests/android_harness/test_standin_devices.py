@@ -54,7 +54,7 @@ def test_lines_and_answers(adb: Adb, phone: StandInPhone) -> None:
         assert process.wait(20) == 5
 
 
-def test_what_reads_ends_when_its_client_is_ended(adb: Adb, phone: StandInPhone) -> None:
+def test_a_script_that_reads_stdin_ends_with_its_client(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; read word; echo ended") as process:
         assert process.read_line(20) == "begun"
         assert phone.processes() != []
@@ -212,7 +212,7 @@ def test_a_port_that_another_program_holds(adb: Adb, adb_server: AdbServer, monk
 
 
 def answering(answer: bytes, other: socket.socket) -> None:
-    """What every connection to a port is told."""
+    """The answer to every connection to a port."""
     while True:
         try:
             connection, _ = other.accept()

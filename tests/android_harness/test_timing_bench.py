@@ -1,4 +1,4 @@
-"""A bench over several phones: each to its own end, what was measured before a failure kept, signals heard."""
+"""A bench of several phones: they are independent, a failure keeps earlier results, and signals stop them."""
 
 import threading
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def bench(
     )
 
 
-def test_a_bench_times_every_phone_and_says_with_what(artifacts: Artifacts) -> None:
+def test_a_bench_times_every_phone_and_records_its_setup(artifacts: Artifacts) -> None:
     phones = [FakePhone("A"), FakePhone("B", offers_fixed_performance=False)]
     report = bench(artifacts, phones)
     assert [result.facts.serial for result in report.phones] == ["A", "B"]
@@ -103,7 +103,7 @@ def test_a_phone_may_be_left_asleep(artifacts: Artifacts) -> None:
     assert (result.power_before, result.power) == (ASLEEP, ASLEEP)
 
 
-def test_the_phone_waits_for_this_machine_as_long_as_this_machine_for_it(artifacts: Artifacts) -> None:
+def test_phone_and_host_have_the_same_timeout(artifacts: Artifacts) -> None:
     phone = FakePhone()
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, heartbeat_timeout=77.0))
     assert phone.heartbeat_timeout == 77.0
@@ -164,7 +164,7 @@ def test_a_signal_does_not_change_what_else_went_wrong(artifacts: Artifacts) -> 
     assert lost.failure.exit_code in (21, 130)
 
 
-def test_a_text_that_does_not_do_touches_no_phone(artifacts: Artifacts, tmp_path: Path) -> None:
+def test_a_bad_text_fails_before_any_phone_is_used(artifacts: Artifacts, tmp_path: Path) -> None:
     user = tmp_path / "user.txt"
     user.write_text("too short\n")
     phone = FakePhone()
@@ -217,7 +217,7 @@ def test_epochs_begin_when_the_phone_has_cooled(artifacts: Artifacts) -> None:
     assert max(progress.temperature_c or 0 for progress in seen) > 35
 
 
-def test_a_phone_that_throttles_is_told_so_epoch_by_epoch(artifacts: Artifacts) -> None:
+def test_throttling_is_recorded_by_epoch(artifacts: Artifacts) -> None:
     slow = dict.fromkeys(range(8), 1_200_000)
     result, _ = worked(FakePhone(changes=lambda at_s: {"frequencies_khz": slow, "caps_khz": slow} if at_s > 33 else {}))
     quick, steady, throttled = (epoch.throttled for epoch in result.epochs)
@@ -252,7 +252,7 @@ def test_a_phone_lost_in_a_sweep_keeps_what_came_before(artifacts: Artifacts) ->
     assert (len(result.timed), len(result.sweep)) == (1, 1)
 
 
-def test_an_epochs_energy_is_what_the_battery_gave_during_it(artifacts: Artifacts) -> None:
+def test_an_epochs_energy_is_from_its_own_samples(artifacts: Artifacts) -> None:
     """Loading, before the first step, is no part of it."""
     told = {"power": Power(-500_000, 4_000_000, None, False)}
     result, _ = worked(FakePhone(changes=lambda at_s: told if at_s > 13 else {}))
@@ -261,7 +261,7 @@ def test_an_epochs_energy_is_what_the_battery_gave_during_it(artifacts: Artifact
     assert known == [Energy(pytest.approx(24.0), pytest.approx(2.0), "current")] * 2
 
 
-def test_a_battery_that_runs_low_in_mid_run_ends_it(artifacts: Artifacts) -> None:
+def test_a_low_battery_stops_the_run(artifacts: Artifacts) -> None:
     phone = FakePhone(changes=lambda at_s: {"battery_percent": 50 if at_s < 20 else 19})
     result, _ = worked(phone)
     assert result.failure is not None
@@ -270,7 +270,7 @@ def test_a_battery_that_runs_low_in_mid_run_ends_it(artifacts: Artifacts) -> Non
     assert len(result.epochs) == 2
 
 
-def test_a_phone_that_gets_too_hot_is_given_up(artifacts: Artifacts) -> None:
+def test_a_phone_that_stays_too_hot_fails(artifacts: Artifacts) -> None:
     result, _ = worked(FakePhone(changes=lambda at_s: {"thermal_status": 3 if at_s > 10 else 0}))
     assert result.failure is not None
     assert "thermal status severe after waiting 180 s" in result.failure.message

@@ -15,17 +15,17 @@ def cooled(phone: FakePhone, limit: float = 300.0, baseline: float | None = BASE
     return cool_down(session.sample, baseline, limit, FakeStop(session))
 
 
-def test_a_cool_phone_is_not_waited_for() -> None:
+def test_a_cool_phone_needs_no_wait() -> None:
     assert cooled(FakePhone(celsius=lambda at_s: 31.9)) == Cooling("cool", 0.0, 31.9)
 
 
-def test_a_hot_phone_is_waited_for_until_it_is_near_the_baseline() -> None:
+def test_a_hot_phone_cools_until_it_is_near_the_baseline() -> None:
     cooling = cooled(FakePhone(celsius=lambda at_s: 40.0 - at_s / 10))
     assert cooling.outcome == "cool"
     assert cooling.seconds == 80.0
 
 
-def test_a_phone_that_gets_no_cooler_has_settled() -> None:
+def test_a_phone_that_stops_cooling_has_settled() -> None:
     cooling = cooled(FakePhone(celsius=lambda at_s: max(35.0, 45.0 - at_s)))
     assert cooling.outcome == "settled"
     assert 10 + 29 < cooling.seconds < 10 + 34
@@ -37,22 +37,22 @@ def test_the_limit_ends_the_wait_for_a_phone_that_is_still_cooling() -> None:
     assert (cooling.outcome, cooling.seconds) == ("limit", 100.0)
 
 
-def test_a_phone_without_sensors_is_not_waited_for() -> None:
+def test_a_phone_without_sensors_needs_no_wait() -> None:
     phone = FakePhone(changes=lambda at_s: {"temperatures_c": {}, "battery_temperature_c": None})
     assert cooled(phone) == Cooling("no sensor", 0.0, None)
     assert cooled(FakePhone(), baseline=None).outcome == "no sensor"
 
 
-def test_no_cooldown_asked_is_none_waited() -> None:
+def test_without_cooldown_there_is_no_wait() -> None:
     assert cooled(FakePhone(celsius=lambda at_s: 80.0), limit=0.0) == Cooling("not asked", 0.0, 80.0)
 
 
-def test_a_severe_thermal_status_is_waited_out_even_at_the_baselines_temperature() -> None:
+def test_a_severe_thermal_status_waits_even_at_the_baseline_temperature() -> None:
     cooling = cooled(FakePhone(changes=lambda at_s: {"thermal_status": 3 if at_s < 50 else 2}))
     assert cooling == Cooling("cool", 50.0, 30.0)
 
 
-def test_a_phone_that_stays_severely_hot_is_given_up() -> None:
+def test_a_phone_that_stays_severely_hot_fails() -> None:
     phone = FakePhone(changes=lambda at_s: {"thermal_status": 4})
     with pytest.raises(NoPhoneError, match="thermal status critical after waiting 60 s, expected less than severe"):
         cooled(phone, limit=60.0)
@@ -67,7 +67,7 @@ def test_a_stop_ends_the_wait() -> None:
     assert cool_down(session.sample, BASELINE, 300.0, stop).seconds == 0.0
 
 
-def test_a_state_of_charge_among_the_zones_is_no_temperature() -> None:
+def test_a_thermal_zone_with_the_state_of_charge_is_ignored() -> None:
     assert parse_zones("soc 100\nsoc_thermal 39000\n") == {"soc_thermal": 39.0}
 
 

@@ -27,7 +27,7 @@ def watts_of(power: Callable[[float], Power]) -> Any:
 
 
 @pytest.mark.parametrize("current", [-500_000, 500_000, -500, 500], ids=lambda current: f"{current:+}")
-def test_amperes_times_volts_whatever_the_makers_sign_and_unit(current: int) -> None:
+def test_power_is_current_times_voltage_for_any_sign_and_unit(current: int) -> None:
     """Outside of the steps it draws ten times as much, which is no part of the epoch."""
 
     def power(at: float) -> Power:
@@ -64,15 +64,15 @@ def test_a_charge_counter_tells_between_its_changes(unit: int) -> None:
     ],
     ids=["charges", "does not say whether", "no voltage", "a counter that stands", "no current", "nothing"],
 )
-def test_what_is_not_told_is_no_energy(power: Power) -> None:
+def test_without_voltage_or_current_there_is_no_energy(power: Power) -> None:
     assert epoch_energy(STEPS, sampled(lambda _: power), SECONDS) is None
 
 
-def test_power_that_came_in_for_a_moment_makes_it_unknown() -> None:
+def test_external_power_for_a_moment_makes_the_energy_unknown() -> None:
     assert epoch_energy(STEPS, sampled(lambda at: Power(-500_000, 4_000_000, None, at == 40)), SECONDS) is None
 
 
-def test_too_few_samples_say_nothing() -> None:
+def test_too_few_samples_are_no_evidence() -> None:
     samples = [sample_at(at, power=Power(-500_000, 4_000_000, None, False)) for at in (20.0, 60.0)]
     assert epoch_energy(STEPS, samples, SECONDS) is None
     assert epoch_energy((), samples, SECONDS) is None

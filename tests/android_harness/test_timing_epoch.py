@@ -23,7 +23,7 @@ def told(*events: dict[str, Any]) -> tuple[TrainedEpoch, list[tuple[int, int]]]:
     return gathered.trained, seen
 
 
-def test_an_epoch_is_gathered_from_its_events() -> None:
+def test_an_epoch_from_its_events() -> None:
     codecs = [{"codec": "delta-int8", "nbytes": 42, "seconds": 0.25}]
     trained, seen = told(
         START,
@@ -51,7 +51,7 @@ def test_an_epoch_is_gathered_from_its_events() -> None:
 
 
 @pytest.mark.parametrize("missing", ["start", "step", "report"])
-def test_a_process_that_did_not_tell_all_is_no_epoch(missing: str) -> None:
+def test_a_process_with_a_missing_event_is_no_epoch(missing: str) -> None:
     events = [START, step_event(1, 1, 1.0), report_event(1.0)]
     with pytest.raises(PhoneRunError, match=f"phone PHONE1: .* succeeded but printed no {missing} event"):
         told(*(event for event in events if event["event"] != missing))
@@ -68,7 +68,7 @@ def test_an_event_of_another_version_is_refused_by_name() -> None:
         told(START, step_event(1, 1, 1.0) | {"loss": None})
 
 
-def test_what_the_program_prints_is_an_epoch(tmp_path: Path) -> None:
+def test_the_programs_real_output_is_an_epoch(tmp_path: Path) -> None:
     """The real one, built for this machine."""
     trained, seen = told(*make_place(tmp_path).train("--codec-costs").events)
     assert seen == [(step, STEPS) for step in range(1, STEPS + 1)]

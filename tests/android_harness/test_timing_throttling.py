@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phonograd.android_harness.result import Sample, Step
-from phonograd.android_harness.timing.throttling import throttling
+from phonograd.android_harness.timing.throttling import throttling_evidence
 from tests.android_harness.fake_session import BIG, BIG_KHZ, LITTLE, LITTLE_KHZ, sample_at
 
 CAPS = dict.fromkeys(LITTLE, LITTLE_KHZ) | dict.fromkeys(BIG, BIG_KHZ)
@@ -33,14 +33,14 @@ def samples_of(khz: Sequence[int], cores: Sequence[int] = BIG, caps: Mapping[int
 
 
 def found(steps: Sequence[Step], samples: Sequence[Sample], busy: int = 4) -> tuple[str, ...]:
-    return throttling(steps, samples, BIG, busy, CAPS)
+    return throttling_evidence(steps, samples, BIG, busy, CAPS)
 
 
-def test_steady_clocks_are_no_throttling() -> None:
+def test_steady_clocks_are_not_evidence() -> None:
     assert found(STEADY, samples_of([BIG_KHZ] * 60)) == ()
 
 
-def test_slower_steps_alone_are_no_throttling() -> None:
+def test_slower_steps_alone_are_not_evidence() -> None:
     assert found(SLOWING, samples_of([BIG_KHZ] * 60)) == ()
 
 
@@ -65,7 +65,7 @@ def test_a_falling_frequency_is_throttling_and_slower_steps_support_it() -> None
     )
 
 
-def test_idle_cores_among_the_chosen_ones_do_not_hide_or_make_a_fall() -> None:
+def test_idle_cores_neither_hide_nor_cause_a_drop() -> None:
     assert found(STEADY, samples_of([BIG_KHZ] * 40, cores=(5,)), busy=1) == ()
     wandering = [*samples_of([BIG_KHZ] * 40, cores=(4, 5))[:20], *samples_of([BIG_KHZ] * 40, cores=(6, 7))[20:]]
     assert found(STEADY, wandering, busy=2) == ()
@@ -78,13 +78,13 @@ def test_a_thermal_status_of_light_or_more_is_named() -> None:
     assert found(STEADY, samples) == ("thermal status moderate",)
 
 
-def test_what_was_sampled_outside_of_the_steps_does_not_count() -> None:
+def test_samples_outside_the_steps_do_not_count() -> None:
     hot = {"thermal_status": 3, "caps_khz": dict.fromkeys(range(8), 300_000)}
     outside = [sample_at(-1.0, **hot), sample_at(EPOCH + 1, **hot)]
     assert found(STEADY, [*samples_of([BIG_KHZ] * 30), *outside]) == ()
 
 
-def test_one_odd_sample_makes_no_fall() -> None:
+def test_one_outlier_is_no_drop() -> None:
     assert found(STEADY, samples_of([BIG_KHZ, BIG_KHZ, 300_000])) == ()
     assert found(STEADY, []) == ()
     assert found([], samples_of([BIG_KHZ] * 30)) == ()
@@ -117,7 +117,7 @@ def test_a_fall_is_found_exactly_where_the_last_third_is_slower_by_a_tenth(khz: 
 
 
 @given(seconds, frequencies, st.dictionaries(st.integers(0, 7), st.integers(300_000, LITTLE_KHZ)), st.integers(0, 6))
-def test_step_times_are_named_only_beside_other_evidence(
+def test_slower_steps_are_named_only_with_other_evidence(
     step_seconds: list[float], khz: list[int], caps: dict[int, int], status: int
 ) -> None:
     samples = [

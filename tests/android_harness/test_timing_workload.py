@@ -58,7 +58,7 @@ def test_the_synthetic_text_is_the_same_for_a_seed_and_another_for_another(tmp_p
     assert len(data(1, "d")) == 4 * WINDOWS * 12
 
 
-def test_a_users_text_is_sent_as_it_is_and_never_stays(tmp_path: Path) -> None:
+def test_a_users_text_is_pushed_unchanged_and_removed(tmp_path: Path) -> None:
     artifacts = small_artifacts(tmp_path / "artifacts", TrainingConfig(minibatch=2, bptt=5))
     user, general = tmp_path / "u.txt", tmp_path / "g.txt"
     user.write_text("w01 w02 w03 w04\n" * 6)  # 30 tokens with <eos>
@@ -74,7 +74,7 @@ def test_a_users_text_is_sent_as_it_is_and_never_stays(tmp_path: Path) -> None:
     assert (text.tokens, text.description) == (120, "u.txt: 30 tokens of the user's and 90 of g.txt, seed 7")
 
 
-def test_texts_that_cannot_be_trained_on_are_refused_here(tmp_path: Path) -> None:
+def test_unusable_texts_fail_before_the_run(tmp_path: Path) -> None:
     artifacts = small_artifacts(tmp_path / "artifacts")
     user = tmp_path / "u.txt"
     with pytest.raises(TextError, match=r"u\.txt"):
@@ -109,7 +109,7 @@ def test_the_second_copy_of_the_weights_is_not_sent(tmp_path: Path) -> None:
         assert files[f"artifacts/{name}"] == artifacts.path(name)
 
 
-def test_what_is_sent_of_the_artifacts_is_the_same_each_time(tmp_path: Path) -> None:
+def test_the_pushed_artifacts_are_reproducible(tmp_path: Path) -> None:
     artifacts = small_artifacts(tmp_path / "artifacts")
     first = phone_artifacts(artifacts, tmp_path)["artifacts/manifest.json"].read_bytes()
     assert phone_artifacts(artifacts, tmp_path)["artifacts/manifest.json"].read_bytes() == first

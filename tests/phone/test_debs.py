@@ -10,7 +10,7 @@ from tests.phone.stand_in.debs import emulator, programs
 pytestmark = pytest.mark.standin
 
 
-def test_an_apt_without_arm64_is_told_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_apt_without_arm64_gets_the_command_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     apt = tmp_path / "bin/apt-get"
     apt.parent.mkdir()
     apt.write_text("#!/bin/sh\necho 'E: Unable to locate package mksh:arm64' >&2\nexit 100\n")
@@ -26,7 +26,7 @@ def test_an_apt_without_arm64_is_told_what_to_run(tmp_path: Path, monkeypatch: p
     assert not list((tmp_path / "cache/phone-root").iterdir())
 
 
-def test_what_is_cached_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_files_are_not_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     before = programs()
     monkeypatch.setenv("PATH", "")
     assert programs() == before

@@ -108,7 +108,7 @@ def test_unauthorised_until_somebody_taps_allow(adb_server: AdbServer) -> None:
         assert shell(adb_server, phone, "echo allowed") == "allowed\n"
 
 
-def test_a_phone_remembers_whom_it_trusts(adb_server: AdbServer) -> None:
+def test_a_phone_remembers_trusted_hosts(adb_server: AdbServer) -> None:
     with StandInPhone(replace(A76, trusts_hosts=False)) as phone:
         adb_server.connect(phone, expected="unauthorized")
         phone.authorise()
@@ -235,7 +235,7 @@ def test_a_phone_that_throttles_slows_down_under_load_and_recovers(adb_server: A
     until(lambda: khz() == full, "its full frequency again")
 
 
-def test_phones_are_apart(three_phones: list[StandInPhone], adb_server: AdbServer) -> None:
+def test_phones_are_isolated(three_phones: list[StandInPhone], adb_server: AdbServer) -> None:
     first, second, third = three_phones
     shell(adb_server, first, "echo mine >/data/local/tmp/mine; sleep 1000 </dev/null >/dev/null 2>&1 &")
     look = "ls /data/local/tmp; ps -A -o ARGS | grep -c '^sleep'; true"  # grep fails where it counts 0

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.standin
 
 
 class Host:
-    """A host that says what it is told to."""
+    """A host that sends the messages that a test gives it."""
 
     def __init__(self, phone: StandInPhone, version: int):
         self.version = version
@@ -97,7 +97,7 @@ def test_an_old_host_gets_checksums_and_small_payloads(alone: StandInPhone) -> N
         assert received == b"x" * 10000
 
 
-def test_no_more_is_sent_before_what_was_sent_is_taken(alone: StandInPhone) -> None:
+def test_nothing_is_sent_before_the_last_message_is_acknowledged(alone: StandInPhone) -> None:
     with Host(alone, wire.VERSION) as host:
         host.connect()
         host.send(wire.OPEN, 7, 0, b"exec:echo first; sleep 0.2; echo second\0")
@@ -126,7 +126,7 @@ def test_a_wrong_checksum_of_an_old_host_ends_the_connection(alone: StandInPhone
     ],
     ids=["magic", "payload past what was agreed on", "not adb at all"],
 )
-def test_what_is_no_message_ends_the_connection(alone: StandInPhone, header: bytes) -> None:
+def test_an_invalid_message_ends_the_connection(alone: StandInPhone, header: bytes) -> None:
     with Host(alone, wire.VERSION) as host:
         host.connect()
         host.send_bytes(header)

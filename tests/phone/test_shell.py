@@ -16,7 +16,7 @@ pytestmark = pytest.mark.standin
 
 @contextmanager
 def client(adb_server: AdbServer, phone: StandInPhone, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """An adb client at work; ended, if it still is, at the end."""
+    """A running adb client; killed at the end if it still runs."""
     with subprocess.Popen(
         [adb_server.adb, "-s", phone.serial, *arguments],
         env=adb_server.environment,
@@ -113,10 +113,10 @@ def test_exec_out_gives_raw_bytes(adb_server: AdbServer, phone: StandInPhone) ->
         assert process.communicate(timeout=60)[0] == b"a\nb\0c"
 
 
-def test_a_client_that_goes_away_hangs_its_shell_up_but_not_what_runs_beside(
+def test_a_disconnected_client_ends_its_shell_but_not_background_processes(
     adb_server: AdbServer, phone: StandInPhone
 ) -> None:
-    """adbd sends SIGHUP to the shell alone, mksh passes it on to what it waits for. This is how orphans come about."""
+    """adbd sends SIGHUP only to the shell, and mksh forwards it only to the child it waits for, so orphans remain."""
     with client(adb_server, phone, "shell", "sleep 1000 & echo started; sleep 2000; echo never") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"started\n"
@@ -145,9 +145,7 @@ def test_a_terminal_shell_takes_its_children_with_it(adb_server: AdbServer, phon
     until(lambda: not phone.processes())
 
 
-def test_a_background_child_keeps_the_shell_open_as_long_as_it_holds_its_output(
-    adb_server: AdbServer, phone: StandInPhone
-) -> None:
+def test_a_background_child_with_the_output_keeps_the_shell_open(adb_server: AdbServer, phone: StandInPhone) -> None:
     with client(adb_server, phone, "shell", "sleep 1000 & echo $!; exit 4") as process:
         assert process.stdout is not None
         child = process.stdout.readline().decode().strip()

@@ -89,7 +89,7 @@ def test_ls_lists_what_is_there(adb_server: AdbServer, phone: StandInPhone, tmp_
     assert (int(names["file"][0], 16) & 0o170000, int(names["file"][1], 16)) == (0o100000, 4096)
 
 
-def test_what_is_pushed_over_a_file_replaces_it(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
+def test_a_pushed_file_replaces_an_older_one(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
     push(adb_server, phone, random_file(tmp_path / "long", 1000), f"{FOLDER}/file")
     push(adb_server, phone, random_file(tmp_path / "short", 10), f"{FOLDER}/file")
     assert (phone.root / "data/local/tmp/file").read_bytes() == (tmp_path / "short").read_bytes()
@@ -108,7 +108,7 @@ def test_refusals_are_in_the_words_of_a_real_phone(adb_server: AdbServer, phone:
 
 
 @pytest.mark.both_adbs
-def test_a_full_storage_is_full(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
+def test_full_storage_refuses_writes(adb_server: AdbServer, phone: StandInPhone, tmp_path: Path) -> None:
     local = str(random_file(tmp_path / "local", 1_000_000))
     phone.fill_storage(leave_bytes=500_000)
     assert "remote write failed: No space left on device" in refused(adb_server, phone, "push", local, f"{FOLDER}/file")

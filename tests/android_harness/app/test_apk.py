@@ -159,7 +159,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         find_tools()
 
 
-def test_a_d8_is_told_what_it_needs(tools: Tools, keystore: Path, tmp_path: Path) -> None:
+def test_the_arguments_of_d8(tools: Tools, keystore: Path, tmp_path: Path) -> None:
     """A d8 that does what dx does: its arguments are those of the real one's manual."""
     d8 = tmp_path / "d8"
     d8.write_text(

@@ -95,7 +95,7 @@ def test_the_real_refusals(jvm: Jvm, place: Place, tmp_path: Path) -> None:
     assert anew.only("ended")[:2] == ("FINISHED", "0")
 
 
-def test_deaf_to_the_signal(jvm: Jvm, script: Script) -> None:
+def test_a_process_that_ignores_sigterm(jvm: Jvm, script: Script) -> None:
     heard = jvm.drive("at-once", script("trap '' TERM; while :; do sleep 0.05; done"), *NOWHERE, grace=1)
     assert heard.only("ended")[:2] == ("TRY_LATER", "137")
     ended_clean(heard)
