@@ -1,6 +1,7 @@
 """Makes dashboard.png: rounds of twelve simulated phones and a server on this machine, and its dashboard in Chromium.
 
-Run it from the checkout's root, with the artifacts of a small model and the texts of `phonograd corpus fetch`:
+Run it from the checkout's root, with the texts of `phonograd corpus fetch` and the artifacts of a small model (for the
+picture: an LSTM of 2x200 and 10,000 words, after 400 steps of `phonograd pretrain`):
 
     python -m docs.pictures.dashboard artifacts corpus
 """

@@ -14,13 +14,13 @@ from phonograd.server_agg.report.text import UNITS, unit_power
 WIDTH, HEIGHT = 480.0, 232.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 30.0, 26.0
 # The height of the axis break, for a reference far above the data.
-BREAK = 16.0
-WIDEST_BAR = 30.0
+AXIS_BREAK = 16.0
+MAX_BAR_WIDTH = 30.0
 # Narrower bars have no gaps.
-NARROW_BAR = 6.0
+GAPLESS_BAR_WIDTH = 6.0
 # A reference up to this many times the data is drawn to scale.
 TO_SCALE = 3.0
-MOST_DOTS = 60
+MAX_DOTS = 60
 TICKS = 4
 LABELS = 5
 
@@ -161,7 +161,7 @@ def stacked_bars(
     totals = [sum(one.values[place] or 0.0 for one in series) for place in range(len(rounds))]
     axis = _Axis.of(0.0, max(totals, default=0.0), reference, axis_format)
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(rounds))
-    width = slot if slot < NARROW_BAR else min(WIDEST_BAR, slot * 0.8)
+    width = slot if slot < GAPLESS_BAR_WIDTH else min(MAX_BAR_WIDTH, slot * 0.8)
     columns = []
     for place, number_ in enumerate(rounds):
         parts, below = [], 0.0
@@ -209,7 +209,7 @@ def lines(
             for place, value in enumerate(one.values)
             if value is not None
         ]
-        dots = tuple(points) if len(points) <= MOST_DOTS else tuple(points[-1:])
+        dots = tuple(points) if len(points) <= MAX_DOTS else tuple(points[-1:])
         curves.append(Curve(" ".join(f"{x},{y}" for x, y in points), dots, one.css))
     columns = []
     for place, number_ in enumerate(rounds):
@@ -256,7 +256,7 @@ class _Axis:
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
         ticks = tuple(place * step for place in range(first, last + 1))
         broken = reference is not None and not to_scale
-        return cls(ticks[0], ticks[-1], TOP + (BREAK if broken else 0.0), ticks)
+        return cls(ticks[0], ticks[-1], TOP + (AXIS_BREAK if broken else 0.0), ticks)
 
     def y(self, value: float) -> float:
         """The y coordinate of a value."""

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from phonograd.device_runtime.base.documents import written
 from phonograd.server_agg.dashboard import formats, views
-from phonograd.server_agg.dashboard.views import Live, Page
+from phonograd.server_agg.dashboard.views import LiveRound, Page
 from phonograd.server_agg.http.downloads import matches
 from phonograd.server_agg.http.operations import HTML, Answer, Parameter, operation
 from phonograd.server_agg.http.requests import in_query, whole_number
@@ -24,9 +24,9 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 
 HERE = Path(__file__).parent
 NEWEST_ROUNDS = 10
-ROUNDS_A_PAGE = 25
-MODELS_A_PAGE = 25
-PHONES_A_PAGE = 100
+ROUNDS_PER_PAGE = 25
+MODELS_PER_PAGE = 25
+PHONES_PER_PAGE = 100
 # Paper P's federation: the projection's initial values.
 PAPER_PHONES, PAPER_ROUNDS = 10, 300
 
@@ -117,7 +117,7 @@ class Dashboard:
             tiles=views.tiles(report, self._coordinator.settings.strategy.epsilon_budget),
             charts=views.overview_charts(report),
             rounds_closed=report["totals"]["rounds_closed"],
-            rounds_drawn=views.ROUNDS_DRAWN,
+            rounds_in_charts=views.MAX_CHART_ROUNDS,
             codecs=views.codec_rows(report),
             newest=report["rounds"][: -NEWEST_ROUNDS - 1 : -1],
             metrics=views.metrics_of(report),
@@ -129,7 +129,7 @@ class Dashboard:
 
     def _rounds(self, number: int) -> Response:
         report = written(report_of(self._coordinator.ledger))
-        page = Page.of(report["rounds"][::-1], number, ROUNDS_A_PAGE)
+        page = Page.of(report["rounds"][::-1], number, ROUNDS_PER_PAGE)
         return self._page("rounds.html", page=page, metrics=views.metrics_of(report))
 
     def _round(self, number: int, page: int) -> Response:
@@ -142,7 +142,7 @@ class Dashboard:
             "round.html",
             entry=entry,
             last=report["rounds"][-1]["round"],
-            page=Page.of(phones, page, PHONES_A_PAGE),
+            page=Page.of(phones, page, PHONES_PER_PAGE),
             totals=views.phone_totals(phones),
         )
 
@@ -150,11 +150,11 @@ class Dashboard:
         current = self._coordinator.current.base_sha256
         lineage = lineage_of(self._coordinator.ledger, self._coordinator.folder.root)
         models = views.lineage_rows([written(model) for model in lineage], current)
-        return self._page("models.html", page=Page.of(models, number, MODELS_A_PAGE))
+        return self._page("models.html", page=Page.of(models, number, MODELS_PER_PAGE))
 
-    def _live(self) -> Live:
+    def _live(self) -> LiveRound:
         coordinator = self._coordinator
-        return Live.of(coordinator.current, coordinator.uploads.unfinished(), coordinator.ledger.clock())
+        return LiveRound.of(coordinator.current, coordinator.uploads.unfinished(), coordinator.ledger.clock())
 
     def _page(self, template: str, **values: Any) -> Response:
         now = self._coordinator.ledger.clock()

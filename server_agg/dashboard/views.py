@@ -14,10 +14,10 @@ from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
 
 # Limits of charts and lists; the tables have all rounds.
-ROUNDS_DRAWN = 300
-UPLOADS_SHOWN = 20
-METRICS_DRAWN = 6
-METRICS_IN_TABLES = 3
+MAX_CHART_ROUNDS = 300
+MAX_UPLOADS_SHOWN = 20
+MAX_CHART_METRICS = 6
+MAX_TABLE_METRICS = 3
 CODEC_COLOURS = 8
 OUTCOMES = ("useful", "retried", "rejected", "late", "unfinished")
 PAPER_PHONE = f"paper P's {formats.size(PAPER_MIB_PER_PHONE * MIB)} a phone"
@@ -45,8 +45,8 @@ class Page(Generic[Item]):
 
 
 @dataclass(frozen=True)
-class Live:
-    """The open round. uploads: the first UPLOADS_SHOWN in progress; in_progress: the number of all.
+class LiveRound:
+    """The open round. uploads: the first MAX_UPLOADS_SHOWN in progress; in_progress: the number of all.
 
     closes_in: seconds until the deadline, negative after it; None without one.
     """
@@ -57,10 +57,10 @@ class Live:
     closes_in: float | None
 
     @classmethod
-    def of(cls, round_: OpenRound, unfinished: Sequence[UploadRecord], now: float) -> "Live":
+    def of(cls, round_: OpenRound, unfinished: Sequence[UploadRecord], now: float) -> "LiveRound":
         """The open round at `now`, in seconds since 1970."""
         closes_in = None if round_.closes_at is None else round_.closes_at - now
-        return cls(round_, unfinished[:UPLOADS_SHOWN], len(unfinished), closes_in)
+        return cls(round_, unfinished[:MAX_UPLOADS_SHOWN], len(unfinished), closes_in)
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
 
 
 def overview_charts(report: Report) -> list[Chart]:
-    """Charts of bytes, quality, privacy and time per round, for the newest ROUNDS_DRAWN closed rounds."""
-    closed = _closed(report)[-ROUNDS_DRAWN:]
+    """Charts of bytes, quality, privacy and time per round, for the newest MAX_CHART_ROUNDS closed rounds."""
+    closed = _closed(report)[-MAX_CHART_ROUNDS:]
     if not closed:
         return []
     numbers = [entry["round"] for entry in closed]
@@ -141,7 +141,7 @@ def overview_charts(report: Report) -> list[Chart]:
         ),
         charts.stacked_bars("Useful bytes per round by codec", numbers, _codec_series(closed, report), SIZES),
     ]
-    for metric in _metrics(closed)[:METRICS_DRAWN]:
+    for metric in _metrics(closed)[:MAX_CHART_METRICS]:
         values = Series(metric, "c2", [entry["quality"].get(metric) for entry in closed])
         drawn.append(charts.lines(metric, numbers, [values], NUMBERS, from_zero=False))
     if any(entry["epsilon"] is not None for entry in closed):
@@ -185,7 +185,7 @@ def lineage_rows(models: Sequence[Mapping[str, Any]], current: str) -> list[dict
 
 def metrics_of(report: Report) -> list[str]:
     """The metrics with a column in tables of rounds."""
-    return _metrics(_closed(report))[:METRICS_IN_TABLES]
+    return _metrics(_closed(report))[:MAX_TABLE_METRICS]
 
 
 def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int]:

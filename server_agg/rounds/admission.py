@@ -29,7 +29,7 @@ class AdmissionState:
 
 
 def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
-    """Raise NotSelectedError, DuplicatePhoneError or RoundFullError if `phone` can't take part in the open round."""
+    """Raise NotSelectedError or RoundFullError if `phone` can't take part in the open round."""
     if state.halted is not None:
         raise NotSelectedError(state.halted, state.retry_seconds)
     if state.sampled and phone not in queries.selected_phones(session, state.number):

@@ -46,7 +46,7 @@ def close_round(
 def end_round(round_: Round, ending: Ending, ledger: Ledger) -> Iterator[tuple[Session, Round]]:
     """The transaction that ends a round, with its row; also records the privacy spent."""
     with ledger.reading() as session:  # accounting takes a while: do it without the write lock
-        spent = privacy.spent_including(session, round_)
+        spent = privacy.privacy_spent_including(session, round_)
     with ledger.writing() as session:
         row = session.get_one(Round, round_.number)
         row.closed_at, row.ending = ledger.clock(), ending

@@ -15,7 +15,7 @@ from phonograd.server_agg.rounds.uploads import (
     expect_receiving,
     move_to_round,
     redact_path,
-    upload_ended,
+    upload_ended_error,
 )
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Update
@@ -36,7 +36,7 @@ class UpdateIngester:
             row = session.get_one(Update, identifier)
         try:
             if row.state != "receiving":
-                raise upload_ended(row)
+                raise upload_ended_error(row)
             with _opened(self._folder.upload(identifier)) as update:
                 if self._repeated(row, update, sha256, nbytes):
                     return False

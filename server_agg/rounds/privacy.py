@@ -7,8 +7,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from phonograd.server_agg.aggregation.privacy import budget
-from phonograd.server_agg.aggregation.privacy.accountant import Spent
-from phonograd.server_agg.aggregation.privacy.mechanism import sample
+from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent
+from phonograd.server_agg.aggregation.privacy.mechanism import poisson_sample
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import PUBLISHED, Phone, Round, Selected
@@ -27,7 +27,7 @@ def sample_phones(session: Session, round_: Round, now: float) -> bool:
     if len(phones) < settings.population:
         return False
     round_.population, round_.opened_at = len(phones), now
-    session.add_all(Selected(round=round_.number, phone=name) for name in sample(phones, settings.sampling))
+    session.add_all(Selected(round=round_.number, phone=name) for name in poisson_sample(phones, settings.sampling))
     session.flush()
     return True
 
@@ -65,10 +65,10 @@ def halt_reason(session: Session, round_: Round) -> str | None:
     return None
 
 
-def spent_including(session: Session, round_: Round) -> Spent | None:
+def privacy_spent_including(session: Session, round_: Round) -> PrivacySpent | None:
     """The epsilon spent by `round_` and all rounds before it; None if its strategy is not private."""
     settings = StrategySettings.from_json(round_.strategy)
-    return budget.spent_including(_published(session), settings) if settings.private else None
+    return budget.privacy_spent_including(_published(session), settings) if settings.private else None
 
 
 def _published(session: Session) -> list[StrategySettings]:

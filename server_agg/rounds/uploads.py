@@ -116,8 +116,8 @@ class UploadStore:
         with self._ledger.writing() as session:
             row = session.get_one(Update, identifier)
             count_request(session, row, nbytes)
-            upload_ended = row.state != "receiving"
-        if upload_ended:
+            upload_ended_error = row.state != "receiving"
+        if upload_ended_error:
             self._folder.upload(identifier).unlink(missing_ok=True)
 
     def abort(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:
@@ -192,11 +192,11 @@ def expect_receiving(session: Session, identifier: str) -> Update:
     """The row of an upload in progress. Raises UploadEndedError if it has ended."""
     row = session.get_one(Update, identifier)
     if row.state != "receiving":
-        raise upload_ended(row)
+        raise upload_ended_error(row)
     return row
 
 
-def upload_ended(row: Update) -> UploadEndedError:
+def upload_ended_error(row: Update) -> UploadEndedError:
     """The error for an upload that has ended, with its state and reason."""
     return UploadEndedError(f"the upload is {row.state}: {row.reason}; start a new one")
 

@@ -25,7 +25,7 @@ from typing import Any
 from sqlalchemy.engine.default import DefaultDialect
 
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
-from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, spent
+from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -97,7 +97,7 @@ def main() -> None:
     state, port, changes = Path(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
     strategy = settings_with(**changes).strategy
     for rounds in range(1, 4) if strategy.private else ():  # what takes longer than a life: it is remembered
-        spent([PrivateRounds(strategy.sampling, strategy.noise_multiplier, rounds)], strategy.delta)
+        privacy_spent([PrivateRounds(strategy.sampling, strategy.noise_multiplier, rounds)], strategy.delta)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

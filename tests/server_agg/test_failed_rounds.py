@@ -9,7 +9,7 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation.privacy import budget
-from phonograd.server_agg.aggregation.privacy.accountant import Spent
+from phonograd.server_agg.aggregation.privacy.accountant import PrivacySpent
 from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import report_rows
@@ -149,7 +149,9 @@ def test_a_server_goes_on_after_a_failed_round(
 def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "spent", lambda rounds, delta: Spent(float(len(rounds)), 0.0, delta, len(rounds)))
+    monkeypatch.setattr(
+        budget, "privacy_spent", lambda rounds, delta: PrivacySpent(float(len(rounds)), 0.0, delta, len(rounds))
+    )
     clock = Clock()
     with private_coordinator(workshop, tmp_path / "state", clock) as coordinator:
         enrol(coordinator)

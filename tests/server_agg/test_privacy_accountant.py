@@ -13,11 +13,11 @@ from dp_accounting.rdp import RdpAccountant
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.server_agg.aggregation.privacy.accountant import (
     PrivateRounds,
+    privacy_spent,
     require_dp_accounting,
-    spent,
     would_exceed,
 )
-from phonograd.server_agg.aggregation.privacy.mechanism import sample
+from phonograd.server_agg.aggregation.privacy.mechanism import poisson_sample
 
 # Paper M, table 2's large population: N = 763,430 phones, 5,000 expected a round, z = 1, delta = 1e-9.
 PAPER_ROUNDS = PrivateRounds(sampling=5000 / 763_430, noise_multiplier=1.0, count=5000)
@@ -29,7 +29,7 @@ def test_the_papers_setting_costs_what_dp_accounting_says() -> None:
     event = dp_accounting.SelfComposedDpEvent(
         dp_accounting.PoissonSampledDpEvent(5000 / 763_430, dp_accounting.GaussianDpEvent(1.0)), 5000
     )
-    found = spent([PAPER_ROUNDS], PAPER_DELTA)
+    found = privacy_spent([PAPER_ROUNDS], PAPER_DELTA)
     assert found.epsilon == PLDAccountant().compose(event).get_epsilon(PAPER_DELTA)
     assert found.epsilon_rdp == RdpAccountant().compose(event).get_epsilon(PAPER_DELTA)
     assert found.epsilon == pytest.approx(3.899, abs=5e-3)
@@ -40,16 +40,16 @@ def test_the_papers_setting_costs_what_dp_accounting_says() -> None:
 
 def test_rounds_add_up_however_they_are_listed() -> None:
     one = PrivateRounds(0.01, 1.0)
-    together = spent([PrivateRounds(0.01, 1.0, 6)], 1e-6)
-    assert spent([one] * 6, 1e-6) == together
-    assert spent([one, PrivateRounds(0.01, 1.0, 5)], 1e-6) == together
+    together = privacy_spent([PrivateRounds(0.01, 1.0, 6)], 1e-6)
+    assert privacy_spent([one] * 6, 1e-6) == together
+    assert privacy_spent([one, PrivateRounds(0.01, 1.0, 5)], 1e-6) == together
     mixed = [PrivateRounds(0.01, 1.0, 3), PrivateRounds(0.02, 2.0, 2)]
-    assert spent(mixed, 1e-6) == spent(mixed[::-1], 1e-6)
+    assert privacy_spent(mixed, 1e-6) == privacy_spent(mixed[::-1], 1e-6)
 
 
 def test_a_round_in_which_all_take_part_is_the_plain_gaussian_mechanism() -> None:
     """Balle and Wang 2018, theorem 8: delta of N(0, z^2), sensitivity 1; PLD is tight up to its grid."""
-    epsilon = spent([PrivateRounds(1.0, 1.0)], 1e-6).epsilon
+    epsilon = privacy_spent([PrivateRounds(1.0, 1.0)], 1e-6).epsilon
 
     def phi(x: float) -> float:
         return 0.5 * math.erfc(-x / math.sqrt(2))
@@ -59,13 +59,13 @@ def test_a_round_in_which_all_take_part_is_the_plain_gaussian_mechanism() -> Non
 
 
 def test_nothing_spent_and_nothing_hidden() -> None:
-    assert spent([], 1e-9).epsilon == spent([], 1e-9).epsilon_rdp == 0.0
-    assert spent([PrivateRounds(0.01, 0.0)], 1e-9).epsilon == math.inf
+    assert privacy_spent([], 1e-9).epsilon == privacy_spent([], 1e-9).epsilon_rdp == 0.0
+    assert privacy_spent([PrivateRounds(0.01, 0.0)], 1e-9).epsilon == math.inf
 
 
 def test_a_round_that_would_pass_the_budget_is_seen_before() -> None:
     one = PrivateRounds(0.05, 1.0)
-    three = spent([PrivateRounds(0.05, 1.0, 3)], 1e-6).epsilon
+    three = privacy_spent([PrivateRounds(0.05, 1.0, 3)], 1e-6).epsilon
     assert not would_exceed([one] * 2, one, 1e-6, three)
     assert would_exceed([one] * 3, one, 1e-6, three)
     assert would_exceed([one] * 2, one, 1e-6, math.nextafter(three, 0))
@@ -74,19 +74,19 @@ def test_a_round_that_would_pass_the_budget_is_seen_before() -> None:
 
 def test_without_dp_accounting_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    for asked in (require_dp_accounting, lambda: spent([PrivateRounds(0.3, 1.1)], 1e-6)):
+    for asked in (require_dp_accounting, lambda: privacy_spent([PrivateRounds(0.3, 1.1)], 1e-6)):
         with pytest.raises(MissingExtraError, match=r"dp-accounting; install it with: pip install 'phonograd\[dp\]'"):
             asked()
 
 
 def test_sampling_takes_each_with_its_probability() -> None:
     names = [f"phone{number:05}" for number in range(20_000)]
-    taken = sample(names, 0.3)
+    taken = poisson_sample(names, 0.3)
     assert taken == sorted(set(taken))
     assert set(taken) <= set(names)
     # Binomial: 6 deviations either side, wrong once in 5e8 draws (the source cannot be seeded).
     assert abs(len(taken) - 6000) < 6 * math.sqrt(20_000 * 0.3 * 0.7)
-    again = sample(names, 0.3)
+    again = poisson_sample(names, 0.3)
     overlap = len(set(taken) & set(again))
     assert abs(overlap - 1800) < 6 * math.sqrt(20_000 * 0.09 * 0.91), "independent of the round before"
 
@@ -98,14 +98,14 @@ def test_nobody_can_foresee_a_draw() -> None:
     for _ in range(2):
         random.seed(1)
         np.random.seed(1)
-        draws.append(sample(names, 0.5))
+        draws.append(poisson_sample(names, 0.5))
     assert draws[0] != draws[1]
 
 
 def test_sampling_everyone_and_hardly_anyone() -> None:
-    assert sample(["b", "a"], 1.0) == ["a", "b"]
-    assert sample([], 0.5) == []
-    assert sample(["a"] * 100, 1e-9) == []
+    assert poisson_sample(["b", "a"], 1.0) == ["a", "b"]
+    assert poisson_sample([], 0.5) == []
+    assert poisson_sample(["a"] * 100, 1e-9) == []
     for bad in (0.0, -1.0, 1.5, math.nan):
         with pytest.raises(ValueError, match="sampling is"):
-            sample(["a"], bad)
+            poisson_sample(["a"], bad)

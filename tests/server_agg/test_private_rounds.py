@@ -17,7 +17,7 @@ from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.client.server_client import Connection, current_round, upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.aggregation.privacy import mechanism
-from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, spent
+from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.refusals import LateUpdateError, NotSelectedError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.report.text import report_rows
@@ -98,7 +98,7 @@ def test_only_the_phones_that_were_drawn_take_part(workshop: Workshop, tmp_path:
         assert [receipt.round_closed for receipt in receipts] == [False] * (len(chosen) - 1) + [True]
         assert coordinator.current.round == 2
     entry = read_report(tmp_path / "state")["rounds"][0]
-    once = spent([PrivateRounds(0.5, 1.0)], 1e-5)
+    once = privacy_spent([PrivateRounds(0.5, 1.0)], 1e-5)
     assert (entry["epsilon"], entry["epsilon_rdp"]) == pytest.approx((once.epsilon, once.epsilon_rdp))
     assert 0 < once.epsilon < once.epsilon_rdp
     assert (entry["accepted"], entry["ending"]) == (len(chosen), "full")
@@ -172,7 +172,7 @@ def test_a_round_closed_again_after_a_crash_has_the_same_noise(
 
 def test_no_round_passes_the_budget(workshop: Workshop, tmp_path: Path) -> None:
     clock, once = Clock(), PrivateRounds(0.5, 1.0)
-    budget = spent([once, once], 1e-5).epsilon + 1e-6
+    budget = privacy_spent([once, once], 1e-5).epsilon + 1e-6
     with private_coordinator(workshop, tmp_path / "state", clock, epsilon_budget=budget) as coordinator:
         enrol(coordinator)
         for _ in range(2):
@@ -201,7 +201,7 @@ def test_rolling_back_gives_no_epsilon_back(workshop: Workshop, tmp_path: Path) 
         coordinator.tick()
     rounds = read_report(tmp_path / "state")["rounds"]
     assert [entry["ending"] for entry in rounds] == ["deadline", "rollback", "deadline", None]
-    assert rounds[2]["epsilon"] == pytest.approx(spent([PrivateRounds(0.5, 1.0, 2)], 1e-5).epsilon)
+    assert rounds[2]["epsilon"] == pytest.approx(privacy_spent([PrivateRounds(0.5, 1.0, 2)], 1e-5).epsilon)
 
 
 def test_no_key_outlives_its_round(workshop: Workshop, tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_round_is_accounted_at_the_probability_it_was_drawn_with(workshop: Wor
         clock.now += 101
         coordinator.tick()
     (first, _) = read_report(tmp_path / "state")["rounds"]
-    assert first["epsilon"] == pytest.approx(spent([PrivateRounds(1e-9, 1.0)], 1e-5).epsilon)
+    assert first["epsilon"] == pytest.approx(privacy_spent([PrivateRounds(1e-9, 1.0)], 1e-5).epsilon)
 
 
 def test_a_round_with_updates_keeps_its_draw_and_its_probability(workshop: Workshop, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_round_with_updates_keeps_its_draw_and_its_probability(workshop: Works
         clock.now += 101
         coordinator.tick()
     (first, _) = read_report(tmp_path / "state")["rounds"]
-    assert first["epsilon"] == pytest.approx(spent([PrivateRounds(1.0, 1.0)], 1e-5).epsilon)
+    assert first["epsilon"] == pytest.approx(privacy_spent([PrivateRounds(1.0, 1.0)], 1e-5).epsilon)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_epsilon_is_infinite_for_phones_of_rounds_without_noise(
         overview, metrics = http.get("/").text, http.get("/metrics").text
         report = http.get("/v1/report").json()
     found = [(entry["epsilon"], entry["epsilon_infinite_phones"]) for entry in report["rounds"]]
-    once = spent([PrivateRounds(0.5, 1.0)], 1e-5).epsilon
+    once = privacy_spent([PrivateRounds(0.5, 1.0)], 1e-5).epsilon
     assert found[:2] == [(None, 2), (pytest.approx(once), 2)]
     assert [row["epsilon"] for row in report_rows(report)][:2] == [
         "infinite for 2 phones",
@@ -404,7 +404,7 @@ def test_starting_a_private_server_says_what_an_idle_day_costs(
 ) -> None:
     with run_server(workshop, tmp_path / "state", **PRIVATE | {"deadline_seconds": 3600.0}):
         pass
-    day = spent([PrivateRounds(0.5, 1.0, 24)], 1e-5)
+    day = privacy_spent([PrivateRounds(0.5, 1.0, 24)], 1e-5)
     assert f"a day without phones costs epsilon {day.epsilon_rdp:.3g} at most (delta 1e-05)" in caplog.text
 
 

@@ -25,7 +25,7 @@ class PrivateRounds:
 
 
 @dataclass(frozen=True)
-class Spent:
+class PrivacySpent:
     """epsilon at `delta` after `rounds` rounds: `epsilon` by privacy loss distributions (PLD), the figure that counts,
     and `epsilon_rdp` by Renyi divergences (RDP), a looser bound that most papers report."""
 
@@ -35,15 +35,15 @@ class Spent:
     rounds: int
 
 
-def spent(rounds: Iterable[PrivateRounds], delta: float) -> Spent:
+def privacy_spent(rounds: Iterable[PrivateRounds], delta: float) -> PrivacySpent:
     """The epsilon of these rounds together. Raises MissingExtraError without dp-accounting."""
     kinds = _gathered(rounds)
     count = sum(kind.count for kind in kinds)
-    return Spent(_epsilon("pld", kinds, delta), _epsilon("rdp", kinds, delta), delta, count)
+    return PrivacySpent(_epsilon("pld", kinds, delta), _epsilon("rdp", kinds, delta), delta, count)
 
 
 def epsilon_upper_bound(rounds: Iterable[PrivateRounds], delta: float) -> float:
-    """epsilon by RDP alone: at least that of `spent`, and fast for any number of rounds."""
+    """epsilon by RDP alone: at least that of `privacy_spent`, and fast for any number of rounds."""
     return _epsilon("rdp", _gathered(rounds), delta)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from phonograd.server_agg.aggregation.privacy.accountant import (
+    PrivacySpent,
     PrivateRounds,
-    Spent,
     epsilon_upper_bound,
-    spent,
+    privacy_spent,
     would_exceed,
 )
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -23,9 +23,9 @@ def over_budget(published: Iterable[StrategySettings], settings: StrategySetting
     return would_exceed(_costs(published), _cost(settings), settings.delta, settings.epsilon_budget)
 
 
-def spent_including(published: Iterable[StrategySettings], settings: StrategySettings) -> Spent:
+def privacy_spent_including(published: Iterable[StrategySettings], settings: StrategySettings) -> PrivacySpent:
     """The epsilon of a round with `settings` after rounds with the settings `published`."""
-    return spent([*_costs(published), _cost(settings)], settings.delta)
+    return privacy_spent([*_costs(published), _cost(settings)], settings.delta)
 
 
 def idle_cost_warning(settings: StrategySettings, deadline_seconds: float) -> str:

@@ -14,7 +14,7 @@ _SAMPLE_BITS = 53
 CLIP_MARGIN = 1 - 2.0**-30
 
 
-def sample(names: Iterable[str], probability: float) -> list[str]:
+def poisson_sample(names: Iterable[str], probability: float) -> list[str]:
     """Poisson sampling: each name with `probability`, independent of all others and of earlier rounds; sorted.
 
     Uses the operating system's cryptographic random source: against an attacker who can predict the sample, sampling

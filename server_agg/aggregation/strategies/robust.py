@@ -27,7 +27,7 @@ Combine = Callable[[Sequence[ClientUpdate], TensorFile], Iterator[Array]]
 
 
 @dataclass(frozen=True)
-class Robust:
+class RobustStrategy:
     """median, trimmed-mean or multi-krum."""
 
     settings: StrategySettings
@@ -72,7 +72,7 @@ class StackedAggregation:
         return as_tiles(self._combine(updates, self._base), self._base)
 
 
-def median(settings: StrategySettings) -> Robust:
+def median(settings: StrategySettings) -> RobustStrategy:
     """The coordinate-wise median (Yin et al. 2018); of an even number, the mean of the two in the middle."""
 
     def combine(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterator[Array]:
@@ -81,10 +81,10 @@ def median(settings: StrategySettings) -> Robust:
             count = len(block)
             yield (block[(count - 1) // 2] + block[count // 2]) / 2
 
-    return Robust(settings, combine)
+    return RobustStrategy(settings, combine)
 
 
-def trimmed_mean(settings: StrategySettings) -> Robust:
+def trimmed_mean(settings: StrategySettings) -> RobustStrategy:
     """The coordinate-wise mean without the floor(share x K) smallest and largest values (Yin et al. 2018)."""
 
     def combine(updates: Sequence[ClientUpdate], base: TensorFile) -> Iterator[Array]:
@@ -93,10 +93,10 @@ def trimmed_mean(settings: StrategySettings) -> Robust:
             trimmed = math.floor(settings.trim_share * len(block))
             yield block[trimmed : len(block) - trimmed].mean(axis=0)
 
-    return Robust(settings, combine)
+    return RobustStrategy(settings, combine)
 
 
-def multi_krum(settings: StrategySettings) -> Robust:
+def multi_krum(settings: StrategySettings) -> RobustStrategy:
     """Multi-Krum (Blanchard et al. 2017): the mean of the m updates that lie closest to their neighbours.
 
     An update's score is the sum of its squared distances to the K - f - 2 updates nearest to it. K is at least 2f + 3.
@@ -111,7 +111,7 @@ def multi_krum(settings: StrategySettings) -> Robust:
         for block in stacked_deltas([updates[row] for row in chosen], base):
             yield block.mean(axis=0)
 
-    return Robust(settings, combine, min_updates=2 * hostile + 3)
+    return RobustStrategy(settings, combine, min_updates=2 * hostile + 3)
 
 
 def squared_distances(updates: Sequence[ClientUpdate], base: TensorFile) -> Array:
