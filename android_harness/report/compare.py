@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.errors import UsageError
 
 # The fields that change an epoch's amount of work or the way a phone does it.
 _WORKLOAD = ("manifest_sha256", "parameters", "minibatch", "bptt", "tokens")
-_SETTINGS = ("threads", "cores", "pin", "precision")
+_SETTINGS = ("threads", "cores", "pin", "precision", "output_sample")
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*")
 
 
@@ -68,7 +68,9 @@ class Comparison(Record, frozen=True):
     added: Annotated[tuple[str, ...], about("Phones only in this report")]
     differences: Annotated[
         tuple[str, ...],
-        about("Why the times are not comparable: another workload, threads, cores or precision; empty if they are"),
+        about(
+            "Why the times are not comparable: another workload, threads, cores, precision or output sample; empty if they are"
+        ),
     ]
 
 

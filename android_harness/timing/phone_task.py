@@ -200,6 +200,7 @@ class BenchTask:
             ARTIFACTS_FOLDER,
             *self._job.text_options,
             *("--cores", cores, "--precision", settings.precision),
+            *_sample_options(settings),
             *([] if threads is None else ["--threads", str(threads)]),
             *(["--pin-threads"] if settings.pin else []),
         ]
@@ -218,6 +219,13 @@ class BenchTask:
 
     def _with_serial(self, message: str) -> str:
         return message if self._facts.serial in message else f"phone {self._facts.serial}: {message}"
+
+
+def _sample_options(settings: PhoneBenchSettings) -> list[str]:
+    """The same words in every epoch: nothing of a bench leaves, so the draw's seed need not be secret."""
+    if settings.output_sample is None:
+        return []
+    return ["--output-sample", str(settings.output_sample), "--sample-seed", str(settings.text.seed)]
 
 
 def cool_caps(facts: PhoneFacts, now: Sample) -> dict[int, int]:

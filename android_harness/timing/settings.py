@@ -51,6 +51,7 @@ class PhoneBenchSettings:
     epochs: timed epochs, after `warm_up` untimed ones. cores: big (not much slower than the fastest), little, all, or a
     hexadecimal mask; pin keeps each thread on one of them. threads: at most one per core, None: one per core;
     phonograd-phone decides which cores these are, and every epoch records them.
+    output_sample: train the softmax over the text's words and this many others, None: over the vocabulary.
     cooldown_seconds: longest wait before an epoch for the temperature to settle, 0: none.
     min_battery: below this percentage a phone is left out, or runs no further epoch.
     sample_seconds: time between samples of frequencies and temperatures.
@@ -69,6 +70,7 @@ class PhoneBenchSettings:
     cores: str = "big"
     pin: bool = True
     precision: Precision = "fp32"
+    output_sample: int | None = None
     cooldown_seconds: float = 180.0
     min_battery: int = Readiness.min_battery_percent
     sample_seconds: float = 1.0
@@ -95,6 +97,10 @@ class PhoneBenchSettings:
             (
                 self.precision in PRECISIONS,
                 f"--precision is {self.precision!r}, expected one of {', '.join(PRECISIONS)}",
+            ),
+            (
+                self.output_sample is None or self.output_sample >= 1,
+                f"--output-sample is {self.output_sample}, expected at least 1",
             ),
             (
                 0 <= self.cooldown_seconds < math.inf,

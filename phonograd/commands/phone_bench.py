@@ -63,6 +63,12 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision, show_default=True)
 @click.option(
+    "--output-sample",
+    type=int,
+    metavar="N",
+    help="Train the softmax over the text's words and N others, drawn at random.",
+)
+@click.option(
     "--cooldown",
     type=float,
     default=DEFAULTS.cooldown_seconds,
@@ -150,6 +156,7 @@ def phone_bench(  # click passes options by name
     cores: str,
     pin_threads: bool,
     precision: Precision,
+    output_sample: int | None,
     cooldown: float,
     user: Path | None,
     rehearsal: Path | None,
@@ -183,6 +190,7 @@ def phone_bench(  # click passes options by name
         cores=cores,
         pin=pin_threads,
         precision=precision,
+        output_sample=output_sample,
         cooldown_seconds=cooldown,
         min_battery=min_battery,
         sample_seconds=sample_every,

@@ -201,6 +201,7 @@ def test_too_few_epochs_fail_before_the_run() -> None:
         ({"threads": 2}, "threads was None, is 2"),
         ({"cores": "little"}, "cores was big, is little"),
         ({"precision": "bf16"}, "precision was fp32, is bf16"),
+        ({"output_sample": 2000}, "output_sample was None, is 2000"),
         ({"pin": False}, "pin was True, is False"),
         ({"workload": replace(PAPERS, tokens=1000)}, "tokens was 3895, is 1000"),
         (

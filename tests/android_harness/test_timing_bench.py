@@ -15,7 +15,7 @@ from phonograd.android_harness.session import SessionSettings
 from phonograd.android_harness.timing.bench import run_phone_bench
 from phonograd.android_harness.timing.phone_task import BenchJob, BenchTask, PhoneProgress, cool_caps
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
-from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.errors import ArtifactsError, TextError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from tests.android_harness.fake_session import (
     ASLEEP,
@@ -32,6 +32,7 @@ from tests.android_harness.fake_session import (
     sample_at,
 )
 from tests.android_harness.small_artifacts import small_artifacts
+from tests.support.artifacts import as_version_1
 
 SETTINGS = PhoneBenchSettings(epochs=2, warm_up=1)
 
@@ -88,6 +89,9 @@ def test_a_bench_times_every_phone_and_records_its_setup(artifacts: Artifacts) -
     assert [phone.left for phone in phones] == [1, 1]
 
 
+SAMPLED_LINE = ["--cores", "big", "--precision", "fp32", "--output-sample", "7", "--sample-seed", "0"]
+
+
 def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
     phone = FakePhone()
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=1, cores="little", precision="bf16"))
@@ -96,6 +100,15 @@ def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
     assert phone.ran == [line, [*line, "--codec-costs"]]
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, threads=3, pin=False, codecs=False))
     assert phone.ran[2] == [*line[:6], "--cores", "big", "--precision", "fp32", "--threads", "3"]
+    bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, codecs=False, output_sample=7))
+    assert phone.ran[3][6:] == [*SAMPLED_LINE, "--pin-threads"]
+
+
+def test_an_output_sample_needs_its_graph(artifacts: Artifacts, tmp_path: Path) -> None:
+    phone = FakePhone()
+    with pytest.raises(ArtifactsError, match=r"counts\.txt expected for an output sample"):
+        bench(as_version_1(artifacts, tmp_path / "old"), [phone], PhoneBenchSettings(output_sample=7))
+    assert phone.ran == []
 
 
 def test_a_phone_may_be_left_asleep(artifacts: Artifacts) -> None:
