@@ -69,7 +69,8 @@ class Comparison(Record, frozen=True):
     differences: Annotated[
         tuple[str, ...],
         about(
-            "Why the times are not comparable: another workload, threads, cores, precision or output sample; empty if they are"
+            "Why the times are not comparable: another workload, threads, cores, precision or output sample"
+            "; empty if they are"
         ),
     ]
 
