@@ -1,6 +1,7 @@
 """The phone's own binary under qemu, as phones of three generations: its kernels, and the weights it trains."""
 
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensor
 from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from tests.native.test_kernels import SOURCES, promised
-from tests.support.phone_command import Place, outcome_of
+from tests.support.phone_command import Place, outcome_of, until_step
 
 pytestmark = pytest.mark.phone
 
@@ -100,6 +101,24 @@ def test_a_phone_encodes_as_python_does(tmp_path: Path, place: Place, binary: Pa
         info = UpdateInfo(sha256_of_file(base), 1, report["tokens"], codec, 3)
         write_update(tmp_path / "here", file, load_tensors(tmp_path / "weights"), info)
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_a_phone_draws_and_trains_the_output_sample_that_this_machine_does(
+    tmp_path: Path, place: Place, binary: Path
+) -> None:
+    sample = ("--output-sample", 60, "--sample-seed", 11, "--seed", 3)
+    job = ("train", place.artifacts.folder, "--user", place.user, *sample)
+    stopped = []
+    for name, line in (("here", place.line()), ("there", emulated("cortex-a53", binary))):
+        options = (*job, "--state", tmp_path / name, "--save-every", 1)
+        until_step([*line, *map(str, options)], 2, signal.SIGTERM)
+        with TensorFile(tmp_path / name / "state.safetensors") as state:
+            stopped.append(state.metadata["candidates_sha256"])  # of the shifts too
+    assert stopped[0] == stopped[1]
+    here = outcome_of(place.line(*job)).only("report")
+    there = outcome_of(emulated("max", binary, *job)).only("report")
+    assert there["output_layer"] == here["output_layer"]
+    np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-4)
 
 
 def test_bf16_of_a_phone_that_has_it(tmp_path: Path, place: Place, binary: Path) -> None:

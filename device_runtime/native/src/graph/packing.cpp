@@ -39,11 +39,20 @@ std::vector<int64_t> resize(const onnx::Model& model, onnx::ValueInfo& input, in
   return shape;
 }
 
-void check_reader(const onnx::Model& model, const onnx::Node& node, const std::string& input) {
-  const bool known = node.op == "Shape" || node.op == "Identity" || gathers(node, kTokens);
-  if (known) return;
-  throw Error(Status::artifacts, model.path + ": node '" + node.name + "' (" + node.op + ") reads '" + input +
-                                     "' beside the gathering of its rows; export the artifacts again");
+[[noreturn]] void refuse(const onnx::Model& model, const onnx::Node& node, const std::string& why) {
+  throw Error(Status::artifacts, model.path + ": node '" + node.name + "' (" + node.op + "): " + why +
+                                     ", where words are sampled; export the artifacts again");
+}
+
+// Whoever else reads words, or a parameter of which rows are packed, would see other ones.
+void check_inputs(const onnx::Model& model, const onnx::Node& node, const Shapes& packed) {
+  const bool of_words = gathers(node, kTokens) || node.op == "GatherGrad";
+  for (const std::string& input : node.inputs) {
+    if (input == kCandidates || (input == kTokens && !of_words)) refuse(model, node, "reads '" + input + "'");
+    const bool rows = node.op == "Shape" || node.op == "Identity" || gathers(node, kTokens);
+    if (packed.count(input) != 0 && !rows)
+      refuse(model, node, "reads '" + input + "' beside the gathering of its rows");
+  }
 }
 
 }  // namespace
@@ -65,13 +74,12 @@ Shapes pack_candidates(onnx::Model& model, int64_t count) {
   }
   for (onnx::Node& node : model.nodes) {
     if (gathers(node, kCandidates)) {
+      if (inputs.count(node.inputs[0]) == 0) refuse(model, node, "gathers rows of '" + node.inputs[0] + "'");
       make_identity(node, node.inputs[0]);
     } else if (scatters(node)) {
       make_identity(node, node.inputs[2]);
     }
-    for (const std::string& input : node.inputs) {
-      if (input == kCandidates || inputs.count(input) != 0) check_reader(model, node, input);
-    }
+    check_inputs(model, node, inputs);
   }
   return inputs;
 }

@@ -19,7 +19,7 @@ constexpr const char* kShifts = "shifts";          // float32 [C]
 // rows from then on, those of the candidates, and so have its gradient and that one's buffer; nodes that gathered or
 // scattered by `candidates` become Identity, so that nodes keep their numbers; `tokens`, which were ids where they
 // gathered from an input, are places among the candidates like those of other graphs. Returns the packed inputs' names
-// and the shapes they had. Throws Error(artifacts) where another node reads one of them, or `candidates`.
+// and the shapes they had. Throws Error(artifacts) where another node reads one of them, `candidates` or `tokens`.
 std::map<std::string, std::vector<int64_t>> pack_candidates(onnx::Model& model, int64_t count);
 
 }  // namespace phonograd
