@@ -136,7 +136,7 @@ class TensorFile:
         """
         now = os.fstat(self._descriptor)
         if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
-            raise WeightsError(f"{self.path}: was changed while it was in use; fetch it again and start anew")
+            raise WeightsError(f"{self.path}: was changed while it was in use; fetch it again and restart")
 
     def require_at_path(self) -> None:
         """Raise WeightsError if another file stands at the path by now: who opened it meanwhile has another one."""
@@ -185,7 +185,7 @@ def _read_header(path: Path, descriptor: int, size: int) -> tuple[bytes, int]:
     (length,) = struct.unpack("<Q", prefix)
     if length > HEADER_CAP_BYTES:
         raise WeightsError(
-            f"{path}: header of {length} bytes, at most {HEADER_CAP_BYTES} accepted; not a tensor file of ours"
+            f"{path}: header of {length} bytes, at most {HEADER_CAP_BYTES} accepted; not a phonograd tensor file"
         )
     if 8 + length > size:
         raise WeightsError(f"{path}: header of {length} bytes in a file of {size}; it is truncated, fetch it again")

@@ -1,4 +1,4 @@
-"""Messages and tokens. FORMAT.md, "Text", is the rule; this is its first implementation."""
+"""Messages and tokens. FORMAT.md, "Text", has the rules; text/text.h implements them in C++."""
 
 import re
 from pathlib import Path
@@ -16,13 +16,13 @@ _FOLDS = (
     (b"\xe2\x80\x94", b"-"),  # U+2014
     (_NO_BREAK_SPACE, b" "),
 )
-# The first choice is how WikiText, PTB and other published texts write a word that their authors left out.
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# `<unk>` comes first: WikiText, PTB and other published texts write it for a word that their authors left out.
 _TOKEN = re.compile(rb"<unk>|[a-z0-9\x80-\xff]+(?:'[a-z0-9\x80-\xff]+)*|[^\sa-z0-9\x80-\xff]")
 
 
 def fold(text: bytes) -> bytes:
-    """ASCII letters in lower case, typographic marks as the plain ones: the same word is spelt one way."""
+    """ASCII letters to lower case, typographic marks to their ASCII equivalents, so that a word has one spelling."""
     text = text.lower()  # bytes.lower folds ASCII only
     for mark, plain in _FOLDS:
         text = text.replace(mark, plain)
@@ -30,19 +30,20 @@ def fold(text: bytes) -> bytes:
 
 
 def tokenize(message: bytes) -> list[bytes]:
-    """Tokens of one message, on bytes: broken UTF-8 is no special case."""
+    """Tokens of one message. It works on bytes, so that invalid UTF-8 is no special case."""
     return _TOKEN.findall(fold(message))
 
 
 def split_messages(data: bytes) -> list[bytes]:
-    """The messages of a text: its lines, ended by a line feed, less those that hold no token."""
+    """The messages of a text: its lines (ended by a line feed) that hold a token."""
     return [line for line in data.split(b"\n") if line.replace(_NO_BREAK_SPACE, b" ").strip()]
 
 
 def read_messages(path: Path) -> list[bytes]:
     """The messages of a text file.
 
-    Raises TextError if it can't be read, holds none, or is not UTF-8: NUL bytes, a byte order mark of UTF-16.
+    Raises TextError if it can't be read, holds no message, or is not UTF-8: it has NUL bytes or a UTF-16 byte order
+    mark.
     """
     try:
         data = path.read_bytes()
@@ -58,12 +59,11 @@ def read_messages(path: Path) -> list[bytes]:
 
 
 def _require_text(path: Path, data: bytes) -> None:
-    """Text that was written as UTF-16, or no text at all, would train as words that nobody wrote."""
+    """UTF-16 text or a binary file would train as words that nobody wrote."""
     if data[:2] in UTF16_MARKS:
         raise TextError(
-            f"{path}: begins with the byte order mark of UTF-16; expected UTF-8; "
-            "convert it with: iconv -f UTF-16 -t UTF-8"
+            f"{path}: begins with a UTF-16 byte order mark, expected UTF-8; convert it with: iconv -f UTF-16 -t UTF-8"
         )
     at = data.find(b"\0")
     if at >= 0:
-        raise TextError(f"{path}: byte {at} is NUL, which no text in UTF-8 holds; expected a text, one message a line")
+        raise TextError(f"{path}: byte {at} is NUL; expected UTF-8 text, one message a line")

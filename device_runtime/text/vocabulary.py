@@ -13,14 +13,17 @@ from phonograd.device_runtime.text.messages import tokenize
 UNK, EOS = 0, 1
 UNK_WORD, EOS_WORD = b"<unk>", b"<eos>"
 
-SHOWN_BYTES = 40  # of a word in an error: a file that is no vocabulary may have lines of megabytes
+QUOTED_BYTES = 40  # of a word in an error: another file given as the vocabulary may have huge lines
 
 Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words by id; `<unk>` is 0 and `<eos>` is 1. Raises VocabularyError for duplicates or a wrong beginning."""
+    """Words by id; `<unk>` is 0 and `<eos>` is 1.
+
+    Raises VocabularyError if the first two words are not these, or a word is empty or appears twice.
+    """
 
     words: tuple[bytes, ...]
     source: str = "vocabulary"
@@ -28,26 +31,26 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if self.words[:2] != (UNK_WORD, EOS_WORD):
-            raise VocabularyError(f"{self.source}: lines 1 and 2 must be <unk> and <eos>, found {self._shown(0, 1)}")
+            raise VocabularyError(f"{self.source}: lines 1 and 2 must be <unk> and <eos>, found {self._quoted(0, 1)}")
         ids: dict[bytes, int] = {}
         for number, word in enumerate(self.words):
             if not word:
                 raise VocabularyError(f"{self.source}: line {number + 1} is empty, expected a word")
             if word in ids:
                 raise VocabularyError(
-                    f"{self.source}: {self._shown(number)} stands on lines {ids[word] + 1} and {number + 1}; "
-                    "each word must be there once"
+                    f"{self.source}: {self._quoted(number)} is on lines {ids[word] + 1} and {number + 1}; "
+                    "each word must appear once"
                 )
             ids[word] = number
         object.__setattr__(self, "_ids", ids)
 
-    def _shown(self, *numbers: int) -> str:
-        words = [self.words[number][:SHOWN_BYTES] for number in numbers if number < len(self.words)]
+    def _quoted(self, *numbers: int) -> str:
+        words = [self.words[number][:QUOTED_BYTES] for number in numbers if number < len(self.words)]
         return " and ".join(repr(word.decode("utf-8", "replace")) for word in words) or "none"
 
     @classmethod
     def load(cls, path: Path, size: int | None = None) -> "Vocabulary":
-        """Read a vocabulary file; with `size`, hold its length to a model's. Raises VocabularyError."""
+        """Read a vocabulary file. Raises VocabularyError, also if it does not have `size` words."""
         try:
             data = path.read_bytes()
         except OSError as error:

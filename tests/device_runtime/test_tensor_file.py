@@ -209,5 +209,5 @@ def test_an_open_file_that_is_written_to_is_found_out(tmp_path: Path, size: int)
     with TensorFile(path) as file:
         file.require_at_path()
         path.write_bytes(bytes(path.stat().st_size if size == 4 else size))
-        with pytest.raises(WeightsError, match="model: was changed while it was in use; fetch it again and start anew"):
+        with pytest.raises(WeightsError, match="model: was changed while it was in use; fetch it again and restart"):
             file.require_unchanged()

@@ -95,7 +95,7 @@ def test_a_vocabulary_survives_the_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<unk>\n<eos>\na\nb\na\n", "'a' stands on lines 3 and 5"),
+        (b"<unk>\n<eos>\na\nb\na\n", "'a' is on lines 3 and 5"),
         (b"<unk>\n<eos>\na\n\nb\n", "line 4 is empty"),
         (b"a\nb\n", "must be <unk> and <eos>, found 'a' and 'b'"),
         (b"", "must be <unk> and <eos>"),
@@ -118,8 +118,8 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("one\ntwo\n".encode("utf-16"), "begins with the byte order mark of UTF-16; expected UTF-8"),
-        (b"\xfe\xff\0o\0n\0e", "begins with the byte order mark of UTF-16; expected UTF-8"),
+        ("one\ntwo\n".encode("utf-16"), "begins with a UTF-16 byte order mark, expected UTF-8"),
+        (b"\xfe\xff\0o\0n\0e", "begins with a UTF-16 byte order mark, expected UTF-8"),
         ("one two\n".encode("utf-16-le"), "byte 1 is NUL"),
         (b"one\n" + bytes(range(256)), "byte 4 is NUL"),
     ],

@@ -52,7 +52,7 @@ def test_a_vocabulary_with_duplicates(phono: Run, tmp_path: Path) -> None:
     words = tmp_path / "vocab.txt"
     words.write_bytes(b"<unk>\n<eos>\ncat\ndog\ncat\n")
     outcome = phono("export", "--preset", "tiny", "--vocab", words, "--seed", 1, "--out", tmp_path / "a")
-    refused(outcome, 4, words, "'cat' stands on lines 3 and 5")
+    refused(outcome, 4, words, "'cat' is on lines 3 and 5")
     assert not (tmp_path / "a").exists()
 
 

@@ -87,7 +87,7 @@ def test_the_phone_writes_no_update_of_weights_that_changed(
     found = train_with(place, weights, change, *options)
     assert (found.code, found.err) == (
         6,
-        f"phonograd-phone: {weights}: was changed while it was in use; fetch it again and start anew\n",
+        f"phonograd-phone: {weights}: was changed while it was in use; fetch it again and restart\n",
     )
     assert "report" not in {event["event"] for event in found.events}
     assert {path.name for path in tmp_path.iterdir()} == {"base", "state"}
@@ -148,7 +148,7 @@ def test_python_writes_no_update_of_weights_that_changed(
     outputs = ("--out", tmp_path / "out", "--update", tmp_path / "update")
     assert python_train(place, weights, "--backend", backend, *outputs) == 6
     assert capfd.readouterr().err == (
-        f"phonograd: {weights}: was changed while it was in use; fetch it again and start anew\n"
+        f"phonograd: {weights}: was changed while it was in use; fetch it again and restart\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["base"]
 

@@ -17,7 +17,7 @@ import pytest
 from phonograd.device_runtime.base.errors import BuildError, MissingExtraError, StorageError
 from phonograd.device_runtime.native_build import (
     NATIVE,
-    Built,
+    BuildResult,
     build_host_command,
     build_host_library,
     build_phone_binary,
@@ -151,7 +151,7 @@ def test_the_compiler_includes_no_header_that_the_keys_leave_out(target: Target)
 # C++ libraries, more than a minute of CPU time.
 @pytest.mark.parametrize("build", [build_host_library, pytest.param(build_phone_binary, marks=pytest.mark.phone)])
 def test_builds_are_the_same_bytes_wherever_they_are_made(
-    build: Callable[..., Built], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., BuildResult], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared = 'extern "C" __attribute__((visibility("default"))) const char* pg_where(void);\n'
     (tree / "src/where.cpp").write_text(declared + "const char* pg_where(void) { return __FILE__; }\n")

@@ -200,10 +200,10 @@ def test_the_wheels_library_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_checkout_builds_it_on_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = native_build.Built(tmp_path / "lib", cached=False)
+    built = native_build.BuildResult(tmp_path / "lib", cached=False)
     heard: list[object] = []
 
-    def build(progress: object) -> native_build.Built:
+    def build(progress: object) -> native_build.BuildResult:
         heard.append(progress)
         return built
 
@@ -221,7 +221,7 @@ def test_a_checkout_builds_it_on_first_use(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_ort_refuses_what_only_the_native_engine_has(options: BackendOptions, name: str) -> None:
-    with pytest.raises(UsageError, match=f"backend ort: {name}; choose backend native"):
+    with pytest.raises(UsageError, match=f"backend ort: {name}; use backend native"):
         load_backend("ort", artifacts(), None, options)
 
 

@@ -191,10 +191,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "no graph": (field(1, 8), "model: no graph"),
     "old IR": (field(1, 2) + wire_model()[2:], "IR version 2"),
     "new IR": (field(1, 14) + wire_model()[2:], "IR version 14"),
-    "two graphs": (wire_model() + field(7, b""), "field 7 stands twice"),
-    "functions": (wire_model(model=field(25, b"")), "model: field 25 is none"),
-    "training info": (wire_model(model=field(20, b"")), "model: field 20 is none"),
-    "unknown field": (wire_model(model=field(1000, 1)), "model: field 1000 is none"),
+    "two graphs": (wire_model() + field(7, b""), "field 7 appears twice"),
+    "functions": (wire_model(model=field(25, b"")), "model: field 25 is unknown"),
+    "training info": (wire_model(model=field(20, b"")), "model: field 20 is unknown"),
+    "unknown field": (wire_model(model=field(1000, 1)), "model: field 1000 is unknown"),
     "field 0": (wire_model(model=b"\0\0"), "field number 0 is out of range"),
     "field of 33 bits": (wire_model(model=varint(1 << 33) + b"\0"), "is out of range"),
     "group": (wire_model(model=b"\x0b\x0c"), "wire type 3"),
@@ -205,7 +205,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "graph as number": (field(1, 8) + field(7, 1), "field 7 is not a text or message"),
     "IR as text": (field(1, b"8"), "field 1 is not a whole number"),
     "old opset": (wire_model(model=field(8, field(1, b"ai.onnx") + field(2, 11))), "version 11 of the standard"),
-    "two opsets": (wire_model(model=field(8, field(2, 15))), 'domain "" stands twice'),
+    "two opsets": (wire_model(model=field(8, field(2, 15))), 'domain "" appears twice'),
     "new com.microsoft": (
         wire_model(model=field(8, field(1, b"com.microsoft") + field(2, 2))),
         "version 2 of com.micro",
@@ -214,23 +214,23 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         wire_model(field(7, b"com.microsoft")),
         'node 0, Relu "last": domain "com.micros.*no opset',
     ),
-    "sparse constant": (wire_model(graph=field(15, b"")), "graph: field 15 is none"),
-    "quantization": (wire_model(graph=field(14, b"")), "graph: field 14 is none"),
+    "sparse constant": (wire_model(graph=field(15, b"")), "graph: field 15 is unknown"),
+    "quantization": (wire_model(graph=field(14, b"")), "graph: field 14 is unknown"),
     "no operator": (wire_model(graph=field(1, field(2, b"z"))), "node 1: no operator"),
-    "overload": (wire_model(field(8, b"f")), 'node 0, Relu "last": field 8 is none'),
-    "two operators": (wire_model(field(4, b"Exp")), "field 4 stands twice"),
+    "overload": (wire_model(field(8, b"f")), 'node 0, Relu "last": field 8 is unknown'),
+    "two operators": (wire_model(field(4, b"Exp")), "field 4 appears twice"),
     "sub-graph": (
         wire_model(attribute(field(6, b""), field(20, 5))),
-        'node 0, Relu "last": attribute: field 6 is none',
+        'node 0, Relu "last": attribute: field 6 is unknown',
     ),
-    "tensor attribute": (wire_model(attribute(field(5, b""), field(20, 4))), "attribute: field 5 is none"),
-    "reference": (wire_model(attribute(field(21, b"r"), field(20, 1))), "attribute: field 21 is none"),
+    "tensor attribute": (wire_model(attribute(field(5, b""), field(20, 4))), "attribute: field 5 is unknown"),
+    "reference": (wire_model(attribute(field(21, b"r"), field(20, 1))), "attribute: field 21 is unknown"),
     "attribute without type": (wire_model(attribute(field(3, 1))), 'attribute "a": type 0, expected 1'),
     "list of floats": (wire_model(attribute(field(20, 6))), 'attribute "a": type 6'),
     "attribute of two values": (wire_model(attribute(field(3, 1), field(4, b"x"), field(20, 2))), "two values"),
     "value of another type": (wire_model(attribute(field(4, b"x"), field(20, 2))), "not of its type"),
     "attribute without name": (wire_model(field(5, field(20, 2))), "no name"),
-    "attribute twice": (wire_model(attribute(field(20, 2)) * 2), 'attribute "a" stands twice'),
+    "attribute twice": (wire_model(attribute(field(20, 2)) * 2), 'attribute "a" appears twice'),
     "float as number": (wire_model(attribute(field(2, 1), field(20, 1))), "field 2 is not a float"),
     "many attributes": (
         wire_model(b"".join(field(5, field(1, b"%d" % n) + field(20, 2)) for n in range(65))),
@@ -251,7 +251,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         'constants: value "c" is produced twice',
     ),
     "output not produced": (wire_model(graph=field(12, field(1, b"z"))), 'output "z" is not produced'),
-    "output twice": (wire_model(graph=field(12, field(1, b"y"))), 'output "y" stands twice'),
+    "output twice": (wire_model(graph=field(12, field(1, b"y"))), 'output "y" appears twice'),
     "input without name": (wire_model(graph=field(11, b"")), "input 1: no name"),
     "double input": (
         wire_model(graph=field(11, field(1, b"z") + field(2, field(1, field(1, 11))))),
@@ -271,7 +271,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         wire_model(graph=field(11, field(1, b"z") + field(2, field(1, field(2, field(1, b"") * 9))))),
         "more than 8 dimensions",
     ),
-    "map input": (wire_model(graph=field(11, field(1, b"z") + field(2, field(5, b"")))), "input 1: field 5 is none"),
+    "map input": (wire_model(graph=field(11, field(1, b"z") + field(2, field(5, b"")))), "input 1: field 5 is unknown"),
     "two types": (
         wire_model(graph=field(11, field(1, b"z") + field(2, field(1, b"") + field(4, b"")))),
         "input 1: two types",
@@ -279,13 +279,13 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "constant without name": (wire_model(graph=field(5, field(2, 1) + F32)), "no name"),
     "constant without type": (wire_model(graph=field(5, field(8, b"c") + F32)), 'constant 0 "c": no data type'),
     "half constant": (wire_model(graph=constant([1], data_type=10)), "constant 0: data type 10, expected 1"),
-    "external data": (wire_model(graph=constant([1], field(13, b""))), "constant 0: field 13 is none"),
+    "external data": (wire_model(graph=constant([1], field(13, b""))), "constant 0: field 13 is unknown"),
     "external location": (wire_model(graph=constant([1], field(14, 1))), "external data"),
-    "segment": (wire_model(graph=constant([1], field(3, b""))), "constant 0: field 3 is none"),
+    "segment": (wire_model(graph=constant([1], field(3, b""))), "constant 0: field 3 is unknown"),
     "values too short": (wire_model(graph=constant([2], F32)), "8 bytes of values expected from its shape, found 4"),
     "no values": (wire_model(graph=constant([2])), "8 bytes of values expected from its shape, found 0"),
-    "too many values": (wire_model(graph=constant([], F32 * 1, field(9, b""))), "field 9 stands twice"),
-    "values twice": (wire_model(graph=constant([1], DOUBLED)), "its values stand twice"),
+    "too many values": (wire_model(graph=constant([], F32 * 1, field(9, b""))), "field 9 appears twice"),
+    "values twice": (wire_model(graph=constant([1], DOUBLED)), "it has two fields of values"),
     "values of another type": (wire_model(graph=constant([1], field(7, b"\1"))), "values of another data type"),
     "half a float": (wire_model(graph=constant([1], field(4, b"\0\0\0"))), "cut within a float"),
     "negative size": (wire_model(graph=constant([-1], F32)), "size -1 in its shape"),
@@ -317,7 +317,7 @@ def test_refuses_what_cannot_be_read_or_is_too_large(tool: FormatsTool, tmp_path
     assert "cannot be read: Is a directory" in tool.refusal("onnx", tmp_path, ARTIFACTS)
     with (tmp_path / "large").open("wb") as file:
         file.truncate((16 << 20) + 1)
-    assert "more than the 16777216 bytes accepted" in tool.refusal("onnx", tmp_path / "large", ARTIFACTS)
+    assert "larger than the limit of 16777216 bytes" in tool.refusal("onnx", tmp_path / "large", ARTIFACTS)
 
 
 def test_every_truncation_is_refused(tool: FormatsTool, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from phonograd.device_runtime import native_build
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.native_build import check_host_library, check_phone_binary, deliver_phone_binary
-from phonograd.device_runtime.native_build.checks import PHONE_MOST_BYTES
+from phonograd.device_runtime.native_build.checks import PHONE_MAX_BYTES
 
 LOAD, DYNAMIC, INTERP, STACK = 1, 2, 3, 0x6474E551
 READ, WRITE, EXECUTE = 4, 2, 1
@@ -94,7 +94,7 @@ def test_a_good_phone_binary(tmp_path: Path) -> None:
         (replace(PHONE, dynamic=((30, 4),)), "found text relocations"),
         (replace(PHONE, stack=READ | WRITE | EXECUTE), "a stack that is not executable expected, found .*executable"),
         (replace(PHONE, stack=None), "a stack that is not executable expected, found .*missing"),
-        (replace(PHONE, bytes=PHONE_MOST_BYTES + 1), "at most 1,500,000 bytes expected, found 1,500,001"),
+        (replace(PHONE, bytes=PHONE_MAX_BYTES + 1), "at most 1,500,000 bytes expected, found 1,500,001"),
     ],
 )
 def test_a_phone_binary_that_some_phone_would_refuse(tmp_path: Path, bad: Elf, message: str) -> None:

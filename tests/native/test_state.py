@@ -127,7 +127,7 @@ def test_a_stop_finishes_the_step_and_saves(
 def test_a_stop_without_a_state_says_so(place: Place, tmp_path: Path) -> None:
     found = until_step(place.train_line("--out", tmp_path / "out"), 3, signal.SIGTERM)
     assert (found.code, found.only("interrupted")["saved"]) == (143, False)
-    assert "nothing is kept without --state" in found.err
+    assert "nothing is saved without --state" in found.err
     assert not (tmp_path / "out").exists()
 
 
@@ -200,7 +200,7 @@ def test_python_goes_on_with_the_phones_state(
 def test_onnx_runtime_has_no_state(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "ort", "--state", tmp_path / "state"]
     assert run(phonograd, [*map(str, line)]) == 2
-    assert "training state: backend native expected, no other can be stopped within an epoch" in capfd.readouterr().err
+    assert "training state: only backend native can resume training" in capfd.readouterr().err
     assert not (tmp_path / "state").exists()
 
 
@@ -251,9 +251,9 @@ def damaged(raw: bytes, how: str) -> bytes:
     [
         ("cut short", "truncated"),
         ("empty", "0 bytes"),
-        ("a bit of the data", "its checksum does not fit its bytes; discard it with --restart"),
-        ("a digit of the metadata", "its checksum does not fit its bytes; discard it with --restart"),
-        ("the checksum", "its checksum does not fit its bytes; discard it with --restart"),
+        ("a bit of the data", "checksum mismatch; discard it with --restart"),
+        ("a digit of the metadata", "checksum mismatch; discard it with --restart"),
+        ("the checksum", "checksum mismatch; discard it with --restart"),
         ("followed by more", "followed by bytes that belong to no tensor"),
     ],
 )
@@ -334,8 +334,8 @@ def test_the_state_of_another_job_is_refused_and_kept(place: Place, stopped: Pat
     ):
         found = place.run(*arguments)
         assert (found.code, found.events) == (17, [])
-        assert f"the state of another job, which differs in {name}" in found.err
-        assert "go on with the same inputs and options, or discard it with --restart" in found.err
+        assert f"belongs to another job, which differs in {name}" in found.err
+        assert "resume with the same inputs and options, or discard it with --restart" in found.err
         assert (stopped / STATE).read_bytes() == raw
 
 
@@ -353,7 +353,7 @@ def test_a_folder_in_use_is_waited_for_and_then_refused(place: Place, stopped: P
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     found = place.train("--state", stopped)
     assert (found.code, found.events) == (17, [])
-    assert f"{stopped}: another process trains with this state" in found.err
+    assert f"{stopped}: another process is training with this state" in found.err
     assert (stopped / STATE).read_bytes() == raw
     os.close(descriptor)
     assert place.train("--state", stopped).only("start")["resumed_at"] == 6

@@ -1,12 +1,12 @@
-// Numbers as text, the same in every process.
+// Converting numbers to and from text, whatever the process's locale.
 #pragma once
 
 #include <locale.h>
 
 namespace phonograd {
 
-// strtod and snprintf follow the calling thread's locale, and in a host process that may write a decimal comma: while
-// one of these stands, this thread's is "C". (<charconv> has no locale, but its tables cost the phone's binary 300 KB.)
+// Sets the calling thread's locale to "C" while it exists. strtod and snprintf follow that locale, and a host process
+// may have set one with a decimal comma. (<charconv> ignores locales, but its tables add 300 KB to the phone's binary.)
 class ClassicLocale {
  public:
   ClassicLocale() : before_(uselocale(classic())) {}

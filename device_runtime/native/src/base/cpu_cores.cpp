@@ -15,7 +15,7 @@
 namespace phonograd {
 namespace {
 
-// 0 where there is no such file, or no positive number in it.
+// 0 if there is no such file, or no positive number in it.
 int64_t number_in(const std::string& path, int base = 10) {
   std::FILE* file = std::fopen(path.c_str(), "re");
   if (file == nullptr) return 0;
@@ -35,13 +35,13 @@ bool is_little_design(int64_t midr) {
   return implementer == kArm && std::find(std::begin(kLittle), std::end(kLittle), part) != std::end(kLittle);
 }
 
-// Capacity tells speeds apart best (a fast little core is still little); frequency is what older kernels have.
+// Capacity is the better measure (a fast little core is still little); older kernels have only the frequency.
 int64_t speed(const Core& core, bool by_capacity) {
   return by_capacity ? core.capacity : core.max_khz;
 }
 
-// Whether to go by capacity: all cores have one, and not the same, as where the kernel was never told any. The same is
-// still better than no frequency.
+// Whether to compare cores by capacity: all have one and they differ, or there are no frequencies either. Where the
+// device tree has no capacities, the kernel reports the same one for all.
 bool capacities_tell(const std::vector<Core>& cores) {
   const auto [least, most] = std::minmax_element(cores.begin(), cores.end(),
                                                  [](const Core& a, const Core& b) { return a.capacity < b.capacity; });
@@ -61,8 +61,8 @@ std::vector<Core> allowed_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) {
-    throw Error(Status::unsupported, std::string("the kernel does not say which cores may be used: ") +
-                                         std::strerror(errno) + "; do without pinning and a choice of cores");
+    throw Error(Status::unsupported, std::string("cannot read which cores this process may use: ") +
+                                         std::strerror(errno) + "; run without pinning and without a choice of cores");
   }
   std::vector<Core> cores;
   for (int number = 0; number < CPU_SETSIZE; ++number) {
@@ -83,7 +83,7 @@ std::vector<Core> fastest_first(std::vector<Core> cores) {
   return cores;
 }
 
-std::vector<Core> big_ones(const std::vector<Core>& cores) {
+std::vector<Core> big_cores(const std::vector<Core>& cores) {
   std::vector<Core> big;
   if (cores.empty()) return big;
   const bool by_capacity = capacities_tell(cores);

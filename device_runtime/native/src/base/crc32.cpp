@@ -28,7 +28,8 @@ constexpr Tables kTables = make_tables();
 
 }  // namespace
 
-// Eight bytes a turn ("slicing by 8"): a state is 105 MB, and a byte a turn would cost as much as a training step.
+// Eight bytes at a time ("slicing by 8"): a state is 105 MB, and one byte at a time would take as long as a training
+// step.
 uint32_t crc32(uint32_t crc, const void* data, size_t size) {
   const auto* bytes = static_cast<const unsigned char*>(data);
   crc = ~crc;

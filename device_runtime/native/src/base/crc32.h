@@ -1,4 +1,4 @@
-// CRC-32 as zlib computes it (polynomial 0x04C11DB7 reflected): tells a torn or rotten file from a whole one.
+// CRC-32 as zlib computes it (polynomial 0x04C11DB7 reflected), to detect a truncated or damaged file.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace phonograd {
 
-// The CRC of the bytes so far continued by `size` more; 0 begins. Thread-safe.
+// Extends the CRC of earlier bytes by `size` more; start with crc = 0. Thread-safe.
 uint32_t crc32(uint32_t crc, const void* data, size_t size);
 
 }  // namespace phonograd

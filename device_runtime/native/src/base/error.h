@@ -1,5 +1,5 @@
-// How the core reports what is a user's to mend: one exception type, turned into a status at the C ABI and into an exit
-// code by the phone command. The numbers are those of device_runtime/base/errors.py and README.md.
+// Errors that a user can fix: one exception type, which the C ABI turns into a status and the phone command into an
+// exit code. The numbers are those of device_runtime/base/errors.py and docs/exit-codes.md.
 #pragma once
 
 #include <stdexcept>
@@ -16,10 +16,10 @@ enum class Status : int {
   artifacts = 5,  // also: a graph with an operator, shape or attribute that the engine does not know
   weights = 6,
   update = 7,
-  unsupported = 10,  // the CPU lacks what was asked for (--precision bf16)
+  unsupported = 10,  // the CPU lacks a requested feature (--precision bf16)
   storage = 11,
-  training = 12,  // a loss or weight left the finite numbers
-  state = 17,     // a training state is damaged, in use, or another job's
+  training = 12,  // a loss or weight is NaN or infinite, or training diverged
+  state = 17,     // a training state is damaged, in use, or belongs to another job
   out_of_memory = 26,
 };
 

@@ -14,7 +14,7 @@
 namespace phonograd {
 namespace {
 
-// Closes on every way out of a function.
+// Closes its descriptor at the end of the scope.
 struct Descriptor {
   int number;
   ~Descriptor() {
@@ -38,8 +38,9 @@ int sync_retrying(int descriptor) {
   return 0;
 }
 
-// Eight digits that differ between calls, threads and processes; O_EXCL turns the rest into an error.
-std::string unlikely_digits() {
+// Eight hexadecimal digits that differ between calls, threads and processes. If they collide all the same, O_EXCL makes
+// it an error.
+std::string unique_suffix() {
   static std::atomic<uint32_t> calls{0};
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -61,9 +62,9 @@ AtomicFile::AtomicFile(const std::string& path, unsigned mode) : path_(path) {
   folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   if (name.empty()) fail(EISDIR);
-  partial_ = (slash == std::string::npos ? "." : folder_ + ".") + name + "." + unlikely_digits() + ".partial";
+  partial_ = (slash == std::string::npos ? "." : folder_ + ".") + name + "." + unique_suffix() + ".partial";
   descriptor_ = open_retrying(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL, static_cast<mode_t>(mode));
-  if (descriptor_ < 0) fail(errno);  // and no destructor runs, which might remove what is not ours
+  if (descriptor_ < 0) fail(errno);  // no destructor runs, so another process's file is not removed
 }
 
 AtomicFile::~AtomicFile() {
@@ -90,7 +91,7 @@ void AtomicFile::commit() {
   if (const int error = sync_retrying(descriptor_)) fail(error);
   const int descriptor = descriptor_;
   descriptor_ = -1;
-  // Linux gives the descriptor back whatever close returns; EINTR says nothing about the data, which is on disk.
+  // Linux frees the descriptor whatever close returns. EINTR is no failure: the data is already synced.
   if (close(descriptor) != 0 && errno != EINTR) fail(errno);
   if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
   partial_.clear();
@@ -117,8 +118,7 @@ std::string read_file(const std::string& path, size_t cap, Status status) {
     if (count == 0) return content;
     content.append(chunk, static_cast<size_t>(count));
     if (content.size() > cap) {
-      throw Error(status,
-                  path + ": more than the " + std::to_string(cap) + " bytes accepted; it is not a file of ours");
+      throw Error(status, path + ": larger than the limit of " + std::to_string(cap) + " bytes; is it the right file?");
     }
   }
 }

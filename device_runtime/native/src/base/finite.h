@@ -1,4 +1,4 @@
-// Values that left the finite numbers.
+// Finding NaN and infinity.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace phonograd {
 
-// Number of the first value that is NaN or infinite, `count` if none is.
+// Index of the first value that is NaN or infinite; `count` if all are finite.
 inline size_t first_not_finite(const float* values, size_t count) {
   size_t at = 0;
   while (at < count && std::isfinite(values[at])) ++at;

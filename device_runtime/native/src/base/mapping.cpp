@@ -14,20 +14,20 @@
 namespace phonograd {
 namespace {
 
-// Where a mapping lies, for a signal handler to read: no lock, no allocation. A free slot's end is 0.
+// The address range of a mapping. A signal handler reads it, so it needs no lock. A free slot's end is 0.
 struct Slot {
   std::atomic<uintptr_t> begin{0}, end{0};
   std::atomic<bool> lost{false};
 };
 
-constexpr int kSlots = 256;  // two an engine; mappings beyond them are as unguarded as any other memory
+constexpr int kSlots = 256;  // an engine takes two; further mappings are not protected
 Slot slots[kSlots];
 std::mutex registering;
 uintptr_t page_bytes = 0;
 struct sigaction before;
 
-// A page of zeros in place of one that can't be read; false if the address is in no mapping of ours.
-bool replaced(uintptr_t address) {
+// Replaces a page that can't be read by zeros; false if the address is in none of these mappings.
+bool replace_page(uintptr_t address) {
   for (Slot& slot : slots) {
     if (address < slot.begin.load() || address >= slot.end.load()) continue;
     slot.lost.store(true);
@@ -39,19 +39,19 @@ bool replaced(uintptr_t address) {
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
   const int saved = errno;
-  const bool ours = info->si_code == BUS_ADRERR && replaced(reinterpret_cast<uintptr_t>(info->si_addr));
+  const bool ours = info->si_code == BUS_ADRERR && replace_page(reinterpret_cast<uintptr_t>(info->si_addr));
   errno = saved;
   if (ours) return;
   if ((before.sa_flags & SA_SIGINFO) != 0) {
     before.sa_sigaction(number, info, context);
   } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
-    signal(number, SIG_DFL);  // the instruction runs again, and ends the process as it would have
+    signal(number, SIG_DFL);  // the instruction runs again and kills the process
   } else {
     before.sa_handler(number);
   }
 }
 
-// Under the lock. Once a process: a host's handler that is installed later has to call ours, as ours calls what was.
+// Call with the lock held. Installs once per process; a handler that the host installs later has to call this one.
 void install_once() {
   if (page_bytes != 0) return;
   page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));

@@ -9,7 +9,7 @@
 
 namespace phonograd {
 
-// Number `index`, from 0, of a stream.
+// Word `index`, from 0, of a stream.
 inline uint64_t random_word(uint64_t stream, uint64_t index) {
   return split_mixed(stream + (index + 1) * kSplitMixStep);
 }

@@ -10,7 +10,7 @@ namespace phonograd {
 
 constexpr uint64_t kSplitMixStep = 0x9E3779B97F4A7C15u;  // from one state to the next
 
-// The number that a state gives.
+// The output of a state.
 inline uint64_t split_mixed(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
@@ -21,7 +21,7 @@ class SplitMix64 {
  public:
   explicit SplitMix64(uint64_t seed) : state_(seed) {}
 
-  uint64_t next() { return split_mixed(state_ += kSplitMixStep); }
+  uint64_t next() { return splitmix64_output(state_ += kSplitMixStep); }
   // A number in [0, bound): the high word of next() * bound.
   uint64_t below(uint64_t bound) {
     __extension__ using Wide = unsigned __int128;

@@ -22,9 +22,9 @@ void pause_briefly() {
 #endif
 }
 
-// How long to wait awake. A barrier of equal shares is met within the spins, and tasks follow each other closely within
-// a step. The yields let the awaited thread have this core. After them the waiter sleeps: on a machine with other work,
-// the system moves the awaited thread to a core only once that core is idle.
+// How long to spin before sleeping. Threads with equal shares meet at a barrier within kSpins, and the tasks of a step
+// follow each other closely. The yields give the awaited thread this core. After them the waiter sleeps: on a busy
+// machine the system moves the awaited thread to a core only once that core is idle.
 constexpr int kSpins = 4000;
 constexpr int kYields = 50;
 
@@ -39,11 +39,11 @@ void pin_to(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<unsigned>(cpu), &set);
-  sched_setaffinity(0, sizeof set, &set);  // of the calling thread; a refusal leaves it where it is
+  sched_setaffinity(0, sizeof set, &set);  // of the calling thread; on failure it stays unpinned
 }
 
-// The calling thread on one CPU for as long as this lives, then where it was before: threads that it starts later, and
-// another engine of its own, must find all its CPUs.
+// Pins the calling thread to one CPU and restores its CPUs in the destructor: threads that it starts later, and another
+// engine on it, must see all of them.
 class PinnedHere {
  public:
   explicit PinnedHere(const std::vector<int>& cpus) {
@@ -76,7 +76,7 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), shares_(threa
       workers_.resize(static_cast<size_t>(thread - 1));
       stop();
       throw Error(Status::out_of_memory, "thread " + std::to_string(thread) + " of " + std::to_string(threads) +
-                                             ": the system has no memory for another thread; give fewer `threads`");
+                                             ": no memory for another thread; use fewer `threads`");
     }
   }
 }
@@ -97,7 +97,7 @@ void ThreadPool::wait_while(std::atomic<uint32_t>& word, uint32_t value) {
     if (word.load(std::memory_order_acquire) != value) return;
     look < kSpins ? pause_briefly() : static_cast<void>(sched_yield());
   }
-  // Sequentially consistent, as in wake(): the waiter either sees the new value or is seen to sleep. The kernel
+  // Sequentially consistent, as in wake(): either the waiter sees the new value, or wake() sees the waiter. The kernel
   // compares once more before the thread sleeps.
   asleep_.fetch_add(1);
   while (word.load() == value) futex(word, FUTEX_WAIT_PRIVATE, value);

@@ -16,9 +16,9 @@ namespace phonograd {
 // allocates.
 class ThreadPool {
  public:
-  // threads >= 1 in all, the caller's included. pin: thread i works on the i-th fastest of the CPUs that the caller may
-  // run on now. So does the thread that calls run(), and gets its own CPUs back when run() returns. Throws Error:
-  // out_of_memory if the system gives no thread, unsupported if it does not say which CPUs may be used.
+  // threads: at least 1, the caller's included. pin: thread i runs on the i-th fastest of the CPUs that the caller may
+  // use now. The thread that calls run() is pinned too, until run() returns. Throws Error: out_of_memory if a thread
+  // can't be started, unsupported if the kernel does not report which CPUs may be used.
   ThreadPool(int threads, bool pin);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -42,7 +42,7 @@ class ThreadPool {
     });
   }
 
-  // Inside a task: wait until every thread of it has come here. All threads must call it equally often.
+  // Inside a task: wait until all its threads are here. All threads must call it equally often.
   void barrier();
 
   // Inside a task, called by all its threads with the same `items`: work(first, end) for ranges that are [0, items)
@@ -59,7 +59,7 @@ class ThreadPool {
   void work(int thread);
   void stop();
   static void* start(void* argument);
-  // Wait until the word has another value: awake at first, then asleep until wake(word).
+  // Wait until the word has another value: spin at first, then sleep until wake(word).
   void wait_while(std::atomic<uint32_t>& word, uint32_t value);
   void wake(std::atomic<uint32_t>& word);
 
@@ -82,7 +82,7 @@ class ThreadPool {
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<uint32_t> barriers_passed_{0};
   alignas(64) std::atomic<int64_t> next_{0};
-  alignas(64) std::atomic<int> asleep_{0};  // threads in wait_while that no longer look
+  alignas(64) std::atomic<int> asleep_{0};  // threads in wait_while that no longer spin
 };
 
 }  // namespace phonograd

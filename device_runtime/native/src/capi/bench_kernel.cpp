@@ -1,4 +1,4 @@
-// pg_bench_kernel: single kernels on operands made up here, for `make bench-kernels`.
+// pg_bench_kernel: single kernels on generated operands, for `make bench-kernels`.
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -24,7 +24,7 @@ std::vector<float> random_values(int64_t elements) {
   return values;
 }
 
-// The sizes, checked: their products are no larger than kMostElements.
+// Checked sizes: no product of two exceeds kMostElements.
 struct Sizes {
   int64_t M, N, K;
 
@@ -47,7 +47,7 @@ std::function<void()> product(Compute& compute, const std::string& name, Sizes s
   };
 }
 
-// A thread has its share of the rows, as in a sweep over time.
+// Each thread takes a share of the rows, as in a sweep over time.
 std::function<void()> product_of_rows(Compute& compute, Sizes s) {
   return [&compute, s, a = random_values(s.M * s.K), x = random_values(s.N * s.K),
           c = random_values(s.M * s.N)]() mutable {
@@ -89,7 +89,7 @@ extern "C" pg_status pg_bench_kernel(const char* kernels, const char* name, int6
     border::require(threads >= 1 && threads <= 64, "threads: " + std::to_string(threads) + "; expected 1 to 64");
     Compute compute(threads, false, kernel_set(kernels));
     const std::function<void()> work = work_of(compute, name, Sizes(M, N, K));
-    work();  // the first call finds its memory
+    work();  // the first call allocates
     for (int32_t i = 0; i < repeats; ++i) {
       const auto began = std::chrono::steady_clock::now();
       work();

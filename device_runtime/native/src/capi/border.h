@@ -1,4 +1,4 @@
-// What the C ABI's functions are wrapped in: no exception leaves `guarded`, and the last message is kept by thread.
+// The wrapper of the C ABI's functions: no exception leaves `guarded`, and each thread keeps its last error message.
 #pragma once
 
 #include <exception>
@@ -29,12 +29,12 @@ int guarded(Work work) noexcept {
       last_error() = error.what();
       return static_cast<int>(error.status());
     } catch (const std::bad_alloc&) {
-      last_error() = "memory: the system has no more; close other apps";
+      last_error() = "out of memory; close other apps";
       return static_cast<int>(Status::out_of_memory);
     } catch (const std::exception& error) {
       last_error() = std::string("unexpected: ") + error.what() + "; please report this";
     }
-  } catch (...) {  // the message itself found no memory
+  } catch (...) {  // no memory for the message either
     return static_cast<int>(Status::out_of_memory);
   }
   return static_cast<int>(Status::bug);

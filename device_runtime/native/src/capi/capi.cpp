@@ -1,4 +1,4 @@
-// The C ABI: handles, statuses, and the border that no exception crosses.
+// The C ABI: handles and statuses; no exception leaves it.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -102,7 +102,8 @@ pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char
     border::require(engine != nullptr && name != nullptr && elements != nullptr && data != nullptr,
                     "an argument is NULL");
     border::require(index >= 0 && index < pg_engine_parameters(engine),
-                    "parameter " + std::to_string(index) + ": none of that number");
+                    "no parameter " + std::to_string(index) + "; expected 0 to " +
+                        std::to_string(pg_engine_parameters(engine) - 1));
     engine->engine.scatter();
     const Parameter& parameter = engine->engine.parameters()[static_cast<size_t>(index)];
     *name = parameter.name.c_str();

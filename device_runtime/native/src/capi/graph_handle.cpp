@@ -23,7 +23,7 @@ pg_graph::pg_graph(const char* model, const char* optimizer, const char* weights
       if (value < 0 || !graph->value(value).is_input || spec.dtype != "F32" ||
           graph->value(value).shape != spec.shape) {
         throw Error(Status::weights, file_->path() + ": tensor '" + spec.name + "' " + spec.dtype + " " +
-                                         to_text(spec.shape) + " is no input of " + model + " with that shape");
+                                         to_text(spec.shape) + " is not an input of " + model + " with that shape");
       }
     }
     require_aligned(*file_);
@@ -38,7 +38,7 @@ void pg_graph::set(const char* name, const void* data, size_t bytes) {
   Tensor* tensor = program_->find(name);
   const int value = program_->graph().find(name);
   border::require(tensor != nullptr && program_->graph().value(value).is_input,
-                  std::string("value '") + name + "': no input of that name, or nothing reads it");
+                  std::string("value '") + name + "': no such input, or no node reads it");
   const size_t expected = tensor->bytes();
   border::require(bytes == expected, std::string("input '") + name + "' " + to_text(tensor->shape) + ": " +
                                          std::to_string(expected) + " bytes expected, found " + std::to_string(bytes));
@@ -53,7 +53,8 @@ void pg_graph::run(float learning_rate) {
 
 const Tensor& pg_graph::get(const char* name) {
   const Tensor* tensor = program_->find(name);
-  border::require(tensor != nullptr, std::string("value '") + name + "': none of that name has memory after a run" +
-                                         " (values between fused nodes have none)");
+  border::require(tensor != nullptr, std::string("value '") + name +
+                                         "': no such value, or it has no memory after a run" +
+                                         " (as values inside fused nodes)");
   return *tensor;
 }

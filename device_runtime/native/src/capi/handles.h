@@ -1,4 +1,4 @@
-// What the C ABI's opaque handles are.
+// The structs behind the C ABI's opaque handles.
 #pragma once
 
 #include <map>
@@ -9,21 +9,21 @@
 #include "engine/program.h"
 #include "formats/tensor_file.h"
 
-// An engine, what it was made with, and the text it handed out last.
+// An engine, its options, and the text it returned last.
 struct pg_engine {
   phonograd::Engine engine;
   phonograd::EngineOptions options;
   std::string text;  // the last plan or phases
 };
 
-// One graph of known operators with memory for its values, run by name.
+// A graph of known operators and memory for its values, which are accessed by name.
 struct pg_graph {
  public:
   pg_graph(const char* model, const char* optimizer, const char* weights, const phonograd::EngineOptions& options);
   pg_graph(const pg_graph&) = delete;
   pg_graph& operator=(const pg_graph&) = delete;
 
-  void set(const char* name, const void* data, size_t bytes);  // an input, all of it
+  void set(const char* name, const void* data, size_t bytes);  // a whole input
   void run(float learning_rate);
   const phonograd::Tensor& get(const char* name);
 

@@ -1,4 +1,4 @@
-// pg_state: resumable training for those who run the steps themselves.
+// pg_state: resumable training for callers that run the steps themselves.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -53,7 +53,9 @@ pg_status pg_state_resume(pg_state* state, double* losses, double* step_seconds,
                     "an argument is NULL");
     const Progress progress = state->state.resume();
     *steps = static_cast<int64_t>(progress.losses.size());
-    if (*steps > capacity) throw Error(Status::state, "training state: more steps done than there are; use `restart`");
+    if (*steps > capacity)
+      throw Error(Status::state, "training state: " + std::to_string(*steps) + " steps saved, expected at most " +
+                                     std::to_string(capacity) + "; discard it with `restart`");
     std::copy(progress.losses.begin(), progress.losses.end(), losses);
     std::copy(progress.step_seconds.begin(), progress.step_seconds.end(), step_seconds);
   });
@@ -62,7 +64,7 @@ pg_status pg_state_resume(pg_state* state, double* losses, double* step_seconds,
 pg_status pg_state_save(pg_state* state, const double* losses, const double* step_seconds, int64_t steps) {
   return border::guarded([&] {
     border::require(state != nullptr && losses != nullptr && step_seconds != nullptr && steps >= 0,
-                    "an argument is NULL, or steps below 0");
+                    "an argument is NULL, or steps is below 0");
     Progress progress;
     progress.losses.assign(losses, losses + steps);
     progress.step_seconds.assign(step_seconds, step_seconds + steps);

@@ -1,5 +1,5 @@
-// Memory for the values of a step: each lives from its first use to its last, and values whose lives do not meet may
-// have the same place.
+// Memory for the values of a step: each lives from its first use to its last, and values whose lives do not overlap may
+// share memory.
 #pragma once
 
 #include <cstddef>

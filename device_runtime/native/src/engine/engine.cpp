@@ -37,6 +37,12 @@ const Bf16Kernels* bf16_of(const EngineOptions& options) {
   return &bf16_kernels(kernel_set(options.kernels.c_str()), options.precision == Precision::bf16_emulated);
 }
 
+// Whether a tensor has the name of PyTorch's LSTM and GRU modules, whatever the module is called: `rnn.weight_ih_l0`.
+bool is_torch_weight(const std::string& name) {
+  const std::string end = "weight_ih_l0";
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
 // A recurrent state and the value it becomes.
 struct CarriedState {
   Tensor *now, *next;
@@ -92,11 +98,11 @@ void Engine::Impl::bind_weights() {
     const std::string wanted = tensor.name + " F32" + to_text(tensor.shape);
     const TensorSpec* found = file.find(tensor.name);
     if (found == nullptr) {
-      const bool torch = file.find("lstm.weight_ih_l0") != nullptr || file.find("gru.weight_ih_l0") != nullptr;
+      const bool torch = std::any_of(file.specs().begin(), file.specs().end(),
+                                     [](const TensorSpec& spec) { return is_torch_weight(spec.name); });
       throw Error(Status::weights,
                   file.path() + ": tensor " + wanted + " expected, " +
-                      (torch ? "found PyTorch's layout; make an artifacts folder of it with: phonograd export --weights"
-                             : "not found"));
+                      (torch ? "found a PyTorch model; export it first with: phonograd export --model" : "not found"));
     }
     if (found->dtype != "F32" || found->shape != tensor.shape) {
       throw Error(Status::weights, file.path() + ": tensor " + wanted + " expected, found " + found->name + " " +
@@ -123,7 +129,7 @@ void Engine::Impl::bind_weights() {
 void Engine::Impl::require_unchanged() const {
   file.require_unchanged();
   if (writable.lost()) {
-    throw Error(Status::weights, file.path() + ": a part of it can't be read; fetch it again and start anew");
+    throw Error(Status::weights, file.path() + ": part of it can't be read; fetch it again and restart");
   }
 }
 

@@ -1,5 +1,5 @@
-// The engine's C++ face: a language model from an artifacts folder, trained and evaluated window by window. The C ABI
-// (include/phonograd.h), and through it the phone command and Python, is a thin layer over this.
+// The engine's C++ interface: a language model from an artifacts folder, trained and evaluated window by window. The
+// phone command uses it directly; the C ABI (include/phonograd.h), which Python calls, is a thin layer over it.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class TensorFile;
 
 enum class Precision { fp32, bf16, bf16_emulated };
 
-// What commands and files call them, in that order.
+// Their names in commands and files, in that order.
 constexpr const char* kPrecisionNames[] = {"fp32", "bf16", "bf16-emulated"};
 
 inline const char* name_of(Precision precision) {
@@ -79,7 +79,7 @@ class Engine {
   // Words of the softmax that step() trains.
   int64_t output_words() const;
 
-  // Recurrent states to zero: a new text begins.
+  // Set the recurrent states to zero, at the start of a new text.
   void reset();
 
   // Train on one window, tokens and targets [T,B] (target -1: not counted); the loss as the manifest defines it, before
@@ -91,7 +91,7 @@ class Engine {
   // a change of B. The result is the engine's memory, valid until the next call.
   const float* logits(const int64_t* tokens, int64_t T, int64_t B);
 
-  // The dropout masks' counter: steps taken since the engine was made. Saved and restored with a training state.
+  // The dropout masks' counter: steps since the engine was created. Saved and restored with a training state.
   uint64_t steps_taken() const;
   void set_steps_taken(uint64_t steps);
 
@@ -105,10 +105,10 @@ class Engine {
   std::string plan_text() const;     // what runs, in order, and the arena: `phonograd inspect --plan`
   std::string kernels_name() const;  // "avx2", "neon", ...
 
-  // The file that training starts from, open for as long as the engine lives, whatever becomes of its path.
+  // The file that training starts from. It stays open while the engine exists, whatever happens to its path.
   const TensorFile& weights() const;
-  // Throws Error(weights) if that file was changed or cut short since, or can't be read: parameters that no step has
-  // touched are its pages. step() and logits() look by themselves; who reads parameters() looks afterwards.
+  // Throws Error(weights) if that file was changed or truncated since, or can't be read: parameters that no step has
+  // changed are still its pages. step() and logits() check this themselves; call it after reading parameters().
   void require_weights_unchanged() const;
 
  private:

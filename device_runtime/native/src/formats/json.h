@@ -53,8 +53,8 @@ Value parse(std::string_view text, Status status, const std::string& what);
 // A JSON string, quotes included, in ASCII: the escapes of Python's json.dumps. A byte that is no UTF-8 becomes \ufffd.
 std::string quote(std::string_view text);
 
-// Digits that read back as the same number, no more than need be, with a decimal point or exponent whatever the
-// process's locale; "null" for NaN and infinities, which JSON lacks.
+// The fewest digits that read back as the same number, with a decimal point or exponent whatever the process's locale;
+// "null" for NaN and infinities, which JSON lacks.
 std::string number(double value);
 std::string number(float value);
 

@@ -11,13 +11,13 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "formats/json.h"
+#include "formats/tensor_file.h"
 
 namespace phonograd {
 namespace {
 
 // Ours are about 4 KB.
 constexpr size_t kMaxFileBytes = 1 << 20;
-constexpr size_t kMaxDimensions = 8;
 // So that 8 times the product of two sizes, the largest number of elements a layer can ask for, is far from overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 28;
 constexpr const char* kWeights = "weights.safetensors";

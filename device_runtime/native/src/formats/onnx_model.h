@@ -1,4 +1,4 @@
-// An ONNX model as the reader hands it on: plain data, nothing interpreted yet.
+// An ONNX model as the reader returns it: plain data, not interpreted yet.
 #pragma once
 
 #include <cstddef>

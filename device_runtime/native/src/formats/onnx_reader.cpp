@@ -128,7 +128,7 @@ Node read_node(const std::string& path, const std::string& label, std::string_vi
       case 5: {
         Attribute attribute = read_attribute(path, label, fields.bytes());
         for (const Attribute& other : node.attributes) {
-          if (other.name == attribute.name) fields.fail("attribute " + quoted(attribute.name) + " stands twice");
+          if (other.name == attribute.name) fields.fail("attribute " + quoted(attribute.name) + " appears twice");
         }
         node.attributes.push_back(std::move(attribute));
         if (node.attributes.size() > kMaxAttributes) fields.fail("more than 64 attributes");
@@ -209,7 +209,7 @@ void read_opset(const std::string& path, std::string_view message, Opsets* opset
   if (domain == "com.microsoft" && version != 1) {
     fields.fail("version " + std::to_string(version) + " of com.microsoft, expected 1");
   }
-  if (!opsets->emplace(domain, version).second) fields.fail("domain " + quoted(domain) + " stands twice");
+  if (!opsets->emplace(domain, version).second) fields.fail("domain " + quoted(domain) + " appears twice");
 }
 
 // Every value has one maker and is made before it is used (an input with a constant as its default has two); every
@@ -239,7 +239,7 @@ void check_flow(const Model& model, const std::vector<std::string>& labels, cons
   std::set<std::string_view> given;
   for (const ValueInfo& output : model.outputs) {
     if (made.count(output.name) == 0) fail("output " + quoted(output.name) + " is not produced");
-    if (!given.insert(output.name).second) fail("output " + quoted(output.name) + " stands twice");
+    if (!given.insert(output.name).second) fail("output " + quoted(output.name) + " appears twice");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "formats/json.h"
 #include "formats/protobuf_wire.h"
+#include "formats/tensor_file.h"
 
 namespace phonograd::onnx {
 namespace {
@@ -153,7 +154,7 @@ Constant read_constant(const std::string& path, const std::string& what, std::st
       named.fail("a shape of more than 2^64 bytes");
     }
   }
-  if (raw + !reals.empty() + !integers.empty() + !small_integers.empty() > 1) named.fail("its values stand twice");
+  if (raw + !reals.empty() + !integers.empty() + !small_integers.empty() > 1) named.fail("it has two fields of values");
   if ((!reals.empty() && constant.type != DataType::float32) ||
       (!integers.empty() && constant.type != DataType::int64) ||
       (!small_integers.empty() && constant.type != DataType::boolean)) {

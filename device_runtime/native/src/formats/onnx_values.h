@@ -9,8 +9,6 @@
 
 namespace phonograd::onnx {
 
-constexpr size_t kMaxDimensions = 8;
-
 // Read one message. `path` names the file and `what` the message ("constant 3") in the Error(artifacts) thrown.
 Constant read_constant(const std::string& path, const std::string& what, std::string_view message);
 ValueInfo read_value_info(const std::string& path, const std::string& what, std::string_view message);

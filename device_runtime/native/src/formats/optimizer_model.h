@@ -5,8 +5,8 @@
 
 namespace phonograd {
 
-// The norm at which gradients are clipped, 0 for none. Throws Error(artifacts) for any other optimizer, naming the
-// node.
+// The norm at which gradients are clipped; 0 for none. Throws Error(artifacts), naming the node, for any other
+// optimizer.
 float read_clip_norm(const std::string& path);
 
 }  // namespace phonograd

@@ -11,12 +11,12 @@ void Fields::fail(const std::string& reason) const {
 }
 
 void Fields::unknown() const {
-  fail("field " + std::to_string(number_) + " is none that this reader knows");
+  fail("field " + std::to_string(number_) + " is unknown to this reader");
 }
 
 void Fields::once() {
   const uint64_t bit = uint64_t{1} << (number_ & 63);
-  if (seen_ & bit) fail("field " + std::to_string(number_) + " stands twice");
+  if (seen_ & bit) fail("field " + std::to_string(number_) + " appears twice");
   seen_ |= bit;
 }
 
@@ -63,7 +63,7 @@ bool Fields::next() {
       bytes_ = take(4);
       return true;
   }
-  fail("field " + std::to_string(number_) + " has wire type " + std::to_string(tag & 7) + ", which is not in use");
+  fail("field " + std::to_string(number_) + " has wire type " + std::to_string(tag & 7) + ", expected 0, 1, 2 or 5");
 }
 
 int64_t Fields::integer() const {

@@ -1,4 +1,4 @@
-// The wire format of protocol buffers, read field by field, strictly. What the fields mean is for the caller to know.
+// A strict reader of the protocol buffers wire format, field by field. The caller knows what the fields mean.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class Fields {
   void integers(std::vector<int64_t>* values) const;
   void reals(std::vector<float>* values) const;
 
-  // For a field that may stand once in a message: refuses it the second time. Numbers up to 63.
+  // For a field that may appear once in a message: refuses a second one. Numbers up to 63.
   void once();
   // For a field that the caller does not know and that might change what the message means.
   [[noreturn]] void unknown() const;

@@ -27,11 +27,11 @@ class Sha256 {
 
 std::string sha256_hex(const void* data, size_t bytes);
 
-// Of the bytes of an open file, from its first to its last, wherever its offset stands. `path` is for errors. Throws
-// Error(status) where it can't be read.
+// The digest of an open file's bytes, all of them, whatever its current offset. `path` is for errors. Throws
+// Error(status) if it can't be read.
 std::string sha256_of_descriptor(int descriptor, const std::string& path, Status status);
 
-// Of a file's bytes. Throws Error(status) where it can't be opened or read.
+// The digest of a file's bytes. Throws Error(status) if it can't be opened or read.
 std::string sha256_of_file(const std::string& path, Status status);
 
 }  // namespace phonograd

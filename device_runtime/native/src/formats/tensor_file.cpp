@@ -23,7 +23,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor files are mappe
 
 // The largest header of ours is about 4 KB; 1 MiB leaves room for models of a thousand tensors.
 constexpr uint64_t kHeaderCapBytes = 1 << 20;
-constexpr size_t kMaxDimensions = 8;
+
 constexpr size_t kMaxNameBytes = 200;
 constexpr int64_t kSizeLimit = int64_t{1} << 62;
 
@@ -60,12 +60,6 @@ bool is_name(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
            c == '-';
   });
-}
-
-std::string described(const TensorSpec& spec) {
-  std::string sizes;
-  for (const int64_t size : spec.shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
-  return spec.name + " " + spec.dtype + "[" + sizes + "]";
 }
 
 // All sizes of a JSON list into `sizes`; false if it is no list of whole numbers in [0, 2^62).
@@ -144,11 +138,12 @@ class Header {
     }
     uint64_t bytes = 0;
     if (!multiply(spec.shape, element_bytes(spec.dtype), &bytes)) {
-      fail("tensor " + described(spec) + ": its sizes make 2^63 bytes or more, those of 0 left out");
+      fail("tensor " + describe(spec.name, spec.dtype, spec.shape) +
+           ": its sizes make 2^63 bytes or more, those of 0 left out");
     }
     if (range[1] - range[0] != static_cast<int64_t>(bytes)) {
-      fail("tensor " + described(spec) + ": " + std::to_string(bytes) + " bytes expected, data_offsets hold " +
-           std::to_string(range[1] - range[0]));
+      fail("tensor " + describe(spec.name, spec.dtype, spec.shape) + ": " + std::to_string(bytes) +
+           " bytes expected, data_offsets hold " + std::to_string(range[1] - range[0]));
     }
     spec.offset = static_cast<size_t>(range[0]);
     spec.bytes = static_cast<size_t>(bytes);
@@ -179,6 +174,12 @@ class Header {
 
 }  // namespace
 
+std::string describe(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape) {
+  std::string sizes;
+  for (const int64_t size : shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  return name + " " + dtype + "[" + sizes + "]";
+}
+
 size_t TensorSpec::elements() const {
   uint64_t product = 0;
   multiply(shape, 1, &product);  // fits: the constructor of TensorFile held shape against bytes
@@ -204,7 +205,7 @@ TensorFile::TensorFile(const std::string& path, Status status) : path_(path), st
     for (int i = 7; i >= 0; i--) length = length << 8 | map_.data()[i];
     if (length > kHeaderCapBytes) {
       fail("header of " + std::to_string(length) + " bytes, at most " + std::to_string(kHeaderCapBytes) +
-           " accepted; not a tensor file of ours");
+           " accepted; not a phonograd tensor file");
     }
     if (8 + length > size_) {
       fail("header of " + std::to_string(length) + " bytes in a file of " + std::to_string(size_) +
@@ -246,8 +247,8 @@ void TensorFile::require_unchanged() const {
   const bool same = known && static_cast<size_t>(now.st_size) == size_ && now.st_mtim.tv_sec == written_.tv_sec &&
                     now.st_mtim.tv_nsec == written_.tv_nsec;
   if (same && !map_.lost()) return;
-  throw Error(status_, path_ + (same ? ": a part of it can't be read" : ": was changed while it was in use") +
-                           "; fetch it again and start anew");
+  throw Error(status_, path_ + (same ? ": part of it can't be read" : ": was changed while it was in use") +
+                           "; fetch it again and restart");
 }
 
 const TensorSpec* TensorFile::find(const std::string& name) const {

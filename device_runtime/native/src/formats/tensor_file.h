@@ -1,5 +1,5 @@
-// safetensors files: mapped for reading, written atomically. The rules are FORMAT.md's, "Tensor files", the same as
-// device_runtime/formats/tensor_file.py's.
+// safetensors files: mapped for reading, written atomically. FORMAT.md, "Tensor files"; the rules are those of
+// device_runtime/formats/tensor_file.py.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,8 @@
 
 namespace phonograd {
 
+constexpr size_t kMaxDimensions = 8;  // of a tensor, in every format
+
 struct TensorSpec {
   std::string name;
   std::string dtype;  // "F32", "U32", "I64", ...
@@ -29,9 +31,9 @@ struct TensorSpec {
 // thread-safe.
 class TensorFile {
  public:
-  // Maps and checks the file. `status` is the status of the errors thrown (weights, update or bug: state), which name
-  // the file and what is wrong: unreadable, truncated, header above 1 MiB, hostile JSON, names, gaps, overlaps,
-  // trailing bytes.
+  // Maps and checks the file. Throws Error(status), for instance weights or state, that names the file and the fault:
+  // it is unreadable, truncated or has trailing bytes, its header is above 1 MiB or invalid JSON, a name is invalid,
+  // tensors overlap or leave a gap.
   explicit TensorFile(const std::string& path, Status status = Status::weights);
   ~TensorFile();
   TensorFile(const TensorFile&) = delete;
@@ -43,19 +45,17 @@ class TensorFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorSpec* find(const std::string& name) const;  // nullptr if it is not there
   const TensorSpec& at(const std::string& name) const;    // throws Error(status) naming the tensor
-  // A tensor's bytes. They begin where the file has them: files of ours at a multiple of 4, others perhaps at any byte.
-  // Where another process cut the file short they are 0: what was made from them stands only if require_unchanged()
-  // passes afterwards.
+  // A tensor's bytes in the mapping. Files written by phonograd align them to 4 bytes, other files may not. If another
+  // process truncates the file they read as zeros, so call require_unchanged() before using any result.
   const unsigned char* data(const TensorSpec& spec) const { return map_.data() + spec.offset; }
 
-  // Hex SHA-256 of the file that is open, whatever stands at its path by now. Throws Error(status).
+  // Hex SHA-256 of the open file, even if another file has its path by now. Throws Error(status).
   std::string sha256() const;
-  // Throws Error(status) if the file that is open was written to or cut short since it was opened, or can't be read. A
-  // new file that took its path is no change.
+  // Throws Error(status) if the open file was written to or truncated since it was opened, or can't be read. A new file
+  // at its path does not count.
   void require_unchanged() const;
 
-  // Tell the system that the mapped pages are not needed for now: they leave this process's memory and come back from
-  // the file when they are read.
+  // Release the mapped pages from this process's memory; the next read loads them from the file again.
   void release_pages() const;
 
   // A second mapping of the file, private and writable: changed pages are copied, the file never changes.
@@ -66,13 +66,16 @@ class TensorFile {
 
   std::string path_;
   Status status_;
-  int descriptor_ = -1;  // for later mappings: the path may name another file by then
+  int descriptor_ = -1;  // for later mappings: the path may name another file by now
   Mapping map_;
   size_t size_ = 0;
-  timespec written_{};  // when it was, as it was opened
+  timespec written_{};  // modification time when it was opened
   std::vector<TensorSpec> specs_;
   std::map<std::string, std::string> metadata_;
 };
+
+// "NAME DTYPE[SIZES]", for messages.
+std::string describe(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape);
 
 // Throws Error(weights) unless each tensor begins at a multiple of 4 bytes, so that it can be used as floats in place.
 // Our writer and the safetensors library pad their headers to that; others may not.
@@ -89,19 +92,19 @@ struct TensorOut {
   const std::vector<uint32_t>* rows = nullptr;
 };
 
-// What a tensor file begins with: 8 bytes of length and the header of these tensors, one after the other, which name,
-// dtype and shape must tell; gives them offset and bytes. Throws Error(bug) for a tensor that no file can hold.
+// The start of a tensor file: 8 bytes of length, then the header of these tensors, in order. Needs their name, dtype
+// and shape; sets their offset and bytes. Throws Error(bug) for a tensor that no file can hold.
 std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<std::string, std::string>& metadata);
 
-// Write a tensor file at `path`: temporary name beside it, fsync, rename, fsync of the folder. The bytes are those that
-// device_runtime/formats/tensor_file.py's save_tensors writes for the same tensors and metadata. `check` is called when
-// all is written, before the file appears. Returns the bytes written. Throws Error(storage) and what `check` throws:
-// the old file, if any, is untouched and no temporary file is left.
+// Write a tensor file atomically. Its bytes equal those that save_tensors in device_runtime/formats/tensor_file.py
+// writes for the same tensors and metadata. `check` is called after the last write and before the rename. Returns the
+// size in bytes. Throws Error(storage) and what `check` throws; then an old file is unchanged and no temporary file is
+// left.
 size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
                          const std::map<std::string, std::string>& metadata = {},
                          const std::function<void()>& check = {});
 
-// The bytes that write_tensor_file would write.
+// The size in bytes of the file that write_tensor_file would write.
 size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata);
 
 }  // namespace phonograd

@@ -17,9 +17,9 @@ uint32_t utf8_point(std::string_view character);
 // Appends a code point, which must be no surrogate and at most U+10FFFF.
 void append_utf8(uint32_t point, std::string* out);
 
-// Bytes of a file or command line as a message shows them: between quotes, on one line, as Python's repr shows text, so
-// control characters and quotes are escaped. A byte that is no UTF-8 is shown as U+FFFD. Beyond Latin-1, of what does
-// not print only line and paragraph separators are escaped. Thread-safe.
+// Quotes bytes of a file or command line for a message: on one line, like Python's repr, with control characters and
+// quotes escaped. Invalid UTF-8 is shown as U+FFFD. Of the unprintable characters beyond Latin-1, only line and
+// paragraph separators are escaped. Thread-safe.
 std::string quoted(std::string_view bytes);
 
 }  // namespace phonograd

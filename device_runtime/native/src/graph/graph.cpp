@@ -50,7 +50,7 @@ Shape sized(const onnx::Model& model, const onnx::ValueInfo& info, const FreeSiz
 int Graph::add_value(const std::string& name) {
   const int number = static_cast<int>(values_.size());
   if (!numbers_.emplace(name, number).second) {
-    throw Error(Status::artifacts, path() + ": value '" + name + "' is made twice; export the artifacts again");
+    throw Error(Status::artifacts, path() + ": value '" + name + "' is produced twice; export the artifacts again");
   }
   values_.emplace_back();
   values_.back().name = name;
@@ -117,7 +117,7 @@ Graph::Graph(onnx::Model model, const FreeSizes& sizes, CheckNode check) : model
       const int input = name.empty() ? -1 : find(name);
       if (!name.empty() && input < 0) {
         throw Error(Status::artifacts, path() + ": node '" + source.name + "' (" + source.op + ") reads '" + name +
-                                           "', which nothing makes before it; export the artifacts again");
+                                           "', which no earlier node produces; export the artifacts again");
       }
       node.inputs.push_back(input);
       if (input >= 0) values_[static_cast<size_t>(input)].consumers.push_back(number);
@@ -132,7 +132,7 @@ Graph::Graph(onnx::Model model, const FreeSizes& sizes, CheckNode check) : model
   }
   for (const onnx::ValueInfo& info : model_.outputs) {
     const int output = find(info.name);
-    if (output < 0) throw Error(Status::artifacts, path() + ": output '" + info.name + "' is made by no node");
+    if (output < 0) throw Error(Status::artifacts, path() + ": output '" + info.name + "' is not produced by any node");
     values_[static_cast<size_t>(output)].is_output = true;
   }
 }

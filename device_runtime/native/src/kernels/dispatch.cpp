@@ -85,7 +85,7 @@ const KernelSet& kernel_set(const char* name) {
     names += (i == 0 ? "" : ", ") + std::string(found.sets[i]->name);
   }
   throw Error(Status::unsupported,
-              "kernels '" + std::string(name) + "': this CPU runs " + names + "; choose one of these or none");
+              "kernels '" + std::string(name) + "': this CPU runs " + names + "; choose one of these, or leave it out");
 }
 
 const Bf16Kernels& bf16_kernels(const KernelSet& set, bool emulated) {

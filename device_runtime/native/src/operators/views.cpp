@@ -42,7 +42,7 @@ std::vector<int64_t> axes_of(NodeChecker& node, size_t rank) {
     node.require(axis >= 0 && axis < static_cast<int64_t>(rank), "axis out of range");
   }
   std::sort(axes.begin(), axes.end());
-  node.require(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), "an axis stands twice");
+  node.require(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), "an axis appears twice");
   return axes;
 }
 

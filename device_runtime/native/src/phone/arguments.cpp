@@ -30,9 +30,9 @@ size_t edits(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-std::string nearest(const std::string& wrong, const std::vector<std::string>& names) {
+std::string nearest_name(const std::string& wrong, const std::vector<std::string>& names) {
   std::string best;
-  size_t fewest = wrong.size() / 2 + 1;  // more than half of it mistyped: not meant
+  size_t fewest = wrong.size() / 2 + 1;  // with more than half of it mistyped, another word was meant
   if (wrong.size() > 64) return best;
   for (const std::string& name : names) {
     const bool begun = wrong.size() > 2 && name.compare(0, wrong.size(), wrong) == 0;
@@ -82,7 +82,7 @@ Arguments::Arguments(const Syntax& syntax, const std::vector<std::string>& words
     if (option == syntax.options.end()) {
       std::vector<std::string> names;
       for (const Option& candidate : syntax.options) names.push_back(candidate.name);
-      const std::string meant = nearest(name, names);
+      const std::string meant = nearest_name(name, names);
       fail("no option " + name + (meant.empty() ? "" : "; did you mean " + meant + "?"));
     }
     if (name != option->name) {
@@ -118,7 +118,7 @@ const std::vector<std::string>& Arguments::texts(const std::string& name) const 
   return found == values_.end() ? none : found->second;
 }
 
-int64_t Arguments::whole(const std::string& name, int64_t absent, int64_t least, int64_t most) const {
+int64_t Arguments::integer(const std::string& name, int64_t absent, int64_t least, int64_t most) const {
   if (!has(name)) return absent;
   const std::string value = text(name);
   char* end = nullptr;
@@ -131,7 +131,7 @@ int64_t Arguments::whole(const std::string& name, int64_t absent, int64_t least,
   return number;
 }
 
-double Arguments::real(const std::string& name, double absent, double above, double most) const {
+double Arguments::number(const std::string& name, double absent, double above, double most) const {
   if (!has(name)) return absent;
   const std::string value = text(name);
   char* end = nullptr;
@@ -143,7 +143,7 @@ double Arguments::real(const std::string& name, double absent, double above, dou
   return number;
 }
 
-std::string listed(const std::vector<std::string>& words) {
+std::string comma_separated(const std::vector<std::string>& words) {
   std::string list;
   for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
   return list;
@@ -153,26 +153,26 @@ std::string Arguments::choice(const std::string& name, const std::string& absent
                               const std::vector<std::string>& choices) const {
   const std::string value = text(name, absent);
   if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
-    fail(name + " " + value + ": expected one of " + listed(choices));
+    fail(name + " " + value + ": expected one of " + comma_separated(choices));
   }
   return value;
 }
 
 void Arguments::exclude(const std::string& first, const std::string& second) const {
-  if (has(first) && has(second)) fail(first + " and " + second + " exclude each other; give one");
+  if (has(first) && has(second)) fail(first + " and " + second + " exclude each other; give only one");
 }
 
 void Arguments::exactly_one(const std::string& first, const std::string& second) const {
   exclude(first, second);
-  if (!has(first) && !has(second)) fail(first + " or " + second + " is needed");
+  if (!has(first) && !has(second)) fail("give " + first + " or " + second);
 }
 
 void Arguments::required(const std::string& name) const {
-  if (!has(name)) fail(name + " is needed");
+  if (!has(name)) fail(name + " is missing");
 }
 
 void Arguments::needs(const std::string& name, const std::string& other) const {
-  if (has(name) && !has(other)) fail(name + " has no meaning without " + other);
+  if (has(name) && !has(other)) fail(name + " needs " + other + "; add it, or leave out " + name);
 }
 
 void Arguments::fail(const std::string& message) const {

@@ -26,11 +26,11 @@ struct Syntax {
   std::string help() const;
 };
 
-// The name among `names` that is the fewest edits from `wrong`; "" when none is near enough to be what was meant.
-std::string nearest(const std::string& wrong, const std::vector<std::string>& names);
+// The name among `names` with the fewest edits from `wrong`; "" if none is near enough to be what was meant.
+std::string nearest_name(const std::string& wrong, const std::vector<std::string>& names);
 
-// Words with commas between.
-std::string listed(const std::vector<std::string>& words);
+// The words separated by commas.
+std::string comma_separated(const std::vector<std::string>& words);
 
 // One parsed command line. Options are `--name value` or `--name=value`; `--` ends them. All methods throw
 // Error(usage): an unknown option (with the nearest valid name), a missing, repeated or malformed value.
@@ -40,19 +40,19 @@ class Arguments {
 
   const std::string& positional() const { return positional_; }
   bool has(const std::string& name) const { return values_.count(name) != 0; }
-  // The value of an option, or `absent` where it was not given.
+  // The value of an option, or `absent` if it was not given.
   std::string text(const std::string& name, const std::string& absent = "") const;
   const std::vector<std::string>& texts(const std::string& name) const;  // of a repeatable option
-  int64_t whole(const std::string& name, int64_t absent, int64_t least, int64_t most) const;
+  int64_t integer(const std::string& name, int64_t absent, int64_t least, int64_t most) const;
   // A number above `above` and at most `most`.
-  double real(const std::string& name, double absent, double above, double most) const;
+  double number(const std::string& name, double absent, double above, double most) const;
   std::string choice(const std::string& name, const std::string& absent, const std::vector<std::string>& choices) const;
-  // Not both may be given.
+  // At most one of the two may be given.
   void exclude(const std::string& first, const std::string& second) const;
-  // One of the two must be given, and not both.
+  // Exactly one of the two must be given.
   void exactly_one(const std::string& first, const std::string& second) const;
   void required(const std::string& name) const;
-  // `name` has a meaning only beside `other`.
+  // `name` may be given only with `other`.
   void needs(const std::string& name, const std::string& other) const;
 
  private:

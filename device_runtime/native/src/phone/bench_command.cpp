@@ -1,4 +1,4 @@
-// `phonograd-phone bench`: what a training step costs on this phone, without a text.
+// `phonograd-phone bench`: times training steps on this phone; needs no text.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -14,12 +14,12 @@ namespace {
 
 constexpr int64_t kDefaultSteps = 20;  // an epoch over 20 KB of text
 constexpr int64_t kWarmUp = 2;
-// Small: random tokens teach nothing, and weights that run away would be timed as other numbers than a text's.
+// Small, so that training on random tokens does not diverge: huge weights could take another time than usual ones.
 constexpr float kLearningRate = 1e-3f;
 
 Syntax syntax() {
-  Syntax syntax{"bench", "ARTIFACTS", "Seconds of training steps on random tokens.", {}};
-  syntax.options = {{"--steps", "N", "Steps that are timed, after 2 that are not. [default: 20]"}};
+  Syntax syntax{"bench", "ARTIFACTS", "Time training steps on random tokens.", {}};
+  syntax.options = {{"--steps", "N", "Steps to time, after 2 warm-up steps. [default: 20]"}};
   for (const Option& option : engine_options(true)) syntax.options.push_back(option);
   return syntax;
 }
@@ -31,7 +31,7 @@ double quantile(std::vector<double> values, double share) {
 }
 
 int run(const Arguments& arguments) {
-  const int64_t steps = arguments.whole("--steps", kDefaultSteps, 1, 1000000);
+  const int64_t steps = arguments.integer("--steps", kDefaultSteps, 1, 1000000);
   const auto began = std::chrono::steady_clock::now();
   const Running running = start_engine(arguments, 0);
   Engine& engine = *running.engine;
@@ -53,7 +53,7 @@ int run(const Arguments& arguments) {
     const auto step_began = std::chrono::steady_clock::now();
     const float loss = engine.step(tokens.data(), targets.data(), kLearningRate);
     const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - step_began).count();
-    if (!std::isfinite(loss)) throw Error(Status::training, "bench: the loss is not finite; give sound weights");
+    if (!std::isfinite(loss)) throw Error(Status::training, "bench: the loss is not finite; give other weights");
     if (step < 0) continue;
     seconds.push_back(taken);
     for (const PhaseTime& phase : engine.phase_times()) {
@@ -63,14 +63,14 @@ int run(const Arguments& arguments) {
     }
   }
   JsonLine medians;
-  for (const std::string& name : names) medians.real(name.c_str(), median(phases[name]));
+  for (const std::string& name : names) medians.number(name.c_str(), median(phases[name]));
   JsonLine line("bench");
   running.describe(line);
-  line.whole("steps", steps).whole("tokens_per_step", static_cast<int64_t>(window)).real("load_seconds", load);
-  line.reals("step_seconds", seconds).real("seconds_per_step_median", median(seconds));
-  line.real("seconds_per_step_p10", quantile(seconds, 0.1)).real("seconds_per_step_p90", quantile(seconds, 0.9));
-  line.real("tokens_per_s", static_cast<double>(window) / median(seconds)).object("phases", medians);
-  line.whole("peak_rss_bytes", peak_rss_bytes()).print();
+  line.integer("steps", steps).integer("tokens_per_step", static_cast<int64_t>(window)).number("load_seconds", load);
+  line.numbers("step_seconds", seconds).number("seconds_per_step_median", median(seconds));
+  line.number("seconds_per_step_p10", quantile(seconds, 0.1)).number("seconds_per_step_p90", quantile(seconds, 0.9));
+  line.number("tokens_per_s", static_cast<double>(window) / median(seconds)).object("phases", medians);
+  line.integer("peak_rss_bytes", peak_rss_bytes()).print();
   return 0;
 }
 

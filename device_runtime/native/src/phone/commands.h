@@ -1,5 +1,5 @@
-// The subcommands of phonograd-phone. Each prints JSON lines on stdout (README.md has their fields) and returns the
-// exit code; errors are thrown.
+// The subcommands of phonograd-phone. Each prints JSON lines on stdout (README.md lists their fields) and returns the
+// exit code, or throws an Error.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace phonograd::phone {
 
-// Kept equal to the Python package's by a test.
+// A test checks that it equals the Python package's.
 constexpr const char* kVersion = "0.1.0";
 
 struct Command {

@@ -15,9 +15,9 @@ namespace {
 constexpr int kMaskDigits = CPU_SETSIZE / 4;
 
 std::vector<Core> of_kind(const std::vector<Core>& cores, const std::string& kind) {
-  const std::vector<Core> big = big_ones(cores);
+  const std::vector<Core> big = big_cores(cores);
   if (big.empty()) {
-    throw Error(Status::unsupported, "--cores " + kind + ": /sys/devices/system/cpu names neither capacity nor " +
+    throw Error(Status::unsupported, "--cores " + kind + ": /sys/devices/system/cpu has neither capacity nor " +
                                          "frequency of the cores; give a mask such as f0");
   }
   if (kind == "big" || big.size() == cores.size()) return big;
@@ -44,7 +44,7 @@ std::vector<Core> of_mask(const std::vector<Core>& cores, const std::string& mas
   }
   if (chosen.empty()) {
     throw Error(Status::unsupported,
-                "--cores " + mask + ": none of these cores may be used by this process; see " + "phonograd-phone info");
+                "--cores " + mask + ": this process may use none of these cores; see phonograd-phone info");
   }
   return chosen;
 }
@@ -56,7 +56,7 @@ std::vector<Core> chosen_cores(const std::vector<Core>& cores, const std::string
   return which == "big" || which == "little" ? of_kind(cores, which) : of_mask(cores, which);
 }
 
-void keep_to(const std::vector<Core>& cores, const std::string& which) {
+void run_on(const std::vector<Core>& cores, const std::string& which) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const Core& core : cores) CPU_SET(static_cast<size_t>(core.number), &set);

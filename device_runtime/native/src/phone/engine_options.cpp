@@ -19,16 +19,17 @@ std::vector<int> numbers(const std::vector<Core>& cores) {
 
 std::vector<Option> engine_options(bool training) {
   std::vector<Option> options = {
-      {"--weights", "FILE", "Start from this tensor file (a later round's model), not from the folder's weights."},
+      {"--weights", "FILE",
+       "Tensor file to start from (such as a later round's model). [default: the folder's weights]"},
       {"--threads", "N",
-       "CPU threads, at most one a core; the result does not depend on them. [default: one for each of the chosen "
-       "cores, 2 without --cores]"},
-      {"--pin-threads", "", "Keep each thread on one core, the first on the fastest.", false, "--pin"},
-      {"--cores", "WHICH", "big, little, all, or a hexadecimal mask such as f0. [default: all]"},
-      {"--kernels", "NAME", "Not the best kernels of this CPU, but these (see info)."},
+       "CPU threads, at most one a core; the result does not depend on their number. [default: one a core with "
+       "--cores, else 2]"},
+      {"--pin-threads", "", "Pin each thread to one core, the first to the fastest.", false, "--pin"},
+      {"--cores", "WHICH", "Cores to run on: big, little, all, or a hexadecimal mask such as f0. [default: all]"},
+      {"--kernels", "NAME", "Kernel set (see info). [default: the best for this CPU]"},
   };
   if (training) {
-    options.push_back({"--precision", "NAME", "fp32, bf16 (where the CPU has it), bf16-emulated. [default: fp32]"});
+    options.push_back({"--precision", "NAME", "fp32, bf16 (if the CPU supports it) or bf16-emulated. [default: fp32]"});
   }
   return options;
 }
@@ -36,15 +37,15 @@ std::vector<Option> engine_options(bool training) {
 void Running::describe(JsonLine& line) const {
   line.text("kernels", engine->kernels_name());
   line.text("precision", name_of(options.precision));
-  line.whole("threads", options.threads).raw("pinned", options.pin_threads ? "true" : "false");
-  line.wholes("cores", cores).wholes("allowed_cores", allowed_cores);
+  line.integer("threads", options.threads).raw("pinned", options.pin_threads ? "true" : "false");
+  line.integers("cores", cores).integers("allowed_cores", allowed_cores);
 }
 
 Running start_engine(const Arguments& arguments, uint64_t seed, const OutputSample& sample) {
   Running running;
   EngineOptions& options = running.options;
   const int64_t asked =
-      arguments.whole("--threads", arguments.has("--cores") ? kMaxThreads : kDefaultThreads, 1, kMaxThreads);
+      arguments.integer("--threads", arguments.has("--cores") ? kMaxThreads : kDefaultThreads, 1, kMaxThreads);
   options.seed = seed;
   options.pin_threads = arguments.has("--pin-threads");
   options.kernels = arguments.text("--kernels");
@@ -54,8 +55,8 @@ Running start_engine(const Arguments& arguments, uint64_t seed, const OutputSamp
   options.precision = static_cast<Precision>(at);
   const std::string which = arguments.text("--cores", "all");
   const std::vector<Core> allowed = allowed_cores(), chosen = chosen_cores(allowed, which);
-  if (which != "all") keep_to(chosen, which);
-  // Threads that wait for each other spin: two on one core would take turns at that.
+  if (which != "all") run_on(chosen, which);
+  // Waiting threads spin, so two on one core would slow each other down.
   options.threads = static_cast<int>(std::min(asked, static_cast<int64_t>(chosen.size())));
   running.allowed_cores = numbers(allowed);
   running.cores = numbers(chosen);

@@ -1,4 +1,4 @@
-// What the commands that run an engine have in common.
+// What the commands that run an engine share.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,15 @@
 
 namespace phonograd::phone {
 
-// Without --cores: two, as Python's commands, what the slowest phones still have of fast cores.
+// Without --cores: two, as in Python's commands; even slow phones have two fast cores.
 constexpr int64_t kDefaultThreads = 2;
 constexpr int64_t kMaxThreads = 256;
 
-// --weights, --threads, --pin-threads, --cores, --kernels, --precision, for a command's syntax; `training` has all of
-// them, evaluation those without --precision.
+// The options --weights, --threads, --pin-threads, --cores and --kernels, and for `training` --precision.
 std::vector<Option> engine_options(bool training);
 
-// An engine, the options it was made with, and the numbers of cores: those that this process was allowed when it began,
-// and those that its threads run on, in the order of the threads where each is kept on one.
+// An engine, its options, and core numbers: those that this process was allowed at its start, and those that its
+// threads run on (in the threads' order if they are pinned).
 struct Running {
   EngineOptions options;
   std::vector<int> allowed_cores, cores;
@@ -32,11 +31,11 @@ struct Running {
   void describe(JsonLine& line) const;
 };
 
-// Move to the chosen cores and load the artifacts; at most one thread for each of those cores. Throws what Engine's
-// constructor throws, and Error(usage, unsupported) for options that can't be.
+// Move to the chosen cores and load the artifacts, with at most one thread a core. Throws what Engine's constructor
+// throws, and Error(usage, unsupported) for invalid options.
 Running start_engine(const Arguments& arguments, uint64_t seed, const OutputSample& sample = {});
 
-// An engine as evaluation and suggestions ask it. The engine must outlive this.
+// Adapts an engine to evaluation and suggestions. The engine must outlive this.
 class EngineScorer : public Scorer {
  public:
   explicit EngineScorer(Engine& engine) : engine_(engine) {}
@@ -47,9 +46,9 @@ class EngineScorer : public Scorer {
   Engine& engine_;
 };
 
-// The most memory this process has held resident so far: VmHWM. 0 where /proc does not say.
+// The peak resident memory of this process so far (VmHWM); 0 if /proc does not have it.
 int64_t peak_rss_bytes();
 
-double median(std::vector<double> values);  // 0 of none
+double median(std::vector<double> values);  // 0 if empty
 
 }  // namespace phonograd::phone

@@ -11,8 +11,8 @@ namespace {
 Syntax syntax() {
   Syntax syntax{"eval", "ARTIFACTS", "Perplexity, top-1 accuracy and keystroke savings of a model on texts.", {}};
   syntax.options = {
-      {"--text", "FILE", "Text to measure on; may be repeated.", true},
-      {"--kss", "", "Also keystroke savings."},
+      {"--text", "FILE", "Text to evaluate on; may be repeated.", true},
+      {"--kss", "", "Also measure keystroke savings."},
   };
   for (const Option& option : engine_options(false)) syntax.options.push_back(option);
   return syntax;
@@ -22,7 +22,7 @@ int run(const Arguments& arguments) {
   arguments.required("--text");
   const Manifest manifest = read_manifest(arguments.positional());
   const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
-  std::vector<std::unique_ptr<TextFile>> texts;  // all read first: a missing one is found before long work
+  std::vector<std::unique_ptr<TextFile>> texts;  // all read first, so that a missing one is found at once
   for (const std::string& path : arguments.texts("--text")) texts.push_back(std::make_unique<TextFile>(path));
   const Running running = start_engine(arguments, 0);
   EngineScorer scorer(*running.engine);
@@ -33,16 +33,16 @@ int run(const Arguments& arguments) {
     warn_of_unknown(arguments.texts("--text")[i],
                     static_cast<double>(found.unknown_tokens) / static_cast<double>(words));
     JsonLine line("evaluation");
-    line.text("text", arguments.texts("--text")[i]).whole("tokens", found.tokens);
-    line.whole("unknown_tokens", found.unknown_tokens).real("perplexity", found.perplexity);
-    line.real("perplexity_with_unknown", found.perplexity_with_unknown).real("top1", found.top1);
+    line.text("text", arguments.texts("--text")[i]).integer("tokens", found.tokens);
+    line.integer("unknown_tokens", found.unknown_tokens).number("perplexity", found.perplexity);
+    line.number("perplexity_with_unknown", found.perplexity_with_unknown).number("top1", found.top1);
     if (found.has_kss) {
-      line.real("kss", found.kss);
+      line.number("kss", found.kss);
     } else {
       line.raw("kss", "null");
     }
     running.describe(line);
-    line.whole("peak_rss_bytes", peak_rss_bytes()).print();
+    line.integer("peak_rss_bytes", peak_rss_bytes()).print();
   }
   return 0;
 }

@@ -1,4 +1,4 @@
-// `phonograd-phone info`: what this phone's CPU offers, and what the engine makes of it.
+// `phonograd-phone info`: this phone's CPU, and which kernels and cores the engine would use.
 #include <unistd.h>
 
 #include "phone/commands.h"
@@ -9,15 +9,15 @@
 namespace phonograd::phone {
 namespace {
 
-// The cores that each word of --cores takes, the fastest first; big and little only where /sys tells them apart.
+// The cores that each value of --cores selects, fastest first; big and little only if /sys tells them apart.
 JsonLine choices(const std::vector<Core>& allowed) {
   std::vector<std::string> words = {"all"};
-  if (!big_ones(allowed).empty()) words.insert(words.end(), {"big", "little"});
+  if (!big_cores(allowed).empty()) words.insert(words.end(), {"big", "little"});
   JsonLine line;
   for (const std::string& word : words) {
     std::vector<int> numbers;
     for (const Core& core : fastest_first(chosen_cores(allowed, word))) numbers.push_back(core.number);
-    line.wholes(word.c_str(), numbers);
+    line.integers(word.c_str(), numbers);
   }
   return line;
 }
@@ -27,22 +27,22 @@ int run(const Arguments&) {
   std::vector<JsonLine> cores;
   for (const Core& core : allowed) {
     JsonLine line;
-    line.whole("core", core.number);
-    if (core.max_khz > 0) line.whole("max_khz", core.max_khz);
-    if (core.capacity > 0) line.whole("capacity", core.capacity);
+    line.integer("core", core.number);
+    if (core.max_khz > 0) line.integer("max_khz", core.max_khz);
+    if (core.capacity > 0) line.integer("capacity", core.capacity);
     cores.push_back(line);
   }
   JsonLine line("info");
-  line.text("version", kVersion).whole("abi_version", pg_abi_version()).raw("cpu", pg_cpu_info());
-  line.list("cores", cores).object("choices", choices(allowed)).whole("page_bytes", sysconf(_SC_PAGESIZE));
-  line.whole("memory_bytes", int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE)).print();
+  line.text("version", kVersion).integer("abi_version", pg_abi_version()).raw("cpu", pg_cpu_info());
+  line.list("cores", cores).object("choices", choices(allowed)).integer("page_bytes", sysconf(_SC_PAGESIZE));
+  line.integer("memory_bytes", int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE)).print();
   return 0;
 }
 
 }  // namespace
 
 Command info_command() {
-  return {{"info", "", "The CPU's features and cores, and the kernels chosen.", {}}, run};
+  return {{"info", "", "Show the CPU's features and cores, and the kernels it can run.", {}}, run};
 }
 
 }  // namespace phonograd::phone

@@ -13,21 +13,21 @@ JsonLine& JsonLine::text(const char* name, std::string_view value) {
   return raw(name, json::quote(value));
 }
 
-JsonLine& JsonLine::real(const char* name, double value) {
+JsonLine& JsonLine::number(const char* name, double value) {
   return raw(name, json::number(value));
 }
 
-JsonLine& JsonLine::whole(const char* name, int64_t value) {
+JsonLine& JsonLine::integer(const char* name, int64_t value) {
   return raw(name, std::to_string(value));
 }
 
-JsonLine& JsonLine::wholes(const char* name, const std::vector<int>& values) {
+JsonLine& JsonLine::integers(const char* name, const std::vector<int>& values) {
   std::string list;
   for (const int value : values) list += (list.empty() ? "" : ",") + std::to_string(value);
   return raw(name, "[" + list + "]");
 }
 
-JsonLine& JsonLine::reals(const char* name, const std::vector<double>& values) {
+JsonLine& JsonLine::numbers(const char* name, const std::vector<double>& values) {
   std::string list;
   for (const double value : values) list += (list.empty() ? "" : ",") + json::number(value);
   return raw(name, "[" + list + "]");

@@ -1,4 +1,4 @@
-// One JSON object on one line, built field by field: what the command says on stdout.
+// One JSON object on one line, built field by field: the commands' output on stdout.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ class JsonLine {
   explicit JsonLine(const char* event) { text("event", event); }
 
   JsonLine& text(const char* name, std::string_view value);
-  JsonLine& real(const char* name, double value);  // null for NaN and infinities
-  JsonLine& reals(const char* name, const std::vector<double>& values);
-  JsonLine& whole(const char* name, int64_t value);
-  JsonLine& wholes(const char* name, const std::vector<int>& values);
+  JsonLine& number(const char* name, double value);  // null for NaN and infinities
+  JsonLine& numbers(const char* name, const std::vector<double>& values);
+  JsonLine& integer(const char* name, int64_t value);
+  JsonLine& integers(const char* name, const std::vector<int>& values);
   JsonLine& object(const char* name, const JsonLine& value) { return raw(name, value.str()); }
   JsonLine& list(const char* name, const std::vector<JsonLine>& values);
   JsonLine& raw(const char* name, std::string_view json);  // `json` is valid JSON already
 
   std::string str() const { return "{" + fields_ + "}"; }
-  // Write the line to stdout and flush it, so that a reader sees each event as it happens. Throws Error(storage) when
-  // stdout can't be written.
+  // Write the line to stdout and flush it, so that a reader sees each event as it happens. Throws Error(storage) if
+  // that fails.
   void print() const;
 
  private:

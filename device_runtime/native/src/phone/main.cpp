@@ -1,4 +1,4 @@
-// phonograd-phone: the phone's side of a round as one static binary. README.md has its events and exit codes.
+// phonograd-phone: the phone's part of a round as one static binary. README.md lists its events and exit codes.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -13,13 +13,12 @@ namespace phonograd::phone {
 namespace {
 
 std::string help(const std::vector<Command>& commands) {
-  std::string out =
-      "usage: phonograd-phone COMMAND [ARGUMENTS]\n\nTraining a keyboard's language model on the phone.\n\n";
+  std::string out = "usage: phonograd-phone COMMAND [ARGUMENTS]\n\nTrain a keyboard's language model on the phone.\n\n";
   for (const Command& command : commands) {
     const std::string& name = command.syntax.command;
     out += "  " + name + std::string(10 - name.size(), ' ') + command.syntax.summary + "\n";
   }
-  return out + "\nphonograd-phone COMMAND --help: its options. phonograd-phone --version\n";
+  return out + "\nphonograd-phone COMMAND --help shows a command's options; phonograd-phone --version the version.\n";
 }
 
 bool asks_help(const std::string& word) {
@@ -45,7 +44,7 @@ std::string with_options(std::string message, const Syntax& syntax) {
 int dispatch(const std::vector<std::string>& words) {
   const std::vector<Command> commands = {train_command(), eval_command(), predict_command(), bench_command(),
                                          info_command()};
-  if (words.empty()) throw Error(Status::usage, "a command is needed (phonograd-phone --help)");
+  if (words.empty()) throw Error(Status::usage, "give a command (phonograd-phone --help lists them)");
   if (asks_help(words[0])) {
     show(help(commands));
     return 0;
@@ -72,15 +71,15 @@ int dispatch(const std::vector<std::string>& words) {
       throw Error(error.status(), with_options(error.what(), command.syntax));
     }
   }
-  const std::string meant = nearest(words[0], names);
+  const std::string meant = nearest_name(words[0], names);
   throw Error(Status::usage, "no command " + words[0] + (meant.empty() ? "" : "; did you mean " + meant + "?") +
                                  " (phonograd-phone --help)");
 }
 
-constexpr const char* kOutOfMemory = "phonograd-phone: out of memory; end other work or use a smaller model\n";
+constexpr const char* kOutOfMemory = "phonograd-phone: out of memory; close other apps or use a smaller model\n";
 
-// Where there is no memory for an exception on its way, or none may leave: the same message and code all the same.
-[[noreturn]] void end_badly() {
+// std::terminate's handler, for an exception that found no memory or must not propagate: the usual message and code.
+[[noreturn]] void on_terminate() {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
@@ -92,21 +91,21 @@ constexpr const char* kOutOfMemory = "phonograd-phone: out of memory; end other 
 }
 
 int run(const std::vector<std::string>& words) {
-  std::set_terminate(end_badly);
-  // A file size limit then is an error like a full disk, not a death.
+  std::set_terminate(on_terminate);
+  // So that a file size limit is an error like a full disk, and does not kill the process.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return dispatch(words);
   } catch (const Error& error) {
     std::string line = error.what();
-    std::replace(line.begin(), line.end(), '\n', ' ');  // from a file's name
+    std::replace(line.begin(), line.end(), '\n', ' ');  // a file's name may have one
     std::fprintf(stderr, "phonograd-phone: %s\n", line.c_str());
     return static_cast<int>(error.status());
   } catch (const std::bad_alloc&) {
     std::fputs(kOutOfMemory, stderr);
     return static_cast<int>(Status::out_of_memory);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "phonograd-phone: a bug: %s (report it)\n", error.what());
+    std::fprintf(stderr, "phonograd-phone: a bug: %s; please report it\n", error.what());
   }
   return static_cast<int>(Status::bug);
 }

@@ -1,4 +1,4 @@
-// `phonograd-phone predict`: what a keyboard asks.
+// `phonograd-phone predict`: the suggestions a keyboard would show.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,16 +12,16 @@ namespace phonograd::phone {
 namespace {
 
 Syntax syntax() {
-  Syntax syntax{"predict", "ARTIFACTS", "The three most probable next words.", {}};
+  Syntax syntax{"predict", "ARTIFACTS", "Print the three most probable next words.", {}};
   syntax.options = {
-      {"--context", "TEXT", "What was written before, messages a line each. [default: nothing]"},
-      {"--prefix", "LETTERS", "What is typed of the word already. [default: nothing]"},
+      {"--context", "TEXT", "Text before the word, one message a line. [default: none]"},
+      {"--prefix", "LETTERS", "Letters of the word typed so far. [default: none]"},
   };
   for (const Option& option : engine_options(false)) syntax.options.push_back(option);
   return syntax;
 }
 
-// log sum exp of scores [V]: what turns a score into a log-probability.
+// log sum exp of scores [V]: subtracted from a score, it gives the log-probability.
 double normaliser(const float* scores, int64_t V) {
   const double highest = static_cast<double>(*std::max_element(scores, scores + V));
   double sum = 0;
@@ -47,11 +47,11 @@ int run(const Arguments& arguments) {
   for (const int64_t word : suggest(index, scores, prefix)) {
     JsonLine entry;
     entry.text("word", vocabulary.word(word));
-    words.push_back(entry.real("probability", std::exp(static_cast<double>(scores[word]) - total)));
+    words.push_back(entry.number("probability", std::exp(static_cast<double>(scores[word]) - total)));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   JsonLine line("suggestions");
-  line.text("context", context).text("prefix", prefix).list("words", words).real("seconds", seconds);
+  line.text("context", context).text("prefix", prefix).list("words", words).number("seconds", seconds);
   running.describe(line);
   line.print();
   return 0;

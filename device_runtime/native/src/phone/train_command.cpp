@@ -1,4 +1,4 @@
-// `phonograd-phone train`: training on a user's text, resumable, and the files that come of it.
+// `phonograd-phone train`: resumable training on a user's text, and the files it writes.
 #include <sys/stat.h>
 
 #include <chrono>
@@ -20,15 +20,15 @@ namespace {
 
 constexpr double kMaxRate = 3.4e38;  // a float
 constexpr int64_t kMaxEpochs = 1000000;
-constexpr int kSignalled = 128;  // a shell's exit code of a process that a signal ended, plus the signal's number
+constexpr int kSignalled = 128;  // plus the signal's number: a shell's exit code for a process that a signal ended
 
-volatile std::sig_atomic_t stop_signal = 0;  // the first that was noted
+volatile std::sig_atomic_t stop_signal = 0;  // the first signal received
 
 extern "C" void note_signal(int number) {
   if (stop_signal == 0) stop_signal = number;
 }
 
-// From now on SIGTERM and SIGINT ask to end after the step that is running.
+// From now on SIGTERM and SIGINT stop training after the current step.
 void note_stop_signals() {
   struct sigaction action{};
   action.sa_handler = note_signal;
@@ -42,24 +42,24 @@ Syntax syntax() {
   Syntax syntax{"train", "ARTIFACTS", "Train on a user's text.", {}};
   syntax.options = {
       {"--user", "FILE", "The user's text, one message a line."},
-      {"--tokens", "FILE", "Instead of --user: the token stream itself, little-endian int32 ids."},
+      {"--tokens", "FILE", "Token stream (little-endian int32 ids) in place of --user."},
       {"--rehearsal", "FILE", "General text to draw rehearsal messages from."},
       {"--user-share", "L", "The user's share of the tokens, with --rehearsal. [default: 0.5]"},
       {"--output-sample", "N",
        "Train the softmax over the text's own words and about N others, drawn by chance. [default: over all]"},
       {"--sample-seed", "N", "Of that draw; nobody else may learn it. [default: random, kept in the state]"},
-      {"--epochs", "N", "Times the text is trained on. [default: 1]"},
+      {"--epochs", "N", "Passes over the text. [default: 1]"},
       {"--lr", "X", "Learning rate. [default: the artifacts']"},
-      {"--phone", "NAME", "The phone's name at the server: the seed is derived from model, round and name."},
-      {"--seed", "N", "Instead of --phone: of the rehearsal draw, dropout and random codecs. [default: random]"},
+      {"--phone", "NAME", "The phone's name at the server; the seed is derived from model, round and name."},
+      {"--seed", "N", "Seed of the rehearsal draw, dropout and random codecs, in place of --phone. [default: random]"},
       {"--out", "FILE", "Write the trained weights here."},
       {"--update", "FILE", "Write the update for the server here."},
-      {"--codec", "NAME", "Of --update: " + listed(codec_names()) + ". [default: rows-f32]"},
-      {"--codec-costs", "", "Report what each codec's update would weigh, and the seconds to encode it."},
+      {"--codec", "NAME", "Codec of --update: " + comma_separated(codec_names()) + ". [default: rows-f32]"},
+      {"--codec-costs", "", "Report the size of the update with each codec, and the seconds to encode it."},
       {"--round", "N", "The server's round. [default: 1]"},
-      {"--state", "DIR", "Keep resumable state here, and go on from it."},
-      {"--save-every", "N", "Steps from one save to the next. [default: " + std::to_string(kSaveEvery) + "]"},
-      {"--restart", "", "Discard the state that is there."},
+      {"--state", "DIR", "Folder to save resumable state in, and to resume from."},
+      {"--save-every", "N", "Steps between saves. [default: " + std::to_string(kSaveEvery) + "]"},
+      {"--restart", "", "Discard the saved state."},
   };
   for (const Option& option : engine_options(true)) syntax.options.push_back(option);
   return syntax;
@@ -75,51 +75,51 @@ void check_combination(const Arguments& arguments) {
   check_seed_options(arguments);
 }
 
-// The base replaced by the outputs of a run that is then killed would be another model's: the run could not be resumed.
+// If an output replaced the base weights and the run were then killed, it could not be resumed.
 void check_base_kept(const std::string& base, const TrainingOutputs& outputs) {
   struct stat about{}, other{};
   for (const std::string& path : {outputs.weights, outputs.update}) {
     if (path.empty() || stat(path.c_str(), &other) != 0 || stat(base.c_str(), &about) != 0) continue;
     if (about.st_dev != other.st_dev || about.st_ino != other.st_ino) continue;
-    throw Error(Status::usage, path + ": these are the weights that training starts from; with --state they must stay");
+    throw Error(Status::usage, path + ": training starts from these weights; with --state, write to another file");
   }
 }
 
 JsonLine phases(const Engine& engine) {
   JsonLine line;
-  for (const PhaseTime& phase : engine.phase_times()) line.real(phase.phase.c_str(), phase.seconds);
+  for (const PhaseTime& phase : engine.phase_times()) line.number(phase.phase.c_str(), phase.seconds);
   return line;
 }
 
-// Facts of the job that the first event and the report share; the names are those of `phonograd train --json`.
+// Fields of the job that the first event and the report share; the names are those of `phonograd train --json`.
 void describe_job(const Running& running, const TrainingText& text, const EpochOptions& options, int64_t steps,
                   JsonLine& line) {
   const Manifest& manifest = running.engine->manifest();
   line.text("backend", "native");
   running.describe(line);
-  line.whole("seed", static_cast<int64_t>(running.options.seed));
-  line.whole("epochs", options.epochs).whole("steps", steps);
-  line.whole("tokens", static_cast<int64_t>(text.stream.size()));
-  line.whole("user_tokens", text.user_tokens).whole("general_tokens", text.general_tokens);
-  line.real("user_share", text.user_share()).real("user_unknown_share", text.user_unknown_share);
+  line.integer("seed", static_cast<int64_t>(running.options.seed));
+  line.integer("epochs", options.epochs).integer("steps", steps);
+  line.integer("tokens", static_cast<int64_t>(text.stream.size()));
+  line.integer("user_tokens", text.user_tokens).integer("general_tokens", text.general_tokens);
+  line.number("user_share", text.user_share()).number("user_unknown_share", text.user_unknown_share);
   if (text.general_tokens > 0) {
-    line.real("general_unknown_share", text.general_unknown_share);
+    line.number("general_unknown_share", text.general_unknown_share);
   } else {
     line.raw("general_unknown_share", "null");
   }
-  line.real("learning_rate", options.learning_rate);
+  line.number("learning_rate", options.learning_rate);
   if (manifest.clipped) {
-    line.real("clip_norm", manifest.clip_norm);
+    line.number("clip_norm", manifest.clip_norm);
   } else {
     line.raw("clip_norm", "null");
   }
   line.text("loss_reduction", manifest.loss_reduction);
   JsonLine output_layer;
   output_layer.text("kind", running.engine->output_sample().candidates.empty() ? "full" : "sampled");
-  line.object("output_layer", output_layer.whole("words", running.engine->output_words()));
+  line.object("output_layer", output_layer.integer("words", running.engine->output_words()));
 }
 
-// Adds what is to be heard of. `options` must outlive its use.
+// Sets the callbacks that print events. `options` must outlive training.
 void report_events(const Running& running, const TrainingText& text, std::chrono::steady_clock::time_point began,
                    EpochOptions& options) {
   const Engine& engine = *running.engine;
@@ -127,17 +127,23 @@ void report_events(const Running& running, const TrainingText& text, std::chrono
     JsonLine line("start");
     line.text("version", kVersion);
     describe_job(running, text, options, steps, line);
-    line.whole("resumed_at", done);
-    line.real("load_seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count()).print();
+    line.integer("resumed_at", done);
+    line.number("load_seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count())
+        .print();
   };
   options.on_step = [&engine](const StepReport& step) {
     JsonLine line("step");
-    line.whole("step", step.step).whole("steps", step.steps).real("loss", step.loss).real("seconds", step.seconds);
-    line.real("tokens_per_s", static_cast<double>(step.tokens) / step.seconds).object("phases", phases(engine)).print();
+    line.integer("step", step.step)
+        .integer("steps", step.steps)
+        .number("loss", step.loss)
+        .number("seconds", step.seconds);
+    line.number("tokens_per_s", static_cast<double>(step.tokens) / step.seconds)
+        .object("phases", phases(engine))
+        .print();
   };
   options.on_save = [](int64_t step, size_t bytes, double seconds) {
     JsonLine line("saved");
-    line.whole("step", step).whole("nbytes", static_cast<int64_t>(bytes)).real("seconds", seconds).print();
+    line.integer("step", step).integer("nbytes", static_cast<int64_t>(bytes)).number("seconds", seconds).print();
   };
 }
 
@@ -145,18 +151,21 @@ int interrupted(const EpochReport& epoch, bool saved) {
   const int number = stop_signal;
   const auto done = static_cast<int64_t>(epoch.progress.losses.size());
   JsonLine line("interrupted");
-  line.whole("signal", number).whole("step", done).whole("steps", epoch.steps).raw("saved", saved ? "true" : "false");
+  line.integer("signal", number)
+      .integer("step", done)
+      .integer("steps", epoch.steps)
+      .raw("saved", saved ? "true" : "false");
   line.print();
   std::fprintf(stderr, "phonograd-phone: interrupted after step %lld of %lld; %s\n", static_cast<long long>(done),
                static_cast<long long>(epoch.steps),
-               saved ? "the state is saved: the same command goes on from here" : "nothing is kept without --state");
+               saved ? "the state is saved: run the same command to resume" : "nothing is saved without --state");
   return kSignalled + number;
 }
 
 int run(const Arguments& arguments) {
   const auto began = std::chrono::steady_clock::now();
   check_combination(arguments);
-  const int64_t save_every = arguments.whole("--save-every", kSaveEvery, 1, INT64_MAX);
+  const int64_t save_every = arguments.integer("--save-every", kSaveEvery, 1, INT64_MAX);
   const TrainingOutputs outputs = training_outputs(arguments);
   note_stop_signals();
   std::optional<StateFolder> folder;
@@ -166,8 +175,8 @@ int run(const Arguments& arguments) {
   const uint64_t seed = training_seed(arguments, manifest, outputs.round, folder ? &*folder : nullptr);
   const SampleDraw draw = sample_draw(arguments, folder ? &*folder : nullptr);
   EpochOptions options;
-  options.learning_rate = arguments.real("--lr", manifest.learning_rate, 0, kMaxRate);
-  options.epochs = arguments.whole("--epochs", 1, 1, kMaxEpochs);
+  options.learning_rate = arguments.number("--lr", manifest.learning_rate, 0, kMaxRate);
+  options.epochs = arguments.integer("--epochs", 1, 1, kMaxEpochs);
   options.save_every = save_every;
   options.stop = [] { return stop_signal != 0; };
   const TrainingText text = training_text(arguments, manifest, seed);
@@ -177,7 +186,7 @@ int run(const Arguments& arguments) {
   warn_of_unknown(arguments.text("--rehearsal"), text.general_unknown_share);
   const Running running = start_engine(arguments, seed, output_sample(manifest, text.stream, draw));
   Engine& engine = *running.engine;
-  // Of the file that the engine has open: the one that stands at its path may be another one by the end.
+  // Hashes the file that the engine has open; by the end another file may have its path.
   const std::string identity = folder || outputs.needs_identity() ? base_sha256(engine) : "";
   std::optional<TrainingState> state;
   if (folder) {
@@ -196,18 +205,18 @@ int run(const Arguments& arguments) {
   JsonLine report("report");
   describe_job(running, text, options, epoch.steps, report);
   const Progress& progress = epoch.progress;
-  report.whole("resumed_at", epoch.resumed_at).reals("losses", progress.losses);
-  report.reals("step_seconds", progress.step_seconds).real("seconds", epoch.seconds);
-  report.real("seconds_per_step_median", median(progress.step_seconds));
-  report.real("loss_first", progress.losses.front()).real("loss_last", progress.losses.back());
+  report.integer("resumed_at", epoch.resumed_at).numbers("losses", progress.losses);
+  report.numbers("step_seconds", progress.step_seconds).number("seconds", epoch.seconds);
+  report.number("seconds_per_step_median", median(progress.step_seconds));
+  report.number("loss_first", progress.losses.front()).number("loss_last", progress.losses.back());
   write_outputs(outputs, engine, identity, tokens, seed, report);
-  report.whole("peak_rss_bytes", peak_rss_bytes());
-  // After the peak was read: encoding with every codec is no part of a phone's round.
+  report.integer("peak_rss_bytes", peak_rss_bytes());
+  // After the peak was read: a round does not encode with every codec.
   if (outputs.codec_costs) {
     report.list("codecs", codec_costs(engine, identity, tokens, seed));
   }
   report.print();
-  // Last: a kill before this is a resume that ends in the same files.
+  // Last: after a kill before this, resuming writes the same files.
   if (folder) folder->discard();
   return 0;
 }

@@ -43,7 +43,7 @@ TrainingText training_text(const Arguments& arguments, const Manifest& manifest,
   const TextFile user(arguments.text("--user"));
   if (!arguments.has("--rehearsal")) return mix(user.messages(), {}, 1.0, vocabulary, seed);
   const TextFile general(arguments.text("--rehearsal"));
-  const double share = arguments.real("--user-share", kDefaultUserShare, 0, 1);
+  const double share = arguments.number("--user-share", kDefaultUserShare, 0, 1);
   return mix(user.messages(), general.messages(), share, vocabulary, seed);
 }
 

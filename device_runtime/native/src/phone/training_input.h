@@ -1,4 +1,4 @@
-// What `train` trains on: a user's text mixed with general text, or token ids as they are.
+// The input of `train`: a user's text mixed with general text, or token ids.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace phonograd::phone {
 
-// λ where --rehearsal is given without --user-share; as Python's TrainingConfig.
+// λ if --rehearsal is given without --user-share; as in Python's TrainingConfig.
 constexpr double kDefaultUserShare = 0.5;
 
 // A token file: ids as little-endian int32 (FORMAT.md, "Token files"), each in [0, vocabulary). Throws Error(text).
@@ -24,10 +24,10 @@ TrainingText training_text(const Arguments& arguments, const Manifest& manifest,
 // The output sample of a stream; of no candidates where none are to be drawn. Throws Error: artifacts, vocabulary.
 OutputSample output_sample(const Manifest& manifest, const std::vector<int64_t>& stream, SampleDraw draw);
 
-// A larger share of unknown words, and a text is likely not what the model is for; Python's too.
+// With a larger share of unknown words, the text is probably not in the model's language. The same as in Python.
 constexpr double kWarnUnknownShare = 0.3;
 
-// One line on stderr about a text of which more than that is unknown.
+// Print one line on stderr if the share of unknown words is larger.
 void warn_of_unknown(const std::string& what, double share);
 
 }  // namespace phonograd::phone

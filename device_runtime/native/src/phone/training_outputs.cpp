@@ -26,9 +26,10 @@ void check_finite(const std::vector<TensorOut>& tensors) {
   }
 }
 
-JsonLine described(const std::string& path, size_t bytes) {
+// The fields that describe a written file.
+JsonLine file_fields(const std::string& path, size_t bytes) {
   JsonLine line;
-  line.text("path", path).whole("nbytes", static_cast<int64_t>(bytes));
+  line.text("path", path).integer("nbytes", static_cast<int64_t>(bytes));
   line.text("sha256", sha256_of_file(path, Status::storage));
   return line;
 }
@@ -44,7 +45,7 @@ std::vector<TensorOut> trained_tensors(const Engine& engine) {
 
 }  // namespace
 
-void require_place(const std::string& path) {
+void require_writable(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const auto refuse = [&](const std::string& reason) {
@@ -61,10 +62,10 @@ TrainingOutputs training_outputs(const Arguments& arguments) {
   outputs.weights = arguments.text("--out");
   outputs.update = arguments.text("--update");
   outputs.codec = arguments.choice("--codec", kRowsF32.name, codec_names());
-  outputs.round = static_cast<uint64_t>(arguments.whole("--round", 1, 1, kMaxCount));
+  outputs.round = static_cast<uint64_t>(arguments.integer("--round", 1, 1, kMaxCount));
   outputs.codec_costs = arguments.has("--codec-costs");
   for (const std::string& path : {outputs.weights, outputs.update}) {
-    if (!path.empty()) require_place(path);
+    if (!path.empty()) require_writable(path);
   }
   return outputs;
 }
@@ -77,12 +78,12 @@ void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const s
   engine.require_weights_unchanged();
   if (!outputs.weights.empty()) {
     const auto check = [&engine] { engine.require_weights_unchanged(); };
-    report.object("weights", described(outputs.weights, write_tensor_file(outputs.weights, trained, {}, check)));
+    report.object("weights", file_fields(outputs.weights, write_tensor_file(outputs.weights, trained, {}, check)));
   }
   const UpdateInfo info{sha256, outputs.round, static_cast<uint64_t>(tokens), outputs.codec, seed};
   if (!outputs.update.empty()) {
     const size_t bytes = write_update(outputs.update, engine.weights(), trained, info);
-    report.object("update", described(outputs.update, bytes).text("codec", outputs.codec));
+    report.object("update", file_fields(outputs.update, bytes).text("codec", outputs.codec));
   }
 }
 
@@ -95,7 +96,7 @@ std::vector<JsonLine> codec_costs(const Engine& engine, const std::string& sha25
         update_bytes(engine.weights(), trained, {sha256, 1, static_cast<uint64_t>(tokens), name, seed});
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     JsonLine cost;
-    cost.text("codec", name).whole("nbytes", static_cast<int64_t>(bytes)).real("seconds", seconds);
+    cost.text("codec", name).integer("nbytes", static_cast<int64_t>(bytes)).number("seconds", seconds);
     costs.push_back(cost);
   }
   return costs;

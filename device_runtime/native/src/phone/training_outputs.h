@@ -1,4 +1,4 @@
-// What `train` leaves: the trained weights and the update for the server.
+// The outputs of `train`: the trained weights and the update for the server.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,33 @@
 
 namespace phonograd::phone {
 
-// Throws Error(storage) if a file can't be made at `path`; asked before long work, so that none is lost at its end.
-void require_place(const std::string& path);
+// Throws Error(storage) if no file can be written at `path`. Called before training, so that no work is lost.
+void require_writable(const std::string& path);
 
-// Where the trained weights go.
+// What to write, and where.
 struct TrainingOutputs {
   std::string weights;  // "": not written
   std::string update;   // likewise
   std::string codec;
   uint64_t round = 1;
-  bool codec_costs = false;  // what each codec's update would weigh is reported
+  bool codec_costs = false;  // report the size of each codec's update
 
-  // Whether the hash of the weights that training starts from is needed.
+  // Whether the hash of the base weights is needed.
   bool needs_identity() const { return !update.empty() || codec_costs; }
 };
 
-// The outputs that the options --out, --update, --codec, --codec-costs and --round ask for, their places checked.
+// The outputs that the options --out, --update, --codec, --codec-costs and --round ask for, all checked to be writable.
 // Throws Error: usage, storage.
 TrainingOutputs training_outputs(const Arguments& arguments);
 
-// Write them, durably, and add a field for each to the report. `sha256` is the identity of the weights that training
-// started from. Throws Error: training for weights that are not finite, weights if the file that training started from
-// was changed, and then nothing is written; storage.
+// Write the outputs durably and add a field for each to the report. `sha256` is the identity of the base weights.
+// Throws Error: training if a trained weight is not finite, weights if the base file was changed (in both cases nothing
+// is written), storage.
 void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const std::string& sha256, int64_t tokens,
                    uint64_t seed, JsonLine& report);
 
-// What an update of the trained weights weighs with each codec, and the seconds to encode it; nothing is written.
-// Throws Error(weights) for weights that are not finite.
+// The size of the update with each codec, and the seconds to encode it; nothing is written. Throws Error(weights) if a
+// trained weight is not finite.
 std::vector<JsonLine> codec_costs(const Engine& engine, const std::string& sha256, int64_t tokens, uint64_t seed);
 
 }  // namespace phonograd::phone

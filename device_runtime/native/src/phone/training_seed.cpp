@@ -21,7 +21,7 @@ void require_phone_name(const std::string& name) {
            others.find(byte) != std::string::npos;
   };
   if (!name.empty() && name.size() <= kNameLength && std::all_of(name.begin(), name.end(), allowed)) return;
-  throw Error(Status::usage, "train: --phone: 1 to 64 of A-Z a-z 0-9 . _ - expected as a name");
+  throw Error(Status::usage, "train: --phone: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -");
 }
 
 // Of so many random bytes.
@@ -47,15 +47,15 @@ uint64_t seed_of(const std::string& base_sha256, uint64_t round, const std::stri
 
 void check_seed_options(const Arguments& arguments) {
   arguments.exclude("--seed", "--phone");
-  arguments.whole("--seed", 0, 0, kMaxCount);
-  arguments.whole("--output-sample", 0, 1, kMaxCount);
-  arguments.whole("--sample-seed", 0, 0, kMaxCount);
+  arguments.integer("--seed", 0, 0, kMaxCount);
+  arguments.integer("--output-sample", 0, 1, kMaxCount);
+  arguments.integer("--sample-seed", 0, 0, kMaxCount);
   if (arguments.has("--phone")) require_phone_name(arguments.text("--phone"));
 }
 
 uint64_t training_seed(const Arguments& arguments, const Manifest& manifest, uint64_t round,
                        const StateFolder* folder) {
-  if (arguments.has("--seed")) return static_cast<uint64_t>(arguments.whole("--seed", 0, 0, kMaxCount));
+  if (arguments.has("--seed")) return static_cast<uint64_t>(arguments.integer("--seed", 0, 0, kMaxCount));
   if (arguments.has("--phone")) {
     const std::string weights = arguments.text("--weights");
     return seed_of(weights.empty() ? manifest.weights_sha256 : sha256_of_file(weights, Status::weights), round,
@@ -67,12 +67,12 @@ uint64_t training_seed(const Arguments& arguments, const Manifest& manifest, uin
 
 SampleDraw sample_draw(const Arguments& arguments, const StateFolder* folder) {
   SampleDraw draw;
-  draw.drawn = arguments.whole("--output-sample", 0, 1, kMaxCount);
+  draw.drawn = arguments.integer("--output-sample", 0, 1, kMaxCount);
   if (draw.drawn == 0) return draw;
   const std::optional<uint64_t> before = saved(arguments, folder, "sample_seed");
   draw.seed = before ? *before : random_seed(sizeof draw.seed);
   if (arguments.has("--sample-seed"))
-    draw.seed = static_cast<uint64_t>(arguments.whole("--sample-seed", 0, 0, kMaxCount));
+    draw.seed = static_cast<uint64_t>(arguments.integer("--sample-seed", 0, 0, kMaxCount));
   return draw;
 }
 

@@ -1,5 +1,4 @@
-// Where the seed of `train` comes from. FORMAT.md, "Seeds"; the same as device_runtime/update/seeds.py and `phonograd
-// train`.
+// The seed of `train`. FORMAT.md, "Seeds"; the rules are those of device_runtime/update/seeds.py and `phonograd train`.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@ uint64_t seed_of(const std::string& base_sha256, uint64_t round, const std::stri
 // Throws Error(usage) for --seed and --phone together, and for values of these and of an output sample that can't be.
 void check_seed_options(const Arguments& arguments);
 
-// --seed, else the seed of --phone in the round, else that of the state in `folder` (nullptr: none), which a run that
-// was given neither goes on with, else a random one. Throws Error(weights) where those of --weights can't be read.
+// --seed; else the seed of --phone in the round; else the seed of the state in `folder` (nullptr: none), from which a
+// run without either option resumes; else a random one. Throws Error(weights) if the file of --weights can't be read.
 uint64_t training_seed(const Arguments& arguments, const Manifest& manifest, uint64_t round, const StateFolder* folder);
 
 // What --output-sample asks for; nothing drawn without it. The seed is --sample-seed, else that of the state in

@@ -47,7 +47,7 @@ void Tally::add_loss(const float* scores, int64_t V, int64_t target) {
   const float highest = *best;
   double sum = 0;
   for (int64_t word = 0; word < V; ++word) sum += static_cast<double>(std::exp(scores[word] - highest));
-  // In float32, as in Python: what overflows there does here.
+  // In float32, as in Python, so that both overflow for the same scores.
   const float loss = highest + static_cast<float>(std::log(sum)) - scores[target];
   if (!std::isfinite(loss)) {  // a NaN anywhere is in the sum
     throw Error(Status::training,
@@ -65,7 +65,7 @@ void Tally::add_keystrokes(const PrefixIndex& index, const float* scores, int64_
   if (target == kUnk) {
     typed += length;
   } else if (target != kEos) {
-    typed += index.typed(target, scores);
+    typed += index.keystrokes(target, scores);
   }
 }
 
@@ -86,7 +86,7 @@ const float* score_next(Scorer& scorer, const Vocabulary& vocabulary, std::strin
   const size_t line_feed = context.rfind('\n');
   const size_t current = line_feed == std::string_view::npos ? 0 : line_feed + 1;
   std::vector<int64_t> tokens = vocabulary.stream(split_messages(context.substr(0, current)));
-  tokens.insert(tokens.begin(), kEos);  // as in training: the first word is predicted from <eos>
+  tokens.insert(tokens.begin(), kEos);  // as in training, <eos> predicts the first word
   vocabulary.encode(context.substr(current), tokens);
   const int64_t N = static_cast<int64_t>(tokens.size()), V = vocabulary.size();
   const float* last = nullptr;

@@ -29,7 +29,7 @@ PrefixIndex::PrefixIndex(const Vocabulary& vocabulary)
 }
 
 PrefixIndex::Range PrefixIndex::with_prefix(std::string_view prefix) const {
-  // By their first bytes alone, words below the prefix come first, then those that begin with it.
+  // Compared by their first bytes only, words below the prefix come first, then those that begin with it.
   const auto beginning = [&](int64_t id) { return vocabulary_.word(id).substr(0, prefix.size()); };
   const int64_t *first = order_.data(), *last = first + order_.size();
   const int64_t* begin = std::partition_point(first, last, [&](int64_t id) { return beginning(id) < prefix; });
@@ -37,7 +37,7 @@ PrefixIndex::Range PrefixIndex::with_prefix(std::string_view prefix) const {
   return {begin, end};
 }
 
-int64_t PrefixIndex::typed(int64_t word, const float* scores) const {
+int64_t PrefixIndex::keystrokes(int64_t word, const float* scores) const {
   const std::string_view spelling = vocabulary_.word(word);
   int64_t count = 0;
   for (size_t at = 0; at < spelling.size(); ++at) {

@@ -12,7 +12,7 @@
 namespace phonograd {
 namespace {
 
-// The ids of many messages, one after the other, and where each of them begins and ends.
+// The concatenated ids of messages, and where each message begins and ends.
 struct Messages {
   struct Range {
     size_t begin, end;
@@ -20,7 +20,8 @@ struct Messages {
   std::vector<int64_t> ids;
   std::vector<Range> ranges;
 
-  // Append a message and <eos>; of more than `most` ids, the first most - 1 and <eos>. Returns the ids appended.
+  // Append a message and <eos>, cut to at most `most` ids of which the last is <eos>. Returns the number of ids
+  // appended.
   int64_t add(const Vocabulary& vocabulary, std::string_view message, int64_t most) {
     const size_t begin = ids.size();
     vocabulary.encode(message, ids);
@@ -69,7 +70,7 @@ TrainingText mix(const std::vector<std::string_view>& user, const std::vector<st
   text.user_tokens = static_cast<int64_t>(messages.ids.size());
   text.user_unknown_share = unknown_share(messages.ids);
   // nearbyint rounds halves to even, as the rule says, in the rounding mode that every program starts in.
-  // A tiny share asks for more than fits an integer, and for more than there is in any case.
+  // A tiny share asks for more tokens than fit an integer, and for more than any text has.
   const double exact = static_cast<double>(text.user_tokens) * (1 - user_share) / user_share;
   const int64_t wanted = static_cast<int64_t>(std::nearbyint(std::min(exact, static_cast<double>(kNoLimit))));
   if (wanted == 0) {

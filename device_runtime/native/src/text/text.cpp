@@ -17,10 +17,10 @@ bool is_word(char byte) {
   return (byte >= 'a' && byte <= 'z') || (byte >= '0' && byte <= '9') || static_cast<unsigned char>(byte) >= 0x80;
 }
 
-constexpr std::string_view kUnknown = "<unk>";  // a word that a published text's authors left out: one token
+constexpr std::string_view kUnknown = "<unk>";  // in published texts, a word that the authors left out: one token
 
-// A typographic mark in UTF-8 and what it is folded to. No mark's bytes overlap another's, and none holds ASCII, so one
-// pass from the left equals replacing one mark after the other.
+// A typographic mark in UTF-8 and its ASCII equivalent. Marks do not overlap and hold no ASCII, so one pass from the
+// left equals replacing one mark after the other.
 struct Mark {
   std::string_view bytes, plain;
 };
@@ -43,7 +43,7 @@ const Mark* mark_at(std::string_view text, size_t at) {
   return nullptr;
 }
 
-// Every byte but space belongs to some token, so a line holds one if anything is left of it between spaces.
+// Every byte but space belongs to some token, so a line holds a token if it has anything but spaces.
 bool holds_token(std::string_view line) {
   for (size_t at = 0; at < line.size();) {
     const Mark* mark = mark_at(line, at);
@@ -53,18 +53,18 @@ bool holds_token(std::string_view line) {
   return false;
 }
 
-// Text that was written as UTF-16, or no text at all, would train as words that nobody wrote.
+// UTF-16 text or a binary file would train as words that nobody wrote.
 void require_text(const std::string& path, std::string_view data) {
   const std::string_view mark = data.substr(0, 2);
   if (mark == "\xff\xfe" || mark == "\xfe\xff") {
     throw Error(Status::text, path +
-                                  ": begins with the byte order mark of UTF-16; expected UTF-8; convert it with: "
+                                  ": begins with a UTF-16 byte order mark, expected UTF-8; convert it with: "
                                   "iconv -f UTF-16 -t UTF-8");
   }
   const size_t at = data.find('\0');
   if (at != std::string_view::npos) {
-    throw Error(Status::text, path + ": byte " + std::to_string(at) +
-                                  " is NUL, which no text in UTF-8 holds; expected a text, one message a line");
+    throw Error(Status::text,
+                path + ": byte " + std::to_string(at) + " is NUL; expected UTF-8 text, one message a line");
   }
 }
 
@@ -72,7 +72,7 @@ void require_text(const std::string& path, std::string_view data) {
 
 std::string fold(std::string_view text) {
   std::string folded;
-  folded.reserve(text.size());  // a mark is no shorter than what it stands for
+  folded.reserve(text.size());  // a mark is at least as long as its equivalent
   for (size_t at = 0; at < text.size();) {
     if (const Mark* mark = mark_at(text, at)) {
       folded += mark->plain;
@@ -99,7 +99,7 @@ bool Tokens::next(std::string_view& token) {
     token = std::string_view(folded_).substr(begin, 1);
     return true;
   }
-  // An apostrophe belongs to the word if the word goes on behind it.
+  // An apostrophe belongs to the word if the word continues after it.
   while (word_at(at_) || (at_ < folded_.size() && folded_[at_] == '\'' && word_at(at_ + 1))) ++at_;
   token = std::string_view(folded_).substr(begin, at_ - begin);
   return true;

@@ -1,5 +1,6 @@
-// Messages and tokens of a text, on bytes, so that broken UTF-8 is no special case. FORMAT.md, "Text"; the same as
-// device_runtime/text/messages.py's. Functions are thread-safe; views point into the caller's bytes.
+// Messages and tokens of a text. All rules are on bytes, so that invalid UTF-8 is no special case. FORMAT.md, "Text";
+// the rules are those of device_runtime/text/messages.py. Functions are thread-safe; views point into the caller's
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +10,10 @@
 
 namespace phonograd {
 
-// Larger files are refused: they are read whole.
+// Larger files are refused, because files are read whole.
 constexpr size_t kMaxTextBytes = size_t{256} << 20;
 
-// Step 1 of the rule: ASCII letters in lower case, typographic marks as the ASCII that they stand for.
+// Step 1 of the rules: ASCII letters to lower case, typographic marks to their ASCII equivalents.
 std::string fold(std::string_view text);
 
 // The tokens of one message, one by one. Owns the folded message that the tokens point into.
@@ -22,7 +23,7 @@ class Tokens {
   Tokens(const Tokens&) = delete;
   Tokens& operator=(const Tokens&) = delete;
 
-  // The next token, valid as long as this object; false if there is none.
+  // Sets `token` to the next token, valid as long as this object; returns false if there is none.
   bool next(std::string_view& token);
 
  private:
@@ -30,11 +31,11 @@ class Tokens {
   size_t at_ = 0;
 };
 
-// The messages of a text: its lines, ended by a line feed, less those that hold no token.
+// The messages of a text: its lines (ended by a line feed) that hold a token.
 std::vector<std::string_view> split_messages(std::string_view data);
 
-// A text file and its messages, at least one. Throws Error(text) if it can't be read, is too large, holds none, or is
-// not UTF-8: NUL bytes, a byte order mark of UTF-16.
+// A text file and its messages, at least one. Throws Error(text) if the file can't be read, is too large, holds no
+// message, or is not UTF-8: it has NUL bytes or a UTF-16 byte order mark.
 class TextFile {
  public:
   explicit TextFile(const std::string& path);

@@ -11,13 +11,13 @@
 namespace phonograd {
 namespace {
 
-constexpr size_t kShownBytes = 40;  // of a word in an error: a file that is no vocabulary may have lines of megabytes
+constexpr size_t kQuotedBytes = 40;  // of a word in an error: another file given as the vocabulary may have huge lines
 
-std::string shown(std::string_view word) {
-  return quoted(word.substr(0, kShownBytes));
+std::string quoted_start(std::string_view word) {
+  return quoted(word.substr(0, kQuotedBytes));
 }
 
-// Cuts one line off `rest`; false after the last.
+// Removes one line from `rest`; false after the last.
 bool next_line(std::string_view& rest, bool& more, std::string_view& line) {
   if (!more) return false;
   const size_t end = std::min(rest.find('\n'), rest.size());
@@ -33,8 +33,8 @@ void check_beginning(std::string_view data, const std::string& source) {
   next_line(data, more, first);
   const bool two = next_line(data, more, second);
   if (first == "<unk>" && second == "<eos>") return;
-  throw Error(Status::vocabulary, source + ": lines 1 and 2 must be <unk> and <eos>, found " + shown(first) +
-                                      (two ? " and " + shown(second) : ""));
+  throw Error(Status::vocabulary, source + ": lines 1 and 2 must be <unk> and <eos>, found " + quoted_start(first) +
+                                      (two ? " and " + quoted_start(second) : ""));
 }
 
 }  // namespace
@@ -50,9 +50,9 @@ Vocabulary::Vocabulary(std::string data, const std::string& source) : data_(std:
     }
     const auto [entry, added] = ids_.emplace(word, number);
     if (!added) {
-      throw Error(Status::vocabulary, source + ": " + shown(word) + " stands on lines " +
+      throw Error(Status::vocabulary, source + ": " + quoted_start(word) + " is on lines " +
                                           std::to_string(entry->second + 1) + " and " + std::to_string(number + 1) +
-                                          "; each word must be there once");
+                                          "; each word must appear once");
     }
     words_.push_back(word);
   }

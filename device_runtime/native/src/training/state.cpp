@@ -33,8 +33,8 @@ bool is_partial(const std::string& name) {
          name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-// Lock a folder; 0 or errno. A process that was killed while it synced a file holds its lock until the disk is done,
-// and the one that takes its place may start sooner: it waits.
+// Lock a folder; returns 0 or errno. A process that was killed while it synced a file holds its lock until the disk is
+// done. Its successor may start sooner, so this waits.
 int locked(int descriptor) {
   for (int waited = 0;; ++waited) {
     if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return 0;
@@ -89,7 +89,8 @@ StateFolder::StateFolder(const std::string& path) : path_(path) {
   if (reason != 0) {
     close(descriptor_);
     if (reason != EWOULDBLOCK) refuse(path, "cannot be locked: " + reason_of(reason));
-    throw Error(Status::state, path + ": another process trains with this state; let it end, or choose another folder");
+    throw Error(Status::state,
+                path + ": another process is training with this state; wait until it ends, or choose another folder");
   }
   clear_partials(path);
 }

@@ -1,5 +1,5 @@
-// Resumable training: a folder that holds what an epoch has changed so far, so that a process that was killed goes on
-// where it was, to the same bits.
+// Resumable training: a folder holds what an epoch has changed so far, and a killed process resumes from it with the
+// same bits.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,15 @@
 
 namespace phonograd {
 
-// Steps from one save to the next by default. At full size a state is 105 MB: written and synced in 0.3 to 2 s on a
-// phone's storage, where a step takes 1 to 7 s. Every 5 steps costs a few percent of an epoch and of wear, and a kill
-// at most 5 steps, which are trained again.
+// Default number of steps between saves. At full size a state is 105 MB: a phone writes and syncs it in 0.3 to 2 s, and
+// trains a step in 1 to 7 s. Saving every 5 steps costs a few percent of an epoch, and a kill costs at most 5 steps.
 constexpr int64_t kSaveEvery = 5;
 
-// The folder, kept from other processes as long as this lives. Not copyable.
+// The folder, locked against other processes while this exists. Not copyable.
 class StateFolder {
  public:
-  // Make the folder where there is none, lock it, and clear what a killed save left behind. Throws Error: storage where
-  // it can't be made or written, state where another process trains with it.
+  // Create the folder if there is none, lock it, and remove what a killed save left. Throws Error: storage if it can't
+  // be created or written, state if another process is training with it.
   explicit StateFolder(const std::string& path);
   ~StateFolder();
   StateFolder(const StateFolder&) = delete;
@@ -56,12 +55,11 @@ class TrainingState {
   TrainingState(StateFolder& folder, Engine& engine, const EngineOptions& options, const std::string& base_sha256,
                 const std::vector<int64_t>& stream, double learning_rate, SampleDraw draw = {});
 
-  // Bring the engine, which was reset() and has not trained, to where the saved state is; no steps done if there is
-  // none. Throws Error(state): damaged, or of another job.
+  // Restore the saved state into the engine, which must have been reset() and not trained; no steps done if there is no
+  // state. Throws Error(state) if it is damaged or of another job.
   Progress resume();
-  // Save durably how far the epoch is; `dropout_steps` is taken from the engine. Returns the bytes written. Throws
-  // Error: storage, or weights if the file that training started from was changed; then the state saved before is as it
-  // was.
+  // Save the epoch's progress durably; `dropout_steps` comes from the engine. Returns the size in bytes. Throws Error:
+  // storage, or weights if the base file was changed; then the state saved before is unchanged.
   size_t save(Progress progress);
 
  private:
@@ -72,9 +70,8 @@ class TrainingState {
   Job job_;
 };
 
-// The identity of the weights an engine started from: the hash of the file that it has open, all of which is read.
-// Throws Error: weights if it can't be read or was changed, artifacts if the folder's own are not those of its
-// manifest.
+// The identity of the weights an engine started from: the hash of the whole file that it has open. Throws Error:
+// weights if the file can't be read or was changed, artifacts if the folder's own weights do not match its manifest.
 std::string base_sha256(const Engine& engine);
 
 }  // namespace phonograd

@@ -113,7 +113,7 @@ class SummedWriter {
   uint32_t crc_ = 0;
 };
 
-// Reads a state after its header was checked; every failure names the file and what to do.
+// Reads a state after its header was checked; every error names the file and the next step.
 class Reader {
  public:
   explicit Reader(const std::string& path)
@@ -148,7 +148,7 @@ class Reader {
     }
     uint32_t stored = 0;
     read(&stored, sizeof stored, last->offset);
-    if (crc != stored) fail("damaged: its checksum does not fit its bytes");
+    if (crc != stored) fail("damaged: checksum mismatch");
   }
 
   void check_job(const Job& job) const {
@@ -157,11 +157,11 @@ class Reader {
       const std::string& found = metadata(name);
       if (found == value) continue;
       differing += (differing.empty() ? "" : ", ") + name;
-      if (name != kSampleSeed) differing += " (" + shown(value) + " expected, found " + shown(found) + ")";
+      if (name != kSampleSeed) differing += " (" + shortened(value) + " expected, found " + shortened(found) + ")";
     }
     if (differing.empty()) return;
-    throw Error(Status::state, file_.path() + ": the state of another job, which differs in " + differing +
-                                   "; go on with the same inputs and options, or discard it with `restart`");
+    throw Error(Status::state, file_.path() + ": belongs to another job, which differs in " + differing +
+                                   "; resume with the same inputs and options, or discard it with `restart`");
   }
 
   // Version 1 is of the full softmax, version 2 of an output sample.
@@ -207,7 +207,7 @@ class Reader {
   }
 
   const TensorFile& file() const { return file_; }
-  // By position: what a mapping would leave resident is as large as the model.
+  // By position: a mapping would leave as many bytes resident as the model has.
   void read(void* out, size_t bytes, size_t offset) const {
     auto* next = static_cast<char*>(out);
     while (bytes > 0) {
@@ -222,7 +222,9 @@ class Reader {
   void read(void* out, const TensorSpec& spec) const { read(out, spec.bytes, spec.offset); }
 
  private:
-  static std::string shown(const std::string& value) { return value.size() > 20 ? value.substr(0, 12) + "..." : value; }
+  static std::string shortened(const std::string& value) {
+    return value.size() > 20 ? value.substr(0, 12) + "..." : value;
+  }
 
   TensorFile file_;
   int descriptor_;

@@ -1,5 +1,5 @@
 // The file of a training state: a tensor file with what an epoch has changed so far, and what job it belongs to.
-// FORMAT.md, "Training state". Knows nothing of engines and folders; state.h does.
+// FORMAT.md, "Training state". Engines and folders are in state.h.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace phonograd {
 
-// What must be the same for a state to be resumed: (name, value), each a metadata entry of the file.
+// (name, value) of the file's metadata that must match for a state to be resumed.
 using Job = std::vector<std::pair<std::string, std::string>>;
 
-// How far an epoch is.
+// The progress of an epoch.
 struct Progress {
   std::vector<double> losses;        // nats a token, one of each step done
   std::vector<double> step_seconds;  // likewise
@@ -32,15 +32,15 @@ struct StateTensors {
   std::string rows_of;
 };
 
-// Write a state atomically and durably, straight from the engine's memory, readable for its owner alone: it tells of
-// the text. `base` holds the weights that training started from; `check` is called when all is written, before the file
-// appears. Returns the bytes written. Throws Error(storage) and what `check` throws, and then the file that was there
-// is as it was.
+// Write a state atomically and durably, straight from the engine's memory, readable only by its owner because it
+// reveals the text. `base` holds the weights that training started from; `check` is called after the last write and
+// before the rename. Returns the size in bytes. Throws Error(storage) and what `check` throws; then an old file is
+// unchanged.
 size_t write_state_file(const std::string& path, const Job& job, const Progress& progress, const StateTensors& tensors,
                         const TensorFile& base, const std::function<void()>& check);
 
-// Read a state into the engine's memory, which must hold the base's values. Throws Error(state) before that memory is
-// touched: the file is damaged (its checksum does not fit), of another version, or of a job that differs.
+// Read a state into the engine's memory, which must hold the base's values. Throws Error(state), before it changes that
+// memory, if the file is damaged (checksum mismatch), of another version, or of another job.
 Progress read_state_file(const std::string& path, const Job& job, const StateTensors& tensors);
 
 }  // namespace phonograd

@@ -22,7 +22,7 @@ void require_sound(double loss, int64_t step, int64_t words, double learning_rat
   throw Error(Status::training,
               "step " + std::to_string(step) + ": loss is " + json::number(loss) + " nats a token, expected " +
                   json::number(most) +
-                  " at most (ten times a uniform guess): training diverges; lower the learning rate (" +
+                  " at most (ten times a uniform guess); training diverged: lower the learning rate (" +
                   json::number(learning_rate) + ") or export with a smaller `clip_norm`");
 }
 
@@ -50,7 +50,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
   if (options.state != nullptr) progress = options.state->resume();
   int64_t done = static_cast<int64_t>(progress.losses.size());
   if (done > report.steps)
-    throw Error(Status::state, "training state: more steps done than the text has; use `restart`");
+    throw Error(Status::state, "training state: more steps saved than the text has; discard it with `restart`");
   report.resumed_at = done;
   int64_t saved = done;
   if (options.on_start) options.on_start(done, report.steps);
@@ -64,8 +64,8 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
   };
   while (done < report.steps) {
     const bool stopping = options.stop && options.stop();
-    // Before the next step and not after the last one: what that would save, the outputs hold a moment later, and a
-    // kill in between costs a few steps.
+    // Before the next step, so not after the last one: the outputs follow at once, and a kill in between costs few
+    // steps.
     if (options.state != nullptr && done > saved && (stopping || done - saved >= options.save_every)) save();
     if (stopping) {
       report.seconds = seconds_since(began);

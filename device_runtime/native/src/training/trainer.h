@@ -1,5 +1,5 @@
-// Training on the phone: every token of a stream predicted once an epoch, window by window, as
-// device_runtime/training/trainer.py does it.
+// Training on the phone: each epoch predicts every token of a stream once, window by window, as
+// device_runtime/training/trainer.py does.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct StepReport {
 // too.
 constexpr double kDivergence = 10;
 
-// How a text is trained on; what is empty is not done.
+// How to train on a text; empty callbacks are not called.
 struct EpochOptions {
   double learning_rate = 0;
   int64_t epochs = 1;              // each from zero recurrent states
@@ -36,13 +36,13 @@ struct EpochOptions {
   std::function<void(int64_t, size_t, double)> on_save;  // (steps done, bytes, seconds)
 };
 
-// What training did: losses and seconds of all its steps, those before a resume included.
+// The result of training: losses and seconds of all steps, those before a resume included.
 struct EpochReport {
   int64_t steps = 0;       // of all epochs
   int64_t resumed_at = 0;  // steps that an earlier process had done
   bool finished = false;   // false: stopped early
   Progress progress;
-  double seconds = 0;  // of this process's share, saves included
+  double seconds = 0;  // of this process's steps and saves
 };
 
 // Throws Error(text) if a stream of `tokens` does not fill one window.

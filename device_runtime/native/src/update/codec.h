@@ -1,4 +1,5 @@
-// Codecs of updates: how a trained tensor becomes the parts that travel. FORMAT.md, "Updates"; device_runtime/update/.
+// Codecs of updates: how a trained tensor becomes the parts that are sent. FORMAT.md, "Updates";
+// device_runtime/update/.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,7 @@
 
 namespace phonograd {
 
-// The parts of an update, in their order. Whole tensors are the engine's own memory, never copied; what had to be made
-// is owned here.
+// The parts of an update, in order. Owns computed parts; whole tensors point into the engine's memory.
 struct EncodedParts {
   std::vector<TensorOut> tensors;
   std::list<std::shared_ptr<const void>> made;
@@ -42,13 +42,13 @@ struct Codec {
 };
 
 extern const Codec kFullF32;    // every trained weight
-extern const Codec kRowsF32;    // lossless: rows that did not move are left out, where that is smaller
-extern const Codec kDeltaF16;   // deltas of the rows that moved, in 16 bits
+extern const Codec kRowsF32;    // lossless: leaves out unchanged rows where that is smaller
+extern const Codec kDeltaF16;   // deltas of the changed rows, in 16 bits
 extern const Codec kDeltaBF16;  // the same in bfloat16
-extern const Codec kDeltaInt8;  // the same in 8 bits, rounded at random
+extern const Codec kDeltaInt8;  // the same in 8 bits, stochastically rounded
 extern const Codec kRotQ4;      // all deltas, rotated and quantised
 extern const Codec kRotQ2;
 extern const Codec kRotQ1;
-extern const Codec kTopRows;  // rows drawn by their norm, rotated and quantised
+extern const Codec kTopRows;  // rows sampled by norm, rotated and quantised
 
 }  // namespace phonograd

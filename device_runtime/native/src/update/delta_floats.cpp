@@ -1,4 +1,4 @@
-// delta-f16 and delta-bf16: what moved, in 16 bits, to the nearest; rows that did not move are left out.
+// delta-f16 and delta-bf16: deltas in 16 bits, rounded to nearest; unchanged rows are left out.
 #include <algorithm>
 #include <cstring>
 
@@ -23,7 +23,7 @@ uint16_t f16_of(float value) {
     std::memcpy(&shifted, &magnitude, sizeof shifted);
     shifted += 0.5f;
     half = bits_of(shifted) - bits_of(0.5f);
-  } else {  // to the nearest, halves to even; the exponent's bias goes from 127 to 15
+  } else {  // to nearest, ties to even; the exponent's bias goes from 127 to 15
     half = (magnitude - (112u << 23) + 0xFFF + (magnitude >> 13 & 1)) >> 13;
   }
   return static_cast<uint16_t>(sign | half);

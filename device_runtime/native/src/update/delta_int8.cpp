@@ -1,4 +1,4 @@
-// delta-int8: what moved, a byte a weight, rounded at random so that its mean is right; unmoved rows are left out.
+// delta-int8: deltas in 8 bits, stochastically rounded and so unbiased; unchanged rows are left out.
 #include <algorithm>
 #include <cmath>
 

@@ -13,7 +13,7 @@ constexpr size_t kPieceBytes = size_t{1} << 20;   // of the base resident at a t
 constexpr size_t kAroundFault = size_t{1} << 14;  // elements of the base that the kernel maps around one that is read
 constexpr float kLargestDelta = 0x1p100f;
 
-// Takes pages of a read-only mapping out of resident memory; they come back from the file when they are read again.
+// Drops pages of a read-only mapping from resident memory; the next read loads them again.
 void let_go(const unsigned char* begin, const unsigned char* end) {
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / page * page;
@@ -40,7 +40,7 @@ std::vector<uint32_t> moved_among(const TensorFile& base, const TensorSpec& spec
   for (size_t i = 0; i < count && moved.size() < enough; ++i) {
     const size_t row = number(i);
     if (row >= piece_end) {
-      // From the beginning: the kernel maps pages around the one that is read, so some of earlier pieces are back.
+      // From the beginning: reading a page maps its neighbours too, so some earlier pieces are resident again.
       let_go(old_bytes, old_bytes + row * row_bytes);
       piece_end = row + step;
     }
@@ -95,7 +95,7 @@ void Deltas::read(size_t start, size_t count, float* out) {
 }
 
 void Deltas::read_moved(size_t start, size_t count, float* out) {
-  std::memcpy(out, base_ + start * sizeof(float), count * sizeof(float));  // it may lie at any byte
+  std::memcpy(out, base_ + start * sizeof(float), count * sizeof(float));  // it may be unaligned
   for (size_t i = 0; i < count; ++i) {
     const float delta = trained_[start + i] - out[i];
     out[i] = std::min(std::max(delta, -kLargestDelta), kLargestDelta);

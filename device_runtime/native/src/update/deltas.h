@@ -1,5 +1,5 @@
-// What training changed: which rows, and trained - base. The base is read in pieces and its pages are let go, so that
-// it never counts as resident memory. FORMAT.md, "Updates".
+// Deltas (trained - base), and which rows changed. The base is read in pieces and its pages are released, so that it
+// does not stay resident. FORMAT.md, "Updates".
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace phonograd {
 // Elements of a row: the last dimension, 1 for a scalar.
 size_t row_elements(const TensorSpec& spec);
 
-// Numbers, rising, of the rows of `trained` whose bits differ from those of the base's tensor `spec` (float32, of the
-// same shape); it stops early once there are `enough` of them. Thread-safe.
+// Ascending numbers of the rows of `trained` whose bits differ from the base's tensor `spec` (float32, same shape).
+// Stops once it has found `enough`. Thread-safe.
 std::vector<uint32_t> moved_rows(const TensorFile& base, const TensorSpec& spec, const Trained& trained, size_t enough);
 
 // The same of rows that lie one after the other at `packed`, which are those of the numbers `rows` of the tensor,
@@ -33,9 +33,9 @@ class Deltas {
   size_t width() const { return width_; }
   size_t elements() const { return rows_ * width_; }
 
-  // Elements [start, start + count) of the tensor seen as one dimension. Lets go of the base's pages now and then.
+  // Elements [start, start + count) of the tensor seen as one dimension. Releases the base's pages now and then.
   void read(size_t start, size_t count, float* out);
-  // Elements [start, start + count) of these rows, one after the other.
+  // Elements [start, start + count) of these rows concatenated.
   void read_rows(const std::vector<uint32_t>& rows, size_t start, size_t count, float* out);
 
  private:
@@ -48,7 +48,7 @@ class Deltas {
   std::vector<bool> may_move_;  // by row; empty where all may
 };
 
-// Adds the part `NAME.rows`, a bit for each row that travels; nothing if all of them do.
+// Adds the part `NAME.rows`, a bit for each row that is sent; nothing if all are.
 void add_mask(const TensorSpec& base, size_t rows, const std::vector<uint32_t>& sent, EncodedParts& parts);
 
 }  // namespace phonograd

@@ -1,5 +1,5 @@
-// full-f32: every trained weight, as paper P sends them. rows-f32: the same without the rows that did not move, where
-// that is smaller. A row is the last dimension.
+// full-f32: every trained weight, as paper P sends them. rows-f32: the same without unchanged rows, where that is
+// smaller. A row is the last dimension.
 #include <cstring>
 #include <utility>
 
@@ -16,7 +16,7 @@ void encode_full(const TensorFile&, const TensorSpec& base, const Trained& train
 void encode_rows(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
                  EncodedParts& parts) {
   const size_t width = row_elements(base), row_bytes = width * sizeof(float);
-  // The fewest moved rows that take as much as the whole: a number of 4 bytes goes with each.
+  // The fewest changed rows that take as many bytes as the whole: each comes with a row number of 4 bytes.
   const size_t cost = sizeof(uint32_t) + row_bytes, enough = (base.bytes + cost - 1) / cost;
   std::vector<uint32_t> moved = moved_rows(file, base, trained, enough);
   if (moved.size() >= enough) return encode_full(file, base, trained, seed, parts);

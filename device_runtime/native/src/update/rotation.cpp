@@ -10,7 +10,7 @@
 namespace phonograd {
 namespace {
 
-// One would leave a block of few values with few magnitudes, rounded alike by all signs.
+// With one rotation, a block with few nonzero values would have few magnitudes, whose rounding no signs change.
 constexpr size_t kRotations = 3;
 constexpr size_t kWord = 64;  // signs in a random word, and elements of the smallest block
 
@@ -20,7 +20,7 @@ constexpr float kLevels2[] = {0.4527800f, 1.5104176f};
 constexpr float kLevels4[] = {0.1283950f, 0.3880483f, 0.6567591f, 0.9423404f,
                               1.2562312f, 1.6180464f, 2.0690172f, 2.7325895f};
 
-// All levels, rising.
+// All levels, ascending.
 std::vector<float> levels_of(int bits) {
   const float* half = bits == 1 ? kLevels1 : bits == 2 ? kLevels2 : kLevels4;
   const size_t count = size_t{1} << (bits - 1);
@@ -60,7 +60,7 @@ void hadamard(float* x, size_t size) {
   for (size_t stride = 1; stride < kWord; stride *= 2) butterflies(x, size, stride);
 }
 
-// Where the signs of each rotation come from: the streams of NAME, NAME#2, NAME#3.
+// The streams of each rotation's signs: NAME, NAME#2, NAME#3.
 std::vector<uint64_t> sign_streams(uint64_t seed, const std::string& name) {
   std::vector<uint64_t> streams;
   for (size_t number = 1; number <= kRotations; ++number) {
@@ -69,7 +69,7 @@ std::vector<uint64_t> sign_streams(uint64_t seed, const std::string& name) {
   return streams;
 }
 
-// Writes the levels' numbers of a rotated block, packed from the low bits of a byte, and returns the block's scale.
+// Writes the level numbers of a rotated block, packed from each byte's low bits, and returns the block's scale.
 float quantise(const float* y, size_t size, int bits, const std::vector<float>& levels, uint8_t* packed) {
   double sums[kBlock];
   for (size_t i = 0; i < size; ++i) sums[i] = static_cast<double>(y[i]) * y[i];

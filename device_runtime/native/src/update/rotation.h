@@ -1,5 +1,5 @@
-// Randomised Hadamard rotations and quantisation: EDEN (Vargaftik et al., 2022), which the codecs rot-q4, rot-q2 and
-// rot-q1 do to every delta. FORMAT.md, "Rotation".
+// Randomised Hadamard rotations and quantisation, EDEN (Vargaftik et al., 2022), for the codecs rot-q4, rot-q2, rot-q1
+// and top-rows. FORMAT.md, "Rotation".
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace phonograd {
 
 constexpr size_t kBlock = 4096;  // elements that are rotated together
 
-// Values [start, start + count) of what is to be quantised.
+// Gives values [start, start + count) of those to quantise.
 using Values = std::function<void(size_t start, size_t count, float* out)>;
 
-// Adds `NAME.scales` and `NAME.levels` of so many float32 values, at 1, 2 or 4 bits each. A block in memory at a time.
+// Adds `NAME.scales` and `NAME.levels` of float32 values, at 1, 2 or 4 bits each. One block is in memory at a time.
 void add_rotated(const std::string& name, size_t elements, int bits, uint64_t seed, const Values& values,
                  EncodedParts& parts);
 
-// Sum of a power of two of numbers, the second half added to the first until one is left; destroys them.
+// Pairwise sum of a power of two of numbers: adds the second half to the first until one is left. Overwrites them.
 double sum_by_halves(double* values, size_t count);
 
 }  // namespace phonograd

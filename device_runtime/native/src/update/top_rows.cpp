@@ -1,4 +1,4 @@
-// top-rows: of each matrix the rows of largest norm, and some of the others by chance, rotated and quantised.
+// top-rows: the rows of largest norm of each matrix and a random sample of the others, rotated and quantised.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace phonograd {
 namespace {
 
-constexpr size_t kRows = 512;  // that travel of a matrix, at most
+constexpr size_t kRows = 512;  // sent of a matrix, at most
 constexpr int kRowBits = 1, kWholeBits = 4;
 
 std::vector<double> row_norms(Deltas& deltas) {
@@ -30,8 +30,8 @@ std::vector<double> row_norms(Deltas& deltas) {
 }
 
 struct Drawn {
-  std::vector<uint32_t> rows;   // rising
-  std::vector<double> chances;  // of those rows
+  std::vector<uint32_t> rows;   // ascending
+  std::vector<double> chances;  // of being sent, by row
 };
 
 Drawn draw_rows(const std::vector<double>& norms, double uniform) {

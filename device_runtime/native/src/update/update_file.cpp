@@ -14,30 +14,24 @@ namespace {
 constexpr const Codec* kCodecs[] = {&kFullF32, &kRowsF32, &kDeltaF16, &kDeltaBF16, &kDeltaInt8,
                                     &kRotQ4,   &kRotQ2,   &kRotQ1,    &kTopRows};
 
-template <typename Tensor>
-std::string shown(const Tensor& tensor) {
-  std::string text = tensor.name + " " + tensor.dtype + "[";
-  for (size_t i = 0; i < tensor.shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(tensor.shape[i]);
-  return text + "]";
-}
-
 [[noreturn]] void fail(const std::string& what) {
   throw Error(Status::weights, "trained weights: tensor " + what);
 }
 
-// The trained tensor of each of the base's, in the base's order.
+// The trained tensors in the base's order.
 std::vector<Trained> matched(const TensorFile& base, const std::vector<TensorOut>& trained) {
   std::map<std::string, const TensorOut*> found;
   for (const TensorOut& tensor : trained) found[tensor.name] = &tensor;
   std::vector<Trained> data;
   for (const TensorSpec& spec : base.specs()) {
     const auto entry = found.find(spec.name);
-    if (entry == found.end()) fail(shown(spec) + " expected, not found");
+    const std::string expected = describe(spec.name, spec.dtype, spec.shape);
+    if (entry == found.end()) fail(expected + " expected, not found");
     const TensorOut& tensor = *entry->second;
     if (tensor.dtype != spec.dtype || tensor.shape != spec.shape) {
-      fail(shown(spec) + " expected, found " + shown(tensor));
+      fail(expected + " expected, found " + describe(tensor.name, tensor.dtype, tensor.shape));
     }
-    if (spec.dtype != "F32") fail(shown(spec) + ": an update holds F32 tensors only");
+    if (spec.dtype != "F32") fail(expected + ": an update holds F32 tensors only");
     data.push_back({static_cast<const float*>(tensor.data), tensor.rows});
     found.erase(entry);
   }
@@ -47,7 +41,7 @@ std::vector<Trained> matched(const TensorFile& base, const std::vector<TensorOut
   return data;
 }
 
-// The names in the base's metadata, a comma between.
+// The names in the base's metadata, separated by commas.
 std::set<std::string> frozen_in(const TensorFile& base) {
   std::set<std::string> names;
   const auto entry = base.metadata().find("frozen");
@@ -106,7 +100,7 @@ const Codec& codec_named(const std::string& name) {
     if (name == codec->name) return *codec;
     known += (known.empty() ? "" : ", ") + std::string(codec->name);
   }
-  throw Error(Status::update, "codec " + quoted(name) + " is unknown; this version has " + known);
+  throw Error(Status::update, "codec " + quoted(name) + " is unknown; expected one of " + known);
 }
 
 size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
