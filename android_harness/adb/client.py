@@ -28,7 +28,7 @@ from phonograd.android_harness.adb.states import ABSENT, HEADER, AdbDevice, pars
 from phonograd.android_harness.adb.tool import AdbTool
 from phonograd.android_harness.errors import AdbError, PhoneRunError, PhoneTimeoutError
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
-from phonograd.device_runtime.base.files import atomic_path, require_place
+from phonograd.device_runtime.base.files import atomic_path, require_writable
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Adb:
         """
         doing = f"pulling {remote}"
         seconds = self.timeouts.pull if timeout is None else timeout
-        require_place(local)
+        require_writable(local)
         with atomic_path(local) as partial:
             called = self._call(["-s", serial, "pull", remote, partial.absolute()], seconds)
             if partial.is_dir():

@@ -18,7 +18,7 @@ from phonograd.android_harness.rounds.training import Session, TaskState, Traini
 from phonograd.android_harness.rounds.upload import send_update
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError
 from phonograd.device_runtime.base.files import storage_errors
-from phonograd.device_runtime.client.server_client import Connection, CurrentRound, UploadReceipt, participation
+from phonograd.device_runtime.client.server_client import Connection, CurrentRound, UploadReceipt, exclusion_reason
 from phonograd.device_runtime.update.seeds import seed_of
 
 # Called from a phone's thread with serial, stage, amount done, total amount (bytes or steps), and a note.
@@ -87,7 +87,7 @@ class RoundTask:
         if not self.phone.ready:
             raise NoPhoneError(not_ready_line(self.phone))
         state.stage = "place"
-        refused = participation(self._connection, self.name)
+        refused = exclusion_reason(self._connection, self.name)
         if refused is not None:
             raise ServerRefusedError(f"{self._connection}: phone {self.name} cannot take part in the round: {refused}")
         state.stage = "text"

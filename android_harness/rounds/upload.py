@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StoppedError
-from phonograd.device_runtime.client.server_client import Patience, Server, UploadReceipt, upload_update
+from phonograd.device_runtime.client.server_client import RetryPolicy, Server, UploadReceipt, upload_update
 
 # Answers after which a retry may succeed: too many requests, shutting down, disk full.
 RETRY_STATUSES = frozenset({429, 503, 507})
@@ -40,7 +40,7 @@ def send_update(
         _check(stop, path)
         try:
             # Each call resumes at the server's offset. One attempt per call, to check `stop` in between.
-            return upload_update(server, path, name, sent, Patience(attempts=1))
+            return upload_update(server, path, name, sent, RetryPolicy(attempts=1))
         except (ServerUnreachableError, ServerRefusedError) as error:
             if isinstance(error, ServerRefusedError) and error.status not in RETRY_STATUSES:
                 raise

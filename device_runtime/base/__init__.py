@@ -1,1 +1,1 @@
-"""What everything stands on: errors with their exit codes, and files that appear whole."""
+"""What all other packages use: errors with their exit codes, atomic file writes."""

@@ -1,19 +1,19 @@
-"""Every error a user of phonograd can meet, and the exit code of each.
+"""The errors that phonograd raises, and their exit codes.
 
 A message names the thing, what was expected, what was found and the next step. The command line prints it as one
-line on stderr and leaves with `exit_code`; the server turns it into problem+json. Code 1 is kept for bugs, 2 is
-also click's, for wrong usage of a command, 130 an interrupt's.
+line on stderr and exits with `exit_code`; the server turns it into problem+json. Code 1 is for bugs, 2 is also click's
+code for wrong usage, and 130 means interrupted.
 """
 
 
 class PhonogradError(Exception):
-    """Base of all errors that are a user's to mend. `exit_code` is documented in docs/exit-codes.md."""
+    """Base of all errors that a user can fix. docs/exit-codes.md lists the values of `exit_code`."""
 
     exit_code = 1
 
 
 class UsageError(PhonogradError):
-    """Settings that can't be, or that do not go together."""
+    """Settings that are invalid or contradict each other."""
 
     exit_code = 2
 
@@ -31,38 +31,38 @@ class VocabularyError(PhonogradError):
 
 
 class ArtifactsError(PhonogradError):
-    """An artifacts folder is missing, half written, of another schema version, or altered (hash)."""
+    """An artifacts folder is missing, incomplete, of another schema version, or was changed (hash)."""
 
     exit_code = 5
 
 
 class WeightsError(PhonogradError):
-    """A tensor file is truncated or hostile, or its tensors have a wrong name, shape, dtype, or are not finite."""
+    """A tensor file is truncated or malformed, or a tensor has a wrong name, shape or dtype, or is not finite."""
 
     exit_code = 6
 
 
 class UpdateError(PhonogradError):
-    """An update file is not one, names an unknown codec, or was made from another model."""
+    """An update file is malformed, names an unknown codec, or was made from another model."""
 
     exit_code = 7
 
 
 class ServerRefusedError(PhonogradError):
-    """The aggregation server answered, and said no; `status` is HTTP's where the answer had one."""
+    """The aggregation server refused the request; `status` is the HTTP status, if there was one."""
 
     exit_code = 8
     status: int | None = None
 
 
 class ServerUnreachableError(PhonogradError):
-    """The aggregation server did not answer, or the connection broke off."""
+    """The aggregation server did not answer, or the connection broke."""
 
     exit_code = 9
 
 
 class UnsupportedError(PhonogradError):
-    """This machine lacks what was asked for: a CPU feature, or an optional dependency."""
+    """This machine lacks a requested CPU feature or optional dependency."""
 
     exit_code = 10
 
@@ -72,19 +72,19 @@ class MissingExtraError(UnsupportedError):
 
 
 class StorageError(PhonogradError):
-    """The file system refused: disk full, no permission, not a folder."""
+    """The file system reported an error: disk full, no permission, not a folder."""
 
     exit_code = 11
 
 
 class TrainingError(PhonogradError):
-    """Training left the finite numbers: the loss or a weight is NaN or infinite."""
+    """Training failed: the loss or a weight is NaN or infinite, or training diverged."""
 
     exit_code = 12
 
 
 class StateError(PhonogradError):
-    """A training state is damaged, in use by another process, or another job's."""
+    """A training state is damaged, in use by another process, or belongs to another job."""
 
     exit_code = 17
 
@@ -96,7 +96,7 @@ class OutOfMemoryError(PhonogradError):
 
 
 class StoppedError(PhonogradError):
-    """A signal asked training to end; `exit_code` is a shell's for a process that it ended: 128 and its number."""
+    """A signal stopped training; `exit_code` is the shell's convention, 128 plus the signal's number."""
 
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)
@@ -104,6 +104,6 @@ class StoppedError(PhonogradError):
 
 
 class BuildError(PhonogradError):
-    """The native engine does not compile, or what was built is not what it must be."""
+    """The native engine does not compile, or the result fails its checks."""
 
     exit_code = 15

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees a whole one or none: temporary name, fsync, rename, fsync of the folder."""
+"""Atomic file writes (temporary name, fsync, rename, fsync of the folder), and hashes of files."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from phonograd.device_runtime.base.errors import StorageError
 
 HASH_CHUNK_BYTES = 1 << 20
-# A file that is synced when it is whole is written to disk in runs of this many bytes before.
+# A large file that is synced at the end is written back to disk in runs of this many bytes before.
 WRITEBACK_BYTES = 8 << 20
 
 
@@ -21,7 +21,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def hashed_file(path: Path) -> Any:
-    """A SHA-256 that has taken a file's bytes and can take more. Raises OSError as `open` does."""
+    """The SHA-256 object of a file's bytes, which can be updated with more. Raises OSError as `open` does."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(HASH_CHUNK_BYTES):
@@ -30,9 +30,9 @@ def hashed_file(path: Path) -> Any:
 
 
 def begin_writeback(descriptor: int, start: int, stop: int) -> None:
-    """Have the system begin to write bytes [start, stop) of a file to disk, so that a later fsync waits for little.
+    """Let the system start writing bytes [start, stop) of a file to disk, so that a later fsync takes less time.
 
-    It is Linux that does so when told that they are not needed; what it is writing stays readable from memory.
+    Linux does this on POSIX_FADV_DONTNEED; pages that it is still writing stay in memory.
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
@@ -57,8 +57,8 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"{path}: cannot write: {reason}; free space or choose another place") from error
 
 
-def require_place(path: Path) -> None:
-    """Raise StorageError if a file can't be made at `path`; asked before long work, so that none is lost at its end."""
+def require_writable(path: Path) -> None:
+    """Raise StorageError if no file can be written at `path`. Call it before long work, which would be lost."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise StorageError(f"{path}: cannot write: no folder {folder}; make it or choose another place")
@@ -69,10 +69,10 @@ def require_place(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A name beside `path` for the block, or a program it starts, to write to; it becomes `path`, whole and on disk, at
-    the end. On any error nothing appears.
+    """A temporary path beside `path` for the block, or a program it starts, to write to. At the end it is synced and
+    renamed to `path`; on any error it is removed.
 
-    Raises StorageError if the file system refuses (disk full, permission, no such folder).
+    Raises StorageError if writing fails (disk full, permission, no such folder).
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
@@ -83,14 +83,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
             partial.replace(path)
             sync_folder(path.parent)
     finally:
-        # Where nothing can be made (a read-only mount), removing fails as well: the first error is the one to tell.
+        # On a read-only mount, removing fails too: the first error is the one to report.
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """As `atomic_path`, a binary file that is open for writing."""
+    """Like `atomic_path`, but yields a binary file open for writing."""
     with atomic_path(path) as partial, storage_errors(path), partial.open("xb") as file:
         yield file
 

@@ -1,1 +1,1 @@
-"""A phone's side of the server's HTTP API: uploads and downloads that resume."""
+"""The client of the server's HTTP API, with resumable uploads and downloads."""

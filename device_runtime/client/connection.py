@@ -1,4 +1,4 @@
-"""Talking HTTP to the aggregation server: who asks, over what, and what goes wrong as errors of ours."""
+"""HTTP connections to the aggregation server: credentials, retries, and errors as PhonogradErrors."""
 
 import contextlib
 import ssl
@@ -13,16 +13,16 @@ import httpx
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UsageError
 from phonograd.device_runtime.client.protocol import TOKEN, TOKEN_RULE, is_loopback
 
-# Seconds. Reading is long: the last update of a round is answered when the averaged model is on the server's disk.
+# Seconds. Reading may take long: the server answers a round's last update after it has written the averaged model.
 TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0)
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to go on when the connection breaks.
+class RetryPolicy:
+    """When to retry after the connection breaks, with exponential backoff.
 
-    attempts: requests in a row that bring no byte further; first_wait_seconds: before the second of them, twice as
-    long before each that follows, up to longest_wait_seconds.
+    attempts: requests in a row without progress before giving up; first_wait_seconds: before the first retry; it doubles
+    with each further one, up to longest_wait_seconds.
     """
 
     attempts: int = 6
@@ -31,36 +31,36 @@ class Patience:
 
 
 class Retries:
-    """Counts the requests that bring no byte further, and waits between them as `patience` has it."""
+    """Counts requests without progress, and waits between them."""
 
-    def __init__(self, patience: Patience):
-        self._patience = patience
-        self.progressed()
+    def __init__(self, policy: RetryPolicy):
+        self._policy = policy
+        self.reset()
 
-    def progressed(self) -> None:
-        """Begin to count anew."""
-        self._failures, self._wait = 0, self._patience.first_wait_seconds
+    def reset(self) -> None:
+        """Start counting again, after progress."""
+        self._failures, self._wait = 0, self._policy.first_wait_seconds
 
-    def again(self) -> bool:
-        """After a request that failed: wait for the next; False, at once, if it was the last."""
+    def wait(self) -> bool:
+        """Wait before the next request, after one that failed; False, without waiting, if there are no attempts left."""
         self._failures += 1
-        if self._failures >= self._patience.attempts:
+        if self._failures >= self._policy.attempts:
             return False
         time.sleep(self._wait)
-        self._wait = min(2 * self._wait, self._patience.longest_wait_seconds)
+        self._wait = min(2 * self._wait, self._policy.longest_wait_seconds)
         return True
 
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach a server and who is asking.
+    """A server's address and the caller's credentials.
 
     url: such as http://127.0.0.1:8080.
-    token: this phone's (or administrator's), shown by `phonograd tokens add`; None for a server that asks for none.
-    ca_cert: PEM file of the one authority trusted instead of the system's.
-    token_over_http: send the token unencrypted to another machine, where anyone on the way can read it.
+    token: the phone's or administrator's, shown by `phonograd tokens add`; None for a server without authentication.
+    ca_cert: PEM file of the one certificate authority to trust instead of the system's.
+    token_over_http: allow sending the token unencrypted to another machine; anyone in between can read it.
 
-    Raises UsageError for an invalid URL or token, and for a token that would leave this machine over plain http.
+    Raises UsageError for an invalid URL or token, and if the token would leave this machine over plain http.
     """
 
     url: str
@@ -72,14 +72,14 @@ class Connection:
         url = _parsed(self.url)
         if self.token is None:
             return
-        if not TOKEN.match(self.token):  # which is not shown: it may be a secret all the same
+        if not TOKEN.match(self.token):  # the message does not show it: it may still be a secret
             raise UsageError(
                 f"token: {TOKEN_RULE} expected, found {len(self.token)} other characters; "
                 "copy the one that `phonograd tokens add` showed"
             )
         if url.scheme == "http" and not is_loopback(url.host) and not self.token_over_http:
             raise UsageError(
-                f"server {self.url}: anyone on the way could read the token; use https://, or allow it with "
+                f"server {self.url}: http:// would send the token unencrypted; use https://, or allow it with "
                 "`token_over_http`"
             )
 
@@ -99,13 +99,13 @@ def _parsed(text: str) -> httpx.URL:
     raise UsageError(f"server {text!r}: a URL such as http://127.0.0.1:8080 expected{meant}")
 
 
-# What every function takes: a URL alone is a server that asks for no token.
+# A URL alone means a server without authentication.
 Server = Connection | str
 
 
 @contextlib.contextmanager
-def talking_to(server: Server) -> Iterator[httpx.Client]:
-    """A client for `server`, whose failures to reach it come out as ServerUnreachableError."""
+def http_client(server: Server) -> Iterator[httpx.Client]:
+    """An HTTP client for `server`. Raises ServerUnreachableError for connection errors."""
     connection = Connection(server) if isinstance(server, str) else server
     next_step = "check the URL and that `phonograd serve` runs there"
     url = httpx.URL(connection.url)
@@ -114,9 +114,9 @@ def talking_to(server: Server) -> Iterator[httpx.Client]:
             base_url=url,
             timeout=TIMEOUT,
             headers={"Authorization": f"Bearer {connection.token}"} if connection.token else None,
-            # Reading the system's authorities takes a moment, which http has no use for.
+            # Loading the system's authorities takes time, and http does not need them.
             verify=url.scheme == "https" and _trust(connection.ca_cert),
-            # A proxy named in the environment can't reach this machine's loopback.
+            # A proxy from the environment can't reach this machine's loopback.
             trust_env=not is_loopback(url.host),
         ) as client:
             yield client
@@ -140,8 +140,8 @@ def _trust(ca_cert: Path | None) -> ssl.SSLContext | bool:
         raise UsageError(f"{ca_cert}: cannot be read: {error.strerror}; expected a PEM file of certificates") from error
 
 
-def document_of(server: Server, response: httpx.Response, status: int) -> dict[str, Any]:
-    """The JSON object of an answer that has `status`. Raises ServerRefusedError for any other."""
+def json_object(server: Server, response: httpx.Response, status: int) -> dict[str, Any]:
+    """The JSON object of a response with `status`. Raises ServerRefusedError for any other response."""
     if response.status_code != status:
         raise refusal(server, response)
     document = _json(response)
@@ -159,7 +159,7 @@ def _json(response: httpx.Response) -> dict[str, Any] | None:
 
 
 def refusal(server: Server, response: httpx.Response) -> ServerRefusedError:
-    """The error that an answer's problem document amounts to."""
+    """The error for a response with a problem document."""
     problem: Mapping[str, Any] = _json(response) or {}
     title = str(problem.get("title", response.reason_phrase))[:200]
     detail = str(problem.get("detail", "no explanation given; is it phonograd serve?"))[:1000]
@@ -170,10 +170,10 @@ def refusal(server: Server, response: httpx.Response) -> ServerRefusedError:
 
 @contextlib.contextmanager
 def expected_fields(server: Server) -> Iterator[None]:
-    """Turn what a wrong document makes its reader raise into a ServerRefusedError."""
+    """Raise ServerRefusedError if the code in the block fails on a missing or wrong field of a response."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
         raise ServerRefusedError(
-            f"{server}: its answer lacks a field or holds a wrong one ({error!r}); is it phonograd serve, this version?"
+            f"{server}: a field of its answer is missing or wrong ({error!r}); is it phonograd serve, this version?"
         ) from error

@@ -1,7 +1,7 @@
-"""The owner's file: how commands of this machine show a server that they act for whoever started it.
+"""The owner file: it gives commands of the user who started a server that server's admin token.
 
-A server writes its URL and the admin token of its run into a file that its owner alone can read, named after the port;
-commands of the same user find it there. The token ends with the run.
+A server writes its URL and the admin token of its run to a file that only its user can read, named after the port.
+Commands of the same user on the same machine read it. The token is valid until the server stops.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def owner_file(port: int) -> Path:
-    """Where the server on `port` writes, in the user's state folder (XDG). Raises StorageError without a home."""
+    """The owner file of the server on `port`, in the user's state folder (XDG). Raises StorageError without a home."""
     base = os.environ.get("XDG_STATE_HOME")
     try:
         home = Path(base) if base else Path.home() / ".local" / "state"
@@ -33,7 +33,10 @@ def owner_file(port: int) -> Path:
 
 @contextlib.contextmanager
 def owner_file_written(url: str, token: str) -> Iterator[None]:
-    """The file of the server at `url`, an address of this machine, while the block lasts. Raises StorageError."""
+    """Write the owner file of the server at `url`, an address of this machine; remove it at the end of the block.
+
+    Raises StorageError.
+    """
     path = owner_file(_port(httpx.URL(url)))
     document = json.dumps({"url": url, "token": token}).encode()
     with storage_errors(path):
@@ -47,21 +50,21 @@ def owner_file_written(url: str, token: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            if path.read_bytes() == document:  # else the file of a later server
+            if path.read_bytes() == document:  # else it belongs to a later server
                 path.unlink()
 
 
-def as_owner(connection: Connection) -> Connection:
-    """The connection with its server's admin token, if this user started the server on this machine; else as it is.
+def with_owner_token(connection: Connection) -> Connection:
+    """The connection with the server's admin token, if this user started the server on this machine; else unchanged.
 
-    A token that was given stays. Raises UsageError for a file that others can read.
+    A connection with a token is returned unchanged. Raises UsageError if others can read the owner file.
     """
     if connection.token is not None:
         return connection
     try:
         url = httpx.URL(connection.url)
     except httpx.InvalidURL:
-        return connection  # said when it is used
+        return connection  # reported when it is used
     if url.scheme not in DEFAULT_PORTS or not is_loopback(url.host):
         return connection
     found = _read(_port(url))
@@ -70,13 +73,13 @@ def as_owner(connection: Connection) -> Connection:
     known, token = found
     if (url.scheme, _port(url)) != (known.scheme, _port(known)) or url.host not in ("localhost", known.host):
         return connection
-    # Another user's program may be what `localhost` leads to, on the other family of addresses. TLS would find it out.
+    # On the other address family, `localhost` may be another user's program. TLS would detect that.
     address = connection.url if url.host == known.host or url.scheme == "https" else str(known)
     return Connection(address, token, connection.ca_cert, connection.token_over_http)
 
 
 def operator_name() -> str:
-    """Who acts at this machine, for the audit log: `operator:USER`, which no phone can be called."""
+    """The user of this machine, for the audit log: `operator:USER`, which is not a valid name of a phone."""
     try:
         return f"operator:{getpass.getuser()}"
     except (KeyError, OSError):  # a user id without a name, as in some containers
@@ -84,7 +87,7 @@ def operator_name() -> str:
 
 
 def _read(port: int) -> tuple[httpx.URL, str] | None:
-    """URL and token; None where there is no such file, or one that no server of this user wrote."""
+    """URL and token; None if there is no such file, or no server of this user wrote it."""
     try:
         path = owner_file(port)
         with path.open("rb") as file:

@@ -1,22 +1,22 @@
-"""What the aggregation server and its clients agree on beyond HTTP itself."""
+"""The protocol between the aggregation server and its clients, beyond HTTP itself."""
 
 import ipaddress
 import re
 
-# Names the phone that sends an update or fetches a model; the server's ledger keeps it.
+# The name of the phone that sends an update or fetches a model; the server's ledger keeps it.
 PHONE_HEADER = "Phonograd-Phone"
 PHONE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 PHONE_NAME_RULE = "1 to 64 of A-Z a-z 0-9 . _ -"
 
-# What an evaluator calls a figure: printable ASCII.
+# The name of a metric of model quality: printable ASCII.
 METRIC_CHARACTERS = 64
 METRIC = re.compile(r"[ -~]{1,64}\Z")
 
-# `pgd_<public id>_<secret>`: 64 and 256 random bits. A prefix of its own, so that scanners for leaked secrets find it.
+# `pgd_<public id>_<secret>`: 64 and 256 random bits. The prefix lets scanners for leaked secrets find it.
 TOKEN = re.compile(r"pgd_([0-9a-f]{16})_([0-9a-f]{64})\Z")
 TOKEN_RULE = "pgd_<16 hex digits>_<64 hex digits>"
 
-# The tus protocol for resumable uploads: its version, and the type of a body that is part of one.
+# The tus protocol for resumable uploads: its version, and the content type of its PATCH bodies.
 TUS_VERSION = "1.0.0"
 TUS_BODY_TYPE = "application/offset+octet-stream"
 

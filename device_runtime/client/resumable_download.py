@@ -1,6 +1,6 @@
-"""Fetching a model so that nothing comes twice: by ranges (RFC 9110, 14), from the byte where it broke off.
+"""Resumable download of a model by range requests (RFC 9110, section 14).
 
-What has come lies beside the model's place as `.NAME.SHA256.part`, and a later call goes on with it.
+Received bytes are kept beside the model's path as `.NAME.SHA256.part`; a later call resumes from them.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ import httpx
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES, sha256_of_file, storage_errors, sync_folder
-from phonograd.device_runtime.client.connection import Patience, Retries, Server, refusal, talking_to
+from phonograd.device_runtime.client.connection import RetryPolicy, Retries, Server, refusal, http_client
 from phonograd.device_runtime.client.protocol import PHONE_HEADER
 
 ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
@@ -25,9 +25,9 @@ PART = re.compile(r".*\.([0-9a-f]{64})\.part\Z")
 
 @dataclass(frozen=True)
 class DownloadedModel:
-    """A model on disk: hex SHA-256, size in bytes, and how many of them came over the network just now.
+    """A model on disk: its hex SHA-256, its size in bytes, and how many of them this call received.
 
-    `changed` is false if the known model was still the one asked for; then nothing was written and `nbytes` is 0.
+    `changed` is false if the requested model is the known one; then nothing was written and `nbytes` is 0.
     """
 
     sha256: str
@@ -43,31 +43,31 @@ def download_model(
     *,
     sha256: str | None = None,
     phone: str | None = None,
-    patience: Patience | None = None,
+    retry: RetryPolicy | None = None,
 ) -> DownloadedModel:
-    """Fetch model `sha256`, or the current one, to `path`: atomically, and not at all if it is `known_sha256`.
+    """Fetch model `sha256`, or the current one, to `path` atomically; fetch nothing if it is `known_sha256`.
 
-    What breaks off once it has begun goes on at the byte that is here, in this call as `patience` allows, or in a later
-    one. `phone` is a name for the server's ledger. Raises WeightsError if the bytes are not those the server announced,
-    StorageError when the disk refuses or another process fetches the same; then `path` is as before.
+    An interrupted download resumes at the first missing byte, in this call as `retry` allows, or in a later one. phone: a
+    name for the server's ledger. Raises WeightsError if the bytes have another hash than announced, StorageError if
+    writing fails or another process is fetching the same model; then `path` is unchanged.
     """
     download = _Download(server, path, known_sha256, sha256, phone)
-    retries = Retries(patience or Patience())
+    retries = Retries(retry or RetryPolicy())
     while True:
         before = download.reached
         try:
             return download.attempt()
         except ServerUnreachableError:
-            if download.reached > before:  # bytes that came again bring nobody further
-                retries.progressed()
-            if download.received == 0 or not retries.again():
+            if download.reached > before:  # receiving the same bytes again is no progress
+                retries.reset()
+            if download.received == 0 or not retries.wait():
                 raise
 
 
 class _Download:
-    """One model on its way to `path`.
+    """The download of one model to `path`.
 
-    received: bytes that have come over the network so far; reached: how far into the model they went.
+    received: bytes received over the network so far; reached: the offset in the model up to which they go.
     """
 
     def __init__(self, server: Server, path: Path, known_sha256: str | None, sha256: str | None, phone: str | None):
@@ -88,7 +88,7 @@ class _Download:
         headers = dict(self._headers)
         if begun and offset:
             headers |= {"Range": f"bytes={offset}-", "If-Range": f'"{_hash_in(begun)}"'}
-        with talking_to(self._server) as client, client.stream("GET", self._url, headers=headers) as response:
+        with http_client(self._server) as client, client.stream("GET", self._url, headers=headers) as response:
             if response.status_code == 304 and self._known:
                 return DownloadedModel(self._known, 0, changed=False)
             if response.status_code == 416 and begun and offset:
@@ -104,7 +104,7 @@ class _Download:
             if response.status_code == 200:
                 offset = 0
             elif not response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
-                raise ServerRefusedError(f"{self._server}: bytes from {offset} on expected, found others")
+                raise ServerRefusedError(f"{self._server}: bytes from {offset} expected, found others")
             part = self._part(tag[1])
             return self._save(response, part, offset, tag[1])
 
@@ -116,21 +116,21 @@ class _Download:
         return [part for part in found if PART.match(part.name)]
 
     def _begun(self) -> Path | None:
-        """What is here of the model asked for; of the current one, which it may be, what came last."""
+        """The partial file of the requested model; if the current one is requested, the newest partial file."""
         if self._sha256 is None:
             return max(self._parts(), key=lambda part: part.stat().st_mtime, default=None)
         part = self._part(self._sha256)
         return part if part.is_file() else None
 
     def _save(self, response: httpx.Response, part: Path, offset: int, sha256: str) -> DownloadedModel:
-        """Put the bytes of an answer behind the first `offset` of a part, which is gone if the disk refuses them."""
+        """Write the response's bytes to the partial file after the first `offset`; remove it if writing fails."""
         with storage_errors(part), part.open("a+b") as file:
             _lock(file, part)
             try:
                 with storage_errors(part):
                     file.truncate(offset)
                     digest = _digest_of(file)
-                    for piece in response.iter_bytes():  # as they come: pieces of a size would hold bytes back
+                    for piece in response.iter_bytes():  # as they arrive: a fixed size would delay bytes
                         self.received += len(piece)
                         digest.update(piece)
                         file.write(piece)
@@ -150,7 +150,7 @@ class _Download:
             return self._finished(part, sha256)
 
     def _nothing_missing(self, part: Path) -> DownloadedModel:
-        """All of it was here, but for its name; or else what is here is of no use."""
+        """The partial file is as long as the model: either it is complete, or it is wrong and removed."""
         if sha256_of_file(part) == _hash_in(part):
             return self._finished(part, _hash_in(part))
         part.unlink()
@@ -173,17 +173,17 @@ def _hash_in(part: Path) -> str:
 
 
 def _lock(file: BinaryIO, part: Path) -> None:
-    """Hold the part for this process. Raises StorageError if another one has it, or has just made a model of it."""
+    """Lock the partial file. Raises StorageError if another process has it, or has just completed and renamed it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(part.stat(), os.fstat(file.fileno())):
             raise FileNotFoundError
     except OSError as error:
-        raise StorageError(f"{part}: another process fetches this model; wait until it has it") from error
+        raise StorageError(f"{part}: another process is fetching this model; wait until it has finished") from error
 
 
 def _digest_of(file: BinaryIO) -> Any:
-    """SHA-256 of what is in the file, which stands at its end then."""
+    """The SHA-256 of a file's content; leaves the file at its end."""
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(HASH_CHUNK_BYTES):

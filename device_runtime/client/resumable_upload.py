@@ -1,4 +1,4 @@
-"""Sending an update so that nothing is sent twice: over the tus 1.0 protocol, from the byte where it broke off."""
+"""Resumable upload of an update by the tus 1.0 protocol."""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -9,13 +9,13 @@ from typing import Any
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import (
-    Patience,
+    RetryPolicy,
     Retries,
     Server,
-    document_of,
+    json_object,
     expected_fields,
     refusal,
-    talking_to,
+    http_client,
 )
 from phonograd.device_runtime.client.protocol import (
     PHONE_HEADER,
@@ -29,7 +29,7 @@ from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
 SEND_BYTES = 1 << 18
 TUS = {"Tus-Resumable": TUS_VERSION}
 
-# Called with bytes sent so far and bytes in all.
+# Called with (bytes sent so far, bytes in total).
 Progress = Callable[[int, int], None]
 
 
@@ -37,8 +37,8 @@ Progress = Callable[[int, int], None]
 class UploadReceipt:
     """The server's answer to an update.
 
-    `bytes`: of the update; `accepted`: updates the round has by now, None of a private round; `model_sha256`: its
-    result, once it closed.
+    bytes: the size of the update; accepted: the updates that the round has so far, None in a private round;
+    model_sha256: the round's result, once it has closed.
     """
 
     round: int
@@ -52,7 +52,7 @@ class UploadReceipt:
 
 @dataclass(frozen=True)
 class _Upload:
-    """A file to send, and what the server knows it as."""
+    """A file to send, and its URL at the server."""
 
     path: Path
     nbytes: int
@@ -61,13 +61,13 @@ class _Upload:
 
 
 def upload_update(
-    server: Server, path: Path, phone: str | None, progress: Progress | None = None, patience: Patience | None = None
+    server: Server, path: Path, phone: str | None, progress: Progress | None = None, retry: RetryPolicy | None = None
 ) -> UploadReceipt:
-    """Send the update at `path` in the name of `phone` (see PHONE_NAME; None: whose token it is), streamed from disk.
+    """Send the update at `path`, streamed from disk. phone: the sender (see PHONE_NAME); None is the token's phone.
 
-    What breaks off goes on at the byte that the server has, in this call as `patience` allows, or in a later one.
-    Sending the same update again is safe: the server counts it once and gives the receipt again. Raises UpdateError if
-    the file is no update or `phone` is not a name, ServerRefusedError, ServerUnreachableError.
+    An interrupted upload resumes at the first byte that the server does not have, in this call as `retry` allows, or in a
+    later one. Sending the same update again is safe: the server counts it once and returns the same receipt. Raises
+    UpdateError if the file is not an update or `phone` is not a valid name, ServerRefusedError, ServerUnreachableError.
     """
     if phone is not None and not PHONE_NAME.match(phone):
         raise UpdateError(f"phone name {phone!r}: {PHONE_NAME_RULE} expected; choose another")
@@ -78,19 +78,19 @@ def upload_update(
         raise UpdateError(f"{path}: cannot be read: {error.strerror}; expected an update that train wrote") from error
     with UpdateFile(path) as update:
         headers = _announcement(update.info, sha256, nbytes, phone)
-    patience = patience or Patience()
-    with talking_to(server) as client:
+    retry = retry or RetryPolicy()
+    with http_client(server) as client:
         response = client.post("/v1/uploads", headers=headers)
         if response.status_code != 201:
             raise refusal(server, response)
         with expected_fields(server):
             upload = _Upload(path, nbytes, response.headers["Location"], phone)
             offset = int(response.headers["Upload-Offset"])
-    _send_all(server, upload, offset, progress, patience)
+    _send_all(server, upload, offset, progress, retry)
     outcome = _outcome(server, upload)
     if outcome.get("state") == "receiving":
-        # All of it is there and not decided on: the disk refused it then, or an earlier request's answer was lost and
-        # it still is being read. An empty request waits for that, or has it decided on.
+        # The server has all bytes but has not decided: its disk failed then, or it is still reading after the answer to
+        # an earlier request was lost. An empty request waits for the decision or triggers it.
         _send(server, upload, nbytes, progress)
         outcome = _outcome(server, upload)
     return _receipt(server, outcome)
@@ -106,22 +106,22 @@ def _announcement(info: UpdateInfo, sha256: str, nbytes: int, phone: str | None)
     return {**TUS, "Upload-Length": str(nbytes), "Upload-Metadata": metadata, **_named(phone)}
 
 
-def _send_all(server: Server, upload: _Upload, offset: int, progress: Progress | None, patience: Patience) -> None:
-    """Send from `offset` on until the server has all; where the connection breaks, ask for the offset and go on."""
-    retries = Retries(patience)
+def _send_all(server: Server, upload: _Upload, offset: int, progress: Progress | None, retry: RetryPolicy) -> None:
+    """Send from `offset` on until the server has all bytes. If the connection breaks, ask for the offset and resume."""
+    retries = Retries(retry)
     while offset < upload.nbytes:
         try:
             _send(server, upload, offset, progress)
             return
         except ServerUnreachableError:
-            if not retries.again():
+            if not retries.wait():
                 raise
         try:
             found = _offset(server, upload)
         except ServerUnreachableError:
-            continue  # it counts at the next sending
+            continue  # the next attempt to send counts it
         if found > offset:
-            retries.progressed()
+            retries.reset()
         offset = found
 
 
@@ -133,7 +133,7 @@ def _send(server: Server, upload: _Upload, offset: int, progress: Progress | Non
         "Content-Length": str(upload.nbytes - offset),
         **_named(upload.phone),
     }
-    with talking_to(server) as client:
+    with http_client(server) as client:
         response = client.patch(upload.url, content=_pieces(upload, offset, progress), headers=headers)
     if response.status_code == 204:
         return
@@ -153,7 +153,7 @@ def _pieces(upload: _Upload, offset: int, progress: Progress | None) -> Iterator
 
 
 def _offset(server: Server, upload: _Upload) -> int:
-    with talking_to(server) as client:
+    with http_client(server) as client:
         response = client.head(upload.url, headers={**TUS, **_named(upload.phone)})
     if response.status_code != 200:
         raise refusal(server, response)
@@ -162,8 +162,8 @@ def _offset(server: Server, upload: _Upload) -> int:
 
 
 def _outcome(server: Server, upload: _Upload) -> dict[str, Any]:
-    with talking_to(server) as client:
-        return document_of(server, client.get(upload.url, headers=_named(upload.phone)), 200)
+    with http_client(server) as client:
+        return json_object(server, client.get(upload.url, headers=_named(upload.phone)), 200)
 
 
 def _receipt(server: Server, document: dict[str, Any]) -> UploadReceipt:

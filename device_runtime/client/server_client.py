@@ -1,7 +1,7 @@
-"""The aggregation server as a phone, or whoever stands in for one, talks to it.
+"""Requests to the aggregation server, by phones and commands.
 
-Models and updates go from and to disk in pieces, with their hashes checked. Every function raises
-ServerRefusedError if the server says no and ServerUnreachableError if it does not answer or the connection breaks off.
+Models and updates are streamed from and to disk, and their hashes are checked. Every function raises ServerRefusedError
+if the server refuses, and ServerUnreachableError if it does not answer or the connection breaks.
 """
 
 from collections.abc import Mapping
@@ -10,27 +10,27 @@ from typing import Any
 
 from phonograd.device_runtime.client.connection import (
     Connection,
-    Patience,
+    RetryPolicy,
     Server,
-    document_of,
+    json_object,
     expected_fields,
-    talking_to,
+    http_client,
 )
 from phonograd.device_runtime.client.protocol import METRIC_CHARACTERS, PHONE_HEADER
 from phonograd.device_runtime.client.resumable_download import DownloadedModel, download_model
 from phonograd.device_runtime.client.resumable_upload import UploadReceipt, upload_update
 
 __all__ = [
-    "Connection", "CurrentRound", "DownloadedModel", "Patience", "Server", "UploadReceipt", "ask", "current_round",
-    "download_model", "participation", "report", "report_quality", "upload_update",
+    "Connection", "CurrentRound", "DownloadedModel", "RetryPolicy", "Server", "UploadReceipt", "ask", "current_round",
+    "download_model", "exclusion_reason", "report", "report_quality", "upload_update",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CurrentRound:
-    """The open round: its number, its base model (hex SHA-256, size in bytes) and how full it is.
+    """The open round: its number, its base model (hex SHA-256, size in bytes), and its updates so far and in total.
 
-    accepted: None where the server does not tell phones, in a private round.
+    accepted: None in a private round, where phones do not learn it.
     """
 
     round: int
@@ -49,13 +49,13 @@ def ask(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Send a request, with a JSON body or none, that is answered with `status` and a JSON object: the object."""
-    with talking_to(server) as client:
-        return document_of(server, client.request(method, path, json=document, headers=headers), status)
+    """Send a request, with or without a JSON body, and return the JSON object of the response, which must have `status`."""
+    with http_client(server) as client:
+        return json_object(server, client.request(method, path, json=document, headers=headers), status)
 
 
 def current_round(server: Server) -> CurrentRound:
-    """The round that is open at `server`. Raises ServerRefusedError, ServerUnreachableError."""
+    """The server's open round. Raises ServerRefusedError, ServerUnreachableError."""
     document = ask(server, "GET", "/v1/round")
     with expected_fields(server):
         return CurrentRound(
@@ -68,8 +68,8 @@ def current_round(server: Server) -> CurrentRound:
         )
 
 
-def participation(server: Server, phone: str) -> str | None:
-    """Why `phone` has no place in the open round; None if it has one."""
+def exclusion_reason(server: Server, phone: str) -> str | None:
+    """Why `phone` does not take part in the open round; None if it does."""
     document = ask(server, "GET", "/v1/round", headers={PHONE_HEADER: phone})
     with expected_fields(server):
         return None if document["participate"] else str(document["reason"])
@@ -81,6 +81,6 @@ def report(server: Server) -> dict[str, Any]:
 
 
 def report_quality(server: Server, sha256: str, metric: str, value: float) -> None:
-    """Tell the server what model `sha256` is worth by `metric`, of which at most 64 characters are kept."""
+    """Report a model's quality to the server. metric: its name, of which at most 64 characters are kept."""
     name = "".join(character if " " <= character <= "~" else "?" for character in metric)[:METRIC_CHARACTERS]
     ask(server, "POST", f"/v1/models/{sha256}/quality", {"metric": name, "value": value})

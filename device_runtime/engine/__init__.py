@@ -1,4 +1,4 @@
-"""Backends by name; a backend's runtime is imported when it is asked for."""
+"""Backends by name. A backend's runtime is imported when it is first used."""
 
 from pathlib import Path
 

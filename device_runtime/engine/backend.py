@@ -1,4 +1,4 @@
-"""What the trainer asks of a backend, and what it is started with."""
+"""The protocol of backends, which execute the artifacts, and their options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,12 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How a backend runs: CPU threads, the seed of its dropout masks, and the words that its softmax trains on.
+    """How a backend runs. threads: CPU threads; seed: of the dropout masks; sample: the words that the softmax trains on,
+    or None for all words; `logits` scores all words either way.
 
-    sample: None is the full softmax, over all words; `logits` scores all words either way. The rest is of backend
-    native: pin_threads keeps each thread on one CPU; precision bf16 multiplies in bfloat16 and sums in float32 where
-    the CPU can, bf16-emulated rounds the same way anywhere; kernels: None is the best set of kernels that this CPU
-    runs, else one by name.
+    The others are for backend native only. pin_threads: pin each thread to one CPU. precision: bf16 multiplies in
+    bfloat16 and sums in float32 on CPUs that support it, bf16-emulated rounds the same way on any CPU. kernels: the
+    name of a kernel set; None is the best for this CPU.
     """
 
     threads: int = 2
@@ -42,31 +42,31 @@ class Backend(Protocol):
     def load(cls, artifacts: Artifacts, weights: Path | None, options: BackendOptions) -> "Backend":
         """Start from the folder's weights, or from a tensor file of the same shapes (canonical names, float32).
 
-        Raises WeightsError for weights that do not fit, MissingExtraError when the runtime is not installed, UsageError
-        or UnsupportedError for options that it or this CPU has not, ArtifactsError for an output sample where the
-        folder has no graph for one.
+        Raises WeightsError for weights that do not fit, MissingExtraError if the runtime is not installed, UsageError
+        or UnsupportedError for options that the backend or this CPU does not support, ArtifactsError for an output
+        sample if the folder has no graph for one.
         """
         ...
 
     def reset(self) -> None:
-        """Set the recurrent states to zero: a new text begins."""
+        """Set the recurrent states to zero, at the start of a new text."""
         ...
 
     def step(self, window: Window, learning_rate: float) -> float:
-        """Train on one window of vocabulary ids; the loss as the manifest defines it, before the update.
+        """Train on one window of vocabulary ids. Returns the loss before the update, as the manifest defines it.
 
         Raises TrainingError for a word that is not in the output sample.
         """
         ...
 
     def logits(self, tokens: Ids) -> Floats:
-        """Scores [T·B, V] float32 of every next word after tokens [T, B], T and B free; without dropout."""
+        """Scores [T·B, V] float32 of every next word after tokens [T, B], for any T and B; without dropout."""
         ...
 
     def weights(self) -> dict[str, Array]:
-        """The current trainable tensors, float32, copies."""
+        """Copies of the current trainable tensors, float32."""
         ...
 
     def close(self) -> None:
-        """Free what the backend holds; it can't be used afterwards."""
+        """Free the backend's memory; it can't be used afterwards."""
         ...

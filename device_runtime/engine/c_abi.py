@@ -1,4 +1,4 @@
-"""The native engine's C ABI (native/include/phonograd.h) as Python calls it."""
+"""Python's binding to the native engine's C ABI (native/include/phonograd.h)."""
 
 import ctypes
 import functools
@@ -116,9 +116,9 @@ PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class NativeLibrary:
-    """One loaded library. Thread-safe; the handles it gives are used by one thread at a time.
+    """A loaded library. Thread-safe, but a handle may be used by one thread at a time only.
 
-    Raises BuildError if the file can't be loaded or speaks another version of the ABI.
+    Raises BuildError if the file can't be loaded or has another ABI version.
     """
 
     def __init__(self, path: Path):
@@ -134,23 +134,23 @@ class NativeLibrary:
             raise BuildError(f"{path}: ABI version {ABI_VERSION} expected, found {found}; install phonograd again")
 
     def function(self, name: str) -> Any:
-        """A function of PROTOTYPES, for those that can't fail."""
+        """A function of PROTOTYPES. Use `call` for functions that can fail."""
         return getattr(self._functions, name)
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call a function that returns a pg_status; another than 0 is raised as the error of that exit code."""
+        """Call a function that returns a pg_status. Raises the error with that exit code."""
         status = self.function(name)(*arguments)
         if status:
             raise self._error(status)
 
     def text(self, name: str, handle: c_void_p) -> str:
-        """Call one that writes a string through its second argument."""
+        """Call a function that returns a string through its second argument."""
         found = c_char_p()
         self.call(name, handle, ctypes.byref(found))
         return (found.value or b"").decode()
 
     def cpu_info(self) -> dict[str, Any]:
-        """What the engine finds: features, cores, kernels this CPU can run (best first), bf16 (a name or None)."""
+        """The CPU as the engine sees it: features, cores, kernels it can run (best first), bf16 (a name or None)."""
         document: dict[str, Any] = json.loads(self.function("pg_cpu_info")())
         return document
 
@@ -162,9 +162,9 @@ class NativeLibrary:
 
 
 def find_library(progress: Progress | None = None) -> Path:
-    """The library that came with the wheel; in a source checkout the one in the build cache, built if it must be.
+    """The wheel's library; in a source checkout the one in the build cache, which is built if necessary.
 
-    Raises UnsupportedError on another machine than x86-64 Linux, and what `build_host_library` raises.
+    Raises UnsupportedError unless this is x86-64 Linux, and what `build_host_library` raises.
     """
     machine = f"{platform.machine()} {platform.system()}"
     if machine != "x86_64 Linux":

@@ -1,5 +1,5 @@
-"""Any ONNX graph of operators that the native engine knows, run by itself: for models that are no language model (the
-MLP of paper P), and for tests of single operators.
+"""Running any ONNX graph of operators that the native engine knows: for models other than language models (the MLP of
+paper P), and for tests of single operators.
 """
 
 import ctypes
@@ -15,16 +15,16 @@ from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import NativeLibrary, load_library, options_of
 from phonograd.device_runtime.formats.tensor_file import Array
 
-MOST_DIMENSIONS = 8
-DTYPES = {4: np.float32, 8: np.int64, 1: np.bool_}  # of the engine's values, by bytes an element
+MAX_DIMENSIONS = 8
+DTYPES = {4: np.float32, 8: np.int64, 1: np.bool_}  # by the element size in bytes
 
 
 class NativeGraph:
     """A graph's inputs, outputs and parameters by name. Not thread-safe.
 
-    optimizer: optimizer_model.onnx, and then `run` updates the parameters; weights: a tensor file, whose tensors are
-    parameters: bound to the inputs of the same names. With `fuse` False every output can be read after `run`.
-    Raises ArtifactsError for a graph with an operator, shape or attribute that the engine does not know, WeightsError.
+    optimizer: optimizer_model.onnx, to let `run` update the parameters. weights: a tensor file; its tensors become the
+    inputs of the same names, as parameters. With `fuse` False every output can be read after `run`.
+    Raises ArtifactsError for an operator, shape or attribute that the engine does not know, WeightsError.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class NativeGraph:
         self._free = weakref.finalize(self, self._library.function("pg_graph_close"), self._handle.value)
 
     def set(self, name: str, values: Array) -> None:
-        """Give an input its values, of the dtype and shape that the graph declares."""
+        """Set an input's values, of the dtype and shape that the graph declares."""
         dense = np.ascontiguousarray(values)
         self._library.call("pg_graph_set", self._handle, name.encode(), dense.ctypes.data, dense.nbytes)
 
@@ -58,9 +58,9 @@ class NativeGraph:
         self._library.call("pg_graph_run", self._handle, learning_rate)
 
     def get(self, name: str) -> Array:
-        """An output's or a parameter's values, a copy."""
+        """A copy of an output's or a parameter's values."""
         data, count, rank = c_void_p(), c_size_t(), c_int32()
-        shape = (c_int64 * MOST_DIMENSIONS)()
+        shape = (c_int64 * MAX_DIMENSIONS)()
         references = [ctypes.byref(data), ctypes.byref(count), shape, ctypes.byref(rank)]
         self._library.call("pg_graph_get", self._handle, name.encode(), *references)
         dimensions = tuple(shape[: rank.value])

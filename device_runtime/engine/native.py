@@ -1,4 +1,4 @@
-"""Backend `native`: our own C++ engine executes the artifacts."""
+"""Backend `native`: phonograd's C++ engine executes the artifacts."""
 
 import ctypes
 import json
@@ -18,7 +18,7 @@ from phonograd.device_runtime.text.windows import Window
 
 
 class NativeBackend:
-    """An engine of the C ABI; see Backend. Windows and scores are passed by address, weights are copied once."""
+    """The C ABI's engine; see Backend. Windows and scores are passed by address, weights are copied once."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class NativeBackend:
 
     @property
     def engine(self) -> NativeLibrary:
-        """The library that the engine is of."""
+        """The library that this engine belongs to."""
         return self._library
 
     @property
@@ -96,7 +96,7 @@ class NativeBackend:
         return copies
 
     def plan(self) -> str:
-        """What runs, in order, and how memory is laid out; for people."""
+        """The steps of the plan in order and the memory layout, for people to read."""
         return self._library.text("pg_engine_plan", self._handle)
 
     def phases(self) -> dict[str, float]:
@@ -111,5 +111,5 @@ class NativeBackend:
 
 
 def _dense(ids: Ids) -> Ids:
-    """The same ids where they lie, if they lie densely as int64."""
+    """The ids as a dense int64 array; no copy if they are one already."""
     return np.ascontiguousarray(ids, np.int64)

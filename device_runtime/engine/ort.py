@@ -35,7 +35,7 @@ class OrtBackend:
     """One training and one evaluation session over shared weights; see Backend."""
 
     def __init__(self, artifacts: Artifacts, weights: Path | None, options: BackendOptions):
-        _refuse_what_it_has_not(options)
+        _refuse_native_options(options)
         onnxruntime.set_default_logger_severity(LOG_ERRORS_ONLY)
         onnxruntime.set_seed(options.seed)
         self._manifest = artifacts.manifest
@@ -51,7 +51,7 @@ class OrtBackend:
             artifacts.path(training_model), self._checkpoint, artifacts.path(EVAL_MODEL), session_options=session
         )
         if weights is not None:
-            self._replace_weights(weights)  # after the module is made: copying uses its session, and crashes without
+            self._replace_weights(weights)  # after Module(): copying crashes without its session
         self._optimizer = api.Optimizer(artifacts.path(OPTIMIZER_MODEL), self._module)
         self._states: tuple[Array, ...] = ()
         self.reset()
@@ -118,11 +118,9 @@ class OrtBackend:
         del self._optimizer, self._module, self._checkpoint
 
 
-def _refuse_what_it_has_not(options: BackendOptions) -> None:
+def _refuse_native_options(options: BackendOptions) -> None:
     plain = BackendOptions(options.threads, options.seed)
     for name in ("precision", "pin_threads", "kernels"):
         expected, found = getattr(plain, name), getattr(options, name)
         if found != expected:
-            raise UsageError(
-                f"backend ort: `{name}` {expected} expected, found {found}; choose backend native for that"
-            )
+            raise UsageError(f"backend ort: `{name}` {expected} expected, found {found}; use backend native")

@@ -1,4 +1,4 @@
-"""The one place that knows how the native engine's C++ is compiled, for this host and for phones."""
+"""Building the native engine's C++ for this host and for phones. No other module knows the compiler's flags."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from phonograd.device_runtime.native_build.checks import (
     check_host_library,
     check_phone_binary,
 )
-from phonograd.device_runtime.native_build.compiler import Build, Built, Progress
+from phonograd.device_runtime.native_build.compiler import Build, BuildResult, Progress
 from phonograd.device_runtime.native_build.targets import HOST, NATIVE, PHONE, Target, command_sources, engine_sources
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "PACKAGED_LIBRARY",
     "PACKAGED_PHONE_BINARY",
     "PHONE",
-    "Built",
+    "BuildResult",
     "HostLibrary",
     "PhoneBinary",
     "PhoneDelivery",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 LIBRARY, COMMAND = "libphonograd.so", "phonograd-phone"
-# Where a wheel has what a source checkout builds when it is needed.
+# A wheel has these files; a source checkout builds them when needed.
 PACKAGED_LIBRARY = NATIVE / "lib" / LIBRARY
 PACKAGED_PHONE_BINARY = NATIVE / "lib" / COMMAND
 
@@ -50,45 +50,45 @@ Origin = Literal["prebuilt", "cached", "built"]
 
 def build_host_library(
     out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
-) -> Built:
-    """The shared library that Python loads, at `out` or (None) in the cache. Raises what `Build.run` raises."""
-    return _placed(Build(LIBRARY, HOST, root, engine_sources(root), shared=True).run(fresh, progress), out)
+) -> BuildResult:
+    """Build the shared library that Python loads, at `out` or in the cache (None). Raises what `Build.run` raises."""
+    return _copied_to(Build(LIBRARY, HOST, root, engine_sources(root), shared=True).run(fresh, progress), out)
 
 
 def build_phone_binary(
     out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
-) -> Built:
-    """The command for any arm64 Android phone, checked; at `out` or (None) in the cache. Raises as `Build.run`."""
+) -> BuildResult:
+    """Build and check the command for arm64 phones, at `out` or in the cache (None). Raises as `Build.run`."""
     built = Build(f"{COMMAND}-aarch64", PHONE, root, command_sources(root)).run(fresh, progress)
     check_phone_binary(built.path)
-    return _placed(built, out)
+    return _copied_to(built, out)
 
 
 def build_host_command(
     out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
-) -> Built:
-    """The phone's command for this host, to test and time. Raises what `Build.run` raises."""
-    return _placed(Build(f"{COMMAND}-x86_64", HOST, root, command_sources(root)).run(fresh, progress), out)
+) -> BuildResult:
+    """Build the phone's command for this host, to test and benchmark it. Raises what `Build.run` raises."""
+    return _copied_to(Build(f"{COMMAND}-x86_64", HOST, root, command_sources(root)).run(fresh, progress), out)
 
 
 def build_program(name: str, sources: Sequence[Path], target: Target = HOST, root: Path = NATIVE) -> Path:
-    """A program of exactly these C++ files, in the cache: the tools of tests. Raises what `Build.run` raises.
+    """Build a program from exactly these C++ files, in the cache; for the tests' tools. Raises what `Build.run` raises.
 
-    A file from outside the tree may include the headers beside it.
+    A file outside the tree may include headers from its own folder.
     """
     return Build(name, target, root, tuple(sources)).run().path
 
 
 @dataclass(frozen=True)
 class PhoneDelivery:
-    """A phone binary as it was delivered, and whether it came with the wheel, lay in the cache, or was built now."""
+    """A phone binary, and whether it came with the wheel, was in the cache, or was built now."""
 
     binary: PhoneBinary
     origin: Origin
 
 
 def deliver_phone_binary(out: Path, force: bool = False, progress: Progress | None = None) -> PhoneDelivery:
-    """Put the phone binary at `out`: the wheel's if there is one, else built; `force` builds it in any case.
+    """Write the phone binary to `out`: the wheel's if there is one, else a new build; `force` always builds.
 
     Raises BuildError, MissingExtraError without ziglang, StorageError.
     """
@@ -101,11 +101,11 @@ def deliver_phone_binary(out: Path, force: bool = False, progress: Progress | No
     return PhoneDelivery(check_phone_binary(out), origin)
 
 
-def _placed(built: Built, out: Path | None) -> Built:
+def _copied_to(built: BuildResult, out: Path | None) -> BuildResult:
     if out is None:
         return built
     _copy(built.path, out)
-    return Built(out, built.cached)
+    return BuildResult(out, built.cached)
 
 
 def _copy(source: Path, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""What was built is looked at before anyone gets it: will a phone's kernel start it, will the host's glibc load it?"""
+"""Checks of built files: will a phone's kernel start the binary, will the host's glibc load the library?"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,10 +7,10 @@ from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.native_build import elf
 
-# Android 15 and later run on pages of 16 KiB, and refuse segments aligned to less.
+# Android 15 and later may use pages of 16 KiB, and then refuse segments aligned to less.
 PHONE_PAGE_BYTES = 16384
-PHONE_MOST_BYTES = 1_500_000
-# What the wheel's tag, manylinux_2_17_x86_64, promises: PEP 600 and the libraries every such machine has.
+PHONE_MAX_BYTES = 1_500_000
+# The promise of the wheel's tag, manylinux_2_17_x86_64 (PEP 600): the oldest glibc, and the libraries a host has.
 GLIBC = (2, 17)
 HOST_LIBRARIES = frozenset(
     {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
@@ -20,7 +20,7 @@ EXPORT_PREFIX = "pg_"
 
 @dataclass(frozen=True)
 class PhoneBinary:
-    """A phone binary that was checked. page_bytes: the largest pages a phone may have to run it."""
+    """A checked phone binary. page_bytes: the largest page size it runs with."""
 
     path: str
     bytes: int
@@ -32,7 +32,7 @@ class PhoneBinary:
 
 @dataclass(frozen=True)
 class HostLibrary:
-    """A host library that was checked. glibc: the oldest release it loads with."""
+    """A checked host library. glibc: the oldest release it loads with."""
 
     path: str
     bytes: int
@@ -42,10 +42,10 @@ class HostLibrary:
 
 
 def check_phone_binary(path: Path) -> PhoneBinary:
-    """Hold a file to what any arm64 Android phone can start; raises BuildError naming what is wrong.
+    """Check that any arm64 Android phone can start a file. Raises BuildError that names the fault.
 
-    A static position-independent aarch64 program (no interpreter, no library), segments aligned to 16 KiB pages, no
-    text relocations, no memory both writable and executable, at most 1.5 MB.
+    Expected: a static position-independent aarch64 program (no interpreter, no libraries), segments aligned to 16 KiB
+    pages, no text relocations, no memory both writable and executable, at most 1.5 MB.
     """
     file = elf.read_elf(path)
     _require(path, file.type == elf.ET_DYN, "position-independent (ET_DYN)", f"e_type {file.type}")
@@ -66,15 +66,15 @@ def check_phone_binary(path: Path) -> PhoneBinary:
             f"LOAD segment {number}: offset and address alike modulo {load.align}",
             f"{load.offset:#x} and {load.address:#x}",
         )
-    _require(path, file.bytes <= PHONE_MOST_BYTES, f"at most {PHONE_MOST_BYTES:,} bytes", f"{file.bytes:,}")
+    _require(path, file.bytes <= PHONE_MAX_BYTES, f"at most {PHONE_MAX_BYTES:,} bytes", f"{file.bytes:,}")
     page_bytes = min(load.align for load in loads)
     return PhoneBinary(str(path), file.bytes, sha256_of_file(path), "aarch64", page_bytes, len(loads))
 
 
 def check_host_library(path: Path) -> HostLibrary:
-    """Hold a shared library to the wheel's platform tag; raises BuildError naming what is wrong.
+    """Check that a shared library keeps the wheel's platform tag. Raises BuildError that names the fault.
 
-    x86-64, no library but glibc's, no symbol of a glibc after 2.17, nothing exported but the C ABI.
+    Expected: x86-64, no libraries but glibc's, no symbols of a glibc after 2.17, no exports but the C ABI.
     """
     file = elf.read_elf(path)
     _require(path, file.type == elf.ET_DYN, "a shared library (ET_DYN)", f"e_type {file.type}")

@@ -1,4 +1,4 @@
-"""Compiling and linking by ziglang's clang, each result kept in a cache under the hash of all that went into it."""
+"""Compiling and linking with ziglang's clang. Results are cached under the hash of all their inputs."""
 
 import contextlib
 import fcntl
@@ -20,20 +20,20 @@ from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.native_build.includes import Includes
 from phonograd.device_runtime.native_build.targets import EXPORTS, ZIG_VERSION, Target
 
-KEPT_SECONDS = 7 * 24 * 3600  # what no build asked for in a week is removed from the cache
+KEPT_SECONDS = 7 * 24 * 3600  # files that no build used for a week are removed from the cache
 ERRORS_SHOWN = 3
-# Each adds folders to the compiler's search behind our back.
+# Each adds search folders that the cache's key does not have.
 IGNORED_VARIABLES = frozenset({"CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "LIBRARY_PATH"})
 
 COMPILER_CACHE = "ZIG_GLOBAL_CACHE_DIR"
 
-# Called with (files done, in all, the file): first with 0 before anything is compiled, and never if nothing has to be.
+# Called with (files done, files in total, the file), first with 0 before compiling; not called if nothing is compiled.
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Built:
-    """A library or program; cached: it was there already, nothing was compiled or linked."""
+class BuildResult:
+    """A library or program; cached: it was in the cache, and nothing was compiled or linked."""
 
     path: Path
     cached: bool
@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 
 def compiler_cache() -> str:
-    """Where the compiler keeps the C and C++ libraries that it compiles for a target on first use."""
+    """The folder where the compiler caches the C and C++ libraries that it compiles on first use of a target."""
     return os.environ.get(COMPILER_CACHE) or str(cache_folder() / "zig")
 
 
@@ -70,7 +70,7 @@ def find_zig() -> Path:
 
 @dataclass(frozen=True)
 class Build:
-    """One library or program: its name, its sources, the tree they include from, and where it is to run."""
+    """A library or program to build: its name, its target, the tree its sources include from, and its sources."""
 
     name: str
     target: Target
@@ -78,40 +78,40 @@ class Build:
     sources: tuple[Path, ...]
     shared: bool = False
 
-    def run(self, fresh: bool = False, progress: Progress | None = None) -> Built:
-        """Compile what changed, link, and return what lies in the cache; `fresh` takes nothing from there.
+    def run(self, fresh: bool = False, progress: Progress | None = None) -> BuildResult:
+        """Compile what changed, link, and return the file in the cache; `fresh` reuses nothing from the cache.
 
-        Safe beside other builds, of other processes too: one at a time compiles, and a file appears whole, under a name
-        that says what is in it.
+        Other threads and processes may build at the same time: one at a time compiles, and files are named by the hash
+        of their inputs and appear atomically.
         Raises BuildError with the compiler's first errors, MissingExtraError without ziglang, StorageError.
         """
         folder, objects = self._places()
         flags = self.target.shared_flags if self.shared else self.target.program_flags
         product = folder / f"{self.name}-{_hash([*flags, EXPORTS, *(path.name for path in objects)])}"
         if not fresh and _touched(product):
-            return Built(product, cached=True)
+            return BuildResult(product, cached=True)
         zig = find_zig()
         if progress is not None:  # before the lock: whoever compiles now may hold it for minutes
             progress(0, len(objects) + 1, "")
-        with _alone(folder):
-            if not fresh and _touched(product):  # made by another process while this one waited
-                return Built(product, cached=True)
+        with _locked(folder):
+            if not fresh and _touched(product):  # built by another process while this one waited
+                return BuildResult(product, cached=True)
             self._compile(zig, objects, fresh, progress)
             self._link(zig, flags, objects, product)
             _prune(folder)
         if progress is not None:
             progress(len(objects) + 1, len(objects) + 1, self.name)
-        return Built(product, cached=False)
+        return BuildResult(product, cached=False)
 
     def objects(self) -> list[Path]:
         """Compile what changed, and return the objects in the order of the sources. Raises what `run` raises."""
         folder, objects = self._places()
-        with _alone(folder):
+        with _locked(folder):
             self._compile(find_zig(), objects, fresh=False, progress=None)
         return objects
 
     def _places(self) -> tuple[Path, list[Path]]:
-        """The cache's folder, made if it is missing, and the paths of the objects in it."""
+        """The cache's folder, created if it is missing, and the paths of the objects in it."""
         folder = cache_folder() / "native"
         with storage_errors(folder):
             (folder / "objects").mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ class Build:
                     progress(done + 1, len(objects) + 1, source.name)
 
     def _relative(self, source: Path) -> Path:
-        # The compiler runs in `root`, so that no path of this machine gets into what it writes.
+        # The compiler runs in `root`, so that its output has no paths of this machine.
         return source.relative_to(self.root) if source.is_relative_to(self.root) else source
 
     def _name(self, file: Path) -> str:
@@ -161,10 +161,10 @@ class Build:
             script.unlink(missing_ok=True)
 
     def _zig(self, zig: Path, arguments: Sequence[str], out: Path, failure: str) -> None:
-        """Run the compiler so that `out` appears when it is whole."""
+        """Run the compiler, and rename its output to `out` at the end."""
         partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
         try:
-            # The compiler caches objects too. Ours is enough, and `fresh` must not read them.
+            # A throw-away folder for the compiler's own cache of objects, which `fresh` must not read.
             with tempfile.TemporaryDirectory(prefix="phonograd-") as copies:
                 done = subprocess.run(
                     [str(zig), "c++", *arguments, "-o", str(partial)],
@@ -184,7 +184,7 @@ class Build:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Hold the cache's lock, so that the second of two processes finds what the first compiled."""
     with contextlib.ExitStack() as held:
         with storage_errors(folder):
@@ -199,7 +199,7 @@ def _environment() -> dict[str, str]:
 
 
 def _first_errors(output: str) -> list[str]:
-    """The first lines that say what is wrong, or the last lines there are."""
+    """The first lines with an error, or else the last lines."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line]
     return errors[:ERRORS_SHOWN] or lines[-ERRORS_SHOWN:]
@@ -214,7 +214,7 @@ def _hash(parts: Iterable[str]) -> str:
 
 
 def _touched(path: Path) -> bool:
-    """Whether the cache has it; if so it counts as used now."""
+    """Whether the cache has the file; if so, mark it as used now."""
     try:
         os.utime(path)
     except FileNotFoundError:
@@ -229,4 +229,4 @@ def _prune(folder: Path) -> None:
             if path.is_file() and path.stat().st_mtime < oldest:
                 path.unlink()
         except FileNotFoundError:
-            continue  # another build was quicker
+            continue  # another build removed it

@@ -1,4 +1,4 @@
-"""A small reader of ELF64 files: the facts that decide whether a phone or a host can load what was built."""
+"""A small reader of ELF64 files: the facts that decide whether a phone or a host can load a file."""
 
 import struct
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ DT_NEEDED, DT_STRTAB, DT_STRSZ, DT_TEXTREL, DT_FLAGS = 1, 5, 10, 22, 30
 DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 DF_TEXTREL = 4
 SHT_DYNSYM, SHN_UNDEF, STB_LOCAL = 11, 0, 0
-MOST_VERSIONS = 1000  # of one library: more is no file of ours
+MAX_VERSIONS = 1000  # of one library: more means that the file is malformed
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class ElfFile:
-    """What the headers and the dynamic section say.
+    """Facts from the headers and the dynamic section.
 
-    needed: libraries it wants (DT_NEEDED); versions: of each library, the symbol versions it wants ("GLIBC_2.14");
-    exports: the symbols others can link to.
+    needed: required libraries (DT_NEEDED); versions: by library, the required symbol versions ("GLIBC_2.14"); exports:
+    the symbols that others can link to.
     """
 
     bytes: int
@@ -64,11 +64,11 @@ def read_elf(path: Path) -> ElfFile:
     try:
         return _Reader(data).read()
     except (struct.error, IndexError, ValueError) as error:
-        raise BuildError(f"{path}: cut short or malformed ELF file ({error}); build it again") from error
+        raise BuildError(f"{path}: truncated or malformed ELF file ({error}); build it again") from error
 
 
 class _Reader:
-    """Reads one file's bytes; struct.error, IndexError and ValueError mean that a table points out of the file."""
+    """Reads one file's bytes; struct.error, IndexError and ValueError mean that a table points outside the file."""
 
     def __init__(self, data: bytes):
         self._data = data
@@ -128,10 +128,10 @@ class _Reader:
         if DT_VERNEED not in dynamic:
             return versions
         at = self._offset(dynamic[DT_VERNEED][0])
-        for _ in range(min(dynamic.get(DT_VERNEEDNUM, [0])[0], MOST_VERSIONS)):
+        for _ in range(min(dynamic.get(DT_VERNEEDNUM, [0])[0], MAX_VERSIONS)):
             _, count, library, first, following = self._at("HHIII", at)
             names, entry = [], at + first
-            for _ in range(min(count, MOST_VERSIONS)):
+            for _ in range(min(count, MAX_VERSIONS)):
                 _, _, _, name, step = self._at("IHHII", entry)
                 names.append(self._text(strings + name))
                 entry += step

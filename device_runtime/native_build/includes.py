@@ -1,4 +1,4 @@
-"""Which headers a source file includes, so that an edited header recompiles what includes it and nothing else."""
+"""The headers that a source file includes, so that an edited header recompiles only its users."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.native_build.targets import INCLUDE_FOLDERS
 
-# What stands in angle brackets is the compiler's own, and changes with its version.
+# Headers in angle brackets are the compiler's own, and change only with its version.
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(?:<[^>\n]*>|\"([^\"\n]*)\"|(.*))", re.MULTILINE)
 
 
 class Includes:
-    """The includes of one tree of sources as it is now; each file is read once. One thread at a time."""
+    """The includes of a source tree; each file is read once. One thread at a time."""
 
     def __init__(self, root: Path):
         self._places = tuple(root / folder for folder in INCLUDE_FOLDERS)
@@ -21,9 +21,8 @@ class Includes:
         """The headers that `source` includes, directly or not, sorted.
 
         Ignores preprocessor conditions, so it may list a header that the compiler skips, but never misses one. Searches
-        where the compiler does: the including file's folder, then the include folders. A header that is not found is
-        left for the compiler to report.
-        Raises BuildError for an include that names a macro instead of a file.
+        like the compiler: the including file's folder, then the include folders. The compiler reports missing headers.
+        Raises BuildError for an include of a macro instead of a file name.
         """
         found: set[Path] = set()
         unread = [source]
@@ -42,11 +41,11 @@ class Includes:
 
 
 def _quoted(file: Path) -> list[str]:
-    """What a file includes in quotes, as it spells it."""
+    """The quoted includes of a file, as written."""
     names = []
     for match in INCLUDE.finditer(file.read_text("utf-8", "replace")):
         if match[2] is not None:
-            raise BuildError(f"{file}: an include of a file's name expected, found {match[0].strip()!r}")
+            raise BuildError(f"{file}: an include of a file name expected, found {match[0].strip()!r}")
         if match[1] is not None:
             names.append(match[1])
     return names

@@ -1,17 +1,17 @@
-"""What is compiled, and for what: the source files, the two targets, and the one set of flags."""
+"""What to compile and for which target: the source files, the two targets, and the compiler flags."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-# The PyPI package that brings the compiler; its version is part of what makes a build reproducible.
+# The version of the PyPI package with the compiler; pinned so that builds are reproducible.
 ZIG_VERSION = "0.17.1"
 NATIVE = Path(__file__).parent.parent / "native"
 
-# Of the tree: where an include in quotes is looked for, after the folder of the file that has it.
+# Search folders in the tree for quoted includes, after the including file's own folder.
 INCLUDE_FOLDERS = ("src", "include")
 
-# One set for every file: kernels choose their instruction sets by function attributes. Nothing of -ffast-math: a NaN
-# must be seen, and results must not depend on how the compiler felt; only math functions need not set errno.
+# The same for every file: kernels choose their instruction sets by function attributes. No -ffast-math: NaN must be
+# detected, and results must not depend on the compiler's choices. -fno-math-errno is safe.
 COMPILE_FLAGS = (
     *("-std=c++17", "-O3", "-g0", "-fno-math-errno"),
     *("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"),
@@ -24,7 +24,7 @@ EXPORTS = "{ global: pg_*; local: *; };\n"
 
 @dataclass(frozen=True)
 class Target:
-    """A machine that code is compiled for: zig's name of it, the least CPU, the code model, how programs link."""
+    """A compilation target: zig's triple, the baseline CPU, the code model, and the link flags of programs."""
 
     triple: str
     cpu: str
@@ -33,17 +33,17 @@ class Target:
 
     @property
     def compile_flags(self) -> tuple[str, ...]:
-        """What every source file is compiled with."""
+        """The compiler flags of every source file."""
         return ("-target", self.triple, f"-mcpu={self.cpu}", self.code, *COMPILE_FLAGS)
 
     @property
     def program_flags(self) -> tuple[str, ...]:
-        """What a program is linked with."""
+        """The link flags of a program."""
         return ("-target", self.triple, f"-mcpu={self.cpu}", *self.program, *LINK_FLAGS)
 
     @property
     def shared_flags(self) -> tuple[str, ...]:
-        """What a shared library is linked with, but for its version script."""
+        """The link flags of a shared library, without its version script."""
         return ("-target", self.triple, f"-mcpu={self.cpu}", "-shared", "-fPIC", "-Wl,-z,defs", *LINK_FLAGS)
 
 

@@ -1,1 +1,1 @@
-"""From a user's messages to minibatches of tokens, and what a model makes of a text."""
+"""From a user's messages to minibatches of tokens; evaluating a model on a text."""

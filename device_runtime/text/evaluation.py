@@ -14,7 +14,7 @@ from phonograd.device_runtime.text.messages import tokenize
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 from phonograd.device_runtime.text.windows import IGNORED, columns, windows
 
-# Columns start from an empty state; with at least this many tokens in each, that start weighs little.
+# Each column starts from zero states; with at least this many tokens in each, the start matters little.
 MIN_COLUMN_TOKENS = 100
 
 
@@ -32,11 +32,11 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model makes of a text.
+    """The scores of a model on a text.
 
-    perplexity: unknown words left out, as in paper P; perplexity_with_unknown: every token counts, `<unk>` by its own
-    probability; both count `<eos>`. top1: paper M's AccuracyTop1 over words, unknown words are misses, `<eos>` is no
-    word. kss: P's eq. 5, or None if not asked for.
+    perplexity: without unknown words, as in paper P; perplexity_with_unknown: over all tokens, `<unk>` by its own
+    probability; both count `<eos>`. top1: paper M's AccuracyTop1 over words, where unknown words are misses and `<eos>`
+    does not count. kss: P's eq. 5, or None if not requested.
     """
 
     tokens: int
@@ -86,9 +86,9 @@ def evaluate(
     kss: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Score messages laid out in at most `minibatch` columns of windows of `bptt` steps.
+    """Evaluate messages laid out in at most `minibatch` columns and windows of `bptt` steps.
 
-    `progress` hears (tokens done, tokens in all). Raises TrainingError if the model's scores are not finite.
+    `progress` is called with (tokens done, tokens in total). Raises TrainingError if the model's scores are not finite.
     """
     stream = vocabulary.encode(messages)
     lengths = _characters(messages)
@@ -143,4 +143,4 @@ def _tally_keystrokes(
         if word == UNK:
             tally.typed += length
         elif word != EOS:
-            tally.typed += index.typed(word, logits[place][index.order])
+            tally.typed += index.keystrokes(word, logits[place][index.order])

@@ -1,8 +1,8 @@
 """Keystroke savings (paper P, eq. 5): how many characters a keyboard with three suggestions saves its user.
 
-KSS = (N_total - N_typed) / N_total over non-space characters. A word costs the fewest characters after which it stands
-among the 3 most probable words that begin with them: 0 if it does with none, all of them if it never does or is not in
-the vocabulary. FORMAT.md, "Keystroke savings", has the rule to the letter.
+KSS = (N_total - N_typed) / N_total over non-space characters. A word costs the fewest characters after which it is
+among the 3 most probable words that begin with them: 0 if it is suggested before any is typed; all of its characters if
+it never is, or is not in the vocabulary. FORMAT.md, "Keystroke savings", has the exact rule.
 """
 
 import bisect
@@ -18,7 +18,7 @@ _UTF8_CONTINUATION = range(0x80, 0xC0)
 
 
 def character_starts(word: bytes) -> list[int]:
-    """Byte offsets at which a character begins: every byte that does not continue a UTF-8 sequence, and offset 0."""
+    """Byte offsets where characters begin: offset 0, and every byte that does not continue a UTF-8 sequence."""
     return [at for at, byte in enumerate(word) if at == 0 or byte not in _UTF8_CONTINUATION]
 
 
@@ -26,8 +26,8 @@ def character_starts(word: bytes) -> list[int]:
 class PrefixIndex:
     """The vocabulary sorted by bytes, so that the words with a prefix are one contiguous range.
 
-    order: ids of all words but `<unk>` and `<eos>`, by their bytes; ranges: per word the [low, high) of each of its
-    prefixes, by characters, from the empty one to the one short of the whole word (filled as words are asked for).
+    order: ids of all words but `<unk>` and `<eos>`, sorted by their bytes. The ranges of a word are computed when first
+    needed.
     """
 
     order: Ids
@@ -43,7 +43,7 @@ class PrefixIndex:
         return cls(np.array(order, np.int64), [vocabulary.words[word] for word in order], vocabulary)
 
     def ranges(self, word: int) -> list[tuple[int, int]]:
-        """See the class."""
+        """Ranges [low, high) in `order` of the prefixes of `word`, from the empty one to all but its last character."""
         if word not in self._ranges:
             spelling = self._vocabulary.words[word]
             self._ranges[word] = [self._range(spelling[:end]) for end in character_starts(spelling)]
@@ -58,10 +58,10 @@ class PrefixIndex:
         low = bisect.bisect_left(self._sorted, prefix)
         return low, bisect.bisect_left(self._sorted, True, lo=low, key=lambda word: not word.startswith(prefix))
 
-    def typed(self, word: int, sorted_scores: Floats) -> int:
-        """Characters typed before `word` is suggested, given the scores [len(order)] of all words in sorted order.
+    def keystrokes(self, word: int, sorted_scores: Floats) -> int:
+        """Characters to type before `word` is suggested, given the scores [len(order)] of all words in sorted order.
 
-        A word's rank within a prefix is the count of strictly greater scores in the prefix's range.
+        A word's rank among the words with a prefix is the number of strictly greater scores in the prefix's range.
         """
         ranges = self.ranges(word)
         at = bisect.bisect_left(self._sorted, self._vocabulary.words[word])

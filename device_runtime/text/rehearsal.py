@@ -1,6 +1,6 @@
 """Random rehearsal (paper P): the user's messages mixed with general ones. FORMAT.md, "Rehearsal".
 
-The draw is spelt out down to the random generator, so that Python and the phone's engine train on the same stream.
+The rules include the random generator, so that Python and the phone's engine train on the same stream.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.random_words import SplitMix64
 from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
 
-MOST_TOKENS = 2.0**62  # more than any text holds; a tiny share asks for more than a number does
+MAX_TOKENS = 2.0**62  # more than any text has; a tiny share may ask for more than an integer holds
 
 
 @dataclass(frozen=True)
 class TrainingText:
-    """What one epoch trains on: the stream of ids [N], how many of its tokens are whose, and which share of whose words
-    the vocabulary does not have (None: no such text).
+    """What one epoch trains on: the stream of ids [N], the number of the user's and of general tokens in it, and for
+    both the share of words that the vocabulary does not have (None: no general text).
     """
 
     stream: Ids
@@ -29,22 +29,22 @@ class TrainingText:
 
     @property
     def user_share(self) -> float:
-        """λ as it came out."""
+        """The actual λ."""
         return self.user_tokens / (self.user_tokens + self.general_tokens)
 
 
 def mix(
     user: Sequence[bytes], general: Sequence[bytes], user_share: float, vocabulary: Vocabulary, seed: int
 ) -> TrainingText:
-    """The user's messages and as many general tokens as make the user's share λ, shuffled.
+    """The user's messages, shuffled with enough general tokens that the user's share is λ.
 
-    With λ = 1 the user's order is kept and `general` unused. Raises TextError when `general` is too short for λ.
+    With λ = 1 the user's messages stay in order and `general` is not used. Raises TextError if `general` is too short.
     """
     if not 0 < user_share <= 1:
         raise TextError(f"user share {user_share}: expected a number in (0, 1]")
     messages = [vocabulary.encode([message]) for message in user]
     user_tokens = sum(map(len, messages))
-    wanted = round(min(user_tokens * (1 - user_share) / user_share, MOST_TOKENS))
+    wanted = round(min(user_tokens * (1 - user_share) / user_share, MAX_TOKENS))
     if wanted == 0:
         return TrainingText(np.concatenate(messages), user_tokens, 0, unknown_share(messages))
     random = SplitMix64(seed)
@@ -56,7 +56,7 @@ def mix(
 
 
 def unknown_share(messages: Sequence[Ids]) -> float:
-    """The share of the words (tokens but `<eos>`) of encoded messages that are `<unk>`; 0 of none."""
+    """The share of `<unk>` among the words (tokens but `<eos>`) of encoded messages; 0 if there are no words."""
     ids = np.concatenate(messages)
     words = np.count_nonzero(ids != EOS)
     return float(np.count_nonzero(ids == UNK) / words) if words else 0.0

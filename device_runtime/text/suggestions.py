@@ -1,4 +1,4 @@
-"""A keyboard's three suggestions: the most probable words after what was written. FORMAT.md, "Keystroke savings"."""
+"""A keyboard's three suggestions: the most probable next words. FORMAT.md, "Keystroke savings"."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from phonograd.device_runtime.text.vocabulary import EOS, Vocabulary
 def score_next(scorer: Scorer, vocabulary: Vocabulary, context: bytes, bptt: int) -> Floats:
     """Scores [V] float32 of every word as the next one after `context`.
 
-    context: messages, a line each; the last line is the one being written. It is read in windows of `bptt` tokens.
+    context: messages, one a line; the last line is the message being written. It is scored in windows of `bptt` tokens.
     """
     before, _, current = context.rpartition(b"\n")
     ids = np.concatenate(([EOS], vocabulary.encode(split_messages(before)), vocabulary.encode([current])[:-1]))
@@ -24,9 +24,9 @@ def score_next(scorer: Scorer, vocabulary: Vocabulary, context: bytes, bptt: int
 
 
 def suggest(index: PrefixIndex, scores: Floats, typed: bytes) -> list[int]:
-    """Ids of the 3 words with the highest scores [V] that begin with `typed`, best first; fewer if there are fewer.
+    """Ids of the 3 words with the highest scores [V] that begin with `typed`, best first; fewer if fewer words match.
 
-    `typed` is folded as text is. Of equal scores the lower id comes first. Never `<unk>` or `<eos>`.
+    `typed` is folded as text is. Ties go to the lower id. Never `<unk>` or `<eos>`.
     """
     candidates = index.with_prefix(fold(typed))
     best = np.lexsort((candidates, -scores[candidates]))[:SUGGESTIONS]

@@ -7,25 +7,25 @@ import numpy as np
 
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
 
-# A target that is padding: outside the loss, outside every count.
+# The target of padding: it counts for neither the loss nor anything else.
 IGNORED = -1
 
 
 @dataclass(frozen=True)
 class Window:
-    """One step's tokens and their successors, both [T, B] int64; targets are IGNORED where the text has ended."""
+    """One step's tokens and the tokens that follow them, both [T, B] int64; targets past the text's end are IGNORED."""
 
     tokens: Ids
     targets: Ids
 
     @property
     def predictions(self) -> int:
-        """Targets that count."""
+        """The number of targets that are not padding."""
         return int(np.count_nonzero(self.targets != IGNORED))
 
 
 def columns(values: Ids, minibatch: int, fill: int) -> Ids:
-    """A stream [N] as columns [ceil(N/B), B]: each holds consecutive values, the last ones are filled up."""
+    """A stream [N] as columns [ceil(N/B), B] of consecutive values, the last ones padded with `fill`."""
     height = -(-len(values) // minibatch)
     padded = np.full(height * minibatch, fill, np.int64)
     padded[: len(values)] = values
@@ -33,9 +33,9 @@ def columns(values: Ids, minibatch: int, fill: int) -> Ids:
 
 
 def windows(stream: Ids, minibatch: int, bptt: int) -> Iterator[Window]:
-    """All windows of a stream of ids [N]: every token is predicted once, the first one from `<eos>`.
+    """All windows of a stream of ids [N]: every token is predicted once, the first from `<eos>`.
 
-    The last window is filled to T rows and masked, so that no text is thrown away.
+    The last window is padded to T rows and masked, so that no text is lost.
     """
     tokens = columns(np.concatenate(([EOS], stream[:-1])), minibatch, EOS)
     targets = columns(stream, minibatch, IGNORED)

@@ -1,1 +1,1 @@
-"""An epoch on a user's text, which can stop and go on."""
+"""Training on a user's text, which can be interrupted and resumed."""

@@ -1,6 +1,6 @@
-"""Resumable training: an epoch that was killed continues, to the same bits. FORMAT.md, "Training state".
+"""Resumable training: a killed epoch resumes with the same bits. FORMAT.md, "Training state".
 
-The engine itself writes and reads the state, from and into its own memory; this is Python's handle of it.
+The engine writes and reads the state from and into its own memory; this module is Python's handle of it.
 """
 
 import ctypes
@@ -21,35 +21,34 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.text.output_sample import SampleDraw
 from phonograd.device_runtime.text.vocabulary import Ids
 
-# Steps from one save to the next by default; the phone command's, where training/state.h says why.
+# Default number of steps between saves, the same as the phone command's; training/state.h says why.
 SAVE_EVERY = 5
 STATE_FILE = "state.safetensors"
 
 
 def saved_seed(folder: Path, kind: Literal["seed", "sample_seed"] = "seed") -> int | None:
-    """A seed of the state that a folder holds, with which a run that was given none goes on; None without a state."""
+    """A seed of the state in a folder, from which a run without a seed of its own resumes; None if there is no state."""
     try:
         with TensorFile(folder / STATE_FILE) as state:
             return int(state.metadata[kind])
     except (WeightsError, KeyError, ValueError):
-        return None  # no state, or a damaged one, which is refused where it is read
+        return None  # no state, or a damaged one, which is refused when it is read
 
 
 @dataclass(frozen=True)
-class Done:
-    """The steps that were done when a state was saved: their losses in nats a token, and their wall times."""
+class CompletedSteps:
+    """The steps done when a state was saved: their losses in nats a token, and their wall times in seconds."""
 
     losses: tuple[float, ...] = ()
     step_seconds: tuple[float, ...] = ()
 
 
 class TrainingState:
-    """The state of one epoch, in a folder that is locked until `close`; use it as a context.
+    """The state of one epoch in a folder, which is locked until `close`; use it as a context manager.
 
-    The stream of ids, the learning rate, and the backend's model and options are the job that a state must be of, and
-    so is `draw`, where the backend has an output sample. `restart` discards the state that is there. Raises UsageError
-    for another backend than native, StateError if another process trains with the folder, StorageError if it can't be
-    made or written.
+    The job is the stream of ids, the learning rate, the backend's model and options, and with an output sample `draw`; a
+    state of another job is refused. `restart` discards the saved state. Raises UsageError for a backend other than
+    native, StateError if another process is training with the folder, StorageError if it can't be created or written.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class TrainingState:
         draw: SampleDraw | None = None,
     ):
         if not isinstance(backend, NativeBackend):
-            raise UsageError("training state: backend native expected, no other can be stopped within an epoch")
+            raise UsageError("training state: only backend native can resume training; use --backend native")
         self._library = backend.engine
         self._backend = backend  # the engine must outlive the state
         self._handle = c_void_p()
@@ -78,27 +77,27 @@ class TrainingState:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def resume(self, steps: int) -> Done:
-        """Bring the backend, just reset, to where the saved state is: so many of the epoch's `steps` are done.
+    def resume(self, steps: int) -> CompletedSteps:
+        """Restore the saved state into the backend, which must just have been reset. steps: of the whole training.
 
-        Raises StateError: damaged, or of another job; the message names what differs.
+        Raises StateError if the state is damaged or of another job; the message names the differences.
         """
         losses, seconds, done = np.zeros(steps), np.zeros(steps), c_int64()
         self._library.call(
             "pg_state_resume", self._handle, losses.ctypes.data, seconds.ctypes.data, steps, ctypes.byref(done)
         )
-        return Done(tuple(losses[: done.value].tolist()), tuple(seconds[: done.value].tolist()))
+        return CompletedSteps(tuple(losses[: done.value].tolist()), tuple(seconds[: done.value].tolist()))
 
     def save(self, losses: Sequence[float], step_seconds: Sequence[float]) -> None:
-        """Save durably how far the epoch is. Raises StorageError, and then the state saved before is as it was."""
+        """Save the epoch's progress durably. Raises StorageError; then the state saved before is unchanged."""
         done = np.array(losses, np.float64), np.array(step_seconds, np.float64)
         self._library.call("pg_state_save", self._handle, *(part.ctypes.data for part in done), len(losses))
 
     def discard(self) -> None:
-        """Remove the saved state: the epoch's outputs are on disk."""
+        """Remove the saved state, once the epoch's outputs are on disk."""
         self._library.call("pg_state_discard", self._handle)
 
     def close(self) -> None:
-        """Unlock the folder; the state in it stays."""
+        """Unlock the folder; its state stays."""
         self._free()
         self._handle = c_void_p()

@@ -1,4 +1,4 @@
-"""Training on the phone: paper P's round from a phone's side, without the sending."""
+"""Training on the phone: the phone's part of paper P's round, without the upload."""
 
 import math
 import resource
@@ -12,15 +12,15 @@ from phonograd.device_runtime.engine.backend import Backend
 from phonograd.device_runtime.formats.manifest import Manifest
 from phonograd.device_runtime.text.rehearsal import TrainingText
 from phonograd.device_runtime.text.windows import windows
-from phonograd.device_runtime.training.state import SAVE_EVERY, Done, TrainingState
+from phonograd.device_runtime.training.state import SAVE_EVERY, CompletedSteps, TrainingState
 
-# A loss of so many times that of the uniform guess over the softmax's words is divergence.
+# Training has diverged if the loss is this many times that of a uniform guess over the softmax's words.
 DIVERGENCE = 10.0
 
 
 @dataclass(frozen=True)
 class OutputLayer:
-    """What the softmax of the losses runs over: the vocabulary, or an output sample; words is how many that are."""
+    """The words that the softmax runs over: the vocabulary or an output sample. words: their number."""
 
     kind: Literal["full", "sampled"]
     words: int
@@ -28,12 +28,12 @@ class OutputLayer:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What training did and cost.
+    """The result of training, with its time and memory.
 
-    epochs: passes over the text; steps: of all of them; tokens: of one pass; losses: nats a token, as they were before
-    each step's update (LwF: of its own loss); step_seconds: wall time of each step; both of all steps, those before a
-    resume included, and resumed_at is how many those are; *_unknown_share: see TrainingText; seconds: of the
-    others, with the saving between them; peak_rss_bytes: of the whole process so far.
+    epochs: passes over the text; steps: of all epochs; tokens: of one pass; *_unknown_share: see TrainingText; losses:
+    nats a token before each step's update (with LwF, of the LwF loss); step_seconds: wall time of each step; both lists
+    have all steps, also the first `resumed_at`, which an earlier process did; seconds: of this process's steps and
+    saves; peak_rss_bytes: of the whole process so far.
     """
 
     epochs: int
@@ -67,13 +67,13 @@ def train_epoch(
     epochs: int = 1,
     candidates: int | None = None,
 ) -> EpochReport:
-    """Train over a text, each epoch from zero states. `progress` hears (steps done, steps in all, nats a token).
+    """Train on a text, each epoch from zero states.
 
-    learning_rate None: the artifacts' own. candidates: how many words the backend's output sample has, None without
-    one. `state` is resumed from, and saved to every `save_every` steps; `stop` is
-    asked between steps for the number of a signal that asks to end, 0 for none. Raises TextError if the text does not
-    fill one window of B·T tokens, TrainingError when a loss is not finite or diverges, StoppedError, with the state
-    saved, when `stop` says so, and what `TrainingState` raises.
+    learning_rate: None is the artifacts' own. candidates: the number of words in the backend's output sample, None
+    without one. progress: called with (steps done, steps in total, loss in nats a token). state: resumed from, and saved
+    to every `save_every` steps. stop: called between steps; returns the number of a signal that asks training to stop,
+    or 0. Raises TextError if the text does not fill one window of B·T tokens, TrainingError if a loss is not finite or
+    training diverges, StoppedError (after saving the state) if `stop` asks for it, and what `TrainingState` raises.
     """
     training = manifest.training
     layer = OutputLayer("full", manifest.model.vocabulary) if candidates is None else OutputLayer("sampled", candidates)
@@ -87,7 +87,7 @@ def train_epoch(
     layout = list(windows(text.stream, training.minibatch, training.bptt))
     steps = epochs * len(layout)
     backend.reset()
-    done = state.resume(steps) if state else Done()
+    done = state.resume(steps) if state else CompletedSteps()
     losses, step_seconds = list(done.losses), list(done.step_seconds)
     resumed_at = saved_at = len(losses)
     began = time.perf_counter()
@@ -97,8 +97,8 @@ def train_epoch(
             state.save(losses, step_seconds)
             saved_at = len(losses)
         if number:
-            kept = "the state is saved: the same command goes on from here" if state else "nothing is kept"
-            raise StoppedError(f"interrupted after step {len(losses)} of {steps}; {kept}", number)
+            saved = "the state is saved: run the same command to resume" if state else "nothing is saved"
+            raise StoppedError(f"interrupted after step {len(losses)} of {steps}; {saved}", number)
         window = layout[step % len(layout)]
         if window is layout[0]:
             backend.reset()
@@ -136,6 +136,6 @@ def _require_sound(loss: float, step: int, layer: OutputLayer, rate: float) -> N
     most = DIVERGENCE * math.log(layer.words)
     if not loss <= most:  # NaN too
         raise TrainingError(
-            f"step {step}: loss is {loss:.6g} nats a token, expected {most:.6g} at most (ten times a uniform guess): "
-            f"training diverges; lower the learning rate ({rate}) or export with a smaller `clip_norm`"
+            f"step {step}: loss is {loss:.6g} nats a token, expected {most:.6g} at most (ten times a uniform guess); "
+            f"training diverged: lower the learning rate ({rate}) or export with a smaller `clip_norm`"
         )

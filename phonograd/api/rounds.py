@@ -10,7 +10,7 @@ from phonograd.api.inputs import StrPath, artifacts_of, path_of
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.client import server_client
-from phonograd.device_runtime.client.owner_file import as_owner
+from phonograd.device_runtime.client.owner_file import with_owner_token
 from phonograd.device_runtime.client.server_client import (
     Connection,
     CurrentRound,
@@ -40,7 +40,7 @@ def connect(
     owner: without a token, act for the user who started the server on this machine, if that is the same user.
     """
     connection = Connection(server, token, path_of(ca_cert), token_over_http)
-    return as_owner(connection) if owner else connection
+    return with_owner_token(connection) if owner else connection
 
 
 def upload(
@@ -110,7 +110,7 @@ def join_round(
     opened = server_client.current_round(server)
     if codec not in opened.codecs:
         raise UsageError(f"`codec` {codec}: {server} takes {', '.join(opened.codecs)}; choose one of them")
-    refused = None if phone is None else server_client.participation(server, phone)
+    refused = None if phone is None else server_client.exclusion_reason(server, phone)
     if refused is not None:
         raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}")
     base = fetch_base_model(server, folder, opened, cache_folder() / "models", phone)

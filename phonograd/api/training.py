@@ -21,7 +21,7 @@ from phonograd.api.inputs import (
 )
 from phonograd.api.model import LoadBackend
 from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
-from phonograd.device_runtime.base.files import require_place
+from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, check_finite, save_tensors
@@ -193,7 +193,7 @@ class _Outputs:
     def require_places(self) -> None:
         """Raise StorageError if one can't be made, before the work."""
         for path in self.paths:
-            require_place(path)
+            require_writable(path)
 
     def require_base_kept(self, base: TensorFile) -> None:
         """Raise UsageError if an output is the base itself: a run killed after writing it could not be resumed."""

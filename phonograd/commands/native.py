@@ -43,10 +43,10 @@ def build_on_first_use(console: Console) -> None:
 @output_options
 def build_phone(console: Console, out: Path, force: bool) -> None:
     """One static binary for any arm64 Android phone, checked; the wheel brings it, a source checkout builds it."""
-    from phonograd.device_runtime.base.files import require_place
+    from phonograd.device_runtime.base.files import require_writable
     from phonograd.device_runtime.native_build import deliver_phone_binary
 
-    require_place(out)
+    require_writable(out)
     with building(console, "the phone binary") as show:
         delivered = deliver_phone_binary(out, force, show)
     document = {**dataclasses.asdict(delivered.binary), "origin": delivered.origin}

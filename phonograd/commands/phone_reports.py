@@ -17,7 +17,7 @@ from phonograd.android_harness.result import PhoneBenchReport
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, settings_document
 from phonograd.console import Console
 from phonograd.device_runtime.base.errors import MissingExtraError, UsageError
-from phonograd.device_runtime.base.files import require_place
+from phonograd.device_runtime.base.files import require_writable
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Outputs:
             raise UsageError("--max-slowdown needs --compare, the earlier result")
         allowed = None if max_slowdown is None else parse_max_slowdown(max_slowdown)
         for place in filter(None, (out, html, trace)):
-            require_place(place)
+            require_writable(place)
         if html is not None and importlib.util.find_spec("matplotlib") is None:
             raise MissingExtraError("--html needs matplotlib for its plots: pip install 'phonograd[plots]'")
         earlier = None if old is None else read_report(old)

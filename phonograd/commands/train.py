@@ -137,14 +137,14 @@ def train(  # click passes options by name
     from phonograd.api.training import ResumableState
     from phonograd.api.training import train as train_on
     from phonograd.commands.stopping import stop_signals
-    from phonograd.device_runtime.base.files import require_place
+    from phonograd.device_runtime.base.files import require_writable
 
     require_one_seed(seed, phone)
     if sample_seed is not None and output_sample is None:
         raise click.UsageError("--sample-seed needs --output-sample, the number of words to draw")
     _check_combination(rehearsal, user_share, state, save_every, restart, connection, weights or round_number)
     for path in filter(None, (out, update_path)):
-        require_place(path)  # before a round is joined
+        require_writable(path)  # before a round is joined
     folder = open_artifacts(artifacts)
     joined = None if connection is None else join_round(connection, folder, phone, codec)
     if joined is not None:

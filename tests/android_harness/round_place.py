@@ -19,7 +19,7 @@ from phonograd.android_harness.result import PowerState, Pushed, PushedFile
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.client.owner_file import as_owner
+from phonograd.device_runtime.client.owner_file import with_owner_token
 from phonograd.device_runtime.client.server_client import Connection
 from tests.support.phone_command import Place
 from tests.support.ports import reserved_port
@@ -172,7 +172,7 @@ class Serving:
         self._process = subprocess.Popen(self._line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._process.stdout is not None
         assert json.loads(self._process.stdout.readline())["url"] == self.url
-        self.owner = as_owner(Connection(self.url))
+        self.owner = with_owner_token(Connection(self.url))
 
     def kill(self) -> None:
         if self._process is not None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx
 
-from phonograd.device_runtime.client.connection import Patience
+from phonograd.device_runtime.client.connection import RetryPolicy
 from tests.server_agg.tus_phone import BODY, TusPhone
 from tests.server_agg.workshop import RunningServer, client_of
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-QUICK = Patience(attempts=500, first_wait_seconds=0.001, longest_wait_seconds=0.01)
+QUICK = RetryPolicy(attempts=500, first_wait_seconds=0.001, longest_wait_seconds=0.01)
 KINDS = ("useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes")
 
 

@@ -153,7 +153,7 @@ def test_a_model_with_another_hash_is_not_kept(impostor: str, tmp_path: Path) ->
 def test_a_download_that_breaks_off_is_not_taken_for_the_model(impostor: str, tmp_path: Path) -> None:
     Impostor.answer = (200, {"ETag": '"' + "a" * 64 + '"', "Content-Length": "1000"}, b"half")
     with pytest.raises(ServerUnreachableError, match="cannot be reached: .*; check the URL"):
-        client.download_model(impostor, tmp_path / "model", patience=client.Patience(attempts=1))
+        client.download_model(impostor, tmp_path / "model", retry=client.RetryPolicy(attempts=1))
     assert os.listdir(tmp_path) == [f".model.{'a' * 64}.part"]
 
 

@@ -26,7 +26,7 @@ import pytest
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import ServerUnreachableError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.client.connection import Patience
+from phonograd.device_runtime.client.connection import RetryPolicy
 from phonograd.device_runtime.client.server_client import Connection, download_model, upload_update
 from phonograd.server_agg.report.document import BYTES, phones_of, report_of
 from phonograd.server_agg.rounds.coordinator import Coordinator
@@ -58,7 +58,7 @@ STRATEGIES: tuple[dict[str, object], ...] = (
 )
 # An update takes some fifteen steps, a round's end some twenty: a life gets from none to a few of them done.
 LONGEST_LIFE_STEPS = 40
-FORBEARANCE = Patience(attempts=1000, first_wait_seconds=0.01, longest_wait_seconds=0.02)
+FORBEARANCE = RetryPolicy(attempts=1000, first_wait_seconds=0.01, longest_wait_seconds=0.02)
 
 # What a phone sends in each round: updates[round][phone].
 Updates = list[list[Path]]
@@ -165,11 +165,11 @@ def bearer(server: Connection) -> dict[str, str]:
 
 
 def fetch(server: Connection, path: Path, phone: str) -> None:
-    again_until_answered(lambda: download_model(server, path, phone=phone, patience=Patience(attempts=1)))
+    again_until_answered(lambda: download_model(server, path, phone=phone, retry=RetryPolicy(attempts=1)))
 
 
 def with_our_client(server: Connection, update: Path, phone: str) -> None:
-    again_until_answered(lambda: upload_update(server, update, phone, patience=FORBEARANCE))
+    again_until_answered(lambda: upload_update(server, update, phone, retry=FORBEARANCE))
 
 
 def in_pieces(server: Connection, update: Path, phone: str) -> None:

@@ -40,7 +40,7 @@ def test_connections_that_drop_anywhere(seed: int, start_server: StartServer, wo
 
             def arrived(phone: int) -> bool:
                 with contextlib.suppress(ServerUnreachableError):
-                    return bool(upload_update(url, updates[phone], f"phone{phone}", patience=QUICK).accepted)
+                    return bool(upload_update(url, updates[phone], f"phone{phone}", retry=QUICK).accepted)
                 return False
 
             with ThreadPoolExecutor(2) as pool:

@@ -138,8 +138,8 @@ def test_our_client_goes_on_once_the_disk_has_space(
         patch.setattr(server.coordinator.folder, "link_into_place", refuse)
         for _ in range(2):
             with pytest.raises(ServerRefusedError, match=r"refused \(507 "):
-                upload_update(server.url, update, "phone1", patience=QUICK)
-    assert upload_update(server.url, update, "phone1", patience=QUICK).accepted == 1
+                upload_update(server.url, update, "phone1", retry=QUICK)
+    assert upload_update(server.url, update, "phone1", retry=QUICK).accepted == 1
     (entry,) = settled(server)["rounds"]
     assert (entry["useful_bytes"], entry["retried_bytes"]) == (update.stat().st_size, 0)
 

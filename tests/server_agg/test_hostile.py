@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phonograd.device_runtime.client.owner_file import as_owner
+from phonograd.device_runtime.client.owner_file import with_owner_token
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
 from phonograd.device_runtime.update.codecs import CODECS
@@ -96,7 +96,7 @@ def victim(workshop: Workshop) -> Iterator[Victim]:
         child = int(process.stdout.readline())
         try:
             wait_for(http)
-            owner = as_owner(Connection(f"http://127.0.0.1:{port}"))
+            owner = with_owner_token(Connection(f"http://127.0.0.1:{port}"))
             http.headers["Authorization"] = f"Bearer {owner.token}"
             victim = Victim(http, state, child, workshop, sound_updates(lambda codec: workshop.update(1, codec=codec)))
             yield victim

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
-from phonograd.device_runtime.client.server_client import Patience, download_model
+from phonograd.device_runtime.client.server_client import RetryPolicy, download_model
 from phonograd.server_agg.report.document import read_phones
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.waiting import until
 
 MODEL = bytes(range(256)) * 20
 SHA256 = hashlib.sha256(MODEL).hexdigest()
-QUICK = Patience(attempts=3, first_wait_seconds=0.001, longest_wait_seconds=0.001)
-ONCE = Patience(attempts=1)
+QUICK = RetryPolicy(attempts=3, first_wait_seconds=0.001, longest_wait_seconds=0.001)
+ONCE = RetryPolicy(attempts=1)
 
 
 @dataclass
@@ -87,7 +87,7 @@ def part_of(out: Path, data: bytes, sha256: str = SHA256) -> Path:
 
 
 def test_what_breaks_off_goes_on_in_the_same_call(network: Network, out: Path) -> None:
-    fetched = download_model(network.url, out, patience=QUICK)
+    fetched = download_model(network.url, out, retry=QUICK)
     assert (fetched.sha256, fetched.nbytes, fetched.received) == (SHA256, len(MODEL), len(MODEL))
     assert out.read_bytes() == MODEL
     assert network.asked == [
@@ -102,26 +102,26 @@ def test_what_breaks_off_goes_on_in_the_same_call(network: Network, out: Path) -
 def test_and_in_a_later_one(sha256: str | None, network: Network, out: Path) -> None:
     for _ in range(2):
         with pytest.raises(ServerUnreachableError):
-            download_model(network.url, out, sha256=sha256, patience=ONCE)
-    fetched = download_model(network.url, out, sha256=sha256, patience=ONCE)
+            download_model(network.url, out, sha256=sha256, retry=ONCE)
+    fetched = download_model(network.url, out, sha256=sha256, retry=ONCE)
     assert (fetched.nbytes, fetched.received) == (len(MODEL), len(MODEL) - 4000)
     assert out.read_bytes() == MODEL
 
 
 def test_a_connection_that_brings_nothing_is_given_up(network: Network, out: Path) -> None:
-    download_model(network.url, out.with_name("another"), patience=QUICK)
+    download_model(network.url, out.with_name("another"), retry=QUICK)
     network.asked.clear()
     network.breaks_after = 0
     part_of(out, MODEL[:3000])
     with pytest.raises(ServerUnreachableError):
-        download_model(network.url, out, patience=QUICK)
+        download_model(network.url, out, retry=QUICK)
     assert network.asked == [("bytes=3000-", network.etag)]
 
 
 def test_a_server_without_ranges_is_given_up(network: Network, out: Path) -> None:
     network.without_ranges = True
     with pytest.raises(ServerUnreachableError):
-        download_model(network.url, out, patience=QUICK)
+        download_model(network.url, out, retry=QUICK)
     assert len(network.asked) == QUICK.attempts
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, UsageError
 from phonograd.device_runtime.client import server_client as client
-from phonograd.device_runtime.client.owner_file import as_owner, operator_name, owner_file, owner_file_written
+from phonograd.device_runtime.client.owner_file import with_owner_token, operator_name, owner_file, owner_file_written
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
@@ -120,7 +120,7 @@ def test_the_file_is_its_owners_alone_and_goes_with_the_server() -> None:
     with owner_file_written("http://127.0.0.1:8080", TOKEN):
         assert (path.name, path.stat().st_mode & 0o777) == ("8080.json", 0o600)
         assert path.parent.stat().st_mode & 0o777 == 0o700
-        assert as_owner(Connection("http://127.0.0.1:8080")).token == TOKEN
+        assert with_owner_token(Connection("http://127.0.0.1:8080")).token == TOKEN
     assert list(path.parent.iterdir()) == []
     with owner_file_written("http://127.0.0.1:8080", TOKEN):
         path.write_text("a later server's")
@@ -134,16 +134,16 @@ def test_the_token_goes_to_the_server_that_wrote_it_and_to_no_other() -> None:
             "http://127.0.0.1:8081", "http://127.0.0.2:8080", "http://[::1]:8080", "https://127.0.0.1:8080",
             "http://192.0.2.1:8080", "http://phones.example:8080", "http://127.0.0.1",
         ):  # fmt: skip
-            assert as_owner(Connection(elsewhere)) == Connection(elsewhere)
+            assert with_owner_token(Connection(elsewhere)) == Connection(elsewhere)
         # Another user may listen on the other loopback, which `localhost` is as well.
-        assert as_owner(Connection("http://localhost:8080")) == Connection("http://127.0.0.1:8080", TOKEN)
+        assert with_owner_token(Connection("http://localhost:8080")) == Connection("http://127.0.0.1:8080", TOKEN)
         given = Connection("http://127.0.0.1:8080", TOKEN.replace("1", "2"))
-        assert as_owner(given) == given
+        assert with_owner_token(given) == given
     with owner_file_written("https://127.0.0.1:8080", TOKEN):
         secure = Connection("https://localhost:8080", ca_cert=Path("ca.pem"))
-        assert as_owner(secure) == Connection("https://localhost:8080", TOKEN, Path("ca.pem"))
+        assert with_owner_token(secure) == Connection("https://localhost:8080", TOKEN, Path("ca.pem"))
     with owner_file_written("http://127.0.0.1", TOKEN):
-        assert as_owner(Connection("http://127.0.0.1:80")).token == TOKEN
+        assert with_owner_token(Connection("http://127.0.0.1:80")).token == TOKEN
 
 
 @pytest.mark.usefixtures("state_home")
@@ -152,11 +152,11 @@ def test_a_file_that_others_can_read_or_that_is_damaged() -> None:
     with owner_file_written(here.url, TOKEN):
         path.chmod(0o640)
         with pytest.raises(UsageError, match=r"8080.json: mode 600 expected, found 640: others could read"):
-            as_owner(here)
+            with_owner_token(here)
         path.chmod(0o600)
         for damaged in (b"", b"{}", b"[]", b'{"url": 1, "token": 2}', b'{"url": "http://[", "token": ""}', b"\xff"):
             path.write_bytes(damaged)
-            assert as_owner(here) == here
+            assert with_owner_token(here) == here
 
 
 SERVE = """

@@ -100,7 +100,7 @@ const Codec& codec_named(const std::string& name) {
     if (name == codec->name) return *codec;
     known += (known.empty() ? "" : ", ") + std::string(codec->name);
   }
-  throw Error(Status::update, "codec " + quoted(name) + " is unknown; expected one of " + known);
+  throw Error(Status::update, "codec " + quoted(name) + " is unknown; this version has " + known);
 }
 
 size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
