@@ -21,8 +21,8 @@ TIMEOUT = httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0)
 class RetryPolicy:
     """When to retry after the connection breaks, with exponential backoff.
 
-    attempts: requests in a row without progress before giving up; first_wait_seconds: before the first retry; it doubles
-    with each further one, up to longest_wait_seconds.
+    attempts: requests in a row without progress before giving up; first_wait_seconds: before the first retry; it
+    doubles with each further one, up to longest_wait_seconds.
     """
 
     attempts: int = 6
@@ -42,7 +42,7 @@ class Retries:
         self._failures, self._wait = 0, self._policy.first_wait_seconds
 
     def wait(self) -> bool:
-        """Wait before the next request, after one that failed; False, without waiting, if there are no attempts left."""
+        """Wait before the next request, after one that failed; False, at once, if there are no attempts left."""
         self._failures += 1
         if self._failures >= self._policy.attempts:
             return False

@@ -16,7 +16,7 @@ import httpx
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES, sha256_of_file, storage_errors, sync_folder
-from phonograd.device_runtime.client.connection import RetryPolicy, Retries, Server, refusal, http_client
+from phonograd.device_runtime.client.connection import Retries, RetryPolicy, Server, http_client, refusal
 from phonograd.device_runtime.client.protocol import PHONE_HEADER
 
 ETAG = re.compile(r'(?:W/)?"([0-9a-f]{64})"\Z')
@@ -47,8 +47,8 @@ def download_model(
 ) -> DownloadedModel:
     """Fetch model `sha256`, or the current one, to `path` atomically; fetch nothing if it is `known_sha256`.
 
-    An interrupted download resumes at the first missing byte, in this call as `retry` allows, or in a later one. phone: a
-    name for the server's ledger. Raises WeightsError if the bytes have another hash than announced, StorageError if
+    An interrupted download resumes at the first missing byte, in this call as `retry` allows, or in a later one. phone:
+    a name for the server's ledger. Raises WeightsError if the bytes have another hash than announced, StorageError if
     writing fails or another process is fetching the same model; then `path` is unchanged.
     """
     download = _Download(server, path, known_sha256, sha256, phone)

@@ -9,13 +9,13 @@ from typing import Any
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import (
-    RetryPolicy,
     Retries,
+    RetryPolicy,
     Server,
-    json_object,
     expected_fields,
-    refusal,
     http_client,
+    json_object,
+    refusal,
 )
 from phonograd.device_runtime.client.protocol import (
     PHONE_HEADER,
@@ -65,8 +65,8 @@ def upload_update(
 ) -> UploadReceipt:
     """Send the update at `path`, streamed from disk. phone: the sender (see PHONE_NAME); None is the token's phone.
 
-    An interrupted upload resumes at the first byte that the server does not have, in this call as `retry` allows, or in a
-    later one. Sending the same update again is safe: the server counts it once and returns the same receipt. Raises
+    An interrupted upload resumes at the first byte that the server does not have, in this call as `retry` allows, or in
+    a later one. Sending the same update again is safe: the server counts it once and returns the same receipt. Raises
     UpdateError if the file is not an update or `phone` is not a valid name, ServerRefusedError, ServerUnreachableError.
     """
     if phone is not None and not PHONE_NAME.match(phone):

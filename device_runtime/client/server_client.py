@@ -12,9 +12,9 @@ from phonograd.device_runtime.client.connection import (
     Connection,
     RetryPolicy,
     Server,
-    json_object,
     expected_fields,
     http_client,
+    json_object,
 )
 from phonograd.device_runtime.client.protocol import METRIC_CHARACTERS, PHONE_HEADER
 from phonograd.device_runtime.client.resumable_download import DownloadedModel, download_model
@@ -49,7 +49,7 @@ def ask(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Send a request, with or without a JSON body, and return the JSON object of the response, which must have `status`."""
+    """Send a request and return the JSON object of its response. Raises ServerRefusedError unless it has `status`."""
     with http_client(server) as client:
         return json_object(server, client.request(method, path, json=document, headers=headers), status)
 

@@ -16,8 +16,8 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How a backend runs. threads: CPU threads; seed: of the dropout masks; sample: the words that the softmax trains on,
-    or None for all words; `logits` scores all words either way.
+    """How a backend runs. threads: CPU threads; seed: of the dropout masks; sample: the words that the softmax trains
+    on, or None for all words; `logits` scores all words either way.
 
     The others are for backend native only. pin_threads: pin each thread to one CPU. precision: bf16 multiplies in
     bfloat16 and sums in float32 on CPUs that support it, bf16-emulated rounds the same way on any CPU. kernels: the

@@ -10,7 +10,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, UsageError
 from phonograd.device_runtime.client import server_client as client
-from phonograd.device_runtime.client.owner_file import with_owner_token, operator_name, owner_file, owner_file_written
+from phonograd.device_runtime.client.owner_file import operator_name, owner_file, owner_file_written, with_owner_token
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage.audit import AuditLog
