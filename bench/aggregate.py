@@ -1,4 +1,4 @@
-"""Seconds and memory of aggregation, for few and for many phones: our fold beside Flower's FedAvg."""
+"""Seconds and memory of aggregation for few and many phones: phonograd's fold compared with Flower's FedAvg."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from phonograd.bench.aggregator import AggregationJob
 from phonograd.bench.contestants import ROOT, BenchError
 from phonograd.bench.environment import Environment, this_environment
 from phonograd.bench.measuring import in_fresh_process
-from phonograd.bench.stand_ins import random_weights, write_stand_in_updates
+from phonograd.bench.synthetic import random_weights, write_synthetic_updates
 from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors, tile_ranges
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.export.presets import preset_named
@@ -25,9 +25,9 @@ from phonograd.export.presets import preset_named
 SCHEMA_VERSION = 1
 FULL = "full-f32"
 FLOWER, FLOWER_PEER = "flower", "phonograd.bench.peers.flower"
-FLOWER_HINT = "pip install 'flwr>=1.41', best in an environment of its own, and name it: --flower-python PYTHON"
-TOKENS = 3000  # of the first phone; the next has 100 more
-# Flower adds up in float32: each of 40 additions may round by 2^-25 of weights of 0.3 at most.
+FLOWER_HINT = "pip install 'flwr>=1.41', best in an environment of its own, and give --flower-python PYTHON"
+TOKENS = 3000  # of the first phone; each next one has 100 more
+# Flower sums in float32: each of 40 additions may round by 2^-25 of weights of at most 0.3.
 TOLERANCE = 1e-6
 
 Say = Callable[[str], object]
@@ -35,7 +35,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class AggregateBenchConfig:
-    """counts: phones in an average; distinct: update files, used in turn; rounds: runs of each contestant and count."""
+    """counts: numbers of phones to average; distinct: update files, reused in turn; rounds: runs of each contestant."""
 
     preset: str = "popov-2x650"
     counts: tuple[int, ...] = (10, 40)
@@ -54,11 +54,10 @@ class AggregateBenchConfig:
 class Aggregated:
     """One contestant's figures for one number of phones.
 
-    aggregate_seconds: medians; of the fold they include reading the updates' files, of Flower they start with all of
-    them in memory, and load_seconds is what it took to bring them there. ratio: seconds by the fold's in the same
-    round, loading left out; ratio_with_loading: loading counted; both medians.
-    difference: largest absolute difference of a weight from the first contestant's average. own_rss_bytes: the peak
-    less the interpreter's with all packages imported.
+    aggregate_seconds: median; the fold's includes reading the update files, Flower's starts with all updates in memory,
+    and load_seconds is the time to load them. ratio: median over rounds of the seconds divided by the fold's, without
+    loading; ratio_with_loading: the same with loading. difference: largest absolute difference of a weight from the
+    first contestant's average. own_rss_bytes: the peak minus that of the interpreter with all packages imported.
     """
 
     name: str
@@ -76,7 +75,7 @@ class Aggregated:
 
 @dataclass(frozen=True)
 class AggregateBench:
-    """The whole benchmark. `disagreements`: a line for each average that is not the first's."""
+    """The whole benchmark. disagreements: a line for each average that differs from the first contestant's."""
 
     kind: str
     schema_version: int
@@ -98,7 +97,7 @@ class _Entry:
 
 
 def bench_aggregate(config: AggregateBenchConfig, say: Say = str) -> AggregateBench:
-    """Let all contestants take turns, each run in a fresh process. Raises BenchError, ArtifactsError, StorageError."""
+    """Run all contestants in turn, each run in a fresh process. Raises BenchError, ArtifactsError, StorageError."""
     model = preset_named(config.preset).model
     entries = [_Entry(f"fold {codec}", "phonograd.bench.peers.fold", codec) for codec in config.codecs]
     entries.append(_Entry(FLOWER, FLOWER_PEER, FULL, config.flower_python or sys.executable))
@@ -145,7 +144,7 @@ def _make_updates(folder: Path, config: AggregateBenchConfig) -> None:
     codecs = {FULL, *config.codecs}
     for phone in range(config.distinct):
         paths = {codec: _update(folder, codec, phone) for codec in codecs}
-        write_stand_in_updates(folder / "base", paths, phone, TOKENS + 100 * phone)
+        write_synthetic_updates(folder / "base", paths, phone, TOKENS + 100 * phone)
 
 
 def _update(folder: Path, codec: str, phone: int) -> Path:
@@ -163,17 +162,17 @@ def _average(folder: Path, entry: _Entry) -> Path:
 
 
 def _run(entry: _Entry, job: AggregationJob) -> dict[str, Any]:
-    """A run in a fresh process, malloc as it is by default. Raises BenchError with its last line of stderr."""
+    """A run in a fresh process with malloc's default settings. Raises BenchError with its last line of stderr."""
     line = [entry.python, "-c", "import phonograd.bench.aggregator as a; a.main()", json.dumps(asdict(job))]
-    # The peer's Python may be another one: this project is found by its path there.
+    # The peer may run in another Python, which finds this project by its path.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     try:
         done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
     except OSError as error:
         raise BenchError(f"bench: {entry.name}: {entry.python} cannot be run ({error.strerror})") from error
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise BenchError(f"bench: {entry.name} left with code {done.returncode}: {last}")
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise BenchError(f"bench: {entry.name} exited with code {done.returncode}: {last}")
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
@@ -201,7 +200,7 @@ def _measured(
 
 
 def _ratio(own: Sequence[Mapping[str, Any]], first: Sequence[Mapping[str, Any]], *keys: str) -> float:
-    """Median over rounds of the seconds under `keys`, by the first contestant's of the same round."""
+    """Median over rounds of the seconds under `keys`, divided by the first contestant's in the same round."""
     pairs = zip(own, first, strict=True)
     return float(statistics.median(sum(a[key] for key in keys) / sum(b[key] for key in keys) for a, b in pairs))
 
@@ -211,7 +210,7 @@ def difference(one: Path, other: Path) -> float:
     largest = 0.0
     with TensorFile(one) as a, TensorFile(other) as b:
         if a.specs != b.specs:
-            raise BenchError(f"bench: {other.name} holds other tensors than {one.name}; they average different models")
+            raise BenchError(f"bench: {other.name} and {one.name} have different tensors, expected one model's")
         for name, spec in a.specs.items():
             for start, stop in tile_ranges(spec.elements):
                 gap = float(np.abs(a.read_range(name, start, stop) - b.read_range(name, start, stop)).max())

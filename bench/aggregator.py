@@ -1,4 +1,4 @@
-"""One run of an aggregator in a process of its own: updates in files to their average, once, then it leaves.
+"""One run of an aggregator in a process of its own: it averages updates from files once, then exits.
 
 stdout: one JSON line. Only NumPy and the peer's own packages are needed, so that a peer can run in another Python
 environment.
@@ -19,7 +19,7 @@ from phonograd.bench.measuring import peak_rss_bytes
 
 @dataclass(frozen=True)
 class AggregationJob:
-    """What a peer (a module) is told. `updates`: path and weight of each; `average`: where the result goes."""
+    """The input of a peer (a module). updates: path and weight of each; average: the path of the result."""
 
     peer: str
     base: str
@@ -28,20 +28,20 @@ class AggregationJob:
 
 
 class Aggregator(Protocol):
-    """What `load(job)` of a peer's module returns: the updates, as far as the peer needs them in memory beforehand."""
+    """Returned by `load(job)` of a peer's module; holds the updates in memory if the peer needs them there."""
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Of the packages that do the work."""
+        """The versions of the packages in use."""
         ...
 
     def aggregate(self) -> Callable[[Path], object]:
-        """Average all updates; what is returned writes the average as a tensor file, outside the measurement."""
+        """Average all updates. Returns a function that writes the average as a tensor file, outside the measurement."""
         ...
 
 
 def measure(job: AggregationJob) -> dict[str, Any]:
-    """Load, aggregate, and say what both cost. A package that is not here: {"left_out": why}."""
+    """Load and aggregate, and return the time and memory of both; {"left_out": reason} if a package is missing."""
     try:
         peer = importlib.import_module(job.peer)
     except ImportError as error:
@@ -66,6 +66,6 @@ def measure(job: AggregationJob) -> dict[str, Any]:
 def main() -> None:
     """Entry point: the job as JSON in the first argument."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # libraries print where they like; stdout is kept for the answer
-    sys.stdout = sys.stderr  # in the order they print: the last line is what a failure is told by
+    os.dup2(2, 1)  # libraries may print to stdout, which is only for the answer
+    sys.stdout = sys.stderr  # keeps the order of their lines: the last one is a failure's message
     print(json.dumps(measure(AggregationJob(**json.loads(sys.argv[1])))), file=answers, flush=True)

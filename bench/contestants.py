@@ -1,4 +1,4 @@
-"""The processes of `bench epoch`, from the side that starts them, gives them turns and holds them still between."""
+"""Starts the contestants' processes of `bench epoch` and gives them turns; they are stopped between their turns."""
 
 import dataclasses
 import json
@@ -25,16 +25,16 @@ TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
 
 
 class BenchError(PhonogradError):
-    """A contestant of a benchmark failed, or what the contestants computed differs."""
+    """A contestant of a benchmark failed, or the contestants' results differ."""
 
     exit_code = 16
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Who takes part: a name for the table, the peer's module, its variant, and the interpreter that runs it.
+    """A contestant: its name in the table, the peer's module, its variant, and the Python interpreter that runs it.
 
-    output_sample: as of a Job.
+    output_sample: see Job.
     """
 
     name: str
@@ -51,17 +51,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Turn:
-    """One step's seconds, its loss (None: has none), and the process's peak memory after it."""
+    """One step: its seconds, its loss (None if it has none), and the process's peak memory after it."""
 
     seconds: float
     loss: float | None
     peak_rss_bytes: int
 
 
-def entries_of(
+def selected_entries(
     backends: Sequence[str], variants: Sequence[str], precisions: Sequence[str], executorch_python: str | None
 ) -> list[Entry]:
-    """Who takes part, in the order of `backends`: torch once for each variant, native once for each precision."""
+    """The contestants in the order of `backends`: torch once for each variant, native once for each precision."""
     entries = []
     for backend in backends:
         if backend == "torch":
@@ -81,23 +81,23 @@ def entries_of(
 
 
 def sampled(entries: Sequence[Entry], output_sample: int) -> list[Entry]:
-    """Our backends among them, each trained with an output sample."""
+    """phonograd's backends among the entries, each with an output sample."""
     ours = (entry for entry in entries if entry.peer == OURS)
     return [dataclasses.replace(entry, name=f"{entry.name} sampled", output_sample=output_sample) for entry in ours]
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """The same for every contestant: memory kept as DESIGN asks, every runtime on `threads` threads."""
+    """The environment of every contestant: MALLOC_SETTINGS, and every runtime on `threads` threads."""
     counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     fixed = {**MALLOC_SETTINGS, **dict.fromkeys(counts, str(threads)), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    # The peer's Python may be another one: this project is found by its path there.
+    # The peer may run in another Python, which finds this project by its path.
     return {**os.environ, **fixed, "PYTHONPATH": str(ROOT)}
 
 
 class Worker:
-    """A contestant's process. Between its turns it is stopped (SIGSTOP): its waiting threads can't spin.
+    """A contestant's process. It is stopped (SIGSTOP) between its turns, so that its waiting threads can't spin.
 
-    Raises BenchError when the process fails. `left_out` says why the contestant can't run here, or is None.
+    Raises BenchError if the process fails. left_out: why the contestant can't run here, or None.
     """
 
     def __init__(self, entry: Entry, job: Job):
@@ -137,11 +137,11 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self._process.pid
 
     def wait_until_loaded(self) -> None:
-        """Afterwards `loaded` holds what the worker said of itself, or `left_out` is set."""
+        """Wait for the worker's first answer, and set `loaded` or `left_out` from it."""
         self.loaded = self._answer()
         self.left_out = self.loaded.get("left_out")
         if "failed" in self.loaded:
@@ -150,14 +150,14 @@ class Worker:
             self._process.send_signal(signal.SIGSTOP)
 
     def turn(self, window: int) -> Turn:
-        """One step on that window, all others standing still."""
+        """Run one step on a window while all other workers are stopped."""
         assert self._process.stdin is not None
         self._process.send_signal(signal.SIGCONT)
         try:
             self._process.stdin.write(f"{window}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died: the missing answer tells
+            pass  # the process died; the missing answer reports that
         turn = Turn(**self._answer())
         self._process.send_signal(signal.SIGSTOP)
         return turn
@@ -168,7 +168,7 @@ class Worker:
         if not line:
             code = self._process.wait()
             self._log.seek(0)
-            last = (self._log.read().strip().splitlines() or ["it said nothing"])[-1]
-            raise BenchError(f"bench: {self.entry.name} left with code {code}: {last}")
+            last = (self._log.read().strip().splitlines() or ["no output"])[-1]
+            raise BenchError(f"bench: {self.entry.name} exited with code {code}: {last}")
         answer: dict[str, Any] = json.loads(line)
         return answer

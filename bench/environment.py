@@ -1,4 +1,4 @@
-"""What a benchmark ran on: processor, its features, versions of what took part, programs of the system."""
+"""The environment of a benchmark: the processor and its features, package versions, tools."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UnsupportedError
 
-# The features that decide which kernels a runtime picks; /proc/cpuinfo names a hundred more.
+# The features that decide which kernels a runtime uses; /proc/cpuinfo lists about a hundred more.
 FEATURES = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
     "amx_bf16", "amx_int8", "asimd", "fphp", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2",
@@ -18,7 +18,7 @@ FEATURES = (
 
 @dataclass(frozen=True)
 class Environment:
-    """The machine of a benchmark. `cores`: those this process may use."""
+    """The machine of a benchmark. cores: how many this process may use."""
 
     cpu: str
     features: tuple[str, ...]
@@ -28,7 +28,7 @@ class Environment:
 
 
 def this_environment(cpuinfo: Path = Path("/proc/cpuinfo")) -> Environment:
-    """Read from the system; a processor that has no name there is called by its architecture."""
+    """This machine's. A processor without a model name is named by its architecture."""
     fields: dict[str, str] = {}
     for line in cpuinfo.read_text("utf-8").splitlines():
         key, _, value = line.partition(":")
@@ -44,7 +44,7 @@ def this_environment(cpuinfo: Path = Path("/proc/cpuinfo")) -> Environment:
 
 
 def version_of(*distributions: str) -> dict[str, str]:
-    """Versions of those distributions that are installed."""
+    """The versions of those of these distributions that are installed."""
     found = {}
     for name in distributions:
         try:
@@ -55,7 +55,7 @@ def version_of(*distributions: str) -> dict[str, str]:
 
 
 def find_tool(names: str, package: str) -> str:
-    """The first of `names` (by blanks) that is installed. Raises UnsupportedError naming the package."""
+    """The first of `names` (separated by spaces) that is installed. Raises UnsupportedError that names the package."""
     for name in names.split():
         if found := shutil.which(name):
             return found

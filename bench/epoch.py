@@ -1,4 +1,4 @@
-"""Seconds and memory of training steps, runtimes taking turns on the same windows, beside the machine's sgemm rate."""
+"""Seconds and memory of the training steps of several runtimes, in turn on the same windows; the sgemm rate."""
 
 import contextlib
 import math
@@ -28,7 +28,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class EpochBenchConfig:
-    """Rounds measured after those that warm up, CPU threads, and how far float32 losses may lie apart (relative)."""
+    """steps: measured rounds; warm_up: rounds before them; tolerance: relative, between float32 losses."""
 
     steps: int = 10
     warm_up: int = 2
@@ -40,11 +40,11 @@ class EpochBenchConfig:
 class Measured:
     """One contestant's figures.
 
-    output_words: those that the softmax runs over, fewer than the vocabulary with an output sample; gflops: arithmetic
-    of a step over its median seconds; fraction_of_sgemm: median over rounds of its rate by the ceiling's in the same
-    round; ratio, ratio_least: seconds by those of the first contestant in the same round, median and least over rounds;
-    own_rss_bytes: peak memory less the interpreter's before loading; last_loss: that of the last step, as the manifest
-    defines it, over the output words.
+    output_words: words that the softmax runs over, fewer than the vocabulary with an output sample; gflops: GFLOP of a
+    step per median second; fraction_of_sgemm: median over rounds of that rate divided by the ceiling's in the same
+    round; ratio, ratio_least: seconds divided by the first contestant's in the same round, median and minimum over
+    rounds; own_rss_bytes: peak memory minus the interpreter's before loading; last_loss: of the last step, as the
+    manifest defines it, over the output words.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class EpochBench:
-    """The whole benchmark. `disagreements`: a line for each float32 contestant whose last loss is not the first's."""
+    """The whole benchmark. disagreements: a line for each float32 contestant with another last loss."""
 
     kind: str
     schema_version: int
@@ -91,9 +91,9 @@ class EpochBench:
 
 
 def bench_epoch(folder: Path, entries: Sequence[Entry], config: EpochBenchConfig, say: Say = str) -> EpochBench:
-    """Load all contestants, then let them take turns, a step each per round.
+    """Load all contestants, then run one step of each in every round.
 
-    Raises BenchError when a contestant fails or none can run here, and what opening the artifacts raises.
+    Raises BenchError if a contestant fails or none can run here, and what opening the artifacts raises.
     """
     artifacts = open_artifacts(folder)
     manifest = artifacts.manifest
@@ -112,7 +112,7 @@ def bench_epoch(folder: Path, entries: Sequence[Entry], config: EpochBenchConfig
             else:
                 left_out[entry.name] = worker.left_out
         if len(workers) < 2:
-            raise BenchError(f"bench: no contestant can run here: {'; '.join(left_out.values()) or 'none was named'}")
+            raise BenchError(f"bench: no contestant can run here: {'; '.join(left_out.values()) or 'none was given'}")
         turns = _take_turns(workers, config, say)
     ceiling, *others = [turns[worker.entry.name] for worker in workers]
     ceiling_rates = [ceiling_flop(manifest) / turn.seconds / 1e9 for turn in ceiling]
@@ -165,7 +165,7 @@ def _windows(manifest: Manifest, config: EpochBenchConfig) -> Any:
 
 
 def _take_turns(workers: Sequence[Worker], config: EpochBenchConfig, say: Say) -> dict[str, list[Turn]]:
-    """All turns but those that warm up, by contestant. Each round begins with another contestant."""
+    """All turns after warming up, by contestant. Each round begins with another contestant."""
     turns: dict[str, list[Turn]] = {worker.entry.name: [] for worker in workers}
     for window in range(config.warm_up + config.steps):
         say(f"round {window + 1} of {config.warm_up + config.steps}")
@@ -189,7 +189,7 @@ def _measured(
     p10, p90 = np.percentile(seconds, (10, 90))
     loss = turns[-1].loss
     if loss is None:
-        raise BenchError(f"bench: {worker.entry.name} gave no loss; a contestant must")
+        raise BenchError(f"bench: {worker.entry.name} returned no loss, expected a number")
     return Measured(
         name=worker.entry.name,
         output_words=output_words,
@@ -212,7 +212,7 @@ def _measured(
 
 
 def disagreements(losses: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
-    """A line for each loss that differs from the first by more than `tolerance`, relative; a NaN always does."""
+    """A line for each loss whose relative difference from the first exceeds `tolerance`; NaN always differs."""
     if not losses:
         return ()
     (first, expected), *others = losses.items()

@@ -1,16 +1,16 @@
-"""Arithmetic of a training step: multiply-adds counted twice."""
+"""The floating-point operations of a training step; a multiply-add counts as two."""
 
 from phonograd.device_runtime.formats.manifest import Manifest, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
-PRODUCTS = 4  # of the ceiling's shape in one of its turns: about the arithmetic of a full-size step
+PRODUCTS = 4  # matrix products in a turn of the ceiling: about the arithmetic of a full-size step
 
 
 def step_flop(model: LanguageModelConfig, training: TrainingConfig, output_words: int | None = None) -> int:
     """FLOP of one step of T·B tokens; 31.5e9 for the paper's model. output_words: None is the vocabulary.
 
-    Every weight but the embedding's takes part in one multiply-add per token forward and two backward; LwF's teacher
-    adds its forward pass.
+    Per token, every weight outside the embedding takes one multiply-add forward and two backward; LwF's teacher adds a
+    forward pass.
     """
     weights = model.parameters - model.vocabulary * model.embedding * (not model.tied)
     if output_words is not None:
@@ -21,7 +21,7 @@ def step_flop(model: LanguageModelConfig, training: TrainingConfig, output_words
 
 
 def ceiling_shape(manifest: Manifest) -> tuple[int, int, int]:
-    """The dominating product [M, K] x [K, N]: the output layer's, tokens by its input by the vocabulary."""
+    """The largest product [M, K] x [K, N] of a step, the output layer's: tokens, its input size, the vocabulary."""
     model, training = manifest.model, manifest.training
     width = model.embedding if model.tied else model.hidden
     return training.minibatch * training.bptt, width, model.vocabulary

@@ -1,5 +1,5 @@
-"""What the server takes in: MB/s, memory while many phones upload at once, seconds from last byte to new model, and how
-long others wait for an answer while a crowd uploads.
+"""The server's ingestion: MB/s, memory while many phones upload at once, seconds from last byte to new model, and how
+long other requests wait meanwhile.
 """
 
 import http.client
@@ -18,11 +18,11 @@ from phonograd.bench.contestants import BenchError
 from phonograd.bench.environment import Environment, this_environment, version_of
 from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
 from phonograd.bench.passes import Passes, measure_passes
-from phonograd.bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
+from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
 from phonograd.bench.uploads.bodies import Body, BodyMaker
-from phonograd.bench.uploads.probing import probing
+from phonograd.bench.uploads.health_probe import probe_health
 from phonograd.bench.uploads.receivers import Receiver, bare_handler, phonograd_serve, plain_copy
-from phonograd.bench.uploads.sending import HOST, Parcel, post_damaged, post_update, put_file, raw, send_at_once
+from phonograd.bench.uploads.sending import HOST, Upload, post_damaged, post_update, put_file, raw, send_at_once
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -32,13 +32,13 @@ SCHEMA_VERSION = 1
 TOKENS = 4000
 BARE, BARE_SYNC, COPY = "bare handler", "bare handler, synced", "file copy"
 RECEIVED, ACCEPTED, CLIENT = "received", "accepted", "accepted, own client"
-NEVER = 1_000_000  # clients per round of a server whose round is to stay open
+NEVER = 1_000_000  # clients per round, so that the round stays open
 POLL_SECONDS = 0.01
 SERVED_SECONDS = 300.0
-# What the server is held to: memory of 2.2 models and 150 MB, half the bare handler's MB/s, three passes.
+# The server's limits: memory of 2.2 models and 150 MB, half the bare handler's MB/s, three passes.
 MEMORY_MODELS, MEMORY_BYTES, LEAST_RATIO, MOST_PASSES = 2.2, 150_000_000, 0.5, 3.0
 MOST_HEALTH_SECONDS = 0.3
-# Its updates are of 0.65 MB: what takes long is their number.
+# Its updates have 0.65 MB, so that their number takes the time.
 CROWD_MODEL = LanguageModelConfig("lstm", vocabulary=2200, embedding=32, hidden=32, layers=2)
 
 Say = Callable[[str], object]
@@ -46,10 +46,9 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class IngestBenchConfig:
-    """at_once: uploads side by side where MB/s are measured, beside one alone; phones: those where memory is.
-
-    rounds: runs of each way to receive, and rounds closed for the last byte's seconds. crowds: phones that upload small
-    updates at once while /healthz is asked.
+    """at_once: parallel uploads when measuring MB/s, in addition to a single one; phones: parallel uploads when
+    measuring memory; rounds: runs of each way to receive, and rounds closed when measuring the time after the last
+    byte; crowds: phones that upload small updates at once while /healthz is requested.
     """
 
     preset: str = "popov-2x650"
@@ -62,9 +61,9 @@ class IngestBenchConfig:
 
 @dataclass(frozen=True)
 class Throughput:
-    """MB/s (10^6 bytes) from the first byte sent to the last answer, all rounds and their median.
+    """MB/s (10^6 bytes) from the first byte sent to the last answer: of each round, and the median.
 
-    ratio: by the bare handler's in the same round, median.
+    ratio: median of the rate divided by the bare handler's in the same round.
     """
 
     way: str
@@ -78,8 +77,8 @@ class Throughput:
 class Memory:
     """A fresh server whose round is closed by `phones` uploads that begin at once.
 
-    idle_rss_bytes: its peak before any; limit_bytes: what it is held to; closing_seconds: from the last byte of all to
-    the new model being served; seconds: from the first byte to that.
+    idle_rss_bytes: its peak before them; limit_bytes: the most it may use; closing_seconds: from the last byte sent
+    until the new model is served; seconds: from the first byte sent until then.
     """
 
     phones: int
@@ -93,10 +92,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class LastByte:
-    """From a round's last byte to its model being served, the round's other update having been accepted before.
+    """The time from a round's last byte until its model is served. The round's other update was accepted before.
 
-    pause: how long the phone waited before its last 64 KiB; 0: sent as fast as loopback goes. passes: seconds by those
-    of a pass over the model's memory in the same round, copies: by those of a synced copy of its file; medians.
+    pause: how long the phone waits before its last 64 KiB; 0: no wait. passes: seconds divided by those of a pass over
+    the model's memory in the same round; copies: divided by those of a synced copy of its file; both medians.
     """
 
     pause: float
@@ -111,7 +110,7 @@ class Crowd:
     """A fresh server whose round is closed by `phones` uploads of CROWD_MODEL that begin at once.
 
     seconds: from the first byte sent to the last answer. slowest_health_seconds, median_health_seconds: of `asked`
-    answers of /healthz meanwhile, each over a connection of its own, one after the other.
+    requests of /healthz meanwhile, one after the other, each over its own connection.
     """
 
     phones: int
@@ -124,7 +123,7 @@ class Crowd:
 
 @dataclass(frozen=True)
 class IngestBench:
-    """The whole benchmark. pass_seconds, copy_seconds: see phonograd.bench.passes.Passes, medians."""
+    """The whole benchmark. pass_seconds, copy_seconds: medians of phonograd.bench.passes.Passes."""
 
     kind: str
     schema_version: int
@@ -143,7 +142,7 @@ class IngestBench:
 
 
 def bench_ingest(config: IngestBenchConfig, say: Say = str) -> IngestBench:
-    """Measure all, in a temporary folder that is removed. Raises BenchError, ArtifactsError, StorageError."""
+    """Run all measurements in a temporary folder. Raises BenchError, ArtifactsError, StorageError."""
     with tempfile.TemporaryDirectory() as place:
         bench = _Ingest(Path(place), config, say)
         throughput = tuple(bench.throughput())
@@ -169,7 +168,7 @@ def bench_ingest(config: IngestBenchConfig, say: Say = str) -> IngestBench:
 
 
 class _Ingest:
-    """The benchmark's folder: artifacts, one update, and what each server makes there."""
+    """The benchmark's folder with artifacts, one update, and the servers' files."""
 
     def __init__(self, folder: Path, config: IngestBenchConfig, say: Say):
         self.folder, self.config, self.say = folder, config, say
@@ -183,7 +182,7 @@ class _Ingest:
         self._phones = itertools.count(1)
 
     def _check_space(self) -> None:
-        """Raise BenchError if the disk has no room for the phones' updates, and as much again."""
+        """Raise BenchError if the disk does not have room for the phones' updates and some reserve."""
         parallel = self.config.rounds * (self.config.at_once + 2)
         models = max(*self.config.phones, parallel) + 10
         needed = models * 4 * preset_named(self.config.preset).model.parameters
@@ -192,12 +191,12 @@ class _Ingest:
             raise BenchError(f"bench: {self.folder}: {needed} bytes expected to be free, found {free}; set TMPDIR")
 
     def bodies(self, count: int, round_: int = 1, base_sha256: str | None = None) -> list[tuple[str, Body]]:
-        """As many uploads as phones that have not uploaded before, and the phones' names."""
+        """The uploads of `count` new phones, with the phones' names."""
         numbers = [next(self._phones) for _ in range(count)]
         return [(f"phone-{n}", self.maker.body(n, round_, base_sha256 or self.base_sha256)) for n in numbers]
 
     def throughput(self) -> Iterator[Throughput]:
-        """Every way to receive, alone and side by side, taking turns."""
+        """Every way to receive, with one upload and with several at once, in turn."""
         ways = [*itertools.product((BARE, BARE_SYNC, COPY, RECEIVED, ACCEPTED), (1, self.config.at_once)), (CLIENT, 1)]
         rates: dict[tuple[str, int], list[float]] = {way: [] for way in ways}
         with ExitStack() as stack:
@@ -213,7 +212,7 @@ class _Ingest:
                 self.say(f"throughput, round {number + 1} of {self.config.rounds}")
                 first = number % len(ways)
                 for way in (*ways[first:], *ways[:first]):
-                    os.sync()  # what others left to be written must not be written now
+                    os.sync()  # writes left by earlier runs must not count here
                     rates[way].append(self._rate(*way, receivers.get(way[0], server)))
                     for folder in ("bare", "synced", "copied"):
                         _clear(place / folder)
@@ -230,7 +229,7 @@ class _Ingest:
             began = time.perf_counter()
             upload_update(f"http://{HOST}:{receiver.port}", self.update, uploads[0][0])
             return total / 1e6 / (time.perf_counter() - began)
-        make: Mapping[str, Callable[[str, Body], Parcel]] = {
+        make: Mapping[str, Callable[[str, Body], Upload]] = {
             BARE: lambda name, body: put_file(body, name),
             BARE_SYNC: lambda name, body: put_file(body, name),
             COPY: lambda _, body: raw(body),
@@ -241,7 +240,7 @@ class _Ingest:
         return total / 1e6 / (max(one.answered for one in sent) - min(one.began for one in sent))
 
     def last_bytes(self) -> tuple[tuple[LastByte, ...], list[Passes]]:
-        """Rounds of two phones, one after the other; the second's last byte makes the model."""
+        """Rounds of two phones, one after the other; the second one's last byte closes the round."""
         pauses = (0.0, self.config.pause)
         seconds: dict[float, list[float]] = {pause: [] for pause in pauses}
         passes: list[Passes] = []
@@ -297,7 +296,7 @@ class _Ingest:
         )
 
     def crowds(self) -> Iterator[Crowd]:
-        """Small updates of many phones at once to a fresh server each time, and others who ask how it is."""
+        """Small updates of many phones at once to a fresh server each time, with health requests meanwhile."""
         artifacts, update = self.folder / "crowd-artifacts", self.folder / "crowd-update"
         in_fresh_process(_make_material, artifacts, update, CROWD_MODEL)
         maker = BodyMaker(update)
@@ -307,7 +306,7 @@ class _Ingest:
             parcels = [post_update(body, f"phone-{n}") for n, body in enumerate(bodies)]
             place = self.folder / f"crowd-{phones}"
             place.mkdir()
-            with phonograd_serve(artifacts, place / "state", phones) as server, probing(server.port) as probed:
+            with phonograd_serve(artifacts, place / "state", phones) as server, probe_health(server.port) as probed:
                 os.sync()
                 sent = send_at_once(server.port, parcels)
             _remove(place)
@@ -322,12 +321,12 @@ class _Ingest:
 
 
 def _make_material(artifacts: Path, update: Path, model: LanguageModelConfig) -> None:
-    write_stand_in_artifacts(artifacts, model, random_weights(model, 0))
-    write_stand_in_updates(artifacts / WEIGHTS, {"full-f32": update}, 0, TOKENS)
+    write_synthetic_artifacts(artifacts, model, random_weights(model, 0))
+    write_synthetic_updates(artifacts / WEIGHTS, {"full-f32": update}, 0, TOKENS)
 
 
 def _served(server: Receiver, old_sha256: str) -> tuple[float, str]:
-    """Wait until another model than `old_sha256` is served: when its first byte was here, and its hash."""
+    """Wait until a model other than `old_sha256` is served; returns when its first byte arrived, and its hash."""
     deadline = time.perf_counter() + SERVED_SECONDS
     while time.perf_counter() < deadline:
         connection = http.client.HTTPConnection(HOST, server.port, timeout=SERVED_SECONDS)

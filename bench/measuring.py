@@ -1,4 +1,4 @@
-"""Measuring in a fresh process: its peak memory is then the measured code's own, and nothing is warm by accident."""
+"""Measuring in a fresh process, so that its peak memory is the measured code's own and no cache is warm by accident."""
 
 import multiprocessing
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-# glibc gives the logits' 24 MB back to the system at each step and faults them in again; these keep them.
+# By default glibc returns the logits' 24 MB to the system after each step; with these settings it keeps them.
 MALLOC_SETTINGS: Mapping[str, str] = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
@@ -17,13 +17,13 @@ MALLOC_SETTINGS: Mapping[str, str] = {
 
 
 def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Result:
-    """Call a module-level function in a new interpreter; its exceptions come back as they are."""
+    """Call a module-level function in a new interpreter, and return its result or raise its exception."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def peak_rss_bytes(pid: int | None = None) -> int:
-    """Peak resident memory so far, of this process or another: VmHWM, as getrusage's counts the forking process too."""
+    """Peak resident memory of a process so far (VmHWM; getrusage also counts the parent before the fork)."""
     status = Path("/proc") / ("self" if pid is None else str(pid)) / "status"
     for line in status.read_text("ascii").splitlines():
         if line.startswith("VmHWM:"):

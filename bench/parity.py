@@ -18,7 +18,7 @@ import numpy as np
 from phonograd.bench.contestants import BenchError, Entry
 from phonograd.bench.environment import Environment, this_environment
 from phonograd.bench.measuring import in_fresh_process
-from phonograd.bench.worker import Job, NotHereError
+from phonograd.bench.worker import Job, UnavailableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import MANIFEST, WEIGHTS, Manifest, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -113,7 +113,7 @@ def bench_parity(folder: Path, entries: Sequence[Entry], config: ParityConfig, s
             job = Job(entry.peer, str(folder.resolve()), windows, config.threads, entry.variant, entry.output_sample)
             try:
                 trained[entry.name] = in_fresh_process(_train, job, place / f"{len(trained)}.safetensors")
-            except (ImportError, NotHereError) as error:
+            except (ImportError, UnavailableError) as error:
                 left_out[entry.name] = str(error)
         if len(trained) < 2:
             raise BenchError(f"bench: two runtimes are needed; {'; '.join(left_out.values()) or 'one was named'}")

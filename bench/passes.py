@@ -1,4 +1,4 @@
-"""One pass over a model's memory, the unit of `bench ingest`'s seconds from last byte to new model."""
+"""One pass over a model's memory: the unit in which `bench ingest` gives the time from last byte to new model."""
 
 import os
 import shutil
@@ -19,8 +19,8 @@ TRIALS = 3
 class Passes:
     """Seconds, each the median of a few trials.
 
-    add_seconds: the pass: c = a + b over all float32 arrays of the model, a and b in memory, c in memory that was never
-    used before. copy_seconds: the model's file read and written to another, and that one synced.
+    add_seconds: of one pass, c = a + b over all float32 arrays of the model, with a and b in memory and c in newly
+    allocated memory. copy_seconds: to copy the model's file and sync the copy.
     """
 
     add_seconds: float
@@ -28,7 +28,7 @@ class Passes:
 
 
 def measure_passes(base: Path, update: Path, scratch: Path) -> Passes:
-    """Measure both; `scratch` is written and removed."""
+    """Measure both. `scratch` is a temporary file, which is removed."""
     weights, trained = load_tensors(base), load_tensors(update)
 
     def add() -> None:

@@ -1,5 +1,5 @@
-"""What training costs on a phone, without one: instructions per trained token of the phone's own binary, cycles of its
-hottest inner loop, and the seconds of an epoch that would follow.
+"""Estimates the cost of training on a phone without one: instructions per trained token of the phone's binary, cycles
+of its hottest inner loop, and the seconds of an epoch that would follow.
 """
 
 import subprocess
@@ -36,7 +36,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Count:
-    """Instructions of a trained token: a run of two steps less a run of one, so that loading cancels."""
+    """Instructions per trained token: a run of two steps minus a run of one, so that loading cancels out."""
 
     model: str
     cpu: str
@@ -67,7 +67,7 @@ def kernel_loop(kernel: Path) -> Loop:
     """The hottest loop of one of KERNELS, as the phone build has it. Raises BenchError, and what finding zig raises."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernel.s"
-        # zig passes a -c as well, which -S makes useless and -Werror an error.
+        # zig also passes -c, which is unused with -S and so an error with -Werror.
         flags = (*PHONE.compile_flags, "-Wno-unused-command-line-argument")
         line = [str(find_zig()), "c++", *flags, "-S", str(kernel), "-o", str(out)]
         done = subprocess.run(line, cwd=NATIVE, capture_output=True, text=True, check=False)
@@ -77,12 +77,12 @@ def kernel_loop(kernel: Path) -> Loop:
 
 
 def projected_seconds(cycles: float) -> float:
-    """An epoch of so many cycles on the paper's phone: all cores always busy, memory never waited for."""
+    """Seconds of an epoch on the paper's phone, if all cores are always busy and never wait for memory."""
     return cycles / (PAPER_CORES * PAPER_GHZ * 1e9)
 
 
 def _projection(cost: LoopCost, epoch_flop: float, epoch_instructions: float | None) -> dict[str, float | None]:
-    """Seconds if all arithmetic ran as in this loop, and if every instruction took as long as this loop's do."""
+    """Seconds if all arithmetic ran at this loop's rate, and if all instructions took as long as this loop's."""
     all_instructions = None
     if epoch_instructions is not None:
         all_instructions = projected_seconds(epoch_instructions / cost.instructions_per_cycle)
@@ -96,7 +96,8 @@ def _projection(cost: LoopCost, epoch_flop: float, epoch_instructions: float | N
 def bench_phone(
     folders: Sequence[Path], paper: LanguageModelConfig, cpus: Sequence[str], say: Say = str
 ) -> dict[str, Any]:
-    """The document of kind "phone": counts for each folder and processor; `paper`: the model whose epoch is projected.
+    """The document of kind "phone", with counts for each folder and processor. paper: the model whose epoch is
+    projected.
 
     Raises BenchError, UnsupportedError for a missing tool, and what building the binary raises.
     """
@@ -130,14 +131,14 @@ def bench_phone(
     }
 
 
-def over_the_bar(found: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """A line for each count that exceeds the kept one of the same model and processor by more than TOLERANCE."""
+def regressions(found: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
+    """A line for each count that exceeds the saved count of the same model and processor by more than TOLERANCE."""
     bars = {(one["model"], one["cpu"]): one["instructions_per_token"] for one in kept["counts"]}
     lines = []
     for one in found["counts"]:
         bar = bars.get((one["model"], one["cpu"]))
         if bar is None:
-            lines.append(f"{one['model']} on {one['cpu']}: never counted before; save it first")
+            lines.append(f"{one['model']} on {one['cpu']}: no saved count to compare with; save one first")
         elif one["instructions_per_token"] > bar * (1 + TOLERANCE):
             more = one["instructions_per_token"] / bar - 1
             lines.append(f"{one['model']} on {one['cpu']}: {more:.1%} more instructions a token than {bar:,.0f}")

@@ -1,4 +1,4 @@
-"""What each codec costs and keeps: bytes, seconds, and perplexity after a round that was encoded and averaged."""
+"""Compares the codecs: bytes, seconds, and perplexity after a round whose updates were encoded and averaged."""
 
 import statistics
 import tempfile
@@ -45,7 +45,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class UploadBenchConfig:
-    """users: a text per phone, trained on with as much of `rehearsal`; without any, `phones` have random deltas.
+    """users: a text for each phone, trained on with as much of `rehearsal`; without texts, `phones` get random deltas.
 
     tests: texts that perplexity is of, before the round and after it in each codec.
     """
@@ -78,7 +78,7 @@ class CodecCost:
 
 @dataclass(frozen=True)
 class UploadBench:
-    """The whole benchmark. before: perplexities of the model that the phones started from."""
+    """The whole benchmark. before: perplexities of the base model."""
 
     kind: str
     schema_version: int
@@ -102,7 +102,7 @@ class _Phone:
 
 
 def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> UploadBench:
-    """Train the phones once, then encode, decode, average and evaluate in each codec; one phone in memory at a time.
+    """Train the phones once, then encode, decode, average and evaluate with each codec, with one phone in memory.
 
     Raises what training, codecs and evaluation raise.
     """

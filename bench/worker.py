@@ -1,8 +1,8 @@
-"""One contestant of `bench epoch`, in a process of its own: loads once, then makes one step for each line it is sent.
+"""One contestant of `bench epoch` in a process of its own: it loads once, then trains one step for each line on stdin.
 
-stdin: the number of a window, a line each; its end: leave. stdout: JSON lines, first what loading gave or why it
-failed, then seconds, loss and peak memory of each step. Only NumPy and the peer's own packages are needed, so that a
-peer can run in another Python environment.
+stdin: the number of a window on each line; the process exits at its end. stdout: JSON lines, first the result of
+loading or why it failed, then seconds, loss and peak memory of each step. Only NumPy and the peer's own packages are
+needed, so that a peer can run in another Python environment.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ from phonograd.bench.measuring import peak_rss_bytes
 
 Ids = npt.NDArray[np.int64]
 PR_SET_PDEATHSIG = 1
-MISSING = 10  # exit code of the errors that say that a package or a processor's feature is not here
+MISSING = 10  # exit code of UnsupportedError: a package or a processor feature is missing
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class Job:
     output_sample: int | None = None
 
 
-class NotHereError(Exception):
-    """This contestant can't run here (not installed, no such instructions): it is left out, by name."""
+class UnavailableError(Exception):
+    """This contestant can't run here (not installed, or the CPU lacks instructions); it is left out."""
 
 
 class Contestant(Protocol):
-    """What `load(job)` of a peer's module returns."""
+    """Returned by `load(job)` of a peer's module."""
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """Versions, and what else identifies what is measured."""
+        """Versions and other facts that identify the contestant."""
         ...
 
     def step(self, tokens: Ids, targets: Ids, /) -> float | None:
-        """Train on one window [T, B]; the loss before the update, None where there is none."""
+        """Train on one window [T, B]. Returns the loss before the update, or None if the contestant has no loss."""
         ...
 
 
@@ -71,7 +71,7 @@ def serve(job: Job, commands: IO[str], answers: IO[str]) -> None:
     try:
         contestant: Contestant = importlib.import_module(job.peer).load(job)
     except Exception as error:
-        not_here = isinstance(error, ImportError | NotHereError) or getattr(error, "exit_code", None) == MISSING
+        not_here = isinstance(error, ImportError | UnavailableError) or getattr(error, "exit_code", None) == MISSING
         answer(**{"left_out" if not_here else "failed": f"{error}" or type(error).__name__})
         return
     answer(baseline_rss_bytes=baseline, load_seconds=time.perf_counter() - began, about=dict(contestant.about))
@@ -85,9 +85,9 @@ def serve(job: Job, commands: IO[str], answers: IO[str]) -> None:
 
 def main() -> None:
     """Entry point: the job as JSON in the first argument."""
-    # A worker is stopped between its turns: were its parent killed, nothing would ever wake it.
+    # A worker is stopped between its turns. If its parent is killed, nothing would wake it, so it dies with the parent.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # libraries print where they like; stdout is kept for the answers
-    sys.stdout = sys.stderr  # in the order they print: the last line is what a failure is told by
+    os.dup2(2, 1)  # libraries may print to stdout, which is only for the answers
+    sys.stdout = sys.stderr  # keeps the order of their lines: the last one is a failure's message
     serve(Job(**json.loads(sys.argv[1])), sys.stdin, answers)

@@ -33,17 +33,18 @@ grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); }} .note {{ color: 
 </style></head><body>
 <h1>One federated round</h1>
 <p>{phones} phones, each one epoch over its user's tweets and as much general English, then one averaged model.
-Beside it the figures of Popov et al., <i>Distributed Fine-tuning of Language Models on Private Data</i>: another corpus
-and a model pre-trained for 39 epochs, so compare the direction of the perplexities, and the bytes as they are.</p>
+For comparison, the figures of Popov et al., <i>Distributed Fine-tuning of Language Models on Private Data</i>. They
+used another corpus and a model pre-trained for 39 epochs, so compare only the direction of the perplexities. The bytes
+can be compared directly.</p>
 <table><tr><th>figure</th><th>here</th><th>paper</th></tr>{rows}</table>
 <div class="plots">{plots}</div>
-<p class="note">{seconds:.0f} seconds in all. {tools}</p>
+<p class="note">{seconds:.0f} seconds in total. {tools}</p>
 </body></html>
 """
 
 
 def write_report(path: Path, document: dict[str, Any]) -> None:
-    """Write the page. Raises StorageError when the disk refuses."""
+    """Write the page. Raises StorageError if writing fails."""
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row.values()) + "</tr>"
         for row in demo_table(document)

@@ -1,7 +1,7 @@
-"""The main job at full size on real text: corpus, model, artifacts, server, ten phones, one round, one table.
+"""One federated round at full size on real text: corpus, model, artifacts, server, ten phones, one table.
 
-Every stage is the `phonograd` command that a user would type, in a process of its own: what the demo shows is what the
-commands do, and a phone's peak memory is that phone's.
+Every stage runs the `phonograd` command that a user would type, in a process of its own. So the demo shows what the
+commands do, and each phone's peak memory is measured separately.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ PAPER_EPOCH_SECONDS = 140.0
 PAPER_GENERAL = {"before": (100.1, 67.9), "after": (102.8, 67.7)}
 PAPER_USER = {"before": (336.0, 49.7), "after": (233.8, 51.9)}
 STOP_SECONDS = 20
-CODECS = ("full-f32", "rows-f32")  # without loss, so that the round is the paper's
-# In half a minute, many small windows teach more than few of Zaremba's 20 x 35.
+CODECS = ("full-f32", "rows-f32")  # lossless, so that the round is the paper's
+# In half a minute, many small windows train better than few of Zaremba's 20 x 35.
 BRIEF_PRETRAINING = ("--minibatch", "5", "--bptt", "20")
 
 Say = Callable[[str], None]
@@ -60,9 +60,9 @@ class DemoError(PhonogradError):
 
 
 def run_demo(folder: Path, config: DemoConfig, corpus: Corpus | None, say: Say) -> dict[str, Any]:
-    """Run all stages in `folder` (must be empty or new) and return the report's document.
+    """Run all stages in `folder` (empty or new) and return the report's document.
 
-    `corpus`: texts already fetched, else they are fetched. Raises DemoError naming the stage that failed.
+    corpus: texts that were fetched before; None fetches them. Raises DemoError that names the failed stage.
     """
     began = time.perf_counter()
 
@@ -120,7 +120,7 @@ def _make_artifacts(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say
     vocabulary, weights, artifacts = folder / "vocab.txt", folder / "base.safetensors", folder / "artifacts"
     stage(f"building a vocabulary of {config.vocabulary:,} words")
     size = str(config.vocabulary)
-    # The word list fills up what the general text lacks; users' texts stay out of it.
+    # The word list adds words that the general text lacks. The vocabulary does not use the users' texts.
     command("vocab", "build", corpus.general_train, corpus.words, "--size", size, "--out", vocabulary)
     stage(f"pre-training {config.preset} for {config.pretrain_steps} steps")
     steps = str(config.pretrain_steps)
@@ -142,7 +142,7 @@ def _evaluate(artifacts: Path, texts: dict[str, Path], *options: str | Path) -> 
 
 @contextlib.contextmanager
 def _server(artifacts: Path, folder: Path, config: DemoConfig) -> Iterator[str]:
-    """`phonograd serve` on a free loopback port; its URL. It is stopped when the block ends, however it ends."""
+    """Run `phonograd serve` on a free loopback port during the block; yields its URL."""
     arguments = ("serve", "--artifacts", artifacts, "--state", folder / "server", "--port", "0", "--weighting", "equal")
     line = [*_command_line(*arguments), "--clients-per-round", str(config.phones)]
     line.remove("--quiet")  # its log lines go to a file
@@ -168,7 +168,7 @@ def _train_phones(
     if len(users) < config.phones:
         raise DemoError(f"demo: {config.phones} users expected in {corpus.folder}, found {len(users)}")
 
-    # A phone's upload goes on while the next one trains.
+    # A phone uploads while the next one trains.
     with ThreadPoolExecutor(config.phones_at_once) as training, ThreadPoolExecutor(1) as uploading:
 
         def phone(number: int) -> Future[dict[str, Any]]:
@@ -233,7 +233,7 @@ def _codec_bytes(phones: Sequence[dict[str, Any]], config: DemoConfig) -> list[d
 
 
 def demo_table(document: dict[str, Any]) -> list[dict[str, str]]:
-    """The demo's figures beside the paper's: rows of figure, here, paper."""
+    """The demo's figures and the paper's: rows of figure, here, paper."""
     epochs = [phone["epoch"] for phone in document["phones"]]
     threads = document["config"]["threads_per_phone"]
     seconds = statistics.median(epoch["seconds"] for epoch in epochs)

@@ -1,4 +1,4 @@
-"""The fixture that benchmarks share: one kernel measured, a row for `--save`."""
+"""The fixture that benchmarks share: it measures one kernel and adds a row for `--save`."""
 
 import os
 import statistics
@@ -22,13 +22,13 @@ Measure = Callable[[str, Kernel], None]
 
 
 class Clock:
-    """What pytest-benchmark reads instead of the time: it goes on by the seconds that the engine measured itself."""
+    """pytest-benchmark's clock: it advances by the seconds that the engine measured itself."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Seconds since any moment."""
+        """The clock's time in seconds."""
         return self.now
 
 
@@ -41,9 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to begin without a number of threads for both sides, or without kernels to measure."""
+    """Fail early if the number of threads is not set or there are no kernels to measure."""
     if not os.environ.get(THREADS, "").isdigit():
-        raise pytest.UsageError(f"set {THREADS}, for the ceiling and the kernels alike, or run: make bench-kernels")
+        raise pytest.UsageError(
+            f"set {THREADS}, the number of threads of the ceiling and the kernels, or run: make bench-kernels"
+        )
     try:
         config.stash[NATIVE] = NativeKernels()
     except PhonogradError as error:
@@ -52,13 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A benchmark runs once for each set of kernels that this CPU has."""
+    """Run each benchmark once for each kernel set that this CPU supports."""
     if "kernel_set" in metafunc.fixturenames:
         metafunc.parametrize("kernel_set", metafunc.config.stash[NATIVE].sets)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All are timed by CLOCK."""
+    """Time all benchmarks by CLOCK."""
     for item in items:
         item.add_marker(pytest.mark.benchmark(timer=CLOCK))
 
@@ -103,7 +105,7 @@ def measure(benchmark: Any, ceiling: Ceiling, request: pytest.FixtureRequest) ->
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Keep the rows of a run that went well."""
+    """Save the rows of a successful run."""
     path, rows = session.config.getoption("--save"), session.config.stash[ROWS]
     if path is not None and rows and exitstatus == 0:
         document = {

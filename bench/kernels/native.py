@@ -1,4 +1,4 @@
-"""Single kernels of the native engine, timed by the engine itself; and the machine's ceiling beside them."""
+"""Single kernels of the native engine, timed by the engine itself, and the machine's ceiling to compare with."""
 
 import ctypes
 import statistics
@@ -12,14 +12,14 @@ from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.engine.c_abi import find_library, load_library
 
 ENTRY = "pg_bench_kernel"
-SPINNING = 0.2  # seconds after which OpenBLAS's threads no longer wait awake, on the cores that are measured next
+SPINNING = 0.2  # seconds until OpenBLAS's threads stop spinning on the cores that are measured next
 CEILING = (200, 650, 30_000)  # M, K, N of the output layer's product: B·T tokens, hidden size, vocabulary
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One measurement: a gemm C[M, N] += A[M, K] B[K, N] (nt: B given transposed, tn: A; rows: few columns, as in one
-    step of time), or a map of N elements."""
+    """One measurement: a gemm C[M, N] += A[M, K] B[K, N] (nt: B is transposed, tn: A is transposed, rows: few columns,
+    as in one time step), or a function of N elements."""
 
     name: str
     M: int = 1
@@ -38,17 +38,17 @@ class Kernel:
 
     @property
     def work(self) -> float:
-        """In units of 1e9: FLOP of a product, elements of a map."""
+        """FLOP of a product or elements of a map, in units of 1e9."""
         return (2 * self.M * self.N * self.K if self.product else self.N) / 1e9
 
     @property
     def unit(self) -> str:
-        """Of `work` by seconds."""
+        """The unit of `work` per second."""
         return "GFLOP/s" if self.product else "Gelement/s"
 
 
 class NativeKernels:
-    """The engine's entry for benchmarks. Raises UnsupportedError if the library has none."""
+    """The engine's benchmark function. Raises UnsupportedError if the library has none."""
 
     def __init__(self) -> None:
         self.sets: tuple[str, ...] = tuple(load_library().cpu_info()["kernels"])
@@ -63,7 +63,7 @@ class NativeKernels:
         self._entry = entry
 
     def seconds(self, kernels: str, kernel: Kernel, threads: int, repeats: int) -> list[float]:
-        """Seconds of each of `repeats` calls, on operands made before. Raises UnsupportedError if it is refused."""
+        """Seconds of each of `repeats` calls on prepared operands. Raises UnsupportedError if the engine refuses."""
         taken = (c_double * repeats)()
         status = self._entry(
             kernels.encode(), kernel.name.encode(), kernel.M, kernel.N, kernel.K, threads, repeats, taken
@@ -75,7 +75,7 @@ class NativeKernels:
 
 
 class Ceiling:
-    """NumPy's OpenBLAS on the dominating product, in this process: OPENBLAS_NUM_THREADS says on how many threads."""
+    """NumPy's OpenBLAS on the largest product, in this process, on OPENBLAS_NUM_THREADS threads."""
 
     def __init__(self) -> None:
         M, K, N = CEILING

@@ -16,7 +16,7 @@ from executorch.extension.pybindings import portable_lib
 from executorch.extension.training import get_sgd_optimizer
 
 from phonograd.bench.environment import version_of
-from phonograd.bench.worker import Ids, Job, NotHereError
+from phonograd.bench.worker import Ids, Job, UnavailableError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import MANIFEST, open_artifacts
 from phonograd.device_runtime.native_build.compiler import cache_folder
@@ -25,14 +25,14 @@ FORWARD = "forward"
 
 
 class ExecutorchContestant:
-    """The untied LSTM with ce; clipping is a smaller learning rate. Raises NotHereError for other models."""
+    """The untied LSTM with ce; clipping is a smaller learning rate. Raises UnavailableError for other models."""
 
     def __init__(self, job: Job):
         folder = Path(job.artifacts)
         manifest = open_artifacts(folder, verify=False).manifest
         self._training, model = manifest.training, manifest.model
         if model.cell != "lstm" or model.tied or self._training.loss != "ce" or self._training.dropout:
-            raise NotHereError("this peer trains an untied LSTM with ce and without dropout only")
+            raise UnavailableError("this peer trains an untied LSTM with ce and without dropout only")
         program = cache_folder() / "executorch" / f"{sha256_of_file(folder / MANIFEST)}.pte"
         if not program.is_file():
             program.parent.mkdir(parents=True, exist_ok=True)

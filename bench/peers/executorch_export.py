@@ -1,6 +1,6 @@
 """Lower the language model for ExecuTorch: python -m phonograd.bench.peers.executorch_export ARTIFACTS PROGRAM
 
-Of the products in a joint graph XNNPACK takes only `bmm`, so all are written as that.
+XNNPACK takes only `bmm` of the products in a joint graph, so all products are written as `bmm`.
 """
 
 import sys
@@ -61,7 +61,7 @@ def _product(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def main(folder: Path, program: Path) -> None:
-    """Write the program of the artifacts' training step."""
+    """Write the ExecuTorch program of the artifacts' training step."""
     artifacts = open_artifacts(folder)
     training, model = artifacts.manifest.training, artifacts.manifest.model
     ids = torch.zeros(training.bptt, training.minibatch, dtype=torch.int64)

@@ -1,6 +1,6 @@
-"""Flower's FedAvg: replies as its grid hands them over, one message for each phone, then its own aggregate_train.
+"""Flower's FedAvg: one reply message for each phone, as Flower's grid delivers them, then its own aggregate_train.
 
-Runs in an environment of its own, as Flower pins the server libraries that phonograd uses too.
+It runs in an environment of its own, because Flower pins server libraries that phonograd uses too.
 """
 
 import os
@@ -22,10 +22,10 @@ WEIGHT = "num-examples"  # FedAvg's default weighted_by_key
 
 
 class FlowerAggregator:
-    """Loading is what receiving leaves in memory: every phone's arrays, serialised as Flower keeps them."""
+    """Loading builds what Flower has in memory after receiving: every phone's arrays, serialised."""
 
     def __init__(self, job: AggregationJob):
-        # A message asks in whose name it is made; any numbers do, as none is sent.
+        # A message needs a run, node and task; any ids do, because none is sent.
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
         self._replies = [_reply(phone, path, weight) for phone, (path, weight) in enumerate(job.updates)]
         self.versions: Mapping[str, str] = version_of("flwr", "numpy")

@@ -1,4 +1,4 @@
-"""Our fold, as the server runs it: updates read from their files a tile at a time, the average streamed out."""
+"""The server's fold: it reads updates from their files a tile at a time and streams the average."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ class FoldAggregator:
         self.versions: Mapping[str, str] = version_of("phonograd")
 
     def aggregate(self) -> Callable[[Path], object]:
-        """Fold every update, then make every tile of the average."""
+        """Fold every update, then compute every tile of the average."""
         with UpdateFile(Path(self._job.updates[0][0])) as first:
             fold = Fold(self._base, first.info.base_sha256)
         for path, weight in self._job.updates:

@@ -1,8 +1,8 @@
-"""PyTorch, as a user would write the step and as fast as it goes.
+"""PyTorch, both as a user would write the training step and tuned for speed.
 
-Variants: `eager`, the plain way; `sparse`, a sparse embedding gradient, fused SGD, and clipping as a smaller learning
-rate (no pass over the gradients of its own); `compiled`, torch.compile and fused SGD; `bf16`, `sparse` under autocast;
-`exact`, `eager` but that gradients are clipped by their norm in float64: torch's own, in float32, is 1e-4 off at the
+Variants: `eager`, the plain way; `sparse`, with a sparse embedding gradient, fused SGD, and clipping by a smaller
+learning rate (which saves a pass over the gradients); `compiled`, with torch.compile and fused SGD; `bf16`, `sparse`
+under autocast; `exact`, `eager` with the gradients' norm in float64, because torch's float32 norm is off by 1e-4 at the
 paper's size.
 """
 
@@ -17,7 +17,7 @@ from torch import nn
 
 from phonograd.bench.environment import this_environment, version_of
 from phonograd.bench.peers.sample import sample_of
-from phonograd.bench.worker import Ids, Job, NotHereError
+from phonograd.bench.worker import Ids, Job, UnavailableError
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors
@@ -28,9 +28,9 @@ TINY = 1e-6  # torch.nn.utils.clip_grad_norm_ divides by the norm plus this
 
 
 class TorchContestant:
-    """The language model of the artifacts, trained as their manifest says.
+    """The language model of the artifacts, trained with the manifest's settings.
 
-    Raises NotHereError for LwF, frozen tensors and no bf16.
+    Raises UnavailableError for LwF, frozen tensors, and variant bf16 on a CPU without it.
     """
 
     def __init__(self, job: Job):
@@ -39,15 +39,15 @@ class TorchContestant:
         self._training = artifacts.manifest.training
         self._variant = job.variant
         if self._training.loss != "ce":
-            raise NotHereError(f"the loss is {self._training.loss}; this peer trains with ce only")
+            raise UnavailableError(f"the loss is {self._training.loss}; this peer trains with ce only")
         with TensorFile(artifacts.path(WEIGHTS)) as file:
             if frozen_in(file):
-                raise NotHereError("the artifacts freeze tensors; this peer trains them all")
+                raise UnavailableError("the artifacts freeze tensors; this peer trains them all")
         if job.variant == "bf16" and "avx512_bf16" not in this_environment().features:
-            raise NotHereError("this processor has no AVX512-BF16")
+            raise UnavailableError("this processor has no AVX512-BF16")
         self._sample = sample_of(job, artifacts)
         config = artifacts.manifest.model
-        # On the meta device first: the seeded weights that nobody needs would count in the peak memory.
+        # On the meta device first, because unused initial weights would count in the peak memory.
         with torch.device("meta"):
             model = LanguageModel(config, self._training.dropout)
         self._model = model.to_empty(device="cpu").train()
@@ -79,7 +79,7 @@ class TorchContestant:
         return loss.item()
 
     def weights(self) -> dict[str, Array]:
-        """Of `bench parity`: the tensors as they are now."""
+        """The current tensors, for `bench parity`."""
         return self._model.weights()
 
     def _loss_of(

@@ -1,4 +1,4 @@
-"""The output sample of a job: the words of its windows, and others by the artifacts' counts."""
+"""The output sample of a job: the words of its windows, and a sample of the others by the artifacts' counts."""
 
 import numpy as np
 

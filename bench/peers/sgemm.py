@@ -1,4 +1,4 @@
-"""The machine's ceiling: the output layer's product by NumPy's OpenBLAS, again and again."""
+"""The machine's ceiling: the output layer's product, computed repeatedly by NumPy's OpenBLAS."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from phonograd.device_runtime.formats.manifest import open_artifacts
 
 
 class Sgemm:
-    """PRODUCTS products [T·B, H] x [H, V] a step, into memory that stays."""
+    """PRODUCTS products [T·B, H] x [H, V] a step, into memory that is allocated once."""
 
     def __init__(self, job: Job):
         M, K, N = ceiling_shape(open_artifacts(Path(job.artifacts), verify=False).manifest)

@@ -31,7 +31,7 @@ class Counter:
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not out.is_file():
             last = (done.stderr.strip().splitlines() or ["it counted nothing"])[-1]
-            raise BenchError(f"bench: {Path(command[0]).name} under qemu left with code {done.returncode}: {last}")
+            raise BenchError(f"bench: {Path(command[0]).name} under qemu exited with code {done.returncode}: {last}")
         return int(out.read_text("ascii"))
 
 

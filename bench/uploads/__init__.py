@@ -1,1 +1,1 @@
-"""Uploads for `bench ingest`: what is sent, the sockets that send it, and the processes that receive it."""
+"""Uploads for `bench ingest`: request bodies, the sockets that send them, and the processes that receive them."""

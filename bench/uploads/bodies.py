@@ -1,4 +1,4 @@
-"""Bodies to upload: one update file on disk, under as many headers as there are phones."""
+"""Bodies to upload: one update file on disk, with another header for each phone."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,7 @@ from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
 
 @dataclass(frozen=True)
 class Body:
-    """`head`, then the bytes of `path` from `offset` on; the size and hex SHA-256 of both together."""
+    """`head` followed by the bytes of `path` from `offset` on; the size and hex SHA-256 of both together."""
 
     head: bytes
     path: Path
@@ -22,7 +22,7 @@ class Body:
 
 
 class BodyMaker:
-    """Gives the update at `path` other metadata: a body for any phone and round, without a file of its own."""
+    """Replaces the metadata of the update at `path`: bodies for any phone and round without a file for each."""
 
     def __init__(self, path: Path):
         with UpdateFile(path) as update:

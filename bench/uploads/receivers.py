@@ -1,4 +1,4 @@
-"""The processes that receive: `phonograd serve`, the bare handler, the copy. All are gone when their block ends."""
+"""The receiving processes: `phonograd serve`, the bare handler, the copy. Each is stopped at the end of its block."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ class Receiver:
 
 @contextlib.contextmanager
 def phonograd_serve(artifacts: Path, state: Path, clients_per_round: int) -> Iterator[Receiver]:
-    """The server as a user starts it. Raises BenchError with its last line if it does not come up."""
+    """The server as a user starts it. Raises BenchError with its last line if it does not start."""
     options = ("--artifacts", artifacts, "--state", state, "--clients-per-round", clients_per_round, "--port", 0)
     line = ["-m", "phonograd", "serve", "--json", *map(str, options)]
     with _started("phonograd serve", line, state.with_suffix(".log")) as one:
@@ -34,18 +34,18 @@ def phonograd_serve(artifacts: Path, state: Path, clients_per_round: int) -> Ite
 
 @contextlib.contextmanager
 def bare_handler(folder: Path, *, sync: bool) -> Iterator[Receiver]:
-    """See phonograd.bench.uploads.bare; `folder` is made."""
+    """See phonograd.bench.uploads.bare_server; creates `folder`."""
     folder.mkdir()
-    code = ["-c", "import phonograd.bench.uploads.bare as b; b.main()", str(folder), *(["sync"] if sync else [])]
+    code = ["-c", "import phonograd.bench.uploads.bare_server as b; b.main()", str(folder), *(["sync"] if sync else [])]
     with _started("the bare handler", code, folder.with_suffix(".log")) as one:
         yield one
 
 
 @contextlib.contextmanager
 def plain_copy(folder: Path) -> Iterator[Receiver]:
-    """See phonograd.bench.uploads.copying; `folder` is made."""
+    """See phonograd.bench.uploads.copy_server; creates `folder`."""
     folder.mkdir()
-    code = ["-c", "import phonograd.bench.uploads.copying as c; c.main()", str(folder)]
+    code = ["-c", "import phonograd.bench.uploads.copy_server as c; c.main()", str(folder)]
     with _started("the copy", code, folder.with_suffix(".log")) as one:
         yield one
 
@@ -63,8 +63,8 @@ def _started(name: str, arguments: Sequence[str], log: Path) -> Iterator[Receive
         try:
             ready = process.stdout.readline()
             if not ready:
-                last = (log.read_text("utf-8").strip().splitlines() or ["it said nothing"])[-1]
-                raise BenchError(f"bench: {name} left with code {process.wait()}: {last}")
+                last = (log.read_text("utf-8").strip().splitlines() or ["no output"])[-1]
+                raise BenchError(f"bench: {name} exited with code {process.wait()}: {last}")
             said = json.loads(ready)
             yield Receiver(process.pid, int(said.get("port") or said["url"].rpartition(":")[2]))
         finally:

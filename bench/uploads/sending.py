@@ -1,4 +1,4 @@
-"""Senders: a socket a phone, the file handed over by sendfile, so that the load costs as little as can be."""
+"""Senders: one socket for each phone. They use sendfile, so that sending takes little CPU time."""
 
 import base64
 import contextlib
@@ -18,14 +18,15 @@ from phonograd.device_runtime.client.protocol import PHONE_HEADER
 HOST = "127.0.0.1"
 ANSWER_SECONDS = 600.0
 RECEIVE_BYTES = 1 << 16
-LAST_BYTES = 1 << 16  # what is held back where a sender pauses before its end
+LAST_BYTES = 1 << 16  # bytes that a pausing sender holds back
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """What one socket sends: `opening` (an HTTP request's head, or nothing), then the body; and the status it expects.
+class Upload:
+    """What one socket sends: `opening` (an HTTP request's head, or nothing), then the body.
 
-    expected: None for a receiver that closes the connection without a word. pause: seconds before LAST_BYTES.
+    expected: the status of the answer; None for a receiver that closes the connection without an answer. pause: seconds
+    to wait before LAST_BYTES.
     """
 
     opening: bytes
@@ -36,43 +37,43 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Sent:
-    """When a parcel's first and last byte left and its answer was whole: seconds of `time.perf_counter`."""
+    """When an upload's first and last byte were sent and its answer was complete: seconds of `time.perf_counter`."""
 
     began: float
     last_byte: float
     answered: float
 
 
-def post_update(body: Body, phone: str, *, pause: float = 0.0) -> Parcel:
+def post_update(body: Body, phone: str, *, pause: float = 0.0) -> Upload:
     """An upload as `phonograd upload` sends it."""
-    return Parcel(_post(body, phone, bytes.fromhex(body.sha256)), body, 201, pause)
+    return Upload(_post(body, phone, bytes.fromhex(body.sha256)), body, 201, pause)
 
 
-def post_damaged(body: Body, phone: str) -> Parcel:
-    """An upload that is received whole and then refused: its bytes have another hash than announced."""
-    return Parcel(_post(body, phone, bytes(32)), body, 400)
+def post_damaged(body: Body, phone: str) -> Upload:
+    """An upload that the server receives completely and then refuses, because its hash is not the announced one."""
+    return Upload(_post(body, phone, bytes(32)), body, 400)
 
 
-def put_file(body: Body, name: str) -> Parcel:
-    """The same bytes to the bare handler."""
-    return Parcel(_head("PUT", f"/{name}", body, ()), body, 201)
+def put_file(body: Body, name: str) -> Upload:
+    """The same bytes, for the bare handler."""
+    return Upload(_head("PUT", f"/{name}", body, ()), body, 201)
 
 
-def raw(body: Body) -> Parcel:
-    """The same bytes and nothing else."""
-    return Parcel(b"", body, None)
+def raw(body: Body) -> Upload:
+    """The same bytes without HTTP."""
+    return Upload(b"", body, None)
 
 
-def send_at_once(port: int, parcels: Sequence[Parcel]) -> list[Sent]:
-    """Send all parcels side by side to this machine's `port`. Raises BenchError for an answer that is not expected."""
-    start = threading.Barrier(len(parcels))
+def send_at_once(port: int, uploads: Sequence[Upload]) -> list[Sent]:
+    """Send all uploads at once to this machine's `port`. Raises BenchError for an unexpected answer."""
+    start = threading.Barrier(len(uploads))
 
-    def send(parcel: Parcel) -> Sent:
+    def send(upload: Upload) -> Sent:
         start.wait()
-        return _send(port, parcel)
+        return _send(port, upload)
 
-    with ThreadPoolExecutor(len(parcels)) as pool:
-        return list(pool.map(send, parcels))
+    with ThreadPoolExecutor(len(uploads)) as pool:
+        return list(pool.map(send, uploads))
 
 
 def _post(body: Body, phone: str, digest: bytes) -> bytes:
@@ -85,26 +86,26 @@ def _head(method: str, target: str, body: Body, lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\r\n" for line in (*fixed, *lines, "")).encode("ascii")
 
 
-def _send(port: int, parcel: Parcel) -> Sent:
-    body = parcel.body
+def _send(port: int, upload: Upload) -> Sent:
+    body = upload.body
     with _connected(port) as connection, body.path.open("rb") as file:
         began = time.perf_counter()
-        # Who refuses early closes the connection: what it said before is read below all the same.
+        # A receiver that refuses early closes the connection; its answer is still read below.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.sendall(parcel.opening + body.head)
+            connection.sendall(upload.opening + body.head)
             end = os.fstat(file.fileno()).st_size
-            held_back = max(body.offset, end - LAST_BYTES) if parcel.pause else end
+            held_back = max(body.offset, end - LAST_BYTES) if upload.pause else end
             _send_range(connection, file.fileno(), body.offset, held_back)
-            time.sleep(parcel.pause)
+            time.sleep(upload.pause)
             _send_range(connection, file.fileno(), held_back, end)
-            if parcel.expected is None:
+            if upload.expected is None:
                 _end_sending(connection)
         last_byte = time.perf_counter()
         answer = _answer(connection)
         answered = time.perf_counter()
-    if _status(answer) != parcel.expected:
-        told = answer.rpartition(b"\r\n")[2].decode("utf-8", "replace")[:300] or "nothing more was said"
-        raise BenchError(f"bench: status {parcel.expected} expected for an upload, found {_status(answer)}: {told}")
+    if _status(answer) != upload.expected:
+        told = answer.rpartition(b"\r\n")[2].decode("utf-8", "replace")[:300] or "no explanation"
+        raise BenchError(f"bench: status {upload.expected} expected for an upload, found {_status(answer)}: {told}")
     return Sent(began, last_byte, answered)
 
 
@@ -113,12 +114,12 @@ def _connected(port: int) -> socket.socket:
         return socket.create_connection((HOST, port), ANSWER_SECONDS)
     except OSError as error:
         raise BenchError(
-            f"bench: {HOST}:{port} takes no connection ({error.strerror}); did its process end?"
+            f"bench: {HOST}:{port} refuses connections ({error.strerror}); has its process exited?"
         ) from error
 
 
 def _send_range(connection: socket.socket, file: int, start: int, stop: int) -> None:
-    """Blocking sendfile of bytes [start, stop); the socket's timeout makes it non-blocking underneath."""
+    """Send bytes [start, stop) by blocking sendfile; with a timeout the socket would be non-blocking."""
     connection.setblocking(True)
     while start < stop:
         start += os.sendfile(connection.fileno(), file, start, stop - start)
@@ -126,7 +127,7 @@ def _send_range(connection: socket.socket, file: int, start: int, stop: int) -> 
 
 
 def _end_sending(connection: socket.socket) -> None:
-    """Say that nothing more comes, if there is still somebody to hear it."""
+    """Half-close the connection, unless the receiver has closed it."""
     try:
         connection.shutdown(socket.SHUT_WR)
     except OSError as error:

@@ -27,7 +27,7 @@ STATE_FILE = "state.safetensors"
 
 
 def saved_seed(folder: Path, kind: Literal["seed", "sample_seed"] = "seed") -> int | None:
-    """A seed of the state in a folder, from which a run without a seed of its own resumes; None if there is no state."""
+    """A seed of the state in a folder, from which a run without its own seed resumes; None if there is no state."""
     try:
         with TensorFile(folder / STATE_FILE) as state:
             return int(state.metadata[kind])
@@ -46,8 +46,8 @@ class CompletedSteps:
 class TrainingState:
     """The state of one epoch in a folder, which is locked until `close`; use it as a context manager.
 
-    The job is the stream of ids, the learning rate, the backend's model and options, and with an output sample `draw`; a
-    state of another job is refused. `restart` discards the saved state. Raises UsageError for a backend other than
+    The job is the stream of ids, the learning rate, the backend's model and options, and with an output sample `draw`;
+    a state of another job is refused. `restart` discards the saved state. Raises UsageError for a backend other than
     native, StateError if another process is training with the folder, StorageError if it can't be created or written.
     """
 

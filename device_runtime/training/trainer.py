@@ -70,10 +70,11 @@ def train_epoch(
     """Train on a text, each epoch from zero states.
 
     learning_rate: None is the artifacts' own. candidates: the number of words in the backend's output sample, None
-    without one. progress: called with (steps done, steps in total, loss in nats a token). state: resumed from, and saved
-    to every `save_every` steps. stop: called between steps; returns the number of a signal that asks training to stop,
-    or 0. Raises TextError if the text does not fill one window of B·T tokens, TrainingError if a loss is not finite or
-    training diverges, StoppedError (after saving the state) if `stop` asks for it, and what `TrainingState` raises.
+    without one. progress: called with (steps done, steps in total, loss in nats a token). state: resumed from, and
+    saved to every `save_every` steps. stop: called between steps; returns the number of a signal that asks training to
+    stop, or 0. Raises TextError if the text does not fill one window of B·T tokens, TrainingError if a loss is not
+    finite or training diverges, StoppedError (after saving the state) if `stop` asks for it, and what `TrainingState`
+    raises.
     """
     training = manifest.training
     layer = OutputLayer("full", manifest.model.vocabulary) if candidates is None else OutputLayer("sampled", candidates)

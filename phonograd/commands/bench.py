@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, entries_of, sampled
+from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, sampled, selected_entries
 from phonograd.bench.epoch import EpochBenchConfig
 from phonograd.commands.codec_options import IN_GROUPS, today, with_zstd
 from phonograd.commands.native import build_on_first_use
@@ -149,7 +149,7 @@ def epoch(
 
     if executorch_python and "executorch" not in backends:
         backends = (*backends, "executorch")
-    entries = entries_of(backends, TORCH_VARIANTS if all_variants else variants, precision, executorch_python)
+    entries = selected_entries(backends, TORCH_VARIANTS if all_variants else variants, precision, executorch_python)
     if output_sample is not None:
         entries += sampled(entries, output_sample)
     config = dataclasses.replace(DEFAULTS, steps=steps, threads=threads)
@@ -221,7 +221,7 @@ def parity(
         build_on_first_use(console)
     entries = [
         dataclasses.replace(entry, output_sample=output_sample)
-        for entry in entries_of(backends, ("exact",), ("fp32",), None)
+        for entry in selected_entries(backends, ("exact",), ("fp32",), None)
     ]
     with _artifacts(console, artifacts) as folder:
         result = bench_parity(folder, entries, ParityConfig(steps, threads), console.say)
@@ -436,7 +436,7 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
 
     Models have random weights. The seconds of an epoch that follow are a projection. Exit code 16 if --against fails.
     """
-    from phonograd.bench.phone_cost import SMALL, bench_phone, over_the_bar
+    from phonograd.bench.phone_cost import SMALL, bench_phone, regressions
     from phonograd.bench.results import rounded, save_result
     from phonograd.export.presets import preset_named
 
@@ -453,7 +453,7 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
         for part in ("counts", "loops")
     )
     console.result(document, ("Instructions", counts), ("Inner loop, and an epoch projected from it", loops))
-    over = [] if kept is None else over_the_bar(rounded(document), kept)
+    over = [] if kept is None else regressions(rounded(document), kept)
     if over:
         raise BenchError(f"bench: {'; '.join(over)}")
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from phonograd.bench.worker import NotHereError
+from phonograd.bench.worker import UnavailableError
 
 
 class FakePeer:
@@ -21,7 +21,7 @@ class FakePeer:
 
 def load(job):
     if job.variant == "absent":
-        raise NotHereError("no such chip")
+        raise UnavailableError("no such chip")
     if job.variant == "broken":
         raise ValueError("cannot read it")
     return FakePeer(job.variant)

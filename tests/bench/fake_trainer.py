@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phonograd.bench.worker import NotHereError
+from phonograd.bench.worker import UnavailableError
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 
@@ -25,5 +25,5 @@ class FakeTrainer:
 
 def load(job):
     if job.variant == "absent":
-        raise NotHereError("no such chip")
+        raise UnavailableError("no such chip")
     return FakeTrainer(job)

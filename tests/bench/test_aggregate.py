@@ -57,9 +57,9 @@ def test_without_the_peer_the_table_says_how_to_get_it(no_peer: None) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("fails", "flower left with code 1: fell over"),
+        ("fails", "flower exited with code 1: fell over"),
         ("nan", "tensor decoder.bias: a weight is not finite"),
-        ("another model", "they average different models"),
+        ("another model", "have different tensors"),
     ],
 )
 def test_a_peer_that_fails_is_named(peer: None, monkeypatch: pytest.MonkeyPatch, wrong: str, message: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.bench.contestants import BenchError, Entry, Worker, entries_of, sampled, worker_environment
+from phonograd.bench.contestants import BenchError, Entry, Worker, sampled, selected_entries, worker_environment
 from phonograd.bench.epoch import EpochBenchConfig, bench_epoch, disagreements
 from phonograd.bench.results import SECTIONS
 from phonograd.bench.worker import Job
@@ -25,7 +25,7 @@ def fake(variant: str = "", name: str = "") -> Entry:
 
 
 def test_backends_and_torch_are_measured_on_the_same_windows(artifacts: Path) -> None:
-    result = bench_epoch(artifacts, entries_of(["ort", "torch"], ["eager", "sparse"], ["fp32"], None), SHORT)
+    result = bench_epoch(artifacts, selected_entries(["ort", "torch"], ["eager", "sparse"], ["fp32"], None), SHORT)
     assert [one.name for one in result.contestants] == ["ort", "torch eager", "torch sparse"]
     # The same arithmetic, so the same loss after three updates, clipping, carried states and all.
     assert result.disagreements == ()
@@ -46,7 +46,7 @@ def test_backends_and_torch_are_measured_on_the_same_windows(artifacts: Path) ->
 
 def test_our_backends_are_measured_with_an_output_sample_too() -> None:
     artifacts = exported(LanguageModelConfig("lstm", 2000, 16, 16, 1), TrainingConfig()).folder
-    entries = entries_of(["native", "torch", "ort"], ["eager"], ["fp32"], None)
+    entries = selected_entries(["native", "torch", "ort"], ["eager"], ["fp32"], None)
     entries += sampled(entries, 100)
     result = bench_epoch(artifacts, entries, SHORT)
     full, *_, first, second = result.contestants
@@ -80,7 +80,7 @@ def test_who_cannot_run_here_is_named_and_left_out(artifacts: Path) -> None:
 def test_a_contestant_that_fails_is_named(artifacts: Path) -> None:
     with pytest.raises(BenchError, match="fake broken cannot load the artifacts: cannot read it"):
         bench_epoch(artifacts, [fake(), fake("broken")], SHORT)
-    with pytest.raises(BenchError, match="fake -1 left with code 1: fell over"):
+    with pytest.raises(BenchError, match="fake -1 exited with code 1: fell over"):
         bench_epoch(artifacts, [fake("-1")], SHORT)
     with pytest.raises(BenchError, match="gone: /no/python cannot be run"):
         bench_epoch(artifacts, [Entry("gone", "phonograd.bench.peers.executorch", python="/no/python")], SHORT)
@@ -93,8 +93,8 @@ def test_losses_that_differ_are_told(artifacts: Path) -> None:
     assert disagreements({}, 1e-3) == ()
     assert len(disagreements({"a": 1.0, "b": float("nan")}, 1e-3)) == 1
     # Reduced precision is not held to float32's loss.
-    assert entries_of(["native"], [], ["fp32", "bf16"], None)[1].reduced
-    assert not entries_of(["native"], [], ["fp32"], None)[0].reduced
+    assert selected_entries(["native"], [], ["fp32", "bf16"], None)[1].reduced
+    assert not selected_entries(["native"], [], ["fp32"], None)[0].reduced
 
 
 def test_a_worker_stands_still_between_its_turns(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_command_saves_and_fails_when_losses_differ(
     line = ["bench", "epoch", "--artifacts", str(artifacts), "--backends", "ort", "--steps", "1", "--threads", "1"]
     for loss, code in (("1", 0), ("2", 16)):
         entries = [fake(), fake(loss)]
-        monkeypatch.setattr("phonograd.commands.bench.entries_of", lambda *options, entries=entries: entries)
+        monkeypatch.setattr("phonograd.commands.bench.selected_entries", lambda *options, entries=entries: entries)
         assert run(phonograd, [*line, "--save", str(tmp_path / "r.json"), "--json"]) == code
         out, err = capsys.readouterr()
         shown, saved = json.loads(out), json.loads((tmp_path / "r.json").read_text())

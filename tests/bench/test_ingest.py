@@ -16,9 +16,9 @@ from phonograd.bench.contestants import BenchError
 from phonograd.bench.ingest import IngestBench, IngestBenchConfig, bench_ingest
 from phonograd.bench.passes import measure_passes
 from phonograd.bench.results import render
-from phonograd.bench.stand_ins import random_weights, write_stand_in_artifacts, write_stand_in_updates
+from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
 from phonograd.bench.uploads.bodies import Body, BodyMaker
-from phonograd.bench.uploads.probing import probing
+from phonograd.bench.uploads.health_probe import probe_health
 from phonograd.bench.uploads.receivers import bare_handler, phonograd_serve, plain_copy
 from phonograd.bench.uploads.sending import post_damaged, post_update, put_file, raw, send_at_once
 from phonograd.cli import phonograd
@@ -36,8 +36,8 @@ SHORT = IngestBenchConfig("tiny", rounds=2, at_once=2, phones=(2, 3), crowds=(3,
 def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ingest")
     tiny = preset_named("tiny").model
-    write_stand_in_artifacts(folder / "artifacts", tiny, random_weights(tiny, 0))
-    write_stand_in_updates(folder / "artifacts" / WEIGHTS, {"full-f32": folder / "update"}, 0, 100)
+    write_synthetic_artifacts(folder / "artifacts", tiny, random_weights(tiny, 0))
+    write_synthetic_updates(folder / "artifacts" / WEIGHTS, {"full-f32": folder / "update"}, 0, 100)
     return folder
 
 
@@ -155,24 +155,24 @@ def test_who_refuses_and_is_gone_before_the_end_is_heard_all_the_same(
 
 def test_a_probe_tells_seconds_and_an_answer_that_is_not_healthy(material: Path, tmp_path: Path) -> None:
     with phonograd_serve(material / "artifacts", tmp_path / "state", 10) as server:
-        with probing(server.port) as probed:
+        with probe_health(server.port) as probed:
             assert probed.seconds == []
         assert min(probed.seconds) > 0
     with (
         bare_handler(tmp_path / "bare", sync=False) as bare,
-        pytest.raises(BenchError, match="/healthz was asked while phones uploaded, 200 expected, found another"),
-        probing(bare.port),
+        pytest.raises(BenchError, match="/healthz during uploads: status 200 expected, found another"),
+        probe_health(bare.port),
     ):
         pass
 
 
 def test_what_cannot_start_or_answer_is_named(maker: BodyMaker, tmp_path: Path) -> None:
     with (
-        pytest.raises(BenchError, match="phonograd serve left with code .*no-artifacts"),
+        pytest.raises(BenchError, match="phonograd serve exited with code .*no-artifacts"),
         phonograd_serve(tmp_path / "no-artifacts", tmp_path / "state", 10),
     ):
         pass
-    with reserved_port() as free, pytest.raises(BenchError, match="takes no connection"):
+    with reserved_port() as free, pytest.raises(BenchError, match="refuses connections"):
         send_at_once(free, [raw(maker.body(1, 1, "c" * 64))])
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.bench.contestants import BenchError, Entry, entries_of
+from phonograd.bench.contestants import BenchError, Entry, selected_entries
 from phonograd.bench.parity import ParityConfig, bench_parity
 from phonograd.bench.peers.pytorch import TorchContestant
 from phonograd.bench.results import load_results, render
@@ -70,7 +70,7 @@ def test_what_differs_is_named(
     assert first == "embedding.weight of fake 1 : fake 1.001 differ by 0.001"
     assert last == "losses of fake 1 : fake 1.001 differ by 0.001"
     assert result.tensors[0].errors == {"fake 1 : fake 1.001": pytest.approx(1e-3, rel=1e-2)}
-    monkeypatch.setattr("phonograd.commands.bench.entries_of", lambda *options: [fake("1"), fake("1.001")])
+    monkeypatch.setattr("phonograd.commands.bench.selected_entries", lambda *options: [fake("1"), fake("1.001")])
     line = ["bench", "parity", "--artifacts", str(artifacts), "--backends", "ort", "--json"]
     assert run(phonograd, line) == 16
     out, err = capsys.readouterr()
@@ -88,7 +88,7 @@ def test_what_cannot_be_compared_is_refused(artifacts: Path, tmp_path: Path) -> 
     model = preset_named("tiny").model
     folder = exported(model, TrainingConfig(dropout=0.5)).folder
     with pytest.raises(BenchError, match="dropout 0 expected"):
-        bench_parity(folder, entries_of(["native", "ort"], [], ["fp32"], None), SHORT)
+        bench_parity(folder, selected_entries(["native", "ort"], [], ["fp32"], None), SHORT)
 
 
 def test_pytorch_keeps_a_tied_model_tied() -> None:

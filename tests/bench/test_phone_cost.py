@@ -8,7 +8,7 @@ from phonograd.bench.contestants import BenchError
 from phonograd.bench.environment import find_tool
 from phonograd.bench.phone.instructions import Counter, instruction_counter
 from phonograd.bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
-from phonograd.bench.phone_cost import KERNELS, count_instructions, kernel_loop, over_the_bar, projected_seconds
+from phonograd.bench.phone_cost import KERNELS, count_instructions, kernel_loop, projected_seconds, regressions
 from phonograd.bench.results import render
 from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.native_build.compiler import find_zig
@@ -85,7 +85,7 @@ def test_loading_is_taken_off_the_instructions_of_a_token(artifacts: Path, monke
 
 
 def test_a_program_that_fails_is_not_counted(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="nothing under qemu left with code 1: it counted nothing"):
+    with pytest.raises(BenchError, match="nothing under qemu exited with code 1: it counted nothing"):
         Counter("false", "7.2", tmp_path / "p.so").count("max", "nothing")
 
 
@@ -93,10 +93,10 @@ def test_more_instructions_than_kept_are_told() -> None:
     def document(**counts: float) -> dict[str, object]:
         return {"counts": [{"model": name, "cpu": "max", "instructions_per_token": n} for name, n in counts.items()]}
 
-    assert over_the_bar(document(a=101.0, b=50.0), document(a=100.0, b=100.0, c=1.0)) == []
-    lines = over_the_bar(document(a=103.0, d=1.0), document(a=100.0))
+    assert regressions(document(a=101.0, b=50.0), document(a=100.0, b=100.0, c=1.0)) == []
+    lines = regressions(document(a=103.0, d=1.0), document(a=100.0))
     assert lines == [
-        "a on max: 3.0% more instructions a token than 100", "d on max: never counted before; save it first",
+        "a on max: 3.0% more instructions a token than 100", "d on max: no saved count to compare with; save one first",
     ]  # fmt: skip
 
 

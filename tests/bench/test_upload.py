@@ -37,7 +37,7 @@ def test_a_round_in_each_codec(artifacts: Path, texts: dict[str, Path]) -> None:
     assert all(one.encode_seconds > 0 < one.decode_seconds for one in result.codecs)
     page = render({"upload.json": {**dataclasses.asdict(result), "command": "phonograd bench upload"}})
     assert f"| full-f32 | {full.bytes / 1e6:.3f} | 1.0 |" in page
-    assert "2 phones, each trained on a text of its own;" in page
+    assert "2 phones, each trained on its own text:" in page
 
 
 def test_random_deltas_without_texts(artifacts: Path) -> None:

@@ -129,7 +129,7 @@ def test_an_edited_header_compiles_again_what_includes_it_and_nothing_else(tree:
 
 def test_an_include_that_names_no_file_is_refused(tree: Path) -> None:
     (tree / "src/capi.cpp").write_text('#define API "api.h"\n#include API\n')
-    with pytest.raises(BuildError, match=r"capi.cpp: an include of a file's name expected, found '#include API'"):
+    with pytest.raises(BuildError, match=r"capi.cpp: an include of a file name expected, found '#include API'"):
         build_host_library(root=tree)
 
 

@@ -132,7 +132,7 @@ def test_a_host_library_that_breaks_the_wheels_promise(tmp_path: Path, bad: Elf,
         (b"", "ELF64 file expected, found b''"),
         (b"\x7fELF\x01\x01" + bytes(64), "little-endian ELF64 file expected"),
         (b"\x7fELF\x02\x02" + bytes(64), "little-endian ELF64 file expected"),
-        (b"\x7fELF\x02\x01" + bytes(20), "cut short"),
+        (b"\x7fELF\x02\x01" + bytes(20), "truncated"),
     ],
 )
 def test_what_is_no_elf_file_is_named(tmp_path: Path, data: bytes | None, message: str) -> None:

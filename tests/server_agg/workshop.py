@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from phonograd.bench.stand_ins import write_stand_in_artifacts
+from phonograd.bench.synthetic import write_synthetic_artifacts
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
@@ -34,7 +34,7 @@ def random_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
 
 def write_artifacts(folder: Path, config: LanguageModelConfig, weights: Mapping[str, Array]) -> Artifacts:
     """An artifacts folder as far as a server looks at it."""
-    write_stand_in_artifacts(folder, config, weights)
+    write_synthetic_artifacts(folder, config, weights)
     return open_artifacts(folder)
 
 

@@ -1,4 +1,4 @@
-"""The ceiling of `bench ingest`: what comes over a TCP connection, into a file."""
+"""The ceiling of `bench ingest`: it copies a TCP connection's bytes to a file."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ COPY_BYTES = 1 << 20
 
 
 def copy(connection: socket.socket, path: Path) -> None:
-    """All that comes over `connection`, into `path`; then close both."""
+    """Copy all bytes of `connection` to `path`, then close both."""
     buffer = memoryview(bytearray(COPY_BYTES))
     with connection, path.open("wb", buffering=0) as file:
         while count := connection.recv_into(buffer):
@@ -20,7 +20,7 @@ def copy(connection: socket.socket, path: Path) -> None:
 
 
 def main() -> None:
-    """Entry point: the folder. Says {"port": ...} once it listens; copies until it is killed, a thread a connection."""
+    """Entry point; argument: the folder. Prints {"port": ...} once it listens; one thread per connection."""
     with socket.create_server((HOST, 0), backlog=128) as listening:
         sys.stdout.write(json.dumps({"port": listening.getsockname()[1]}) + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A process that asks /healthz again and again while others send: threads beside the senders would wait for them."""
+"""A process that requests /healthz repeatedly while others upload. A thread of the sending process would be delayed."""
 
 import contextlib
 import http.client
@@ -18,33 +18,33 @@ PAUSE_SECONDS = 0.01
 
 
 @dataclass
-class Probed:
-    """Seconds that each answer took, the connection among them; empty until the block has ended."""
+class HealthTimes:
+    """The seconds of each request, including the connection; empty until the block has ended."""
 
     seconds: list[float] = field(default_factory=list)
 
 
 @contextlib.contextmanager
-def probing(port: int) -> Iterator[Probed]:
-    """Ask this machine's `port` while the block lasts. Raises BenchError if /healthz was not healthy."""
-    probed = Probed()
+def probe_health(port: int) -> Iterator[HealthTimes]:
+    """Request /healthz from this machine's `port` during the block. Raises BenchError for an answer other than 200."""
+    probed = HealthTimes()
     with subprocess.Popen(
-        [sys.executable, "-m", "phonograd.bench.uploads.probing", str(port)],
+        [sys.executable, "-m", "phonograd.bench.uploads.health_probe", str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
     ) as process:  # fmt: skip
         assert process.stdout is not None
-        process.stdout.readline()  # the first answer
+        process.stdout.readline()  # waits for the first answer
         try:
             yield probed
         finally:
-            said, _ = process.communicate()  # its stdin's end
+            said, _ = process.communicate()  # closes its stdin
     if process.returncode or not said:
-        raise BenchError("bench: /healthz was asked while phones uploaded, 200 expected, found another answer or none")
+        raise BenchError("bench: /healthz during uploads: status 200 expected, found another answer or none")
     probed.seconds = json.loads(said)
 
 
 def main() -> None:
-    """Entry point: the port. A line at the first answer; when stdin ends, the seconds of all as a JSON array."""
+    """Entry point; argument: the port. Prints a line at the first answer and, when stdin ends, all seconds as JSON."""
     stop, found = threading.Event(), [_ask(int(sys.argv[1]))]
     sys.stdout.write("\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Stand-ins for what export and phones would make: artifacts, a base and updates of any shape, without torch."""
+"""Synthetic artifacts, weights and updates of any shape, written without torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
-STEP = np.float32(1e-3)  # how far a stand-in update moves a weight
+STEP = np.float32(1e-3)  # standard deviation of a synthetic delta
 
 
 def random_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
@@ -20,8 +20,8 @@ def random_weights(config: LanguageModelConfig, seed: int) -> dict[str, Array]:
     return {spec.name: random.standard_normal(spec.shape, np.float32) * 0.05 for spec in config.tensor_specs()}
 
 
-def write_stand_in_artifacts(folder: Path, config: LanguageModelConfig, weights: Mapping[str, Array]) -> None:
-    """A new artifacts folder as far as a server reads it: these weights, and placeholders for graphs."""
+def write_synthetic_artifacts(folder: Path, config: LanguageModelConfig, weights: Mapping[str, Array]) -> None:
+    """Write an artifacts folder with these weights and placeholders for the graphs, enough for a server."""
     folder.mkdir()
     for name in FILES:
         (folder / name).write_bytes(name.encode())
@@ -36,10 +36,10 @@ def write_stand_in_artifacts(folder: Path, config: LanguageModelConfig, weights:
     ).write(folder)
 
 
-def write_stand_in_updates(base: Path, paths: Mapping[str, Path], seed: int, tokens: int) -> None:
-    """One phone's update for round 1 in each codec that `paths` names.
+def write_synthetic_updates(base: Path, paths: Mapping[str, Path], seed: int, tokens: int) -> None:
+    """Write one phone's update for round 1, in each codec of `paths`.
 
-    Every weight moves, but of the embedding only one row in ten.
+    All weights move, except that of the embedding only every tenth row does.
     """
     random = np.random.default_rng(1 + seed)
     base_sha256 = sha256_of_file(base)

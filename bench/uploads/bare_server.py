@@ -1,7 +1,7 @@
-"""The yardstick of `bench ingest`: a starlette handler under uvicorn that writes a body to a file, and nothing more.
+"""The baseline of `bench ingest`: a starlette handler under uvicorn that only writes a body to a file.
 
-uvicorn is left to choose its loop and its parser, as it does for whoever writes such a handler. With "sync" as second
-argument, a file is on disk before it is answered.
+uvicorn uses its default event loop and parser. With "sync" as second argument, the handler syncs the file before it
+answers.
 """
 
 import json
@@ -35,9 +35,9 @@ def bare_app(folder: Path, sync: bool) -> Starlette:
 
 
 def main() -> None:
-    """Entry point: the folder, and perhaps "sync". Says {"port": ...} once it listens."""
+    """Entry point; arguments: the folder, and optionally "sync". Prints {"port": ...} once it listens."""
     app = bare_app(Path(sys.argv[1]), "sync" in sys.argv[2:])
-    listening = socket.create_server((HOST, 0))  # uvicorn's own would listen only later
+    listening = socket.create_server((HOST, 0))  # uvicorn would start listening only later
     sys.stdout.write(json.dumps({"port": listening.getsockname()[1]}) + "\n")
     sys.stdout.flush()
     uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False)).run([listening])
