@@ -162,8 +162,8 @@ def test_a_download_that_breaks_off_is_not_taken_for_the_model(impostor: str, tm
     [
         ((200, {}, b"<html>"), "a JSON object expected, found something else; is it phonograd serve"),
         ((200, {}, b"[]"), "a JSON object expected"),
-        ((200, {}, b"{}"), "lacks a field or holds a wrong one"),
-        ((200, {}, json.dumps({"round": "one"}).encode()), "lacks a field or holds a wrong one"),
+        ((200, {}, b"{}"), "a field of its answer is missing or wrong"),
+        ((200, {}, json.dumps({"round": "one"}).encode()), "a field of its answer is missing or wrong"),
         ((500, {}, b"\xff\xfe"), r"refused \(500 Internal Server Error\): no explanation given"),
         ((302, {"Location": "/elsewhere"}, b""), r"refused \(302 Found\)"),
     ],

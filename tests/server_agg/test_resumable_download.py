@@ -154,7 +154,7 @@ def test_all_of_it_may_be_here_already(there: bytes, received: int, network: Net
 def test_another_range_than_was_asked_for(network: Network, out: Path) -> None:
     network.shifted = True
     part_of(out, MODEL[:1000])
-    with pytest.raises(ServerRefusedError, match="bytes from 1000 on expected, found others"):
+    with pytest.raises(ServerRefusedError, match="bytes from 1000 expected, found others"):
         download_model(network.url, out)
 
 
@@ -162,7 +162,7 @@ def test_two_processes_do_not_mix_their_bytes(network: Network, out: Path) -> No
     part = part_of(out, MODEL[:1000])
     with part.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(StorageError, match="another process fetches this model; wait until it has it"):
+        with pytest.raises(StorageError, match="another process is fetching this model; wait until it has finished"):
             download_model(network.url, out)
     assert part.read_bytes() == MODEL[:1000]
 

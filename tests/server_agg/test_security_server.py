@@ -359,7 +359,7 @@ TOKEN = "pgd_" + "0" * 16 + "_" + "1" * 64
 )
 def test_a_token_does_not_leave_the_machine_unencrypted(url: str) -> None:
     with pytest.raises(
-        UsageError, match="anyone on the way could read the token; use https://, or allow it with `token_over_http`"
+        UsageError, match="http:// would send the token unencrypted; use https://, or allow it with `token_over_http`"
     ):
         Connection(url, TOKEN)
     assert Connection(url, TOKEN, token_over_http=True).url == url
