@@ -7,7 +7,7 @@ from pathlib import Path
 from phonograd.api.exporting import words_of
 from phonograd.api.inputs import StrPath, path_of
 from phonograd.device_runtime.base.errors import MissingExtraError
-from phonograd.device_runtime.base.files import require_place
+from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.corpus import load_corpus
@@ -44,7 +44,7 @@ def pretrain(
         ) from error
 
     place = Path(out)
-    require_place(place)
+    require_writable(place)
     words = words_of(vocabulary)
     model = shape
     if isinstance(model, str):

@@ -21,7 +21,7 @@ class SplitMix64 {
  public:
   explicit SplitMix64(uint64_t seed) : state_(seed) {}
 
-  uint64_t next() { return splitmix64_output(state_ += kSplitMixStep); }
+  uint64_t next() { return split_mixed(state_ += kSplitMixStep); }
   // A number in [0, bound): the high word of next() * bound.
   uint64_t below(uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
