@@ -15,23 +15,23 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "vocab": ("phonograd.commands.text", "vocab", "Build a vocabulary."),
     "pretrain": ("phonograd.commands.pretrain", "pretrain", "Pre-train a model on general text (torch)."),
     "export": ("phonograd.commands.export", "export", "Write the artifacts folder that phones train from."),
-    "inspect": ("phonograd.commands.export", "inspect", "Show what an artifacts folder holds."),
+    "inspect": ("phonograd.commands.export", "inspect", "Show an artifacts folder's contents."),
     "train": ("phonograd.commands.train", "train", "Train one epoch on a user's text, as a phone does."),
-    "eval": ("phonograd.commands.train", "evaluate", "Perplexity, top-1 accuracy and keystroke savings on a text."),
+    "eval": ("phonograd.commands.train", "evaluate", "Measure perplexity, top-1 accuracy and keystroke savings."),
     "update": ("phonograd.commands.update", "update", "Encode, decode and show updates."),
-    "build-phone": ("phonograd.commands.native", "build_phone", "The binary that phones run, checked."),
+    "build-phone": ("phonograd.commands.native", "build_phone", "Build and check the binary that phones run."),
     "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),
     "upload": ("phonograd.commands.server", "upload", "Send an update to a server."),
     "report": ("phonograd.commands.report", "report", "Report rounds and the bytes each one cost."),
-    "models": ("phonograd.commands.report", "models", "List a server's models and their lineage; fetch one back."),
-    "rollback": ("phonograd.commands.report", "rollback", "Let a server go back to an earlier model."),
+    "models": ("phonograd.commands.report", "models", "List a server's models and their lineage; fetch one."),
+    "rollback": ("phonograd.commands.report", "rollback", "Return a server to an earlier model."),
     "discard": ("phonograd.commands.report", "discard", "Delete the updates of a round that failed."),
     "tokens": ("phonograd.commands.tokens", "tokens", "Enrol phones at a server, replace and revoke their tokens."),
-    "devices": ("phonograd.commands.devices", "devices", "Phones on adb: what they are, whether they are ready."),
+    "devices": ("phonograd.commands.devices", "devices", "List the phones on adb and whether they are ready."),
     "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),
-    "phone-round": ("phonograd.commands.phone_round", "phone_round", "One federated round on phones over adb."),
-    "bench": ("phonograd.commands.bench", "bench", "What training and aggregation cost on this machine."),
-    "demo": ("phonograd.commands.demo", "demo", "One federated round at full size, from corpus to report."),
+    "phone-round": ("phonograd.commands.phone_round", "phone_round", "Run a federated round on phones over adb."),
+    "bench": ("phonograd.commands.bench", "bench", "Benchmark training and aggregation on this machine."),
+    "demo": ("phonograd.commands.demo", "demo", "Run one federated round at full size, from corpus to report."),
 }
 FORMER = {"phones": "tokens", "round": "phone-round", "rounds": "report"}
 
@@ -74,7 +74,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="phonograd")
 def phonograd() -> None:
-    """Training on the phone itself: export artifacts, train, and measure what each round costs.
+    """Train language models on phones: export artifacts, train, aggregate, and measure what each round costs.
 
-    Exit codes: 0 success, 2 wrong usage, others in docs/exit-codes.md. PHONOGRAD_DEBUG=1 shows tracebacks.
+    Exit codes: 0 for success, 2 for wrong usage, others in docs/exit-codes.md. PHONOGRAD_DEBUG=1 shows tracebacks.
     """

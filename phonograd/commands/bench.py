@@ -73,7 +73,7 @@ def _codecs_options(default: Names, shown: str, text: str) -> Callable[[Callable
             also = map(with_zstd, codecs) if zstd else ()
             command(*args, codecs=tuple(dict.fromkeys((*codecs, *also))), **options)
 
-        zstd = click.option("--zstd", is_flag=True, help="Each of --codecs also with zstd on top.")
+        zstd = click.option("--zstd", is_flag=True, help="Also run each of --codecs with zstd.")
         about = f"{text}. {IN_GROUPS}  [default: {shown}]"
         return click.option("--codecs", metavar="NAMES", callback=read, help=about)(zstd(wrapped))
 
@@ -102,25 +102,30 @@ def repeated() -> str:
     return " ".join(words)
 
 
-save_option = click.option(
-    "--save", type=PATH, help="Write the result, rounded, here: `bench results` makes tables of it."
-)
+save_option = click.option("--save", type=PATH, help="Save the rounded result here, for `bench results`.")
 
 
 @click.group()
 def bench() -> None:
-    """What training and aggregation cost on this machine: ratios last, absolute times do not."""
+    """Benchmark training and aggregation on this machine. Compare the ratios; absolute times depend on the machine."""
 
 
 @bench.command()
-@click.option("--artifacts", type=PATH, help="The folder to measure.  [default: popov-2x650 with random weights]")
-@_names_option("--backends", PEERS, "native,ort,torch", "Who takes part; ratios are to the first")
-@_names_option("--variants", TORCH_VARIANTS, "eager,sparse", "Ways to write the step in torch")
-@click.option("--all-variants", is_flag=True, help="All of --variants; compiling takes a minute.")
-@_names_option("--precision", PRECISIONS, "fp32", "Precisions of the native backend")
-@click.option("--executorch-python", metavar="PYTHON", help="An interpreter with executorch and torch: a peer more.")
+@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@_names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
+@_names_option("--variants", TORCH_VARIANTS, "eager,sparse", "Variants of the torch step")
+@click.option("--all-variants", is_flag=True, help="Run all --variants; compiling takes a minute.")
+@_names_option("--precision", PRECISIONS, "fp32", "Precisions of backend native")
 @click.option(
-    "--output-sample", type=click.IntRange(1), metavar="N", help="Our backends also with an output sample of N words."
+    "--executorch-python",
+    metavar="PYTHON",
+    help="A Python interpreter with executorch and torch; adds runtime executorch.",
+)
+@click.option(
+    "--output-sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run phonograd's backends also with an output sample of N words.",
 )
 @click.option("--steps", type=click.IntRange(1), default=DEFAULTS.steps, show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
@@ -139,10 +144,10 @@ def epoch(
     threads: int,
     save: Path | None,
 ) -> None:
-    """Training steps of several runtimes, taking turns on the same windows, beside the machine's sgemm rate.
+    """Compare training steps of several runtimes on the same windows, and with the machine's sgemm rate.
 
-    Each runs in a process of its own, with the same malloc settings and threads, and is stopped while others run.
-    A peer that can't run here is named and left out. Exit code 16 if the losses differ.
+    The runtimes take turns. Each has its own process, with the same malloc settings and threads, which is stopped
+    while others run. A runtime that can't run here is reported as left out. The exit code is 16 if the losses differ.
     """
     from phonograd.bench.epoch import bench_epoch
     from phonograd.bench.results import save_result
@@ -191,10 +196,10 @@ def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
 
 
 @bench.command()
-@click.option("--artifacts", type=PATH, help="The folder to train.  [default: popov-2x650 with random weights]")
-@_names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Who takes part, in pairs")
+@click.option("--artifacts", type=PATH, help="Artifacts folder to train.  [default: popov-2x650 with random weights]")
+@_names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Runtimes to compare in pairs")
 @click.option(
-    "--output-sample", type=click.IntRange(1), metavar="N", help="All of them with an output sample of N words."
+    "--output-sample", type=click.IntRange(1), metavar="N", help="Train all runtimes with an output sample of N words."
 )
 @click.option("--steps", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
@@ -209,10 +214,10 @@ def parity(
     threads: int,
     save: Path | None,
 ) -> None:
-    """Whether runtimes compute the same: steps from the same weights by each, every tensor and loss compared.
+    """Check that runtimes compute the same tensors and losses, training the same steps from the same weights.
 
-    Exit code 16 if a relative Frobenius error, or a loss's relative one, is over 1e-5; of ort only without clipping, as
-    it sums the norm in float32.
+    The exit code is 16 if the relative Frobenius error of a tensor, or the relative error of a loss, exceeds 1e-5.
+    With clipping, ort is exempt, because it sums the norm in float32.
     """
     from phonograd.bench.parity import ParityConfig, bench_parity
     from phonograd.bench.results import save_result
@@ -281,9 +286,9 @@ def _export(folder: Path, model: "LanguageModelConfig") -> None:
 @bench.command()
 @click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
 @click.option("--updates", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
-@_codecs_options(("full-f32",), "full-f32", "The fold once for each of these; Flower takes whole weights")
-@click.option("--flower-python", metavar="PYTHON", help="An interpreter with flwr.  [default: this one]")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each, taking turns.")
+@_codecs_options(("full-f32",), "full-f32", "Codecs to run the fold with; Flower takes whole weights")
+@click.option("--flower-python", metavar="PYTHON", help="A Python interpreter with flwr.  [default: this one]")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each, in turn.")
 @save_option
 @output_options
 def aggregate(
@@ -295,9 +300,9 @@ def aggregate(
     rounds: int,
     save: Path | None,
 ) -> None:
-    """The fold beside Flower's FedAvg, over the same updates: seconds, memory, and whether the averages agree.
+    """Compare the fold with Flower's FedAvg on the same updates: seconds, memory, and whether the averages agree.
 
-    Each run is a process of its own, and they take turns. Exit code 16 if the averages differ.
+    The runs take turns, each in its own process. The exit code is 16 if the averages differ.
     """
     from phonograd.bench.aggregate import AggregateBenchConfig, bench_aggregate
     from phonograd.bench.results import save_result
@@ -334,10 +339,12 @@ def _aggregate_rows(result: "AggregateBench") -> Iterator[dict[str, object]]:
 @click.option("--phones", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
 @click.option(
     "--crowd", "crowds", type=click.IntRange(1), multiple=True, default=(10, 50, 100, 200), show_default=True,
-    help="Phones that send small updates at once while /healthz is asked.",
+    help="Phones that send small updates at once while /healthz is requested.",
 )  # fmt: skip
-@click.option("--at-once", type=click.IntRange(2), default=4, show_default=True, help="Uploads side by side for MB/s.")
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each, taking turns.")
+@click.option(
+    "--at-once", type=click.IntRange(2), default=4, show_default=True, help="Parallel uploads when measuring MB/s."
+)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each, in turn.")
 @save_option
 @output_options
 def ingest(
@@ -349,11 +356,11 @@ def ingest(
     rounds: int,
     save: Path | None,
 ) -> None:
-    """A real server under load: MB/s beside a bare handler, memory while phones upload at once, seconds to a new model.
+    """Measure a server under load: MB/s compared with a bare handler, memory, seconds to a new model.
 
-    And how long /healthz takes at worst while a crowd of phones uploads.
+    Also measures how long /healthz takes at most while many phones upload.
 
-    At full size it takes some minutes and 10 GB of disk, given back at the end.
+    At full size it takes a few minutes, and 10 GB of disk until it ends.
     """
     from phonograd.bench.ingest import IngestBenchConfig, bench_ingest, ingest_tables
     from phonograd.bench.results import save_result
@@ -366,12 +373,20 @@ def ingest(
 
 
 @bench.command()
-@click.option("--artifacts", type=PATH, help="The folder to measure.  [default: popov-2x650 with random weights]")
-@click.option("--user", "users", type=PATH, multiple=True, help="A text per phone to train on; may be repeated.")
-@click.option("--rehearsal", type=PATH, help="General text: half of what each phone trains on.")
+@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@click.option("--user", "users", type=PATH, multiple=True, help="A phone's text to train on; repeat it for each phone.")
+@click.option("--rehearsal", type=PATH, help="General text, half of what each phone trains on.")
 @click.option("--test", "tests", type=PATH, multiple=True, help="A text to measure perplexity on; may be repeated.")
-@_codecs_options(tuple(CODECS), "all, with and without zstd", "Changes of perplexity are against the first")
-@click.option("--phones", type=click.IntRange(1), default=2, show_default=True, help="Without --user: random deltas.")
+@_codecs_options(
+    tuple(CODECS), "all, with and without zstd", "Codecs to compare; changes of perplexity are relative to the first"
+)
+@click.option(
+    "--phones",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Number of phones with random deltas, without --user.",
+)
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
 @save_option
 @output_options
@@ -386,10 +401,10 @@ def upload(
     threads: int,
     save: Path | None,
 ) -> None:
-    """Each codec: bytes of an update, seconds, and perplexity after a round.
+    """Compare the codecs: bytes of an update, seconds, and perplexity after a round.
 
-    The phones train once. In each codec their updates are encoded, decoded, checked and averaged, weighing the same,
-    and the average is evaluated. Without --user the deltas are random, and no perplexity follows.
+    The phones train once. With each codec their updates are encoded, decoded, checked and averaged with equal
+    weights, and the average is evaluated. Without --user the deltas are random and there is no perplexity.
     """
     from phonograd.bench.results import save_result
     from phonograd.bench.upload import UploadBenchConfig, bench_upload
@@ -424,17 +439,17 @@ def _upload_rows(result: "UploadBench") -> Iterator[dict[str, object]]:
 
 
 @bench.command("phone-cost")
-@click.option("--cpu", "cpus", multiple=True, default=("cortex-a53",), show_default=True, help="As qemu names it.")
-@click.option("--full-size", is_flag=True, help="Count the paper's model too, not only a small one: takes minutes.")
+@click.option("--cpu", "cpus", multiple=True, default=("cortex-a53",), show_default=True, help="CPU name in qemu.")
+@click.option("--full-size", is_flag=True, help="Also count the paper's model, which takes minutes.")
 @click.option(
-    "--against", type=PATH, help="A saved result: fail if a token takes over 2 % more instructions than there."
+    "--against", type=PATH, help="A saved result; fail if a token takes over 2 % more instructions than in it."
 )
 @save_option
 @output_options
 def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | None, save: Path | None) -> None:
-    """What training costs a phone, without one: instructions a token under qemu, cycles of the inner loop by llvm-mca.
+    """Estimate training costs on a phone: instructions a token by qemu, cycles of the inner loop by llvm-mca.
 
-    Models have random weights. The seconds of an epoch that follow are a projection. Exit code 16 if --against fails.
+    Models have random weights. The seconds of an epoch are a projection. The exit code is 16 if --against fails.
     """
     from phonograd.bench.phone_cost import SMALL, bench_phone, regressions
     from phonograd.bench.results import rounded, save_result

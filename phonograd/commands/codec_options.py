@@ -30,7 +30,7 @@ def codec_option(kind: click.Choice[str]) -> Callable[[Callable[..., None]], Cal
         metavar="NAME",
         default=DEFAULT_CODEC,
         show_default=True,
-        help=f"How the update is encoded. {IN_GROUPS}",
+        help=f"The update's encoding. {IN_GROUPS}",
     )
 
 
@@ -41,7 +41,7 @@ def codec_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, codec: str, zstd: bool, **options: Any) -> None:
         command(*args, codec=with_zstd(codec) if zstd else codec, **options)
 
-    zstd = click.option("--zstd", is_flag=True, help="Compress the update with zstd on top, losslessly.")
+    zstd = click.option("--zstd", is_flag=True, help="Also compress the update with zstd, losslessly.")
     return codec_option(CodecName(NAMES))(zstd(wrapped))
 
 

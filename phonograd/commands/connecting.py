@@ -63,11 +63,11 @@ def _options(required: bool) -> tuple[Callable[[Callable[..., None]], Callable[.
         click.option("--server", required=required, help="For example http://127.0.0.1:8080"),
         click.option(
             "--token", envvar="PHONOGRAD_TOKEN", show_envvar=True,
-            help="What `phonograd tokens add` showed; others see an option's value, not the variable's.",
+            help="What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
         ),
         click.option(
             "--ca-cert", type=click.Path(path_type=Path),
-            help="PEM file of the authority to trust, instead of the system's.",
+            help="PEM file of a certificate authority to trust in place of the system's.",
         ),
         click.option("--token-over-http", is_flag=True, help="Send the token unencrypted to another machine."),
     )  # fmt: skip

@@ -14,11 +14,13 @@ DEFAULTS = DemoConfig()
 
 
 @click.command()
-@click.option("--out", type=PATH, default=Path("demo-out"), show_default=True, help="Folder to work in, made anew.")
 @click.option(
-    "--report", type=PATH, default=Path("demo-report.html"), show_default=True, help="The page with the plots."
+    "--out", type=PATH, default=Path("demo-out"), show_default=True, help="Folder to work in; must be empty or new."
 )
-@click.option("--corpus", type=PATH, help="A folder of `phonograd corpus fetch`, instead of fetching.")
+@click.option(
+    "--report", type=PATH, default=Path("demo-report.html"), show_default=True, help="Where to write the HTML report."
+)
+@click.option("--corpus", type=PATH, help="A folder from `phonograd corpus fetch`, in place of fetching.")
 @click.option("--preset", default=DEFAULTS.preset, show_default=True, help="The model's shape.")
 @click.option("--vocabulary", type=click.IntRange(3), default=DEFAULTS.vocabulary, show_default=True)
 @click.option("--pretrain-steps", type=click.IntRange(1), default=DEFAULTS.pretrain_steps, show_default=True)
@@ -27,7 +29,7 @@ DEFAULTS = DemoConfig()
 @click.option("--threads-per-phone", type=click.IntRange(1), default=DEFAULTS.threads_per_phone, show_default=True)
 @output_options
 def demo(console: Console, out: Path, report: Path, corpus: Path | None, **sizes: Any) -> None:
-    """One federated round at full size on real text, beside the paper's figures (5 to 7 minutes on 2 cores)."""
+    """Run one federated round at full size on real text, compared with the paper (5 to 7 minutes on 2 cores)."""
     from phonograd.demo.corpus import Corpus
     from phonograd.demo.report import write_report
     from phonograd.device_runtime.base.errors import StorageError

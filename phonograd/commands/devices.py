@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @click.option("--serial", "serials", multiple=True, help="Only this phone, by adb's serial; may be repeated.")
 @output_options
 def devices(console: Console, serials: Sequence[str]) -> None:
-    """Phones that adb lists: model, SoC, cores, memory, battery, heat; whether each is ready, why not, and the cure.
+    """List the phones on adb: model, SoC, cores, memory, battery, heat; whether each is ready, or what to do.
 
-    Exits 0 if a phone is ready, 20 if none is, 19 without adb.
+    The exit code is 0 if a phone is ready, 20 if none is, 19 without adb.
     """
     from phonograd.android_harness.adb.client import Adb
     from phonograd.android_harness.adb.tool import find_adb

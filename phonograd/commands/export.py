@@ -27,7 +27,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
 @click.option(
     "--model",
     type=PATH,
-    help="Your own model: a PyTorch state dict (.pt or safetensors). Its shape follows from its tensors.",
+    help="Your own model: a PyTorch state dict (.pt or safetensors). The shape is inferred from its tensors.",
 )
 @shape_options
 @click.option(
@@ -36,21 +36,21 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     required=True,
     help="vocab.txt; the model has as many words. Counts are read from beside it, VOCAB.counts, or follow Zipf's law.",
 )
-@click.option("--weights", type=PATH, help="Trained weights for the shape declared; the same files as --model.")
-@click.option("--seed", type=click.IntRange(0), help="Random weights for the shape declared, from this seed.")
+@click.option("--weights", type=PATH, help="Trained weights for the declared shape; the same file types as --model.")
+@click.option("--seed", type=click.IntRange(0), help="Random weights for the declared shape, from this seed.")
 @click.option(
     "--rename",
     "renames",
     metavar="OLD=NEW",
     multiple=True,
     callback=_renames,
-    help="Name a tensor of the file, or all below OLD, otherwise: lm_head=decoder, model.rnns=rnn, net= (none). May be "
-    "repeated.",
+    help="Rename a tensor of the file, or all below OLD: lm_head=decoder, model.rnns=rnn, net= "
+    "(removes net.). May be repeated.",
 )
 @click.option(
     "--weights-vocab",
     type=PATH,
-    help="The vocabulary that the file was trained with, where --vocab is another: rows follow their words.",
+    help="The vocabulary that the file was trained with, if not --vocab; rows are reordered to match.",
 )
 @click.option(
     "--loss", type=click.Choice(get_args(Loss)), default=DEFAULTS.loss, show_default=True, help="lwf: paper P."
@@ -65,7 +65,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     type=click.Choice(get_args(LossReduction)),
     default=DEFAULTS.loss_reduction,
     show_default=True,
-    help="sum_over_time: what learning rate 0.75 and clip norm 5 apply to.",
+    help="Learning rate 0.75 and clip norm 5 are meant for sum_over_time.",
 )
 @click.option(
     "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
@@ -80,7 +80,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     "--freeze",
     metavar="NAME",
     multiple=True,
-    help="Leave a tensor, or all below a name such as lstm.0, out of training and updates. May be repeated.",
+    help="Exclude a tensor, or all below a name such as lstm.0, from training and updates. May be repeated.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing folder.")
 @click.option("--out", type=PATH, required=True, help="The artifacts folder to write.")
@@ -104,9 +104,9 @@ def export(
 ) -> None:
     """Write the artifacts folder that phones train from.
 
-    The model is your own (--model FILE, which has shape and weights), or of a shape declared by --preset or by --cell,
-    --layers and --hidden, with the weights of --weights FILE or --seed N. Files have the names of PyTorch's
-    word_language_model example, encoder, rnn and decoder, or ours; for others, give --rename.
+    Give your own model by --model FILE, which has shape and weights. Or declare the shape by --preset, or by --cell,
+    --layers and --hidden, and give the weights by --weights FILE or --seed N. Tensors have the names of PyTorch's
+    word_language_model example (encoder, rnn, decoder) or phonograd's; rename others with --rename.
     """
     from phonograd.api.exporting import model_with
     from phonograd.api.inspecting import inspect as inspect_artifacts
@@ -164,10 +164,10 @@ def _check_choice(model: Path | None, shape: DeclaredShape, weights: Path | None
 
 @click.command()
 @click.argument("artifacts", type=PATH)
-@click.option("--plan", is_flag=True, help="Instead: what the native engine runs, in order, and its memory.")
+@click.option("--plan", is_flag=True, help="Show the native engine's plan instead: its steps in order, and its memory.")
 @output_options
 def inspect(console: Console, artifacts: Path, plan: bool) -> None:
-    """Show what an artifacts folder holds, after checking every hash."""
+    """Show an artifacts folder's contents, after checking every hash."""
     from phonograd.api.inspecting import inspect as inspect_artifacts
 
     folder = open_artifacts(artifacts)

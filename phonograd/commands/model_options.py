@@ -71,15 +71,15 @@ def shape_options(command: Callable[..., None]) -> Callable[..., None]:
     size = click.IntRange(1)
     for option in reversed(
         (
-            click.option("--preset", type=click.Choice(list(PRESETS)), help="The model's shape, by a paper's model."),
-            click.option("--cell", type=click.Choice(get_args(Cell)), help="Its shape, instead of --preset: the cell,"),
-            click.option("--layers", type=size, help="recurrent layers,"),
-            click.option("--hidden", type=size, help="hidden size,"),
-            click.option("--embedding", type=size, help="embedding size.  [default: the hidden size]"),
+            click.option("--preset", type=click.Choice(list(PRESETS)), help="The shape of a paper's model."),
+            click.option("--cell", type=click.Choice(get_args(Cell)), help="In place of --preset: the recurrent cell."),
+            click.option("--layers", type=size, help="Recurrent layers."),
+            click.option("--hidden", type=size, help="Hidden size."),
+            click.option("--embedding", type=size, help="Embedding size.  [default: the hidden size]"),
             click.option(
                 "--tied/--untied",
                 default=None,
-                help="Tied: the embedding is the output layer's weights; a projection stands between sizes that "
+                help="Tied: the output layer uses the embedding's weights, with a projection if their sizes "
                 f"differ.  [default: {'tied' if DEFAULTS['tied'] else 'untied'}]",
             ),
             click.option(

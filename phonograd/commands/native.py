@@ -37,12 +37,12 @@ def build_on_first_use(console: Console) -> None:
     type=click.Path(path_type=Path),
     default=Path("phonograd-phone"),
     show_default=True,
-    help="Where the binary goes.",
+    help="Where to write the binary.",
 )
-@click.option("--force", is_flag=True, help="Compile it, even where it came with the wheel or lies in the cache.")
+@click.option("--force", is_flag=True, help="Compile it even if the wheel or the cache has it.")
 @output_options
 def build_phone(console: Console, out: Path, force: bool) -> None:
-    """One static binary for any arm64 Android phone, checked; the wheel brings it, a source checkout builds it."""
+    """Write the checked static binary for arm64 Android phones; a wheel includes it, a source checkout builds it."""
     from phonograd.device_runtime.base.files import require_writable
     from phonograd.device_runtime.native_build import deliver_phone_binary
 

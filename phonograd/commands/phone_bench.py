@@ -46,9 +46,11 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     },
 )
 @click.argument("artifacts", type=PATH)
-@click.option("--serial", "serials", multiple=True, help="This phone; may be repeated.  [default: all that are ready]")
+@click.option(
+    "--serial", "serials", multiple=True, help="Use this phone; may be repeated.  [default: all that are ready]"
+)
 @click.option("--epochs", type=int, default=DEFAULTS.epochs, show_default=True, help="Epochs to time.")
-@click.option("--warm-up", type=int, default=DEFAULTS.warm_up, show_default=True, help="Epochs before those.")
+@click.option("--warm-up", type=int, default=DEFAULTS.warm_up, show_default=True, help="Warm-up epochs before them.")
 @click.option(
     "--threads", type=int, help="CPU threads, at most one a core.  [default: one for each of the chosen cores]"
 )
@@ -59,7 +61,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     help="big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.",
 )
 @click.option(
-    "--pin-threads/--no-pin-threads", default=DEFAULTS.pin, show_default=True, help="Keep each thread on one core."
+    "--pin-threads/--no-pin-threads", default=DEFAULTS.pin, show_default=True, help="Pin each thread to one core."
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision, show_default=True)
 @click.option(
@@ -73,7 +75,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     type=float,
     default=DEFAULTS.cooldown_seconds,
     show_default=True,
-    help="Seconds to wait at most, before each epoch, for the temperature to settle; 0: none.",
+    help="Longest wait in seconds before each epoch for the temperature to settle; 0: no wait.",
 )
 @click.option("--user", type=PATH, help="Train on this text, one message a line.  [default: a synthetic text of 20 KB]")
 @click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
@@ -87,56 +89,60 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     type=click.IntRange(0, MAX_COUNT),
     default=TextSettings.seed,
     show_default=True,
-    help="Of the rehearsal draw, and of the synthetic text.",
+    help="Seed of the rehearsal draw and the synthetic text.",
 )
 @click.option(
-    "--codecs/--no-codecs", default=DEFAULTS.codecs, show_default=True, help="Measure an update in each codec."
+    "--codecs/--no-codecs", default=DEFAULTS.codecs, show_default=True, help="Measure an update with each codec."
 )
 @click.option(
     "--sweep",
     is_flag=True,
     default=DEFAULTS.sweep,
-    help="Then an epoch for each number of threads and choice of cores.",
+    help="Then train an epoch for each number of threads and choice of cores.",
 )
 @click.option(
     "--fixed-performance/--no-fixed-performance",
     default=DEFAULTS.fixed_performance,
     show_default=True,
-    help="Ask Android to keep its clocks where it can sustain them.",
+    help="Ask Android for clock rates that it can sustain.",
 )
 @click.option(
     "--stay-awake/--no-stay-awake",
     default=DEFAULTS.stay_awake,
     show_default=True,
-    help="Keep the screen on, doze and battery saver off, and put them back afterwards.",
+    help="Keep the screen on, doze and battery saver off, and restore the settings afterwards.",
 )
 @click.option(
     "--min-battery",
     type=int,
     default=DEFAULTS.min_battery,
     show_default=True,
-    help="Percent below which a phone is left alone.",
+    help="Skip phones with less battery than this, in percent.",
 )
 @click.option(
     "--sample-every",
     type=float,
     default=DEFAULTS.sample_seconds,
     show_default=True,
-    help="Seconds from one look at clocks and temperatures to the next.",
+    help="Seconds between samples of clocks and temperatures.",
 )
 @click.option(
     "--heartbeat-timeout",
     type=float,
     default=DEFAULTS.heartbeat_timeout,
     show_default=True,
-    help="Seconds without a word after which a phone counts as lost, and after which it ends its work by itself.",
+    help="Seconds without contact after which a phone counts as lost and ends its work.",
 )
-@click.option("--keep", is_flag=True, help="Leave files on the phones (texts never): the next run pushes less.")
+@click.option("--keep", is_flag=True, help="Keep files on the phones, except texts, so that the next run pushes less.")
 @click.option("--out", type=PATH, help="Write the result here, as --json prints it.")
 @click.option("--html", type=PATH, help="Write a page with plots here.")
 @click.option("--trace", type=PATH, help="Write a trace for ui.perfetto.dev here.")
-@click.option("--compare", type=PATH, help="Set this earlier result beside it.")
-@click.option("--max-slowdown", metavar="SHARE", help="With --compare: exit code 24 if slower by more, such as 10%.")
+@click.option("--compare", type=PATH, help="Compare with this earlier result.")
+@click.option(
+    "--max-slowdown",
+    metavar="SHARE",
+    help="With --compare: exit with code 24 if slower by more than this, such as 10%.",
+)
 @click.option(
     "--schema",
     is_flag=True,
@@ -176,10 +182,11 @@ def phone_bench(  # click passes options by name
     compare: Path | None,
     max_slowdown: str | None,
 ) -> None:
-    """Time training epochs on all phones that are plugged in and ready, side by side.
+    """Time training epochs on all connected phones that are ready, in parallel.
 
-    Each phone gets what it lacks, trains --warm-up and --epochs epochs from the same weights, and is left as it was
-    found. What fails on one phone is told at the end and does not touch the others; the exit code is the first one's.
+    Each phone gets missing files, trains --warm-up and --epochs epochs from the same weights, and is restored to its
+    earlier state. A failure on one phone does not affect the others and is reported at the end; the exit code is the
+    first failure's.
     """
     from phonograd.commands.phone_reports import Outputs
 

@@ -38,11 +38,24 @@ class RoundShortError(PhonogradError):
 @click.command("phone-round", cls=Renamed, former={"--silence": "--heartbeat-timeout", "--tokens": "--token-file"})
 @click.argument("artifacts", type=PATH)
 @connection_options(required=True, owner=True)
-@click.option("--token-file", type=PATH, help="File of lines NAME TOKEN, mode 600: each phone has its own.")
-@click.option("--serial", "serials", multiple=True, help="Only this phone; may be repeated.  [default: all attached]")
-@click.option("--name", "names", multiple=True, metavar="SERIAL=NAME", help="What the server is to call a phone.")
-@click.option("--texts", type=PATH, help="Folder of SERIAL.txt or NAME.txt, pushed to the phones, and removed again.")
-@click.option("--text-on-phone", default=TEXT_ON_PHONE, show_default=True, help="Without --texts: left alone.")
+@click.option("--token-file", type=PATH, help="File with a line NAME TOKEN for each phone, mode 600.")
+@click.option(
+    "--serial", "serials", multiple=True, help="Use only this phone; may be repeated.  [default: all attached]"
+)
+@click.option(
+    "--name", "names", multiple=True, metavar="SERIAL=NAME", help="A phone's name at the server; may be repeated."
+)
+@click.option(
+    "--texts",
+    type=PATH,
+    help="Folder with SERIAL.txt or NAME.txt, which are pushed to the phones and removed afterwards.",
+)
+@click.option(
+    "--text-on-phone",
+    default=TEXT_ON_PHONE,
+    show_default=True,
+    help="A text on the phone, in place of --texts; it stays there.",
+)
 @click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
 @click.option("--user-share", type=click.FloatRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
 @codec_option(click.Choice(NAMES))
@@ -60,14 +73,14 @@ class RoundShortError(PhonogradError):
     type=PATH,
     default=Path("phonograd-updates"),
     show_default=True,
-    help="Folder for updates while the server does not have them.",
+    help="Folder for updates that the server does not have yet.",
 )
 @click.option(
     "--min-phones",
     type=click.IntRange(1),
     default=RoundSettings.min_phones,
     show_default=True,
-    help="Fewer that upload are a failure.",
+    help="The round fails if fewer phones upload.",
 )
 @click.option(
     "--patience",
@@ -75,7 +88,7 @@ class RoundShortError(PhonogradError):
     default=RoundSettings.patience_seconds,
     show_default=True,
     metavar="SECONDS",
-    help="How long an upload that gets no further is tried again.",
+    help="How long to retry an upload without progress.",
 )
 @click.option(
     "--wait",
@@ -83,7 +96,7 @@ class RoundShortError(PhonogradError):
     default=RoundSettings.wait_seconds,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for the round to close; 0: not at all.",
+    help="How long to wait for the round to close; 0: do not wait.",
 )
 @click.option(
     "--heartbeat-timeout",
@@ -91,9 +104,13 @@ class RoundShortError(PhonogradError):
     default=RoundSettings.heartbeat_timeout,
     show_default=True,
     metavar="SECONDS",
-    help="A phone that says nothing for so long counts as lost; one that hears nothing for so long ends its work.",
+    help="Seconds without contact after which a phone counts as lost and ends its work.",
 )
-@click.option("--keep", is_flag=True, help="Leave program and model: the next round pushes the new model alone.")
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Keep the program and the model on the phones, so that the next round pushes only the new model.",
+)
 @output_options
 def phone_round(
     console: Console,
@@ -118,10 +135,10 @@ def phone_round(
     heartbeat_timeout: float,
     keep: bool,
 ) -> None:
-    """One federated round on real phones: each trains the server's model on its own text; their updates go to it.
+    """Run a federated round on phones: each trains the server's model on its own text, and its update is uploaded.
 
-    Phones that drop out are named, and the others go on. Exit code 0 if --min-phones uploaded; 9 if the server went
-    away and trained updates wait in --updates; else the first drop-out's code.
+    Phones that drop out are reported, and the others continue. The exit code is 0 if --min-phones uploaded; 9 if the
+    server could not be reached and trained updates wait in --updates; else the first drop-out's code.
     """
     from phonograd import __version__
     from phonograd.android_harness.adb.client import Adb

@@ -20,7 +20,7 @@ DEFAULTS = PretrainConfig()
 @click.option("--text", "texts", type=PATH, required=True, multiple=True, help="General text; may be repeated.")
 @click.option("--valid", type=PATH, help="Validation text.  [default: the last 5 % of the messages]")
 @click.option("--epochs", type=click.IntRange(1), default=DEFAULTS.epochs, show_default=True)
-@click.option("--max-steps", type=click.IntRange(1), help="Stop after so many steps in all.")
+@click.option("--max-steps", type=click.IntRange(1), help="Stop after this many steps in total.")
 @click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
 @click.option("--bptt", type=click.IntRange(1), default=DEFAULTS.bptt, show_default=True, help="Time steps a window.")
 @click.option(
@@ -35,8 +35,8 @@ DEFAULTS = PretrainConfig()
 @click.option("--seed", type=click.IntRange(0), default=DEFAULTS.seed, show_default=True)
 @click.option("--device", type=click.Choice(get_args(Device)), default=DEFAULTS.device, show_default=True)
 @click.option("--precision", type=click.Choice(get_args(Precision)), default=DEFAULTS.precision, show_default=True)
-@click.option("--state", type=PATH, help="Folder to keep the run's state in; the same command resumes from it.")
-@click.option("--out", type=PATH, required=True, help="Where the best weights go (safetensors, torch layout).")
+@click.option("--state", type=PATH, help="Folder to save the run's state in; the same command resumes from it.")
+@click.option("--out", type=PATH, required=True, help="Where to write the best weights (safetensors, torch layout).")
 @output_options
 def pretrain(
     console: Console,

@@ -15,9 +15,15 @@ HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's num
 
 @click.command()
 @place_options
-@click.option("--round", "number", type=click.IntRange(1), help="What each phone cost in this round.")
-@click.option("--csv", "as_csv", is_flag=True, help="The rounds as CSV on stdout, every figure.")
-@click.option("--project", type=click.IntRange(1), nargs=2, metavar="PHONES ROUNDS", help="So many phones a round.")
+@click.option("--round", "number", type=click.IntRange(1), help="Show the bytes of each phone in this round.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all figures of the rounds as CSV on stdout.")
+@click.option(
+    "--project",
+    type=click.IntRange(1),
+    nargs=2,
+    metavar="PHONES ROUNDS",
+    help="Estimate the bytes of ROUNDS rounds with PHONES phones each.",
+)
 @output_options
 def report(
     console: Console,
@@ -26,12 +32,12 @@ def report(
     as_csv: bool,
     project: tuple[int, int] | None,
 ) -> None:
-    """Report rounds and the bytes each one cost, beside paper P's.
+    """Report the bytes of each round, compared with paper P's.
 
-    useful: what counted; retried: sent again or lost on the way; refused: of updates that were not taken; setups:
-    requests that began or resumed an upload. model/ours: how many times less than the whole model a phone sent;
-    paper/ours: than paper P's phones, which sent a model of their own size. --project says what many phones and rounds
-    would cost: uploads at today's rate, and the whole model down once for each phone and round.
+    useful: bytes of accepted updates; retried: bytes sent again or lost; refused: bytes of refused updates; setups:
+    requests that began or resumed an upload. model/ours and paper/ours: how many times fewer bytes a phone sent than
+    the whole model has, and than paper P's phones sent. --project estimates the bytes of many phones and rounds:
+    uploads at today's rate, and one download of the model for each phone and round.
     """
     from phonograd.api import administration
     from phonograd.server_agg.report.document import projection, report_csv
@@ -64,11 +70,11 @@ def report(
 @click.option(
     "--fetch",
     metavar="latest|ROUND|SHA256",
-    help="Fetch the open round's model, the one a round ended with (0: the exported), or one by its hash or the "
-    f"beginning of it, at least {HASH_DIGITS} digits (--server).",
+    help="Fetch the open round's model, a round's result (0: the exported model), or a model by at least the first "
+    f"{HASH_DIGITS} digits of its hash (with --server).",
 )
-@click.option("--out", type=PATH, help="Where --fetch puts it; a download that broke off resumes.")
-@click.option("--phone", help="Who fetches it, for the server's ledger.  [default: the token's]")
+@click.option("--out", type=PATH, help="Where to write the fetched model; an interrupted download resumes.")
+@click.option("--phone", help="The phone's name in the server's ledger.  [default: the token's]")
 @output_options
 def models(
     console: Console,
@@ -77,7 +83,7 @@ def models(
     out: Path | None,
     phone: str | None,
 ) -> None:
-    """List models and their lineage; fetch any of them back."""
+    """List models and their lineage, and fetch any of them."""
     from phonograd.api.administration import models as models_of
     from phonograd.api.rounds import download
 
@@ -116,10 +122,10 @@ def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
 @place_options
 @output_options
 def rollback(console: Console, number: int, place: Connection | Path) -> None:
-    """Go back to the model that round NUMBER ended with (0: the exported one).
+    """Return to the result of round NUMBER (0: the exported model).
 
-    The open round ends without a result, its updates are discarded, and the next round begins on that model. With
-    --state it works on the folder of a server that is stopped.
+    The open round ends without a result, its updates are discarded, and the next round starts from that model. With
+    --state it works on the folder of a stopped server.
     """
     from phonograd.api.administration import rollback as roll_back
 
@@ -132,7 +138,7 @@ def rollback(console: Console, number: int, place: Connection | Path) -> None:
 @place_options
 @output_options
 def discard(console: Console, number: int, place: Connection | Path) -> None:
-    """Delete the updates of round NUMBER, which failed; until then they are kept."""
+    """Delete the updates of the failed round NUMBER, which are kept until then."""
     from phonograd.api.administration import discard as discard_updates
 
     document = discard_updates(place, number)

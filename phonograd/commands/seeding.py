@@ -16,12 +16,12 @@ def seed_options(command: Command) -> Command:
     phone = click.option(
         "--phone",
         callback=_phone_name,
-        help="The phone's name at the server: the seed is derived from model, round and name.",
+        help="The phone's name at the server; the seed is derived from model, round and name.",
     )
     seed = click.option(
         "--seed",
         type=click.IntRange(0, MAX_COUNT),
-        help="Instead of --phone: of the rehearsal draw, dropout, and codecs that round at random.  [default: random]",
+        help="In place of --phone: seed of the rehearsal draw, dropout and random codecs.  [default: random]",
     )
     return phone(seed(command))
 

@@ -19,19 +19,19 @@ PATH = click.Path(path_type=Path)
 
 
 @click.command(cls=Renamed, former=FORMER)
-@click.option("--artifacts", type=PATH, required=True, help="The folder phones train from.")
-@click.option("--state", type=PATH, required=True, help="Folder of rounds, models and ledger; made if it is not there.")
+@click.option("--artifacts", type=PATH, required=True, help="The artifacts folder that phones train from.")
+@click.option("--state", type=PATH, required=True, help="Folder for rounds, models and the ledger; created if missing.")
 @serve_options
 @click.option(
     "--log-format", type=click.Choice(list(get_args(LogFormat))), default=DEFAULT_FORMAT, show_default=True,
-    help="Of the lines on stderr; json: one object a line.",
+    help="Format of the log lines on stderr; json: one object a line.",
 )  # fmt: skip
 @output_options
 def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat, **options: Any) -> None:
     """Run the aggregation server until Ctrl-C or SIGTERM.
 
-    With --json, the first line on stdout is {"url": ..., "admin_url": ...} once the server answers; the second is the
-    link to the dashboard, a secret as long as the server runs. Log lines go to stderr.
+    With --json, it prints {"url": ..., "admin_url": ...} as the first line on stdout once the server answers.
+    admin_url is the dashboard's link; keep it secret while the server runs. Log lines go to stderr.
     """
     import json
     import logging
@@ -59,10 +59,12 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
 @click.command()
 @click.argument("update_file", type=PATH)
 @connection_options(required=True)
-@click.option("--phone", help="The phone's name; one update a phone and round.  [default: the token's, else phone]")
+@click.option(
+    "--phone", help="The phone's name; each phone sends one update per round.  [default: the token's, else phone]"
+)
 @output_options
 def upload(console: Console, update_file: Path, connection: Connection, phone: str | None) -> None:
-    """Send UPDATE_FILE to a server; sending it again is safe."""
+    """Send UPDATE_FILE to a server. Sending it again is safe."""
     from phonograd.api.rounds import upload as upload_update
 
     with console.progress("uploading") as show:

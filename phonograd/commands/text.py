@@ -12,7 +12,7 @@ SHOWN_CHANGES = 20  # lines of a foreign vocabulary that a table shows
 
 @click.group()
 def corpus() -> None:
-    """Text to try phonograd with."""
+    """Get text to try phonograd with."""
 
 
 @corpus.command()
@@ -33,16 +33,20 @@ def fetch(console: Console, out: Path) -> None:
 
 @click.group()
 def vocab() -> None:
-    """Vocabularies."""
+    """Build and import vocabularies."""
 
 
 @vocab.command()
 @click.argument("texts", type=PATH, nargs=-1, required=True)
 @click.option(
-    "--size", type=click.IntRange(3), default=30_000, show_default=True, help="Words, <unk> and <eos> included."
+    "--size",
+    type=click.IntRange(3),
+    default=30_000,
+    show_default=True,
+    help="Number of words, including <unk> and <eos>.",
 )
-@click.option("--reserve", is_flag=True, help="Fill up with <reserved-N> words when the texts hold fewer.")
-@click.option("--out", type=PATH, required=True, help="Where vocab.txt goes; counts go beside it.")
+@click.option("--reserve", is_flag=True, help="Add <reserved-N> words if the texts have fewer words.")
+@click.option("--out", type=PATH, required=True, help="Where to write vocab.txt; the counts are written beside it.")
 @output_options
 def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, out: Path) -> None:
     """Keep the most frequent words of TEXTS."""
@@ -56,13 +60,14 @@ def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, o
 
 @vocab.command("import")
 @click.argument("source", type=PATH)
-@click.option("--out", type=PATH, required=True, help="Where vocab.txt goes.")
+@click.option("--out", type=PATH, required=True, help="Where to write vocab.txt.")
 @output_options
 def import_(console: Console, source: Path, out: Path) -> None:
-    """Put a vocabulary made elsewhere, one word a line, into the order and spelling that models here need.
+    """Convert a vocabulary from another tool (one word a line) to the order and spelling that phonograd needs.
 
-    <unk> and <eos> come first; words that differ in capitals only become one; what the tokenizer never yields is
-    dropped. Weights trained with SOURCE follow by: phonograd export --vocab OUT --weights FILE --weights-vocab SOURCE.
+    <unk> and <eos> come first, words that differ only in capitals are merged, and words that the tokenizer never
+    produces are dropped. To convert weights trained with SOURCE: phonograd export --vocab OUT --weights FILE
+    --weights-vocab SOURCE.
     """
     from phonograd.device_runtime.base.files import write_bytes
     from phonograd.export.vocabulary_import import import_vocabulary

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from phonograd.server_agg.storage.ledger import Ledger
 
 expires_option = click.option(
-    "--expires", default=DEFAULT_LIFETIME, show_default=True, help="How long the token lasts: 90d, 12h, never."
+    "--expires", default=DEFAULT_LIFETIME, show_default=True, help="How long the token is valid: 90d, 12h, never."
 )
 
 
@@ -41,7 +41,7 @@ def tokens() -> None:
 @place_options
 @output_options
 def add(console: Console, place: Connection | Path, name: str, role: str, expires: str) -> None:
-    """Enrol NAME and show its token, this once."""
+    """Enrol NAME and show its token once."""
     if isinstance(place, Connection):
         issued = ask(place, "POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
     else:
@@ -56,12 +56,12 @@ def add(console: Console, place: Connection | Path, name: str, role: str, expire
 @click.argument("name")
 @expires_option
 @click.option(
-    "--overlap", default=DEFAULT_OVERLAP, show_default=True, help="How long the tokens it has go on at most: 1d, 0s."
+    "--overlap", default=DEFAULT_OVERLAP, show_default=True, help="How long the old tokens stay valid at most: 1d, 0s."
 )
 @place_options
 @output_options
 def rotate(console: Console, place: Connection | Path, name: str, expires: str, overlap: str) -> None:
-    """Show a new token for NAME, this once; those it has end soon."""
+    """Show a new token for NAME once; its other tokens expire soon."""
     if isinstance(place, Connection):
         path = f"/v1/phones/{quote(name, safe='')}/tokens"
         issued = ask(place, "POST", path, {"expires": expires, "overlap": overlap}, 201)
@@ -78,7 +78,7 @@ def rotate(console: Console, place: Connection | Path, name: str, expires: str, 
 @place_options
 @output_options
 def revoke(console: Console, place: Connection | Path, name: str) -> None:
-    """Refuse NAME and all its tokens from the next request on."""
+    """Revoke all tokens of NAME, from the next request on."""
     if isinstance(place, Connection):
         document = ask(place, "DELETE", f"/v1/phones/{quote(name, safe='')}")
     else:
@@ -93,7 +93,7 @@ def revoke(console: Console, place: Connection | Path, name: str) -> None:
 @place_options
 @output_options
 def list_(console: Console, place: Connection | Path) -> None:
-    """All phones and administrators, without their tokens."""
+    """List all phones and administrators, without their tokens."""
     if isinstance(place, Connection):
         document = ask(place, "GET", "/v1/phones")
     else:
@@ -105,11 +105,11 @@ def list_(console: Console, place: Connection | Path) -> None:
 
 
 @tokens.command()
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Entries, the newest.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Number of newest entries.")
 @place_options
 @output_options
 def audit(console: Console, place: Connection | Path, limit: int) -> None:
-    """What administrators did, and what was refused to whom; the newest first."""
+    """Show what administrators did and which requests were refused, newest first."""
     if isinstance(place, Connection):
         document = ask(place, "GET", f"/v1/audit?limit={limit}")
     else:

@@ -27,7 +27,11 @@ PATH = click.Path(path_type=Path)
 # Figures of an Evaluation that --server reports, and what the server calls them.
 QUALITY = {"perplexity": "perplexity", "top1": "top-1", "kss": "keystrokes saved"}
 backend_option = click.option(
-    "--backend", type=click.Choice(BACKENDS), default=DEFAULT_BACKEND, show_default=True, help="What runs the graph."
+    "--backend",
+    type=click.Choice(BACKENDS),
+    default=DEFAULT_BACKEND,
+    show_default=True,
+    help="The backend that runs the graph.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), default=BackendOptions.threads, show_default=True, help="CPU threads."
@@ -35,7 +39,7 @@ threads_option = click.option(
 weights_option = click.option(
     "--weights",
     type=PATH,
-    help="Start from this tensor file (a later round's model, or a torch state dict), not from the folder's weights.",
+    help="Tensor file to start from: a later round's model, or a torch state dict. [default: the folder's weights]",
 )
 # A larger share of unknown words, and a text is likely not what the model is for; the phone command's too.
 WARN_UNKNOWN_SHARE = 0.3
@@ -55,16 +59,16 @@ WARN_UNKNOWN_SHARE = 0.3
 @backend_option
 @threads_option
 @click.option(
-    "--pin-threads", is_flag=True, default=BackendOptions.pin_threads, help="Keep each thread on one CPU (native)."
+    "--pin-threads", is_flag=True, default=BackendOptions.pin_threads, help="Pin each thread to one CPU (native)."
 )
 @click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
     default=BackendOptions.precision,
     show_default=True,
-    help="Of the products (native): bf16 where the CPU has it, bf16-emulated anywhere, slowly.",
+    help="Precision of matrix products (native): bf16 needs CPU support; bf16-emulated runs on any CPU, slowly.",
 )
-@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Times the text is trained on.")
+@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the text.")
 @click.option(
     "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']"
 )
@@ -72,13 +76,13 @@ WARN_UNKNOWN_SHARE = 0.3
     "--output-sample",
     type=click.IntRange(1),
     metavar="N",
-    help="Train the softmax over the text's own words and N others, drawn at random, in place of the whole vocabulary: "
+    help="Train the softmax over the text's own words and about N random others, not the whole vocabulary: "
     "several times faster.",
 )
 @click.option(
     "--sample-seed",
     type=click.IntRange(0, (1 << 64) - 1),
-    help="Of --output-sample's draw, for repeats and tests; it must stay secret.  [default: random]",
+    help="Seed of --output-sample, for repeats and tests; keep it secret.  [default: random]",
 )
 @seed_options
 @click.option("--out", type=PATH, help="Write the trained weights here.")
@@ -88,16 +92,16 @@ WARN_UNKNOWN_SHARE = 0.3
     "--round",
     "round_number",
     type=click.IntRange(1, MAX_COUNT),
-    help="Of --update, where --server does not say it.  [default: 1]",
+    help="The server's round, without --server.  [default: 1]",
 )
 @connection_options(required=False)
-@click.option("--state", type=PATH, help="Keep resumable state in this folder, and go on from it (native).")
+@click.option("--state", type=PATH, help="Folder to save resumable state in, and to resume from (native).")
 @click.option(
     "--save-every",
     type=click.IntRange(1),
-    help=f"Steps from one save of --state to the next.  [default: {SAVE_EVERY}]",
+    help=f"Steps between saves of --state.  [default: {SAVE_EVERY}]",
 )
-@click.option("--restart", is_flag=True, help="Discard what --state holds.")
+@click.option("--restart", is_flag=True, help="Discard the state saved in --state.")
 @output_options
 def train(  # click passes options by name
     console: Console,
@@ -127,11 +131,10 @@ def train(  # click passes options by name
 ) -> None:
     """Train on a user's text, as a phone does.
 
-    The seed of all that is random follows from model, round and --phone; without a name it is random, and reported.
-    With --rehearsal, general messages are mixed in at random until the user's share of the tokens is λ (paper P).
-    With --server, the open round's model is fetched and trained, and the update is sent.
-    With --state, a run that was killed continues where it stopped, to the same bits; SIGTERM and SIGINT end it after
-    the step that is running, saved, with exit code 143 and 130.
+    The seed is derived from model, round and --phone; without --phone it is random, and reported. With --rehearsal,
+    random general messages are added until the user's share of the tokens is λ (paper P). With --server, the command
+    fetches the open round's model, trains it and sends the update. With --state, a killed run can be resumed with the
+    same bits; SIGTERM and SIGINT stop it after the current step and a save, with exit codes 143 and 130.
     """
     from phonograd.api.rounds import join_round
     from phonograd.api.training import ResumableState
@@ -246,9 +249,9 @@ def _show(console: Console, document: dict[str, Any]) -> None:
 
 @click.command("eval")
 @click.argument("artifacts", type=PATH)
-@click.option("--text", "texts", type=PATH, required=True, multiple=True, help="Text to measure on; may be repeated.")
+@click.option("--text", "texts", type=PATH, required=True, multiple=True, help="Text to evaluate on; may be repeated.")
 @weights_option
-@click.option("--kss", is_flag=True, help="Also keystroke savings.")
+@click.option("--kss", is_flag=True, help="Also measure keystroke savings.")
 @backend_option
 @threads_option
 @connection_options(required=False, owner=True)
@@ -263,9 +266,10 @@ def evaluate(
     threads: int,
     connection: Connection | None,
 ) -> None:
-    """Perplexity, top-1 accuracy and keystroke savings of a model on texts.
+    """Measure perplexity, top-1 accuracy and keystroke savings of a model on texts.
 
-    With --server, an administrator's token reports what was found to the server, for the model of these weights.
+    With --server and an administrator's token, the result is also reported to the server, for the model with these
+    weights.
     """
     from phonograd.api.model import open_model
     from phonograd.device_runtime.text.messages import read_messages

@@ -36,7 +36,7 @@ def update() -> None:
 @codec_options
 @round_option
 @seed_options
-@click.option("--out", type=PATH, required=True, help="Where the update goes.")
+@click.option("--out", type=PATH, required=True, help="Where to write the update.")
 @output_options
 def encode(
     console: Console,
@@ -63,10 +63,10 @@ def encode(
 @update.command()
 @click.argument("update_file", type=PATH)
 @base_option
-@click.option("--out", type=PATH, required=True, help="Where the trained weights go.")
+@click.option("--out", type=PATH, required=True, help="Where to write the trained weights.")
 @output_options
 def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
-    """Decode UPDATE_FILE into the trained weights, checking it whole."""
+    """Check UPDATE_FILE and decode it into the trained weights."""
     from phonograd.api.updates import decode_update
     from phonograd.device_runtime.formats.tensor_file import save_tensors
 
@@ -79,7 +79,7 @@ def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
 @click.argument("update_file", type=PATH)
 @output_options
 def show(console: Console, update_file: Path) -> None:
-    """What UPDATE_FILE says of itself, and its parts."""
+    """Show UPDATE_FILE's metadata and parts."""
     from phonograd.device_runtime.update.update_file import UpdateFile
 
     with UpdateFile(update_file) as encoded:
