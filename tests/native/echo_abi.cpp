@@ -61,6 +61,11 @@ pg_status pg_engine_open(const char* folder, const char* weights, const pg_optio
   return PG_OK;
 }
 
+pg_status pg_engine_open_sampled(const char*, const char*, const pg_options*, const int64_t*, const float*, int64_t,
+                                 pg_engine**) {
+  return closed();
+}
+
 void pg_engine_close(pg_engine* engine) {
   open_handles -= engine != nullptr;
   delete engine;
@@ -113,6 +118,10 @@ pg_status pg_engine_phases(pg_engine*, const char** json) {
 }
 
 pg_status pg_state_open(pg_engine*, const char*, const int64_t*, int64_t, double, int32_t, pg_state**) {
+  return closed();
+}
+pg_status pg_state_open_sampled(pg_engine*, const char*, const int64_t*, int64_t, double, int32_t, int64_t, uint64_t,
+                                pg_state**) {
   return closed();
 }
 void pg_state_close(pg_state*) {}

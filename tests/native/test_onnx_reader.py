@@ -82,7 +82,7 @@ def seen_by_onnx(path: Path) -> Any:
 def test_reads_artifacts(tool: FormatsTool, model: LanguageModelConfig, training: TrainingConfig) -> None:
     folder = exported(model, training).folder
     paths = sorted(folder.glob("*.onnx"))
-    assert len(paths) == 3
+    assert len(paths) == 4
     for path, found in zip(paths, tool("onnx", *paths), strict=True):
         assert found == seen_by_onnx(path), path
         assert found["nodes"]
