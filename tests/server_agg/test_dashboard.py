@@ -162,8 +162,8 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
 
 def test_the_open_round_as_it_stands(server: RunningServer, workshop: Workshop) -> None:
     with client_of(server.url) as http:
-        announced = server.coordinator.create_upload(UploadMetadata("phone9", 4096, "0" * 64))
-        server.coordinator.folder.upload(announced.id).write_bytes(b"\0" * 1024)
+        upload = server.coordinator.create_upload(UploadMetadata("phone9", 4096, "0" * 64))
+        server.coordinator.folder.upload(upload.id).write_bytes(b"\0" * 1024)
         text = http.get("/dashboard/live").text
         assert '<progress max="4096" value="1024" aria-label="Upload of phone9">1024 of 4096 bytes</progress>' in text
         assert "1.02 kB of 4.10 kB" in text.replace("\xa0", " ")

@@ -17,7 +17,7 @@ from phonograd.server_agg.rounds import closing, offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.test_private_rounds import Clock, drawn, enrol, known_draws, private_coordinator, update_of
-from tests.server_agg.test_report import settled
+from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Workshop, client_of, settings_with
 
@@ -139,7 +139,7 @@ def test_a_server_goes_on_after_a_failed_round(
         check_problem(http.post("/v1/discard?round=2"), 404, "round 2: expected a failed round")
         check_problem(http.post("/v1/rollback?round=1"), 404, "round 1: expected a closed round with a model")
         assert files(server.state / "updates") == set()
-        rounds = settled(server)["rounds"]
+        rounds = final_report(server)["rounds"]
     for entry in rounds:
         parts = ("useful", "retried", "rejected", "late", "unfinished")
         assert entry["up_body_bytes"] == sum(entry[f"{part}_bytes"] for part in parts)

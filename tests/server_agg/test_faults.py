@@ -24,7 +24,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem, digest_of
-from tests.server_agg.test_report import settled
+from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import BODY, TusPhone, checksum, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
@@ -47,7 +47,7 @@ def test_connections_that_drop_anywhere(seed: int, start_server: StartServer, wo
                 list(pool.map(lambda phone: until(lambda: arrived(phone)), range(2)))
         assert server.coordinator.current.round == 2
         model = server.coordinator.current.base_sha256
-        closed, open_ = settled(server)["rounds"]
+        closed, open_ = final_report(server)["rounds"]
         assert (closed["accepted"], closed["useful_bytes"]) == (2, sum(path.stat().st_size for path in updates))
         assert adds_up(closed)
         assert adds_up(open_)
@@ -70,7 +70,7 @@ def test_patches_that_come_twice_or_out_of_order(server: RunningServer, workshop
     # The last one once more, when it counts already.
     assert phone.patch(*pieces[-1]).status_code == 409
     assert phone.outcome().json()["receipt"]["accepted"] == 1
-    (entry,) = settled(server)["rounds"]
+    (entry,) = final_report(server)["rounds"]
     assert entry["useful_bytes"] == len(phone.data)
     assert entry["retried_bytes"] == entry["up_body_bytes"] - len(phone.data) > 0
 
@@ -238,7 +238,7 @@ def test_a_hundred_uploads_at_once(start_server: StartServer, workshop: Workshop
         assert max(accepted) == 100
         assert server.coordinator.current.round == 2
         averaged = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
-        closed = settled(server)["rounds"][0]
+        closed = final_report(server)["rounds"][0]
         assert (closed["accepted"], closed["retried_bytes"], closed["setups"]) == (100, 0, 100)
         assert adds_up(closed)
         assert incoming(server) == []
@@ -277,7 +277,7 @@ def test_a_body_that_is_refused_unread_is_counted_all_the_same(
             other.get("/v1/round", headers={"Phonograd-Phone": "phone1"})
     sent = wire.up
     assert phone.send().status_code == 204
-    (entry,) = settled(server)["rounds"]
+    (entry,) = final_report(server)["rounds"]
     assert entry["retried_bytes"] == 2 * len(large)
     assert adds_up(entry)
     assert entry["up_body_bytes"] + entry["up_header_bytes"] > sent

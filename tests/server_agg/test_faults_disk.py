@@ -19,7 +19,7 @@ from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.faults import QUICK, talking
 from tests.server_agg.test_app import StartServer, check_problem
-from tests.server_agg.test_report import settled
+from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, settings_with
@@ -107,7 +107,7 @@ def test_a_disk_that_is_full_at_any_step(
                 break
         assert at > 10
         assert incoming(server) == []
-        assert [entry["accepted"] for entry in settled(server)["rounds"]] == [1] * at + [0]
+        assert [entry["accepted"] for entry in final_report(server)["rounds"]] == [1] * at + [0]
 
 
 def test_a_round_s_end_is_finished_before_the_next_is_touched(
@@ -140,7 +140,7 @@ def test_our_client_goes_on_once_the_disk_has_space(
             with pytest.raises(ServerRefusedError, match=r"refused \(507 "):
                 upload_update(server.url, update, "phone1", retry=QUICK)
     assert upload_update(server.url, update, "phone1", retry=QUICK).accepted == 1
-    (entry,) = settled(server)["rounds"]
+    (entry,) = final_report(server)["rounds"]
     assert (entry["useful_bytes"], entry["retried_bytes"]) == (update.stat().st_size, 0)
 
 

@@ -11,7 +11,7 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.faults import talking
 from tests.server_agg.test_app import StartServer, check_problem, post
-from tests.server_agg.test_report import settled
+from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import phone_with
 from tests.server_agg.workshop import Workshop, settings_with
@@ -48,7 +48,7 @@ def test_more_phones_than_needed_and_no_more_than_that(start_server: StartServer
         assert phones[0].patch(0, phones[0].data).status_code == 204
         check_problem(phones[2].patch(0, phones[2].data), 409, "the update is of round 1, which is closed")
         assert phones[2].outcome().json()["state"] == "late"
-        report = settled(server)
+        report = final_report(server)
     assert (report["rounds"][0]["accepted"], report["rounds"][0]["late"]) == (1, 1)
 
 
@@ -100,7 +100,7 @@ def test_a_late_update_moves_the_next_round_s_model_by_what_its_phone_learned(
         assert late.patch(1000, late.data[1000:]).status_code == 204
         assert late.outcome().json()["receipt"]["round"] == 2
         found = load_tensors(server.coordinator.folder.model(server.coordinator.current.base_sha256))
-        report = settled(server)
+        report = final_report(server)
     base, trained = load_tensors(workshop.base_path), workshop.trained(2)
     for name, weights in found.items():
         learned = trained[name].astype(np.float64) - base[name]
@@ -168,7 +168,7 @@ def test_going_back_to_an_earlier_model(start_server: StartServer, workshop: Wor
         # What was trained from the model that is given up is late; what was trained from this one counts.
         check_problem(started.patch(100, started.data[100:]), 409, "which is closed; round 4 is open")
         assert of_first.send().status_code == 204
-        report, lineage = settled(server), http.get("/v1/models").json()["models"]
+        report, lineage = final_report(server), http.get("/v1/models").json()["models"]
     assert [entry["rolled_back"] for entry in report["rounds"]] == [False, True, True, False, False]
     assert [entry["ending"] for entry in report["rounds"]] == ["full", "full", "rollback", "full", None]
     parents = {model["sha256"]: model["parent_sha256"] for model in lineage}

@@ -17,7 +17,7 @@ from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import QUICK, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.test_app import StartServer
-from tests.server_agg.test_report import settled
+from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, settings_with
@@ -177,7 +177,7 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
             going_on.set()
             assert coming_back.result(20).accepted == 1
     assert states(server) == [("phone1", "accepted")]
-    (entry,) = settled(server)["rounds"]
+    (entry,) = final_report(server)["rounds"]
     assert (entry["useful_bytes"], entry["retried_bytes"]) == (len(phone.data), 0)
 
 
@@ -203,12 +203,12 @@ def test_what_changed_on_its_way_does_not_count_after_a_restart_either(workshop:
     data = bytearray(update.read_bytes())
     data[-2] ^= 1  # still an update, of other weights
     with opened(workshop, state) as coordinator:
-        announced = UploadMetadata("phone1", len(data), sha256=sha256_of_file(update))
-        upload = coordinator.create_upload(announced)
+        metadata = UploadMetadata("phone1", len(data), sha256=sha256_of_file(update))
+        upload = coordinator.create_upload(metadata)
         coordinator.folder.upload(upload.id).write_bytes(data)
     with opened(workshop, state) as coordinator:
         assert coordinator.current.accepted == 0
-        again = coordinator.create_upload(announced)
+        again = coordinator.create_upload(metadata)
         assert (again.id, again.offset) == (upload.id, 0)
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
     with opened(workshop, state) as coordinator:

@@ -39,8 +39,8 @@ def http(server: RunningServer, relay: tuple[Relay, str]) -> Iterator[httpx.Clie
         yield client
 
 
-def settled(server: RunningServer) -> dict[str, Any]:
-    """The report, once no request is in hand and no more bytes come for a moment."""
+def final_report(server: RunningServer) -> dict[str, Any]:
+    """The report once no request is open and its figures no longer change."""
     report: dict[str, Any] = {}
     while True:
         until(lambda: not server.requests, "the end of all requests")
@@ -72,7 +72,7 @@ def test_every_byte_on_the_wire_is_counted(
     upload_update(url, full, "phone1")  # resumable: found to be there, nothing sent
     last = upload_update(url, rows, "phone2")
 
-    report = settled(server)
+    report = final_report(server)
     totals = report["totals"]
     assert wire_total(totals, "up_body_bytes", "up_header_bytes") == wire.up
     assert wire_total(totals, "down_body_bytes", "down_header_bytes") == wire.down
@@ -107,7 +107,7 @@ def test_a_dropped_connection_is_counted_as_far_as_it_went(server: RunningServer
     with relay_to(server.port, [None, size // 2]) as (wire, url):
         receipt = upload_update(url, update, "phone1")
     assert receipt.accepted == 1
-    report = settled(server)
+    report = final_report(server)
     (entry,) = report["rounds"]
     assert entry["up_body_bytes"] + entry["up_header_bytes"] == wire.up
     assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (size, 0, 2)
@@ -117,7 +117,7 @@ def test_phones_add_up_to_their_round(server: RunningServer, workshop: Workshop,
     post(http, workshop.update(1), "phone1")
     post(http, workshop.update(3, round=7), "phone3")
     http.get("/v1/model", headers={"Phonograd-Phone": "phone9"})
-    (entry,) = settled(server)["rounds"]
+    (entry,) = final_report(server)["rounds"]
     phones = {str(phone["phone"]): phone for phone in read_phones(server.state, 1)}
     assert {name: phone["state"] for name, phone in phones.items()} == {
         "phone1": "accepted",
@@ -145,11 +145,11 @@ def test_the_report_over_http_is_the_folders(server: RunningServer, workshop: Wo
 def test_a_projection_is_today_s_uploads_and_the_model_once_for_each_phone_and_round(
     server: RunningServer, workshop: Workshop, http: httpx.Client
 ) -> None:
-    assert projection(settled(server), 10, 300) is None
+    assert projection(final_report(server), 10, 300) is None
     for _ in range(3):  # one phone, three times: no measure of what others fetch
         http.get("/v1/model")
     post(http, workshop.update(1), "phone1")
-    report = settled(server)
+    report = final_report(server)
     totals = report["totals"]
     projected = projection(report, 10, 300)
     assert projected is not None
@@ -183,7 +183,7 @@ def test_a_late_update_is_told_apart(start_server: Callable[..., Any], workshop:
             },
         )
         assert (announced.status_code, announced.headers["Retry-After"]) == (409, "60")
-        report = settled(server)
+        report = final_report(server)
     open_ = report["rounds"][1]
     assert (open_["late"], open_["late_bytes"]) == (2, workshop.update(2).stat().st_size)
 
@@ -194,7 +194,7 @@ def test_what_is_refused_at_the_door_is_counted_too(
     wire, _ = relay
     assert http.post("/v1/updates", content=b"x" * 1000, headers=headers_of(b"x" * 1000, "no name!")).status_code == 400
     assert http.get("/v1/models/nonsense").status_code == 404
-    totals = settled(server)["totals"]
+    totals = final_report(server)["totals"]
     assert totals["up_header_bytes"] + 1000 == wire.up
     assert totals["down_header_bytes"] + totals["down_body_bytes"] == wire.down
     assert totals["up_body_bytes"] == 0  # of uploads: nobody knows of whose this would have been

@@ -75,12 +75,12 @@ def test_settling_holds_up_nobody_else(
 
         monkeypatch.setattr(server.coordinator, "ingest", settle_later)
         with crowd(server, workshop) as phones:
-            # Announced, received and stored, all of them: what is left is to settle them.
+            # All of them were created, received and stored; only ingesting them is left.
             until(
                 lambda: sum(upload.complete for upload in server.coordinator.uploads.unfinished()) == CROWD,
                 "all updates",
             )
-            until(lambda: at_once[0], "the first to be settled")
+            until(lambda: at_once[0], "the first to be ingested")
             still_answers(http)
             held.set()
             assert {answer_on(phone)[:12] for phone in phones} == {b"HTTP/1.1 201"}

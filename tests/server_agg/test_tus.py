@@ -16,7 +16,7 @@ from tusclient.uploader import Uploader
 from phonograd.server_agg.report.document import read_phones
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem
-from tests.server_agg.test_report import settled
+from tests.server_agg.test_report import final_report
 from tests.server_agg.tus_phone import BODY, TUS, TusPhone, checksum, encoded, incoming, metadata, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, small_workshop
 from tests.support.waiting import until
@@ -89,7 +89,7 @@ def test_an_upload_from_its_announcement_to_its_receipt(server: RunningServer, p
     assert phone.patch(len(phone.data), b"").status_code == 204
     assert identifier(phone) not in incoming(server)
     assert server.coordinator.folder.update(hashlib.sha256(phone.data).hexdigest()).read_bytes() == phone.data
-    settled(server)
+    final_report(server)
     (entry,) = [entry for entry in read_phones(server.state, 1) if entry["phone"] == phone.name]
     assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (len(phone.data), 0, 3)
 
@@ -277,7 +277,7 @@ def test_an_upload_that_is_left_alone_expires(
         check_problem(phone.patch(100, b"x"), 410, f"expired: 100 of {len(phone.data)} bytes received in time")
         assert incoming(server) == []
         assert phone.send().status_code == 204
-        (entry,) = settled(server)["rounds"]
+        (entry,) = final_report(server)["rounds"]
     assert (entry["unfinished"], entry["unfinished_bytes"], entry["accepted"]) == (1, 100, 1)
 
 
@@ -295,7 +295,7 @@ def test_a_restart_goes_on_at_the_last_byte(start_server: StartServer, workshop:
         assert phone.path == before
         assert phone.patch(1001, phone.data[1001:]).status_code == 204
         assert phone.outcome().json()["receipt"]["bytes"] == len(phone.data)
-        (entry,) = settled(server)["rounds"]
+        (entry,) = final_report(server)["rounds"]
         assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (len(phone.data), 0, 2)
 
 
