@@ -222,7 +222,7 @@ class BenchTask:
 
 
 def _sample_options(settings: PhoneBenchSettings) -> list[str]:
-    """The same words in every epoch: nothing of a bench leaves, so the draw's seed need not be secret."""
+    """Options that sample the same words in every epoch; no update is published, so the seed need not be secret."""
     if settings.output_sample is None:
         return []
     return ["--output-sample", str(settings.output_sample), "--sample-seed", str(settings.text.seed)]

@@ -148,6 +148,7 @@ def test_the_document_is_as_documented(bench: Bench) -> None:
     (bench.folder / "texts" / "p2.txt").unlink()
     document = json.loads(json.dumps(bench.run().document(), allow_nan=False))
     assert (document["schema"], document["schema_version"]) == ("phonograd.round", 1)
+    assert document["settings"]["silence_seconds"] == 300.0  # the name of version 1
     documented = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "phone-round.md").read_text("utf-8")))
     p1, p2 = document["phones"]
     objects = (document, document["settings"], document["ledger"], p1, p1["training"], p1["update"], p1["receipt"])
