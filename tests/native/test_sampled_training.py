@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from phonograd.cli import phonograd
+from phonograd.console import run
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
@@ -130,6 +132,23 @@ def stopped(place: Place, tmp_path: Path) -> Path:
     line = place.train_line(*SAMPLE, "--state", folder, "--save-every", 6)
     assert until_step(line, 7, signal.SIGKILL).code == -signal.SIGKILL
     return folder
+
+
+def python(place: Place, *options: object) -> int:
+    """Train the same epoch by `phonograd train`, in this process."""
+    return run(phonograd, [*map(str, ("train", place.artifacts.folder, "--user", place.user, "--seed", 0, *options))])
+
+
+def test_python_trains_the_same_bits(place: Place, undisturbed: Mapping[str, bytes], tmp_path: Path) -> None:
+    assert python(place, *SAMPLE, *outputs(tmp_path)) == 0
+    assert written(tmp_path) == undisturbed
+
+
+def test_python_continues_the_phones_state_with_its_draw(
+    place: Place, undisturbed: Mapping[str, bytes], stopped: Path, tmp_path: Path
+) -> None:
+    assert python(place, "--output-sample", DRAWN, "--state", stopped, *outputs(tmp_path)) == 0
+    assert written(tmp_path) == undisturbed
 
 
 def test_a_state_holds_what_format_md_says(place: Place, stopped: Path) -> None:
