@@ -149,7 +149,7 @@ def _phones(artifacts: Artifacts, config: UploadBenchConfig, place: Path, say: S
 def _trained(artifacts: Artifacts, config: UploadBenchConfig, user: Path, seed: int) -> tuple[dict[str, Array], int]:
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
     general, share = ([], 1.0) if config.rehearsal is None else (read_messages(config.rehearsal), None)
-    text = mix(read_messages(user), general, share or TrainingConfig.user_share, vocabulary, seed)
+    text = mix(read_messages(user), general, share or TrainingConfig().user_share, vocabulary, seed)
     backend = load_backend("native", artifacts, None, BackendOptions(config.threads, seed))
     try:
         report = train_epoch(backend, artifacts.manifest, text)

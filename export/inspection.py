@@ -1,9 +1,9 @@
 """What an artifacts folder holds, for people and programs."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import GRAPHS, WEIGHTS, Artifacts
@@ -47,12 +47,12 @@ def describe(artifacts: Artifacts) -> dict[str, Any]:
         "weights_bytes": 4 * manifest.model.parameters,
         "folder_bytes": sum(entry.bytes for entry in manifest.files.values()),
         "weights_sha256": artifacts.weights_sha256,
-        "model": dataclasses.asdict(manifest.model),
-        "training": dataclasses.asdict(manifest.training),
+        "model": written(manifest.model),
+        "training": written(manifest.training),
         "operators": graphs,
         "frozen": [tensor.name for tensor in manifest.tensors if tensor.name in frozen],
-        "states": [dataclasses.asdict(state) for state in manifest.states],
-        "tensors": [dataclasses.asdict(tensor) for tensor in manifest.tensors],
-        "files": {name: dataclasses.asdict(entry) for name, entry in manifest.files.items()},
+        "states": [written(state) for state in manifest.states],
+        "tensors": [written(tensor) for tensor in manifest.tensors],
+        "files": {name: written(entry) for name, entry in manifest.files.items()},
         "tools": dict(manifest.tools),
     }

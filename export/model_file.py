@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from phonograd.device_runtime.base.errors import UsageError, WeightsError
@@ -135,7 +136,7 @@ def _config_of(state: StateDict, spelling: Spelling) -> LanguageModelConfig:
     )
     if decoder is not None and decoder.shape == table.shape:
         tied = np.array_equal(state.read("decoder.weight"), state.read(table.name))
-        return replace(sizes, tied=tied or "projection.weight" in state.specs)
+        return msgspec.structs.replace(sizes, tied=tied or "projection.weight" in state.specs)
     return sizes
 
 

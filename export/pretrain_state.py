@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import ArtifactsError, StorageError, WeightsError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import (
@@ -50,7 +51,7 @@ def run_identity(
     """What makes a run this run and no other, by name; kept in the metadata of its files."""
     settings = {name: value for name, value in asdict(config).items() if name not in FREE_SETTINGS}
     return {
-        **{name: str(value) for name, value in (asdict(model) | settings).items()},
+        **{name: str(value) for name, value in (written(model) | settings).items()},
         VOCABULARY_SHA256: vocabulary_sha256(vocabulary),
         "training_sha256": hashlib.sha256(corpus.training.tobytes()).hexdigest(),
         "validation_sha256": hashlib.sha256(corpus.validation.tobytes()).hexdigest(),

@@ -41,7 +41,7 @@ class TextSettings:
         """λ, or its default."""
         if self.rehearsal is None:
             return 1.0
-        return TrainingConfig.user_share if self.user_share is None else self.user_share
+        return TrainingConfig().user_share if self.user_share is None else self.user_share
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,30 @@
 """The artifacts folder: manifest.json and the checks that hold its files to it."""
 
-import dataclasses
 import json
 import os
-from collections.abc import Mapping
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Final, Literal
 
+from msgspec import Meta
+
+from phonograd.device_runtime.base.documents import (
+    Count,
+    FieldError,
+    Positive,
+    Record,
+    Sha256,
+    check,
+    parse,
+    read,
+    written,
+)
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION: Final = 2
 MANIFEST = "manifest.json"
 TRAINING_MODEL = "training_model.onnx"
 TRAINING_MODEL_SAMPLED = "training_model_sampled.onnx"
@@ -34,8 +46,13 @@ Loss = Literal["ce", "lwf"]
 LossReduction = Literal["sum_over_time", "mean"]
 
 
-@dataclass(frozen=True)
-class TrainingConfig:
+# Shares and rates have their ends left out where 0 or 1 would mean nothing.
+Rate = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Dropout = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class TrainingConfig(Record, frozen=True):
     """What the training graph computes (paper P's on-device epoch by default).
 
     `loss_reduction` sum_over_time: the sum over the T steps averaged over the minibatch, Zaremba's reading, under which
@@ -43,76 +60,60 @@ class TrainingConfig:
     LwF loss (P, eqs. 1-2) and unused with ce. `clip_norm` bounds the L2 norm of the whole gradient; None: no clipping.
     """
 
-    minibatch: int = 10
-    bptt: int = 20
-    learning_rate: float = 0.75
-    clip_norm: float | None = 5.0
+    minibatch: Positive = 10
+    bptt: Positive = 20
+    learning_rate: Rate = 0.75
+    clip_norm: Rate | None = 5.0
     loss: Loss = "ce"
     loss_reduction: LossReduction = "sum_over_time"
-    user_share: float = 0.5
-    dropout: float = 0.0
+    user_share: Share = 0.5
+    dropout: Dropout = 0.0
 
     def __post_init__(self) -> None:
-        checks = (
-            (self.minibatch >= 1, f"minibatch is {self.minibatch}, expected at least 1"),
-            (self.bptt >= 1, f"bptt is {self.bptt}, expected at least 1"),
-            (self.learning_rate > 0, f"learning_rate is {self.learning_rate}, expected more than 0"),
-            (self.clip_norm is None or self.clip_norm > 0, f"clip_norm is {self.clip_norm}, expected more than 0"),
-            (self.loss in get_args(Loss), f"loss is {self.loss!r}, expected one of {', '.join(get_args(Loss))}"),
-            (
-                self.loss_reduction in get_args(LossReduction),
-                f"loss_reduction is {self.loss_reduction!r}, expected one of {', '.join(get_args(LossReduction))}",
-            ),
-            (0 < self.user_share <= 1, f"user_share is {self.user_share}, expected a number in (0, 1]"),
-            (0 <= self.dropout < 1, f"dropout is {self.dropout}, expected a number in [0, 1)"),
-        )
-        for good, message in checks:
-            if not good:
-                raise ArtifactsError(f"training: {message}")
+        try:
+            check(self)
+        except FieldError as error:
+            raise ArtifactsError(f"training: {error}") from error
 
 
-@dataclass(frozen=True)
-class StateTensor:
+class StateTensor(Record, frozen=True):
     """A recurrent state carried from window to window: the graph's input and output of it, shape [1, B, H] float32."""
 
     input: str
     output: str
-    shape: tuple[int, int, int]
+    shape: Annotated[tuple[Positive, ...], Meta(min_length=3, max_length=3)]
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(Record, frozen=True):
     """Size and hex SHA-256 of one file of the folder."""
 
-    bytes: int
-    sha256: str
+    bytes: Count
+    sha256: Sha256
 
 
-@dataclass(frozen=True)
-class TensorEntry:
+class TensorEntry(Record, frozen=True):
     """One trainable tensor: name, shape, dtype and hex SHA-256 of its little-endian bytes."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Positive, ...]
     dtype: str
-    sha256: str
+    sha256: Sha256
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Record, frozen=True):
     """All of manifest.json."""
 
     model: LanguageModelConfig
     training: TrainingConfig
     states: tuple[StateTensor, ...]
     tensors: tuple[TensorEntry, ...]
-    files: Mapping[str, FileEntry]
-    tools: Mapping[str, str]
-    schema_version: int = SCHEMA_VERSION
+    files: dict[str, FileEntry]
+    tools: dict[str, str]
+    schema_version: Literal[1, 2] = SCHEMA_VERSION
 
     def write(self, folder: Path) -> None:
         """Write manifest.json into `folder`, last of all files: its presence says that the folder is whole."""
-        write_bytes(folder / MANIFEST, json.dumps(dataclasses.asdict(self), indent=2).encode() + b"\n")
+        write_bytes(folder / MANIFEST, json.dumps(written(self), indent=2).encode() + b"\n")
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def open_artifacts(folder: str | os.PathLike[str], verify: bool = True) -> Artif
     folder = Path(folder)
     path = folder / MANIFEST
     try:
-        document = json.loads(path.read_text("utf-8"))
+        manifest = _parse(path.read_bytes())
     except FileNotFoundError as error:
         what = "an export that did not finish, or another folder" if folder.is_dir() else "no such folder"
         raise ArtifactsError(f"{path}: not found ({what}); write one with: phonograd export") from error
@@ -158,15 +159,11 @@ def open_artifacts(folder: str | os.PathLike[str], verify: bool = True) -> Artif
         ) from error
     except OSError as error:
         raise ArtifactsError(f"{path}: cannot be read: {error.strerror}; check the folder's permissions") from error
-    except ValueError as error:
-        raise ArtifactsError(f"{path}: cannot be read as JSON: {error}; export the folder again") from error
-    try:
-        artifacts = Artifacts(folder, _parse(path, document))
-    except (TypeError, AttributeError) as error:
-        raise ArtifactsError(f"{path}: a value is of the wrong type ({error}); export again") from error
-    for name, entry in artifacts.manifest.files.items():
+    except (FieldError, ArtifactsError) as error:
+        raise ArtifactsError(f"{path}: {error}; export again with this version") from error
+    for name, entry in manifest.files.items():
         _check_file(folder / name, entry, verify)
-    return artifacts
+    return Artifacts(folder, manifest)
 
 
 def _check_file(path: Path, entry: FileEntry, verify: bool) -> None:
@@ -181,38 +178,16 @@ def _check_file(path: Path, entry: FileEntry, verify: bool) -> None:
         )
 
 
-Settings = TypeVar("Settings")
-
-
-def _fields(path: Path, what: str, kind: type[Settings], document: object) -> Settings:
-    if not isinstance(document, dict):
-        raise ArtifactsError(f"{path}: {what} is {type(document).__name__}, expected an object")
-    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # every kind is a dataclass
-    if set(document) != names:
-        odd = ", ".join(sorted(set(document) ^ names))
-        raise ArtifactsError(f"{path}: {what}: fields missing or unknown: {odd}; export again with this version")
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
-    return kind(**values)
-
-
-def _parse(path: Path, document: Any) -> Manifest:
+def _parse(text: bytes) -> Manifest:
+    document = parse(text)
     version = document.get("schema_version") if isinstance(document, dict) else None
-    if version not in FILES_OF:
-        expected = " or ".join(map(str, FILES_OF))
-        raise ArtifactsError(
-            f"{path}: schema_version {expected} expected, found {version}; export again with this version"
-        )
-    top = _fields(path, "manifest", Manifest, document)
-    if odd := set(top.files) ^ set(FILES_OF[version]):
-        raise ArtifactsError(
-            f"{path}: files: missing or unknown in schema_version {version}: {', '.join(sorted(odd))}; export again"
-        )
-    return Manifest(
-        model=_fields(path, "model", LanguageModelConfig, top.model),
-        training=_fields(path, "training", TrainingConfig, top.training),
-        states=tuple(_fields(path, "states", StateTensor, entry) for entry in top.states),
-        tensors=tuple(_fields(path, "tensors", TensorEntry, entry) for entry in top.tensors),
-        files={name: _fields(path, f"files.{name}", FileEntry, entry) for name, entry in top.files.items()},
-        tools=dict(top.tools),
-        schema_version=version,
-    )
+    if type(version) is not int or version not in FILES_OF:
+        raise FieldError(f"schema_version {' or '.join(map(str, FILES_OF))} expected, found {version!r}")
+    manifest = read(Manifest, document)
+    for part, kind in (("model", LanguageModelConfig), ("training", TrainingConfig)):
+        for name in kind.__struct_fields__:
+            if name not in document[part]:  # a default is for who makes one, not for a file
+                raise FieldError(f"{part}.{name}: missing")
+    if odd := set(manifest.files) ^ set(FILES_OF[version]):
+        raise FieldError(f"files: missing or unknown in schema_version {version}: {', '.join(sorted(odd))}")
+    return manifest

@@ -1,8 +1,8 @@
 """The language model's shape, and the tensors that follow from it."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
+from phonograd.device_runtime.base.documents import FieldError, Positive, Record, check
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.formats.tensor_file import TensorSpec
 
@@ -10,8 +10,7 @@ Cell = Literal["lstm", "gru"]
 GATES: dict[Cell, int] = {"lstm": 4, "gru": 3}
 
 
-@dataclass(frozen=True)
-class LanguageModelConfig:
+class LanguageModelConfig(Record, frozen=True):
     """A recurrent word model: embedding, `layers` recurrent layers, output layer over the vocabulary.
 
     With `tied`, the output layer's weights are the embedding; where the hidden size differs from the embedding size,
@@ -19,20 +18,18 @@ class LanguageModelConfig:
     """
 
     cell: Cell
-    vocabulary: int
-    embedding: int
-    hidden: int
-    layers: int
+    vocabulary: Positive
+    embedding: Positive
+    hidden: Positive
+    layers: Positive
     tied: bool = False
     output_bias: bool = True
 
     def __post_init__(self) -> None:
-        if self.cell not in get_args(Cell):
-            raise ArtifactsError(f"model: cell {self.cell!r}, expected one of {', '.join(get_args(Cell))}")
-        for name in ("vocabulary", "embedding", "hidden", "layers"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ArtifactsError(f"model: {name} is {value!r}, expected a whole number of at least 1")
+        try:
+            check(self)
+        except FieldError as error:
+            raise ArtifactsError(f"model: {error}") from error
 
     @property
     def projected(self) -> bool:

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import msgspec
 import numpy as np
 import zstandard
 
+from phonograd.device_runtime.base.documents import Count, FieldError, parse
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.formats.tensor_file import NUMPY_DTYPES, Array, TensorFile, TensorSpec, spec_of
 from phonograd.device_runtime.update.codec import Codec, Parts, Tile
 
 SUFFIX = "+zstd"
 PARTS_KEY = "parts"  # metadata: JSON object, name of a part: [dtype, shape] before compression
+Told = dict[str, tuple[str, tuple[Count, ...]]]
 LEVEL = 3  # levels of quantised weights are close to random: more effort gains nothing
 SOURCE_BYTES = 1 << 17  # compressed bytes read at a time
 STREAMS = 2  # parts that decoders read in turns
@@ -82,16 +85,20 @@ class CompressedParts:
         self._file = file
         self._streams: dict[str, _Stream] = {}
         try:
-            told = json.loads(file.metadata[PARTS_KEY])
-            self.specs: Mapping[str, TensorSpec] = {name: _told_spec(name, entry) for name, entry in told.items()}
-        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            told = msgspec.convert(parse(file.metadata[PARTS_KEY].encode()), Told)
+        except (KeyError, FieldError, msgspec.ValidationError) as error:
             raise UpdateError(
                 f"{file.path}: metadata {PARTS_KEY}: names, types and shapes expected: {error}"
             ) from error
+        if odd := {dtype[:20] for dtype, _ in told.values()} - NUMPY_DTYPES.keys():
+            raise UpdateError(f"{file.path}: metadata {PARTS_KEY}: types of tensors expected, found {min(odd)!r}")
+        self.specs: Mapping[str, TensorSpec] = {
+            name: TensorSpec(name, dtype, shape) for name, (dtype, shape) in told.items()
+        }
         frames = {name for name, spec in file.specs.items() if spec.dtype == "U8" and len(spec.shape) == 1}
         if not set(file.specs) == frames == set(self.specs):
-            odd = sorted((set(file.specs) ^ set(self.specs)) | (set(file.specs) - frames))[0]
-            raise UpdateError(f"{file.path}: {odd}: a frame U8[n] that metadata {PARTS_KEY} tells of expected")
+            name = sorted((set(file.specs) ^ set(self.specs)) | (set(file.specs) - frames))[0]
+            raise UpdateError(f"{file.path}: {name}: a frame U8[n] that metadata {PARTS_KEY} tells of expected")
 
     def read(self, name: str) -> Array:
         """See TensorFile.read."""
@@ -113,13 +120,6 @@ class CompressedParts:
         else:
             stream.expect_end()
         return out
-
-
-def _told_spec(name: str, entry: tuple[str, list[int]]) -> TensorSpec:
-    dtype, shape = entry
-    if dtype not in NUMPY_DTYPES or not all(type(size) is int and size >= 0 for size in shape):
-        raise ValueError(f"{name[:80]} has {str(entry)[:80]}")
-    return TensorSpec(name, dtype, tuple(shape))
 
 
 class _Stream:

@@ -1,12 +1,15 @@
 """The update a phone sends: a tensor file with the parts of one codec and the facts a server needs to fold it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
+from phonograd.device_runtime.base.documents import FieldError, Record, read, written
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.formats.frozen import frozen_in, trained_specs
 from phonograd.device_runtime.formats.tensor_file import (
@@ -26,8 +29,7 @@ FORMAT = "phonograd-update"
 MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
 
 
-@dataclass(frozen=True)
-class UpdateInfo:
+class UpdateInfo(Record, frozen=True):
     """Metadata of an update.
 
     base_sha256: hash of the tensor file the phone started from; round: the server's number of the round it belongs to;
@@ -39,6 +41,22 @@ class UpdateInfo:
     tokens: int
     codec: str
     seed: int
+
+
+# Text, as all metadata of a tensor file; `$` alone lets a line break follow.
+Decimal = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$(?!\n)")]
+
+
+class UpdateMetadata(msgspec.Struct, frozen=True):
+    """What an update's metadata must have; other keys are left alone."""
+
+    format: Literal["phonograd-update"]
+    version: Literal["1", "2"]
+    base_sha256: str
+    round: Decimal
+    tokens: Decimal
+    codec: str
+    seed: Decimal
 
 
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
@@ -60,7 +78,7 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
         check_finite("trained weights", name, trained[name])
         parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
     base.require_unchanged()
-    metadata = {"format": FORMAT, "version": str(VERSION)} | {k: str(v) for k, v in asdict(info).items()}
+    metadata = {"format": FORMAT, "version": str(VERSION)} | {name: str(value) for name, value in written(info).items()}
     if isinstance(codec, Compressed):
         parts, metadata[PARTS_KEY] = compress_parts(parts)
     return save_tensors(path, parts, metadata)
@@ -139,21 +157,9 @@ def _parse_version(path: Path, metadata: Mapping[str, str]) -> int:
 
 def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:
     try:
-        info = UpdateInfo(
-            base_sha256=metadata["base_sha256"],
-            round=_count(metadata["round"]),
-            tokens=_count(metadata["tokens"]),
-            codec=metadata["codec"],
-            seed=_count(metadata["seed"]),
-        )
-    except (KeyError, ValueError) as error:
-        raise UpdateError(f"{path}: metadata is missing or malformed: {error}") from error
-    if info.tokens == 0:
+        found = read(UpdateMetadata, dict(metadata))
+    except FieldError as error:
+        raise UpdateError(f"{path}: metadata {error}; encode the update again") from error
+    if int(found.tokens) == 0:
         raise UpdateError(f"{path}: 0 tokens trained, expected at least 1")
-    return info
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_COUNT))):
-        raise ValueError(f"{text[:20]!r} is not a count")
-    return int(text)
+    return UpdateInfo(found.base_sha256, int(found.round), int(found.tokens), found.codec, int(found.seed))

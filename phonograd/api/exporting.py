@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 
 from phonograd.api.inputs import StrPath, path_of
@@ -113,7 +114,7 @@ def model_with(
             f"{entries}; give the vocabulary that the model was trained with"
         )
     weights = found.weights if rows is None else permuted(found.weights, rows)
-    config = dataclasses.replace(found.config, vocabulary=len(words))
+    config = msgspec.structs.replace(found.config, vocabulary=len(words))
     return dataclasses.replace(found, config=config, weights=weights)
 
 
@@ -121,7 +122,7 @@ def _declared(shape: LanguageModelConfig | str | None) -> Callable[[int], Langua
     if shape is None:
         return None
     config = preset_named(shape).model if isinstance(shape, str) else shape
-    return lambda words: dataclasses.replace(config, vocabulary=words)
+    return lambda words: msgspec.structs.replace(config, vocabulary=words)
 
 
 def words_of(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:

@@ -1,8 +1,9 @@
 """A general model, pre-trained on a server or a workstation before it goes to phones."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from phonograd.api.exporting import words_of
 from phonograd.api.inputs import StrPath, path_of
@@ -48,7 +49,7 @@ def pretrain(
     words = words_of(vocabulary)
     model = shape
     if isinstance(model, str):
-        model = dataclasses.replace(preset_named(model).model, vocabulary=len(words))
+        model = msgspec.structs.replace(preset_named(model).model, vocabulary=len(words))
     corpus = load_corpus([Path(text) for text in texts], words, path_of(validation))
     return recipe.pretrain(
         model, words, corpus, config or PretrainConfig(), place, state_folder=path_of(state), progress=progress

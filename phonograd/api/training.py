@@ -174,7 +174,7 @@ def _sample_draw(drawn: int | None, seed: int | None, state: ResumableState | No
 def _training_text(
     folder: Artifacts, user: Text, rehearsal: Text | None, user_share: float | None, seed: int
 ) -> TrainingText:
-    share = 1.0 if rehearsal is None else TrainingConfig.user_share if user_share is None else user_share
+    share = 1.0 if rehearsal is None else TrainingConfig().user_share if user_share is None else user_share
     vocabulary = vocabulary_of(folder)
     return mix(messages_of(user), [] if rehearsal is None else messages_of(rehearsal), share, vocabulary, seed)
 

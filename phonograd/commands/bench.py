@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, sampled, selected_entries
 from phonograd.bench.epoch import EpochBenchConfig
@@ -162,7 +163,7 @@ def epoch(
         build_on_first_use(console)
     with _artifacts(console, artifacts) as folder:
         result = bench_epoch(folder, entries, config, console.say)
-    document = dataclasses.asdict(result)
+    document = msgspec.to_builtins(result)
     if save is not None:
         save_result(save, document, repeated())
     console.result(document, (_title(result), [*_rows(result)]))
@@ -230,7 +231,7 @@ def parity(
     ]
     with _artifacts(console, artifacts) as folder:
         result = bench_parity(folder, entries, ParityConfig(steps, threads), console.say)
-    document = dataclasses.asdict(result)
+    document = msgspec.to_builtins(result)
     if save is not None:
         save_result(save, document, repeated())
     title = f"Relative errors after {steps} steps of {result.minibatch * result.bptt} tokens"
@@ -308,7 +309,7 @@ def aggregate(
     from phonograd.bench.results import save_result
 
     result = bench_aggregate(AggregateBenchConfig(preset, updates, codecs, flower_python, rounds=rounds), console.say)
-    document = dataclasses.asdict(result)
+    document = msgspec.to_builtins(result)
     if save is not None:
         save_result(save, document, repeated())
     console.result(document, (f"The average of updates to {preset}", [*_aggregate_rows(result)]))
@@ -366,7 +367,7 @@ def ingest(
     from phonograd.bench.results import save_result
 
     result = bench_ingest(IngestBenchConfig(preset, rounds, at_once, phones, crowds), console.say)
-    document = dataclasses.asdict(result)
+    document = msgspec.to_builtins(result)
     if save is not None:
         save_result(save, document, repeated())
     console.result(document, *ingest_tables(result))
@@ -418,7 +419,7 @@ def upload(
     config = UploadBenchConfig(codecs, users, rehearsal, tests, phones, threads)
     with _artifacts(console, artifacts) as folder:
         result = bench_upload(folder, config, console.say)
-    document = dataclasses.asdict(result)
+    document = msgspec.to_builtins(result)
     if save is not None:
         save_result(save, document, repeated())
     console.result(document, (f"An update of each of {result.phones} phones", [*_upload_rows(result)]))

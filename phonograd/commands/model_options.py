@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import click
+import msgspec
 
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
 from phonograd.export.presets import PRESETS
 
-DEFAULTS = {field.name: field.default for field in dataclasses.fields(LanguageModelConfig)}
+DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(LanguageModelConfig)}
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class DeclaredShape:
     def config(self, vocabulary: int) -> LanguageModelConfig:
         """The model of this shape with so many words. Raises UsageError unless a whole one is declared."""
         if self.preset is not None:
-            return dataclasses.replace(PRESETS[self.preset].model, vocabulary=vocabulary)
+            return msgspec.structs.replace(PRESETS[self.preset].model, vocabulary=vocabulary)
         self.require()
         return LanguageModelConfig(**{"vocabulary": vocabulary, "embedding": self.hidden, **self._sizes()})
 

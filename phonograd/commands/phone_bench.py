@@ -82,7 +82,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option(
     "--user-share",
     type=float,
-    help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig.user_share}]",
+    help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]",
 )
 @click.option(
     "--seed",

@@ -53,7 +53,7 @@ WARN_UNKNOWN_SHARE = 0.3
     "--user-share",
     type=click.FloatRange(0, 1, min_open=True),
     default=None,
-    help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig.user_share}]",
+    help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]",
 )
 @weights_option
 @backend_option

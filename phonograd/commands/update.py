@@ -8,6 +8,7 @@ import click
 from phonograd.commands.codec_options import codec_options
 from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
 PATH = click.Path(path_type=Path)
@@ -87,6 +88,6 @@ def show(console: Console, update_file: Path) -> None:
             {"part": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.nbytes}
             for spec in encoded.tensors.specs.values()
         ]
-        document = {**dataclasses.asdict(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
+        document = {**written(encoded.info), "bytes": update_file.stat().st_size, "parts": parts}
     facts = [{"figure": key, "value": value} for key, value in document.items() if key != "parts"]
     console.result(document, (str(update_file), facts), ("Parts", parts))

@@ -1,7 +1,6 @@
 """phonograd phone-bench against stand-in phones, by real adb clients: tables, bytes, faults, signals."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 from phonograd.android_harness.report.document import schema
@@ -48,7 +48,7 @@ def next_round(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     manifest = open_artifacts(folder).manifest
     file = save_tensors(folder / WEIGHTS, seeded_weights(manifest.model, 2))
     entries = {**manifest.files, WEIGHTS: FileEntry(file.nbytes, file.sha256)}
-    dataclasses.replace(manifest, files=entries).write(folder)
+    msgspec.structs.replace(manifest, files=entries).write(folder)
     return folder
 
 

@@ -1,6 +1,5 @@
 """Whole rounds against a real server, on phones that are folders: what comes out, and what is left behind."""
 
-import dataclasses
 import json
 import re
 import threading
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -385,7 +385,7 @@ def test_errors_before_any_phone_is_used(bench: Bench, tmp_path: Path) -> None:
         bench.run(texts=tmp_path / "none")
     with pytest.raises(TextError, match="file of general text not found"):
         bench.run(training=PhoneTraining(rehearsal=tmp_path / "none"))
-    other = exported(dataclasses.replace(MODEL, hidden=32), TRAINING)
+    other = exported(msgspec.structs.replace(MODEL, hidden=32), TRAINING)
     bench.place = Place(bench.place.command, other, bench.place.user, bench.place.general)
     with pytest.raises(WeightsError, match="give the artifacts that the server was started with"):
         bench.run()

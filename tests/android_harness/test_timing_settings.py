@@ -46,7 +46,7 @@ def test_text_settings_that_do_not_go_together_are_refused() -> None:
 
 def test_the_share_is_the_users_alone_or_the_papers() -> None:
     assert TextSettings(Path("user.txt")).share == 1.0
-    assert TextSettings(Path("user.txt"), Path("general.txt")).share == TrainingConfig.user_share
+    assert TextSettings(Path("user.txt"), Path("general.txt")).share == TrainingConfig().user_share
     assert TextSettings(Path("user.txt"), Path("general.txt"), 0.25).share == 0.25
 
 

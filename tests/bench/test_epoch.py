@@ -1,9 +1,9 @@
-import dataclasses
 import json
 import os
 import statistics
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -60,7 +60,7 @@ def test_our_backends_are_measured_with_an_output_sample_too() -> None:
         result.model.hidden + 1
     )  # the output layer's rows left out
     assert first.gflops * first.median_seconds == pytest.approx(result.step_gflop - 6 * 200 * saved / 1e9)
-    page = "\n".join(SECTIONS["epoch"](dataclasses.asdict(result)))
+    page = "\n".join(SECTIONS["epoch"](msgspec.to_builtins(result)))
 
     assert f"{first.output_words} words" in page
 

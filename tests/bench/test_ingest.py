@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -91,7 +92,7 @@ def test_a_body_is_the_update_in_another_phone_s_name(material: Path, maker: Bod
     assert (len(sent), hashlib.sha256(sent).hexdigest()) == (body.nbytes, body.sha256)
     (tmp_path / "sent").write_bytes(sent)
     with UpdateFile(material / "update") as one, UpdateFile(tmp_path / "sent") as other:
-        assert other.info == dataclasses.replace(one.info, seed=77, round=5, base_sha256="a" * 64)
+        assert other.info == msgspec.structs.replace(one.info, seed=77, round=5, base_sha256="a" * 64)
         with TensorFile(material / "artifacts" / WEIGHTS) as base:
             mine, theirs = one.weights(base), other.weights(base)
     assert all(np.array_equal(mine[name], theirs[name]) for name in mine)

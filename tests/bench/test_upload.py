@@ -1,6 +1,6 @@
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_round_in_each_codec(artifacts: Path, texts: dict[str, Path]) -> None:
     assert one_bit.change["test"] == pytest.approx(one_bit.perplexities["test"] / full.perplexities["test"] - 1)
     assert 0.9 < full.ratio < 1 < four.ratio < one_bit.ratio
     assert all(one.encode_seconds > 0 < one.decode_seconds for one in result.codecs)
-    page = render({"upload.json": {**dataclasses.asdict(result), "command": "phonograd bench upload"}})
+    page = render({"upload.json": {**msgspec.to_builtins(result), "command": "phonograd bench upload"}})
     assert f"| full-f32 | {full.bytes / 1e6:.3f} | 1.0 |" in page
     assert "2 phones, each trained on its own text:" in page
 

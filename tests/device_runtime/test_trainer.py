@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -100,14 +102,16 @@ def test_each_epoch_begins_with_the_text_and_zero_states() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"minibatch": 0}, "minibatch is 0"),
-        ({"bptt": 0}, "bptt is 0"),
-        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-        ({"clip_norm": -1.0}, "clip_norm is -1.0"),
-        ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"user_share": 0.0}, "user_share is 0.0"),
-        ({"loss": "l2"}, "loss is 'l2', expected one of ce, lwf"),
-        ({"loss_reduction": "sum"}, "expected one of sum_over_time, mean"),
+        ({"minibatch": 0}, "training: minibatch: expected a whole number >= 1, found 0"),
+        ({"bptt": 0}, "bptt: expected a whole number >= 1, found 0"),
+        ({"learning_rate": 0.0}, "learning_rate: expected a number > 0.0, found 0.0"),
+        ({"learning_rate": math.nan}, "learning_rate: expected a finite number, found nan"),
+        ({"bptt": 2.5}, "bptt: expected a whole number, found 2.5"),
+        ({"clip_norm": -1.0}, "clip_norm: expected a number > 0.0, found -1.0"),
+        ({"dropout": 1.0}, "dropout: expected a number < 1.0, found 1.0"),
+        ({"user_share": 0.0}, "user_share: expected a number > 0.0, found 0.0"),
+        ({"loss": "l2"}, "loss: expected 'ce' or 'lwf', found 'l2'"),
+        ({"loss_reduction": "sum"}, "loss_reduction: expected 'mean' or 'sum_over_time', found 'sum'"),
     ],
 )
 def test_impossible_settings_are_refused(change: dict[str, object], message: str) -> None:

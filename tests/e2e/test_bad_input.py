@@ -9,12 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import jsonschema
 import numpy as np
 import pytest
 
+from phonograd.device_runtime.base.documents import schemas
 from phonograd.device_runtime.formats.manifest import FILES, Manifest
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from tests.support.command_line import Outcome, Run, Workplace, text_of
+
+MODEL = {
+    "cell": "lstm", "vocabulary": 17, "embedding": 16, "hidden": 16, "layers": 1, "tied": False, "output_bias": True
+}  # fmt: skip
 
 
 def refused(outcome: Outcome, code: int, *parts: object) -> None:
@@ -87,14 +93,18 @@ def test_a_manifest_of_another_version(phono: Run, workplace: Workplace, tmp_pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": {"cell": "lstm"}}, "model: fields missing or unknown"),
-        ({"training": 3}, "training is int, expected an object"),
+        ({"model": {"cell": "lstm"}}, "model.vocabulary: missing"),
+        ({"training": 3}, "training: expected an object, found 3"),
+        ({"training": {"minibatch": 2}}, "training.bptt: missing"),
+        ({"model": MODEL | {"hidden": True}}, "model.hidden: expected a whole number, found True"),
+        ({"model": MODEL | {"cell": "mlp"}}, "model.cell: expected 'gru' or 'lstm', found 'mlp'"),
+        ({"model": MODEL | {"wings": 2}}, "model.wings: no such field"),
         ({"surprise": 1}, "surprise"),
         ({"files": {}}, "files: missing or unknown"),
-        ({"files": 3}, "wrong type"),
-        ({"tensors": 3}, "wrong type"),
-        ({"tools": [1]}, "wrong type"),
-        ({"states": [3]}, "states is int, expected an object"),
+        ({"files": 3}, "files: expected an object, found 3"),
+        ({"tensors": 3}, "tensors: expected a list, found 3"),
+        ({"tools": [1]}, "tools: expected an object, found [1]"),
+        ({"states": [3]}, "states[0]: expected an object, found 3"),
     ],
 )
 def test_a_manifest_that_makes_no_sense(
@@ -106,11 +116,37 @@ def test_a_manifest_that_makes_no_sense(
     refused(phono("inspect", folder), 5, folder / "manifest.json", message)
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"null", b"[1]", b"\xff\xff"])
+@pytest.mark.parametrize("content", [b"", b"[", b"null", b"[1]", b"\xff\xff", b"[" * 100_000])
 def test_a_manifest_that_is_no_object(phono: Run, workplace: Workplace, tmp_path: Path, content: bytes) -> None:
     folder = copy_of(workplace, tmp_path)
     (folder / "manifest.json").write_bytes(content)
     refused(phono("inspect", folder), 5, folder / "manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((b'"dropout": 0.0', b'"dropout": NaN'), "holds NaN, which is no JSON number"),
+        ((b'"layers": ', b'"layers": 1, "layers": '), "has the key 'layers' twice in one object"),
+    ],
+)
+def test_a_manifest_that_other_programs_read_otherwise(
+    phono: Run, workplace: Workplace, tmp_path: Path, change: tuple[bytes, bytes], message: str
+) -> None:
+    folder = copy_of(workplace, tmp_path)
+    manifest = folder / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(*change))
+    refused(phono("inspect", folder), 5, manifest, message)
+
+
+def test_the_schema_of_a_manifest_describes_what_is_written(workplace: Workplace) -> None:
+    kinds = schemas(Manifest)
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/Manifest", "$defs": kinds}
+    validator = jsonschema.Draft202012Validator(document)
+    written = json.loads((workplace.artifacts / "manifest.json").read_text())
+    validator.validate(written)
+    written["model"]["layers"] = 0
+    assert not validator.is_valid(written)
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.formats.frozen import frozen_in
 from phonograd.device_runtime.formats.manifest import WEIGHTS, open_artifacts
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
@@ -38,7 +39,7 @@ def test_exported_trained_by_both_uploaded_and_folded(
     export = ("--vocab", workplace.vocabulary, "--lr", 0.5, "--clip-norm", 0, "--bptt", 5, "--minibatch", 3)
     found = phono("export", "--model", model, *export, "--out", artifacts, "--json").document
     expected = LanguageModelConfig(cell, WORDS, 12, 12, layers, tied, bias)
-    assert found["model"] == dataclasses.asdict(expected)
+    assert found["model"] == written(expected)
 
     train = ("train", artifacts, "--user", workplace.user)
     for backend in ("native", "ort"):

@@ -1,10 +1,10 @@
 """Own models as files have them: what is told from their tensors, and what is refused, in one line that helps."""
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -226,7 +226,7 @@ def test_a_declared_shape_is_held_to(tmp_path: Path) -> None:
         ({"output_bias": False}, r"decoder.bias is not part of the model"),
     ):
         with pytest.raises(WeightsError, match=part):
-            load_model(path, declared=dataclasses.replace(config, **change))
+            load_model(path, declared=msgspec.structs.replace(config, **change))
 
 
 def test_a_module_named_after_the_other_cell(tmp_path: Path) -> None:

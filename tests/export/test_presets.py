@@ -1,5 +1,4 @@
-import dataclasses
-
+import msgspec
 import pytest
 
 from phonograd.device_runtime.base.errors import ArtifactsError
@@ -33,7 +32,7 @@ def test_ji_has_three_sizes_tied_and_untied() -> None:
 
 @pytest.mark.parametrize("name", ["tiny", "mcmahan-10k", "fedatt-gru-300-tied"])
 def test_the_torch_model_has_just_the_presets_parameters(name: str) -> None:
-    config = dataclasses.replace(PRESETS[name].model, vocabulary=50)
+    config = msgspec.structs.replace(PRESETS[name].model, vocabulary=50)
     assert sum(parameter.numel() for parameter in LanguageModel(config).parameters()) == config.parameters
 
 

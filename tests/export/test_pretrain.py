@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -63,7 +64,7 @@ def run(
 
 def test_the_loss_falls_and_the_best_weights_are_kept(tmp_path: Path) -> None:
     out, recorder = tmp_path / "base.safetensors", Recorder()
-    model = dataclasses.replace(MODEL, layers=1)
+    model = msgspec.structs.replace(MODEL, layers=1)
     config = dataclasses.replace(CONFIG, epochs=30, learning_rate=2.0, decay=1.0, dropout=0.0)
     result = run(out, config, recorder=recorder, model=model)
     assert recorder.losses[0] > 2.2  # ln 10 = 2.30: all words alike
@@ -98,7 +99,7 @@ def test_the_file_says_what_it_was_trained_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("after", [5, 7, 9])  # within an epoch, at its last step before evaluation, in the next one
 def test_an_interrupted_and_resumed_run_ends_as_an_undisturbed_one(tmp_path: Path, cell: Cell, after: int) -> None:
-    model = dataclasses.replace(MODEL, cell=cell)
+    model = msgspec.structs.replace(MODEL, cell=cell)
     whole, halves = Recorder(), (Recorder(interrupt_after=after), Recorder())
     expected = run(tmp_path / "whole", state=tmp_path / "whole-state", recorder=whole, model=model)
     with pytest.raises(KeyboardInterrupt):
@@ -237,7 +238,7 @@ def test_a_text_below_one_window_is_refused(tmp_path: Path) -> None:
 
 def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VocabularyError, match="11 words expected by the model, found 10"):
-        run(tmp_path / "out", model=dataclasses.replace(MODEL, vocabulary=11))
+        run(tmp_path / "out", model=msgspec.structs.replace(MODEL, vocabulary=11))
 
 
 def test_the_callers_random_state_is_left_as_it_was(tmp_path: Path) -> None:
@@ -280,7 +281,7 @@ def test_dropout_masks_follow_from_the_seed_and_the_steps_number() -> None:
 
 
 def test_dropout_acts_on_embedding_and_output_but_not_in_evaluation() -> None:
-    model = LanguageModel(dataclasses.replace(MODEL, layers=1), dropout=0.5)
+    model = LanguageModel(msgspec.structs.replace(MODEL, layers=1), dropout=0.5)
     inputs = torch.zeros(1, 400, dtype=torch.int64)
     torch.manual_seed(0)
     hidden = model(inputs, model.zero_state(400))[1][0]

@@ -1,8 +1,8 @@
 """The conversion is held to ONNX's own equations, written out here, not to another use of the same permutation."""
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -23,7 +23,7 @@ from phonograd.export.torch_layout import (
 from phonograd.export.torch_model import LanguageModel
 
 LSTM = LanguageModelConfig("lstm", vocabulary=11, embedding=5, hidden=4, layers=2)
-GRU = dataclasses.replace(LSTM, cell="gru")
+GRU = msgspec.structs.replace(LSTM, cell="gru")
 TIED = LanguageModelConfig("lstm", vocabulary=11, embedding=5, hidden=4, layers=1, tied=True, output_bias=False)
 TIED_GRU = LanguageModelConfig("gru", vocabulary=11, embedding=4, hidden=4, layers=2, tied=True)
 FIRST_OF_SEED_1 = [-0.002681136131286621, 0.0011821568477898836, 0.025516748428344727]
@@ -201,7 +201,7 @@ def test_weights_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
 
 
 def test_seeded_weights_are_uniform_and_a_function_of_the_seed() -> None:
-    config = dataclasses.replace(LSTM, vocabulary=2000)
+    config = msgspec.structs.replace(LSTM, vocabulary=2000)
     weights = seeded_weights(config, 1)
     matrix = weights["embedding.weight"]
     assert np.abs(matrix).max() <= 0.05

@@ -1,7 +1,7 @@
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -101,7 +101,7 @@ def test_all_tensors_that_have_a_row_a_word_are_permuted_and_no_other(tied: bool
 
 
 def test_a_model_trained_with_a_foreign_vocabulary_is_exported(phono: Run, foreign: Path, tmp_path: Path) -> None:
-    config = dataclasses.replace(PRESETS["tiny"].model, vocabulary=12)
+    config = msgspec.structs.replace(PRESETS["tiny"].model, vocabulary=12)
     ours, weights, artifacts = (tmp_path / name for name in ("vocab.txt", "torch.safetensors", "artifacts"))
     random = np.random.default_rng(2)
     trained = {spec.name: random.normal(size=spec.shape).astype("<f4") for spec in config.tensor_specs()}
@@ -135,7 +135,7 @@ def make_named() -> Callable[[Path, str], Path]:
     """Weights of the tiny model whose metadata name a vocabulary by its hash."""
 
     def make(path: Path, vocabulary: str) -> Path:
-        config = dataclasses.replace(PRESETS["tiny"].model, vocabulary=len(WORDS))
+        config = msgspec.structs.replace(PRESETS["tiny"].model, vocabulary=len(WORDS))
         zeros = {spec.name: np.zeros(spec.shape, "<f4") for spec in config.tensor_specs()}
         save_tensors(path, zeros, {VOCABULARY_SHA256: vocabulary})
         return path

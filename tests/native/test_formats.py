@@ -1,6 +1,5 @@
 """The C++ readers of tensor files, manifests and JSON, and the C++ writer, held equal to Python's."""
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -11,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.formats.manifest import (
     FILES,
@@ -263,11 +264,11 @@ def write_folder(folder: Path, training: TrainingConfig = TRAINING) -> dict[str,
 
 @pytest.mark.parametrize("clip_norm", [5.0, None, 1])
 def test_reads_the_manifest_python_reads(tool: FormatsTool, tmp_path: Path, clip_norm: float | None) -> None:
-    write_folder(tmp_path / "a", dataclasses.replace(TRAINING, clip_norm=clip_norm))
+    write_folder(tmp_path / "a", msgspec.structs.replace(TRAINING, clip_norm=clip_norm))
     expected = open_artifacts(tmp_path / "a")
     (found,) = tool("manifest", tmp_path / "a")
-    assert found["model"] == dataclasses.asdict(expected.manifest.model)
-    assert found["training"] == dataclasses.asdict(expected.manifest.training)
+    assert found["model"] == written(expected.manifest.model)
+    assert found["training"] == written(expected.manifest.training)
     assert found["states"] == [{"input": "h0", "output": "h0.next", "shape": [1, 4, 2]}]
     assert found["tensors"] == [[entry.name, list(entry.shape)] for entry in expected.manifest.tensors]
     assert found["weights_sha256"] == expected.weights_sha256

@@ -1,9 +1,9 @@
 """Update files of the native engine: byte for byte those of Python."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -62,7 +62,10 @@ def test_frozen_tensors_have_no_part(tool: TextTool, folder: Path, tmp_path: Pat
     save_tensors(tmp_path / "base", base, {"frozen": "embedding.weight,lstm.0.B"})
     for codec in NATIVE_CODECS:
         write_both(
-            tool, tmp_path, {name: array + np.float32(0.5) for name, array in base.items()}, replace(INFO, codec=codec)
+            tool,
+            tmp_path,
+            {name: array + np.float32(0.5) for name, array in base.items()},
+            msgspec.structs.replace(INFO, codec=codec),
         )
         with UpdateFile(tmp_path / "native") as update, TensorFile(tmp_path / "base") as file:
             update.check(file, INFO.base_sha256)
@@ -94,7 +97,7 @@ NATIVE_CODECS = [codec for codec in CODECS if not codec.endswith("+zstd")]
 @given(st.dictionaries(st.sampled_from(list(SHAPES)), ROWS), st.integers(0, MAX_COUNT))
 @settings(max_examples=25, deadline=None)
 def test_updates_are_pythons(tool: TextTool, folder: Path, codec: str, rows: dict[str, list[int]], number: int) -> None:
-    info = replace(INFO, codec=codec, round=number // 3, tokens=number // 2, seed=number)
+    info = msgspec.structs.replace(INFO, codec=codec, round=number // 3, tokens=number // 2, seed=number)
     write_both(tool, folder, moved(folder, rows), info)
 
 
@@ -107,7 +110,7 @@ def test_deltas_of_every_size_are_encoded_as_by_python(tool: TextTool, folder: P
         array *= scale > 1e-9  # so that the smallest deltas are not rounded away
         spread = random.exponential(size=(*array.shape[:-1], 1)) * (random.random((*array.shape[:-1], 1)) < 0.7)
         trained[name] = (array + spread * random.normal(scale=scale, size=array.shape)).astype("<f4")
-    write_both(tool, folder, trained, replace(INFO, codec=codec, seed=int(scale) % 991))
+    write_both(tool, folder, trained, msgspec.structs.replace(INFO, codec=codec, seed=int(scale) % 991))
     with UpdateFile(folder / "native") as update, TensorFile(folder / "base") as base:
         update.check(base, INFO.base_sha256)
 
@@ -161,7 +164,7 @@ def test_counts_that_no_reader_takes_are_refused_as_by_python(
 ) -> None:
     trained = moved(folder, {})
     save_tensors(folder / "trained", trained)
-    info = replace(INFO, **change)  # type: ignore[arg-type]
+    info = msgspec.structs.replace(INFO, **change)  # type: ignore[arg-type]
     with TensorFile(folder / "base") as base, pytest.raises(UpdateError) as error:
         write_update(folder / "refused", base, trained, info)
     tool.fails_as(error.value, "update", *request(folder, info, "refused"))
@@ -169,7 +172,7 @@ def test_counts_that_no_reader_takes_are_refused_as_by_python(
 
 
 def test_the_largest_counts_are_read_back(tool: TextTool, folder: Path) -> None:
-    info = replace(INFO, round=MAX_COUNT, tokens=MAX_COUNT, seed=MAX_COUNT)
+    info = msgspec.structs.replace(INFO, round=MAX_COUNT, tokens=MAX_COUNT, seed=MAX_COUNT)
     write_both(tool, folder, moved(folder, {}), info)
     with UpdateFile(folder / "native") as update:
         assert update.info == info
@@ -178,7 +181,7 @@ def test_the_largest_counts_are_read_back(tool: TextTool, folder: Path) -> None:
 def test_an_unknown_codec_is_refused_as_by_python(tool: TextTool, folder: Path) -> None:
     trained = moved(folder, {})
     save_tensors(folder / "trained", trained)
-    info = replace(INFO, codec="it's")
+    info = msgspec.structs.replace(INFO, codec="it's")
     with TensorFile(folder / "base") as base, pytest.raises(UpdateError) as error:
         write_update(folder / "refused", base, trained, info)
     # What it has is the same but for zstd.
@@ -191,7 +194,7 @@ def test_zstd_is_not_on_the_phone(tool: TextTool, folder: Path) -> None:
     with pytest.raises(
         NativeError, match=r"codec 'top-rows\+zstd' is unknown; this version has full-f32, .*, top-rows"
     ):
-        tool.ask("update", *request(folder, replace(INFO, codec="top-rows+zstd"), "refused"))
+        tool.ask("update", *request(folder, msgspec.structs.replace(INFO, codec="top-rows+zstd"), "refused"))
 
 
 def test_a_place_that_is_none_is_a_storage_error(tool: TextTool, folder: Path) -> None:

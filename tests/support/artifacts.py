@@ -1,11 +1,11 @@
 """Artifacts of small models, exported once per process and shared by all tests."""
 
-import dataclasses
 import functools
 import shutil
 import tempfile
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from phonograd.device_runtime.formats.manifest import FILES_1, Artifacts, TrainingConfig, open_artifacts
@@ -41,7 +41,7 @@ def as_version_1(artifacts: Artifacts, folder: Path) -> Artifacts:
     files = {name: artifacts.manifest.files[name] for name in FILES_1}
     for name in artifacts.manifest.files.keys() - files:
         (folder / name).unlink()
-    dataclasses.replace(artifacts.manifest, files=files, schema_version=1).write(folder)
+    msgspec.structs.replace(artifacts.manifest, files=files, schema_version=1).write(folder)
     return open_artifacts(folder)
 
 
