@@ -1,4 +1,4 @@
-"""/metrics for Prometheus: taken from the ledger at every scrape, so that a restart forgets nothing.
+"""/metrics for Prometheus: read from the ledger at every scrape, so a restart loses nothing.
 
 Only the seconds of requests, and what is said of the process, are of this process's life; Prometheus knows how to add
 those up.
@@ -34,7 +34,7 @@ class MetricsRoute:
         registry.register(_FromLedger(coordinator))
         ProcessCollector(registry=registry)
         Info("phonograd_build", "Always 1; says which version runs.", registry=registry).info({"version": __version__})
-        free = Gauge("phonograd_state_free_bytes", "Free on the disk of the state folder.", registry=registry)
+        free = Gauge("phonograd_state_free_bytes", "Free bytes on the state folder's disk.", registry=registry)
         free.set_function(lambda: shutil.disk_usage(coordinator.folder.root).free)
 
     @operation("GET /metrics", "admin", {200: Answer("Text exposition 0.0.4.", str, (CONTENT_TYPE,))})
@@ -57,7 +57,9 @@ class _FromLedger(Collector):
 
     def _quality(self, session: Session) -> Metric:
         values = all_quality(session)[self._coordinator.current.base_sha256]
-        return _gauges("phonograd_quality", "What evaluators found the current model to be worth.", "metric", values)
+        return _gauges(
+            "phonograd_quality", "Quality of the current model, as evaluators reported it.", "metric", values
+        )
 
     def _open_round(self) -> Iterator[Metric]:
         current, uploads = self._coordinator.current, self._coordinator.uploads.unfinished()
@@ -66,19 +68,19 @@ class _FromLedger(Collector):
         yield _gauge("phonograd_round_needed", "Accepted updates that close it.", current.clients_per_round)
         if current.closes_at is not None:
             yield _gauge("phonograd_round_deadline_seconds", "Its deadline, since 1970.", current.closes_at)
-        yield _gauge("phonograd_uploads_under_way", "Uploads begun and not decided on.", len(uploads))
+        yield _gauge("phonograd_uploads_under_way", "Uploads in progress.", len(uploads))
         missing = sum(upload.length - upload.offset for upload in uploads)
-        yield _gauge("phonograd_uploads_missing_bytes", "Bytes that they have still to send.", missing)
+        yield _gauge("phonograd_uploads_missing_bytes", "Bytes that uploads in progress have yet to send.", missing)
         yield _gauge("phonograd_model_bytes", "Size of the current model's file.", current.model_bytes)
 
 
 def _traffic(session: Session) -> Iterator[Metric]:
     nbytes = CounterMetricFamily(
         "phonograd_wire_bytes",
-        "Bytes on the wire by what the request was for, direction, and part of the message.",
+        "Bytes on the wire by purpose of the request, direction, and part of the message.",
         labels=["kind", "direction", "part"],
     )
-    requests = CounterMetricFamily("phonograd_wire_requests", "Requests by what they were for.", labels=["kind"])
+    requests = CounterMetricFamily("phonograd_wire_requests", "Requests by purpose.", labels=["kind"])
     for row in sums.traffic_sums(session):
         requests.add_metric([row.kind], row.requests)
         nbytes.add_metric([row.kind, "up", "header"], row.up_header_bytes)
@@ -99,23 +101,21 @@ def _updates(session: Session) -> Iterator[Metric]:
             codecs[str(row.codec)] += row.length
         outcomes.update(dict(outcome_bytes(row.state, row.length, row.received)))
     # Gauges: an upload under way becomes accepted, and a rollback makes an accepted one discarded.
-    yield _gauges("phonograd_updates", "Updates by what became of them.", "state", states)
-    yield _gauges("phonograd_update_bytes", "Bytes of their bodies by what became of them.", "outcome", outcomes)
+    yield _gauges("phonograd_updates", "Updates by outcome.", "state", states)
+    yield _gauges("phonograd_update_bytes", "Bytes of update bodies by outcome.", "outcome", outcomes)
     yield _gauges("phonograd_accepted_bytes", "Bytes of accepted updates by codec.", "codec", codecs)
-    yield CounterMetricFamily(
-        "phonograd_upload_setups", "Requests that began an upload or went on with one.", value=setups
-    )
+    yield CounterMetricFamily("phonograd_upload_setups", "Requests that started or resumed an upload.", value=setups)
 
 
 def _rounds(session: Session) -> Iterator[Metric]:
     closed = CounterMetricFamily(
-        "phonograd_rounds_closed", "Rounds that are over, by why they ended.", labels=["ending"]
+        "phonograd_rounds_closed", "Closed rounds by the reason they ended.", labels=["ending"]
     )
     for ending, count in sums.rounds_by_ending(session).items():
         closed.add_metric([ending], count)
     yield closed
     if (epsilon := sums.epsilon_spent(session)) is not None:
-        yield _gauge("phonograd_epsilon", "Privacy spent so far, of phones in private rounds alone.", epsilon)
+        yield _gauge("phonograd_epsilon", "Privacy spent so far by phones in private rounds.", epsilon)
     yield _gauge(
         "phonograd_epsilon_infinite_phones",
         "Phones whose updates are in a model published without noise.",

@@ -1,4 +1,4 @@
-"""Models out, and what evaluators find them to be worth."""
+"""Downloads of models, and the quality that evaluators report."""
 
 from typing import Annotated
 
@@ -27,13 +27,13 @@ ETAG = Header("ETag", str, "The model's SHA-256, quoted.")
 SENT = {
     200: Answer("The model: a tensor file.", Octets, (OCTETS,), (ETAG,)),
     206: Answer("A part of it.", Octets, (OCTETS,), (ETAG, Header("Content-Range"))),
-    304: Answer("It is the one that is here already.", headers=(ETAG,)),
+    304: Answer("The client has this model.", headers=(ETAG,)),
 }
 ASKED = (
     WHO,
-    Parameter("header", "If-None-Match", str, "The ETag of a model that is here already."),
+    Parameter("header", "If-None-Match", str, "ETag of a model that the client has."),
     Parameter("header", "Range", str, "One range of bytes; an invalid one is ignored."),
-    Parameter("header", "If-Range", str, "The ETag of the model whose part is here."),
+    Parameter("header", "If-Range", str, "ETag of the model that the client has a part of."),
 )
 
 
@@ -44,14 +44,14 @@ class Models(Record, frozen=True):
 
 
 class Figure(Record, frozen=True):
-    """What an evaluator found a model to be worth."""
+    """A measured quality of a model."""
 
     metric: Annotated[str, Meta(extra_json_schema={"pattern": pattern_of(METRIC)}), about("Printable ASCII.")]
     value: Annotated[float, Meta(gt=-1e300, lt=1e300)]
 
 
 class FigureTaken(Record, frozen=True):
-    """A figure that was written down."""
+    """A recorded figure."""
 
     sha256: Sha256
     metric: str
@@ -95,7 +95,7 @@ class ModelRoutes:
         body=Body(Figure),
     )
     async def report_quality(self, request: Request) -> Response:
-        """What an evaluator found a model to be worth; replaces the same metric's earlier value."""
+        """A measured quality of a model; replaces the same metric's earlier value."""
         figure = await record_in(request, Figure)
         if not METRIC.match(figure.metric):
             raise RequestError(

@@ -1,4 +1,4 @@
-"""Every request, once it is over: a line in the log, and a place in the histogram that /metrics shows."""
+"""Every finished request: a line in the log, and a place in the histogram that /metrics shows."""
 
 import logging
 
@@ -27,14 +27,14 @@ class RequestObserver:
         # Few values of each label, none of them a stranger's text. `status` "": no answer.
         self._seconds = Histogram(
             "phonograd_http_request_seconds",
-            "Requests by what they took.",
+            "Duration of requests in seconds.",
             ("method", "route", "status"),
             buckets=BUCKETS,
             registry=registry,
         )
 
     def observe(self, scope: Scope, wire: RequestWire, cost: WireBytes) -> None:
-        """Take note of a request that is over."""
+        """Record a finished request."""
         method = scope["method"] if scope["method"] in METHODS else "other"
         route, status = route_of(scope), str(wire.status or "")
         self._seconds.labels(method, route, status).observe(wire.seconds)

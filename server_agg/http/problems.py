@@ -53,7 +53,7 @@ def problem_of(error: PhonogradError) -> ProblemResponse:
         headers = {"Retry-After": str(math.ceil(error.retry_seconds))} if isinstance(error, RetryLaterError) else None
         return ProblemResponse(error.status, error.title, one_line(error), headers)
     if isinstance(error, UploadInterruptedError):  # for the log; nobody is there to read it
-        return ProblemResponse(400, "The connection broke off", one_line(error))
+        return ProblemResponse(400, "The connection was interrupted", one_line(error))
     return ProblemResponse(500, "The server failed", "see the server's log")
 
 

@@ -18,7 +18,7 @@ class RecordResponse(JSONResponse):
     """An answer whose body is a record as JSON."""
 
     def render(self, content: Any) -> bytes:
-        """The body. Raises ValueError for a number that JSON has not."""
+        """The body. Raises ValueError for a number that JSON does not have."""
         return super().render(msgspec.to_builtins(content))
 
 

@@ -10,7 +10,7 @@ from phonograd.server_agg.storage.tables import TrafficKind
 
 
 def phone_of(request: Request) -> str | None:
-    """The phone's name as its token or its header has it; None where neither does."""
+    """The phone's name from its token or its header; None if neither names one."""
     principal = request.scope["state"].get("principal")
     if principal is not None:
         return str(principal.name)

@@ -1,4 +1,4 @@
-"""The open round, and what administrators do about rounds."""
+"""The open round, and what administrators do with rounds."""
 
 import math
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditLog
 
-WHO = Parameter("header", PHONE_HEADER, str, "Who asks, for the ledger and for whether it has a place.")
+WHO = Parameter("header", PHONE_HEADER, str, "Who asks: for the ledger, and to tell whether it has a place.")
 ROUND = in_query("round", "The round's number.", required=True)
 
 
@@ -53,7 +53,7 @@ class RoundRoutes:
     @operation(
         "GET /v1/round",
         "phone",
-        {200: Answer("With its place, if a phone names itself.", RoundForPhone, headers=(RETRY_AFTER,))},
+        {200: Answer("With the phone's place, if the phone names itself.", RoundForPhone, headers=(RETRY_AFTER,))},
         takes=(WHO,),
     )
     async def round(self, request: Request) -> Response:

@@ -31,7 +31,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 MAX_METADATA = 4096
 
 # What the operations of uploads take and answer, for their declarations.
-ID = Parameter("path", "id", str, "What the announcement answered in Location.")
+ID = Parameter("path", "id", str, "The id from the Location header of the created upload.")
 VERSION = Parameter("header", "Tus-Resumable", Literal["1.0.0"], required=True)
 CHECKSUM = Parameter(
     "header",
@@ -43,7 +43,7 @@ ANNOUNCED = (
     VERSION,
     Parameter("header", "Upload-Length", Annotated[int, Meta(ge=1)], "Bytes of the whole update.", required=True),
     Parameter("header", "Upload-Metadata", str, "tus's key and base64 pairs: phone, sha256, base_sha256, round."),
-    Parameter("header", PHONE_HEADER, str, "In place of the metadata's phone."),
+    Parameter("header", PHONE_HEADER, str, "Instead of the metadata's phone."),
     CHECKSUM,
 )
 APPENDED = (ID, VERSION, Parameter("header", "Upload-Offset", Natural, "Bytes sent so far.", required=True), CHECKSUM)
@@ -61,7 +61,7 @@ STANDING = (
     Header("Cache-Control", Literal["no-store"]),
 )
 CAPABILITIES = Answer(
-    "What this server knows of tus.",
+    "The server's tus capabilities.",
     headers=(*VERSIONED, *map(Header, ("Tus-Version", "Tus-Extension", "Tus-Max-Size", "Tus-Checksum-Algorithm"))),
 )
 PART = Body(Octets, TUS_BODY_TYPE)

@@ -394,7 +394,7 @@ class UploadRoutes:
         upload = self._coordinator.uploads.find(identifier)
         phone = phone_of(request)
         if upload is None or (phone is not None and phone != upload.phone):
-            raise RequestError(404, f"upload {identifier[:40]} is not here; announce it anew: POST /v1/uploads")
+            raise RequestError(404, f"upload {identifier[:40]} is not here; start a new upload: POST /v1/uploads")
         return upload
 
     def _broken(self, upload: UploadRecord, nbytes: int, error: PhonogradError) -> bool:
@@ -445,7 +445,7 @@ def _content_digest(text: str) -> str:
 
 def _gone_if_ended(upload: UploadRecord) -> None:
     if upload.state not in ("receiving", "accepted", "repeated"):
-        raise RequestError(410, f"the upload is {upload.state}: {upload.reason}; announce it anew: POST /v1/uploads")
+        raise RequestError(410, f"the upload is {upload.state}: {upload.reason}; start a new upload: POST /v1/uploads")
 
 
 def _digest_of(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""/openapi.json: what this server answers, as it is set up; for people, generators of clients, and fuzzers."""
+"""/openapi.json: the HTTP API of this server as it is configured, for people, client generators and fuzzers."""
 
 import copy
 from collections.abc import Collection, Mapping
@@ -24,34 +24,34 @@ from phonograd.server_agg.settings.security import SecuritySettings
 
 Part = dict[str, Any]
 
-# What the guard answers anyone with, wherever they ask.
+# What the guard may answer to any request.
 EVERYWHERE = (403, 414, 429, 431, 507)
 WHOSE: dict[Access, str] = {
-    "open": "Asks for no token.",
-    "phone": "Asks for any valid token.",
-    "admin": "Asks for an administrator's token, or for the cookie that the admin link gives.",
+    "open": "Needs no token.",
+    "phone": "Needs a valid token.",
+    "admin": "Needs an administrator's token, or the cookie that the admin link sets.",
 }
 REFUSED: Mapping[int, str] = {
     400: "The request is malformed.",
     401: "A valid token is missing.",
-    403: "Not for whoever asks.",
-    404: "Not here.",
-    405: "Not a method of this path.",
-    408: "Nothing came for too long.",
-    409: "Not now, or not this: another round, another offset, taken already.",
-    410: "The upload is at its end.",
-    411: "No Content-Length.",
-    412: "Another version of the tus protocol.",
-    413: "Larger than what is taken.",
+    403: "Not allowed for this caller.",
+    404: "Not found.",
+    405: "The path does not take this method.",
+    408: "Nothing arrived for too long.",
+    409: "A conflict: another round or offset, or the name is taken.",
+    410: "The upload has ended.",
+    411: "Content-Length is missing.",
+    412: "Unsupported version of the tus protocol.",
+    413: "The body is too large.",
     414: "The URL is too long.",
-    415: "Another type of body.",
-    416: "A range behind the end.",
+    415: "Unsupported media type.",
+    416: "The range starts beyond the end.",
     422: "The update does not fit the model.",
     429: "Too many requests.",
     431: "The headers are too large.",
-    460: "The bytes have another checksum: they changed on their way.",
-    503: "Not able to work.",
-    507: "The disk or the ledger refuses.",
+    460: "The checksum does not match: the bytes changed in transit.",
+    503: "The server cannot work.",
+    507: "The server's disk or ledger cannot store it.",
 }
 COME_AGAIN = (409, 429)
 SECURITY: Part = {
@@ -65,13 +65,13 @@ SECURITY: Part = {
         "type": "apiKey",
         "in": "cookie",
         "name": "phonograd_admin_PORT",
-        "description": "For browsers: what /admin answers the admin link with.",
+        "description": "For browsers: the cookie that /admin sets.",
     },
 }
 
 
 def openapi_document(operations: Collection[Operation], asked: Collection[Access]) -> Part:
-    """The document of a server that asks for tokens where these are to come: phones, administrators, both or none."""
+    """The document of a server that asks these for tokens: phones, administrators, both or none."""
     schemas = _Schemas()
     paths: dict[str, Part] = {}
     for one in operations:

@@ -53,7 +53,7 @@ class Visitor:
 
 @dataclass(eq=False)
 class RefusedError(Exception):
-    """A request goes no further: the status, why, and the answer's headers."""
+    """A request is refused: the status, why, and the answer's headers."""
 
     status: int
     detail: str
@@ -135,7 +135,7 @@ class Guard:
             )
 
     def _asks(self, access: Access) -> bool:
-        """Whether whoever comes to such a path must show who they are; loopback asks administrators alone."""
+        """Whether requests to such a path need a token; on loopback only administrators do."""
         return access != "open" and (self._tokens or (self._local and access == "admin"))
 
     async def _identify(self, request: Request, access: Access) -> Visitor:

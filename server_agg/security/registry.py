@@ -30,7 +30,7 @@ LAST_USED_SECONDS = 3600.0
 
 
 class RegistryError(RequestError):
-    """What can't be done to the registry: an invalid name (400), nobody's (404) or taken (409)."""
+    """A name that is invalid (400), unknown (404) or taken (409)."""
 
     exit_code = 2
 

@@ -26,7 +26,7 @@ SECRET = {"Cache-Control": "no-store"}
 NAME = Parameter("path", "name", str, "A phone's name.")
 LIMIT = in_query("limit", "The most entries to answer with.", 100)
 BEFORE = in_query("before", "Only those with a lower id.")
-KEY = Parameter("query", LINK_KEY, str, "What the server printed at its start.", required=True)
+KEY = Parameter("query", LINK_KEY, str, "The key in the link that the server printed.", required=True)
 ISSUED = Answer("Its token, shown this once.", IssuedToken)
 # The registry holds names and lifetimes to their rules; here they are for whoever reads /openapi.json.
 NAMED = Meta(extra_json_schema={"pattern": pattern_of(PHONE_NAME)})
@@ -44,22 +44,22 @@ class NewPhone(Record, frozen=True):
 
 
 class NewToken(Record, frozen=True):
-    """How long a fresh token lasts, and those that it replaces."""
+    """How long a fresh token is valid, and the tokens it replaces."""
 
     expires: Annotated[str, LIFETIME, about("Such as 90d, 12h, 30m, 60s, or never; 10 years at most.")] = (
         DEFAULT_LIFETIME
     )
-    overlap: Annotated[str, LIFETIME, about("How long the old ones still hold.")] = DEFAULT_OVERLAP
+    overlap: Annotated[str, LIFETIME, about("How long the old tokens remain valid.")] = DEFAULT_OVERLAP
 
 
 class Phones(Record, frozen=True):
-    """All that are enrolled, or were, by name."""
+    """All phones and administrators by name, revoked ones included."""
 
     phones: tuple[PhoneEntry, ...]
 
 
 class Revoked(Record, frozen=True):
-    """A phone that was revoked, and how many tokens with it."""
+    """A revoked phone, and how many of its tokens were revoked."""
 
     name: str
     tokens_revoked: Count
@@ -107,13 +107,13 @@ class AdminRoutes:
 
     @operation("GET /v1/phones", "admin", {200: Answer("By name.", Phones)}, refuses=(403,))
     async def phones(self, request: Request) -> Response:
-        """All enrolled."""
+        """All phones and administrators."""
         _administrator(request)
         return RecordResponse(Phones(await run_in_threadpool(self._registry.phones)))
 
     @operation("POST /v1/phones", "admin", {201: ISSUED}, refuses=(400, 403, 409, 413), body=Body(NewPhone))
     async def enrol_phone(self, request: Request) -> Response:
-        """Enrol one."""
+        """Enrol a phone or administrator."""
         actor = _administrator(request)
         new = await record_in(request, NewPhone)
         issued = await self._pools.writing.run(self._registry.add, new.name, new.role, new.expires, actor)
@@ -128,17 +128,21 @@ class AdminRoutes:
         body=Body(NewToken, required=False),
     )
     async def rotate_token(self, request: Request) -> Response:
-        """A fresh token for one."""
+        """Issue a fresh token."""
         actor, name = _administrator(request), request.path_params["name"]
         new = await record_in(request, NewToken)
         issued = await self._pools.writing.run(self._registry.rotate, name, new.expires, new.overlap, actor)
         return RecordResponse(issued, 201, SECRET)
 
     @operation(
-        "DELETE /v1/phones/{name}", "admin", {200: Answer("It is revoked.", Revoked)}, refuses=(403, 404), takes=(NAME,)
+        "DELETE /v1/phones/{name}",
+        "admin",
+        {200: Answer("The phone is revoked.", Revoked)},
+        refuses=(403, 404),
+        takes=(NAME,),
     )
     async def revoke_phone(self, request: Request) -> Response:
-        """Revoke one with all its tokens."""
+        """Revoke a phone and all its tokens."""
         actor = _administrator(request)
         name = request.path_params["name"]
         tokens = await self._pools.writing.run(self._registry.revoke, name, actor)

@@ -1,4 +1,4 @@
-"""TLS: the certificate and key are looked at before the server listens, so that what is wrong with them has words."""
+"""TLS: the certificate and key are checked before the server listens, so that errors name the file."""
 
 import logging
 import ssl
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class TlsError(PhonogradError):
-    """The certificate or the key that the server was given is not one, or they are not a pair."""
+    """The certificate or the key is invalid, or they do not belong together."""
 
     exit_code = 18
 

@@ -1,4 +1,4 @@
-"""What evaluators found models to be worth, in the ledger."""
+"""The quality that evaluators measured of models, in the ledger."""
 
 from collections import defaultdict
 
