@@ -59,7 +59,7 @@ def chosen_seed(
     if seed is not None and phone is not None:
         raise UsageError("seed and phone exclude each other; give one")
     if phone is not None and not PHONE_NAME.match(phone):
-        raise UsageError(f"phone: {PHONE_NAME_RULE} expected as a name, found {phone[:80]!r}")
+        raise UsageError(f"phone name: expected {PHONE_NAME_RULE}, found {phone[:80]!r}")
     if seed is not None:
         return seed
     if phone is not None:

@@ -200,7 +200,7 @@ class _Outputs:
         for path in self.paths:
             if path.exists() and base.path.exists() and path.samefile(base.path):
                 raise UsageError(
-                    f"{path}: these are the weights that training starts from; with `state` they must stay"
+                    f"{path}: training starts from these weights; with `state` they must not be overwritten, choose another file"
                 )
 
     def write(self, base: TensorFile, engine: Backend, info: UpdateInfo) -> tuple[WrittenFile | None, ...]:

@@ -1,4 +1,4 @@
-"""`phonograd phone-round`: one federated round on attached phones."""
+"""`phonograd phone-round`: one federated round on phones over adb."""
 
 import shlex
 import tempfile
@@ -192,7 +192,7 @@ def phone_round(
     console.result(document, *tables)
     for phone in report.dropped_out:
         if phone.update is not None and phone.update.kept is not None:
-            console.say(f"{phone.name}: trained, and not at the server: {_later(phone, phone.update.kept, connection)}")
+            console.say(f"{phone.name}: trained but not uploaded: {_later(phone, phone.update.kept, connection)}")
     check(report, settings)
 
 

@@ -35,5 +35,5 @@ def require_one_seed(seed: int | None, phone: str | None) -> None:
 def _phone_name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     del context, parameter
     if value is not None and not PHONE_NAME.match(value):
-        raise click.BadParameter(f"{PHONE_NAME_RULE} expected as a name, found {value[:80]!r}")
+        raise click.BadParameter(f"expected {PHONE_NAME_RULE}, found {value[:80]!r}")
     return value

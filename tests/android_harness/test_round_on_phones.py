@@ -176,7 +176,7 @@ def test_the_server_stops_answering(adb_server: AdbServer, phone: StandInPhone, 
         code, report, err = ended(process)
         assert (code, report["closed"], report["phones"][0]["drop_out"]["stage"]) == (9, None, "upload"), err
         assert left(phone) == {"user.txt"}
-        (line,) = [line for line in err.splitlines() if "trained, and not at the server: phonograd upload" in line]
+        (line,) = [line for line in err.splitlines() if "trained but not uploaded: phonograd upload" in line]
         server.start()
         words = shlex.split(line.partition(": phonograd ")[2])
         later = subprocess.run(

@@ -160,7 +160,7 @@ def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     artifacts = exported(MODEL, TRAINING)
     for arguments, message in (
         ({"seed": 1, "phone": "a"}, "seed and phone exclude each other"),
-        ({"phone": "no name"}, "expected as a name, found 'no name'"),
+        ({"phone": "no name"}, "found 'no name'"),
         ({"user_share": 0.5}, "user_share needs rehearsal"),
     ):
         with pytest.raises(phonograd.UsageError, match=message):
