@@ -1,14 +1,17 @@
-"""A training step allocates nothing: memory is planned when the engine is made."""
+"""Memory: a training step allocates nothing, and training with an output sample maps few pages of the weights."""
 
 import json
 import subprocess
 from pathlib import Path
+
+import numpy as np
 
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build import engine_sources
 from tests.native.conftest import BuildTool
 from tests.support.artifacts import exported
+from tests.support.phone_command import Place, outcome_of
 
 MODELS = (
     (
@@ -31,3 +34,18 @@ def test_a_step_allocates_nothing(build_tool: BuildTool) -> None:
         assert engine["before"] > 100  # the counter counts
         assert engine["losses"] > 0
         assert engine["later"] == 0
+
+
+def test_rows_of_other_words_never_become_the_processs_own(place: Place, tmp_path: Path) -> None:
+    """Clean pages of the weights' file count too: a peak below the weights is that of rows that were never mapped."""
+    model = LanguageModelConfig("lstm", vocabulary=80_000, embedding=128, hidden=128, layers=1)
+    folder = exported(model, TrainingConfig(minibatch=3, bptt=5)).folder
+    (tmp_path / "tokens").write_bytes((np.arange(150) * 531).astype("<i4").tobytes())  # spread over all pages
+    weights = (folder / "weights.safetensors").stat().st_size
+    line = place.line("train", folder, "--tokens", tmp_path / "tokens", "--update", tmp_path / "update")
+    stateful = ("--state", tmp_path / "state", "--save-every", 1)
+    for codec in ("rows-f32", "delta-int8", "top-rows"):
+        options = ("--output-sample", 200, "--codec", codec, *stateful)
+        report = outcome_of([*line, *map(str, options)]).only("report")
+        assert report["peak_rss_bytes"] < weights / 2
+    assert outcome_of(line).only("report")["peak_rss_bytes"] > weights

@@ -12,15 +12,13 @@ import pytest
 
 from phonograd.cli import phonograd
 from phonograd.console import run
-from phonograd.device_runtime.formats.manifest import TrainingConfig
-from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.update_file import UpdateFile, write_update
-from tests.support.artifacts import as_version_1, exported
+from tests.support.artifacts import as_version_1
 from tests.support.phone_command import MODEL, STEPS, Place, outcome_of, outputs, until_step, written
 
 STATE = "state.safetensors"
@@ -80,21 +78,6 @@ def test_threads_do_not_change_a_bit(
 ) -> None:
     assert place.train(*SAMPLE, "--threads", threads, *outputs(tmp_path)).code == 0
     assert written(tmp_path) == undisturbed
-
-
-def test_rows_of_other_words_never_become_the_processs_own(place: Place, tmp_path: Path) -> None:
-    """Clean pages of the weights' file count too: a peak below the weights is that of rows that were never mapped."""
-    model = LanguageModelConfig("lstm", vocabulary=80_000, embedding=128, hidden=128, layers=1)
-    folder = exported(model, TrainingConfig(minibatch=3, bptt=5)).folder
-    (tmp_path / "tokens").write_bytes((np.arange(150) * 531).astype("<i4").tobytes())  # spread over all pages
-    weights = (folder / "weights.safetensors").stat().st_size
-    line = place.line("train", folder, "--tokens", tmp_path / "tokens", "--update", tmp_path / "update")
-    stateful = ("--state", tmp_path / "state", "--save-every", 1)
-    for codec in ("rows-f32", "delta-int8", "top-rows"):
-        options = ("--output-sample", 200, "--codec", codec, *stateful)
-        report = outcome_of([*line, *map(str, options)]).only("report")
-        assert report["peak_rss_bytes"] < weights / 2
-    assert outcome_of(line).only("report")["peak_rss_bytes"] > weights
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if not codec.endswith("+zstd")])
