@@ -200,7 +200,7 @@ class _Outputs:
         for path in self.paths:
             if path.exists() and base.path.exists() and path.samefile(base.path):
                 raise UsageError(
-                    f"{path}: training starts from these weights; with `state` they must not be overwritten, choose another file"
+                    f"{path}: training starts from these weights; with `state` they must stay, choose another output"
                 )
 
     def write(self, base: TensorFile, engine: Backend, info: UpdateInfo) -> tuple[WrittenFile | None, ...]:

@@ -144,7 +144,7 @@ def test_the_compiler_includes_no_header_that_the_keys_leave_out(target: Target)
         used = {NATIVE / name for name in rule.partition(":")[2].replace("\\\n", " ").split()} - {source}
         assert used <= set(includes.of(source))
         seen += len(used)
-    assert seen > 5 * len(sources)
+    assert seen > len(sources)
 
 
 # What links for the phone is in `make phone-test`: a checkout that does so for the first time compiles ziglang's C and
