@@ -21,7 +21,7 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk \
-	bench-test wheel-test phone-test harness-test browser-test apk-test sanitize format clean
+	bench-test build-test wheel-test phone-test harness-test browser-test apk-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -33,6 +33,10 @@ test: $(READY)
 # Benchmarks from end to end, at small sizes.
 bench-test: $(READY)
 	$(PYTEST) -m bench tests/bench
+
+# The native engine's builder, on small sources.
+build-test: $(READY)
+	$(PYTEST) -m build tests/native
 
 # Builds the wheel, also from the source distribution, installs it without torch into a fresh environment, and runs a
 # server's commands from it; an editable install as well.

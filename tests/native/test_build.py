@@ -37,6 +37,8 @@ from phonograd.device_runtime.native_build.compiler import (
 from phonograd.device_runtime.native_build.includes import Includes
 from phonograd.device_runtime.native_build.targets import HOST, PHONE, ZIG_VERSION, Target
 
+pytestmark = pytest.mark.build
+
 ROOT = Path(__file__).parents[2]
 FILES = {
     "include/api.h": 'extern "C" __attribute__((visibility("default"))) int pg_answer(void);\n',
@@ -147,9 +149,7 @@ def test_the_compiler_includes_no_header_that_the_keys_leave_out(target: Target)
     assert seen > len(sources)
 
 
-# What links for the phone is in `make phone-test`: a checkout that does so for the first time compiles ziglang's C and
-# C++ libraries, more than a minute of CPU time.
-@pytest.mark.parametrize("build", [build_host_library, pytest.param(build_phone_binary, marks=pytest.mark.phone)])
+@pytest.mark.parametrize("build", [build_host_library, build_phone_binary])
 def test_builds_are_the_same_bytes_wherever_they_are_made(
     build: Callable[..., BuildResult], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +175,6 @@ def test_the_compiler_keeps_no_copies_of_its_own(tree: Path) -> None:
     assert not [path for path in kept.rglob("*") if name in path.name]  # or `fresh` would reuse it
 
 
-@pytest.mark.phone
 def test_a_phone_binary_is_what_every_phone_starts(tree: Path, tmp_path: Path) -> None:
     built = build_phone_binary(tmp_path / "phone", root=tree)
     assert built.path == tmp_path / "phone"
