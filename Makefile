@@ -21,7 +21,7 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk \
-	bench-test build-test wheel-test phone-test harness-test browser-test apk-test sanitize format clean
+	long-test build-test wheel-test phone-test harness-test browser-test apk-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -30,9 +30,9 @@ demo: $(READY)
 test: $(READY)
 	$(PYTEST)
 
-# Benchmarks from end to end, at small sizes.
-bench-test: $(READY)
-	$(PYTEST) -m bench tests/bench
+# Whole benchmarks, the demo and the documented examples at small sizes; kills at random.
+long-test: $(READY)
+	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/server_agg
 
 # The native engine's builder, on small sources.
 build-test: $(READY)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import text_of
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +21,7 @@ def run(code: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_page_of_the_api(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_text("utf-8"), re.DOTALL | re.M)
     assert len(blocks) > 5
@@ -31,6 +34,7 @@ def test_the_page_of_the_api(tmp_path: Path) -> None:
     assert "round 3 is open, 2 models" in said
 
 
+@pytest.mark.long
 def test_the_example_of_an_own_model(tmp_path: Path) -> None:
     said = run((ROOT / "examples/own_model.py").read_text("utf-8"), tmp_path)
     sizes = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in said.splitlines() if "bytes  " in line}

@@ -17,7 +17,7 @@ from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from tests.support.artifacts import exported
 
-pytestmark = pytest.mark.bench
+pytestmark = pytest.mark.long
 
 SHORT = EpochBenchConfig(steps=3, warm_up=1, threads=1)
 

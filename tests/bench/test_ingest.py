@@ -30,7 +30,7 @@ from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.export.presets import preset_named
 from tests.support.ports import reserved_port
 
-pytestmark = pytest.mark.bench
+pytestmark = pytest.mark.long
 
 SHORT = IngestBenchConfig("tiny", rounds=2, at_once=2, phones=(2, 3), crowds=(3,), pause=0.05)
 

@@ -16,7 +16,7 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.export.presets import preset_named
 from tests.support.artifacts import exported
 
-pytestmark = pytest.mark.bench
+pytestmark = pytest.mark.long
 
 SHORT = ParityConfig(steps=2, threads=1)
 

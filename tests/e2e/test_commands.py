@@ -255,6 +255,7 @@ def test_artifact_variants_train(phono: Run, workplace: Workplace, tmp_path: Pat
     assert trained["loss_last"] < trained["loss_first"]
 
 
+@pytest.mark.long
 def test_the_demo_at_tiny_size(phono: Run, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     (corpus / "users").mkdir(parents=True)

@@ -260,6 +260,7 @@ def check_bytes(coordinator: Coordinator, updates: Updates, wire: Relay) -> None
     assert totals["model_bytes"] <= wire.connections * report["rounds"][0]["base_bytes"]
 
 
+@pytest.mark.long
 def test_crashes_at_random_lose_nothing_and_count_nothing_twice(
     make_workshop: Callable[..., Workshop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
