@@ -70,7 +70,7 @@ sanitize: $(READY)
 	PHONOGRAD_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 \
 		LD_PRELOAD=$$($(CLANG) -print-file-name=libclang_rt.asan-x86_64.so) \
 		$(SANITIZED) tests/native tests/golden $(addprefix --ignore=tests/native/,$(UNSANITIZED))
-	PHONOGRAD_SANITIZE=thread $(SANITIZED) $(addprefix tests/native/,test_kernels.py test_phone.py test_state.py)
+	PHONOGRAD_SANITIZE=thread $(SANITIZED) $(addprefix tests/native/,test_kernels.py test_phone.py test_phone_refusals.py test_state.py)
 
 check: $(READY)
 	$(VENV)/bin/ruff format --check .

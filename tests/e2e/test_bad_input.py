@@ -19,8 +19,14 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tens
 from tests.support.command_line import Outcome, Run, Workplace, text_of
 
 MODEL = {
-    "cell": "lstm", "vocabulary": 17, "embedding": 16, "hidden": 16, "layers": 1, "tied": False, "output_bias": True
-}  # fmt: skip
+    "cell": "lstm",
+    "vocabulary": 17,
+    "embedding": 16,
+    "hidden": 16,
+    "layers": 1,
+    "tied": False,
+    "output_bias": True,
+}
 
 
 def refused(outcome: Outcome, code: int, *parts: object) -> None:

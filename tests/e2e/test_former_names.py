@@ -35,10 +35,13 @@ def test_a_command(phono: Run, former: str, today: str) -> None:
         (("serve", *PLACES), ("--delta", "1e-7"), ("--dp-delta", "1e-7")),
         (("bench", "upload"), ("--codecs", "rot-q4+zstd"), ("--codecs", "rot-q4", "--zstd")),
         (("train", "a", "--user", "b"), ("--codec", "top-rows+zstd"), ("--codec", "top-rows", "--zstd")),
-        (("update", "encode", "a", "--base", "b", "--tokens", "1", "--out", "c"),
-         ("--codec", "rows-f32+zstd"), ("--codec", "rows-f32", "--zstd")),
+        (
+            ("update", "encode", "a", "--base", "b", "--tokens", "1", "--out", "c"),
+            ("--codec", "rows-f32+zstd"),
+            ("--codec", "rows-f32", "--zstd"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_option(
     command: tuple[str, ...], former: tuple[str, ...], today: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,273 @@
+"""What `phonograd-phone` refuses: usage, texts, artifacts and places, each with its message and exit code."""
+
+import dataclasses
+import hashlib
+import json
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phonograd.cli import phonograd
+from phonograd.console import run
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.export.torch_layout import to_torch
+from tests.support.phone_command import MODEL, Place, outputs
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give a command"),
+        (("trian",), "no command trian; did you mean train? (phonograd-phone --help)"),
+        (("xyz",), "no command xyz (phonograd-phone --help)"),
+        (("train",), "train: ARTIFACTS is missing"),
+        (("train", "A", "B"), "train: unexpected argument B"),
+        (("train", "A", "--usr", "u"), "train: no option --usr; did you mean --user?"),
+        (("train", "A", "--use", "u"), "train: no option --use; did you mean --user?"),
+        (("train", "A", "--qqqqqqqq", "u"), "train: no option --qqqqqqqq (phonograd-phone train --help)"),
+        (("train", "A", "--user"), "--user needs a value: FILE"),
+        (("train", "A", "--user="), "--user: the value is empty, expected FILE"),
+        (("train", "A", "--user", "a", "--user", "b"), "--user is given twice"),
+        (("train", "A", "--pin-threads=yes"), "--pin-threads takes no value"),
+        (("train", "A"), "give --user or --tokens"),
+        (("train", "A", "--user", "a", "--tokens", "b"), "--user and --tokens exclude each other"),
+        (("train", "A", "--tokens", "b", "--rehearsal", "c"), "--rehearsal needs --user"),
+        (("train", "A", "--user", "a", "--user-share", "0.5"), "--user-share needs --rehearsal"),
+        (("train", "A", "--user", "a", "--restart"), "--restart needs --state"),
+        (("train", "A", "--user", "a", "--save-every", "5"), "--save-every needs --state"),
+        (("train", "A", "--user", "a", "--seed", "-1"), "--seed -1: expected a whole number from 0 to"),
+        (("train", "A", "--user", "a", "--seed", "1x"), "--seed 1x: expected a whole number"),
+        (("train", "A", "--user", "a", "--seed", "1", "--phone", "p"), "--seed and --phone exclude each other"),
+        (
+            ("train", "A", "--user", "a", "--phone", "p 1"),
+            "--phone: expected a name of 1 to 64 characters A-Z a-z 0-9 . _ -",
+        ),
+        (("train", "A", "--user", "a", "--phone", "p" * 65), "--phone: expected a name of 1 to 64"),
+        (("train", "A", "--user", "a", "--codec", "zip"), "--codec zip: expected one of full-f32, rows-f32, "),
+        (("train", "A", "--user", "a", "--round", "0"), "--round 0: expected a whole number from 1"),
+        (("eval", "A"), "--text is missing"),
+        (("info", "x"), "unexpected argument x"),
+    ],
+)
+def test_wrong_usage_is_named(place: Place, words: tuple[str, ...], said: str) -> None:
+    found = place.run(*words)
+    assert (found.code, found.events, found.err.count("\n")) == (2, [], 1)
+    assert found.err.startswith("phonograd-phone: ")
+    assert said in found.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--lr", "0"), "--lr 0: expected a number above 0"),
+        (("--lr", "nan"), "--lr nan: expected a number"),
+        (("--lr", "1e39"), "--lr 1e39: expected a number above 0.0 and at most 3.4e+38"),
+        (("--threads", "0"), "--threads 0: expected a whole number from 1"),
+        (("--precision", "fp8"), "--precision fp8: expected one of fp32, bf16, bf16-emulated"),
+        (("--cores", "some"), "--cores some: expected big, little, all, or a hexadecimal mask"),
+    ],
+)
+def test_settings_that_cannot_be(place: Place, options: tuple[str, ...], said: str) -> None:
+    found = place.train(*options)
+    assert (found.code, found.events) == (2, [])
+    assert said in found.err
+
+
+def test_texts_that_cannot_be_trained(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"w1 w2\n")
+    (tmp_path / "odd").write_bytes(b"12345")
+    np.array([1, MODEL.vocabulary], "<i4").tofile(tmp_path / "beyond")
+    (tmp_path / "little").write_bytes(b"w1 w2 w3\n")
+    train = ("train", place.artifacts.folder)
+    for options, said in (
+        (("--user", tmp_path / "short"), "15 tokens expected (one window: minibatch 3 x BPTT 5), found 3; give more"),
+        (("--user", tmp_path / "none"), "none: cannot be"),
+        (("--tokens", tmp_path / "odd"), "odd: 5 bytes, expected little-endian int32 token ids"),
+        (("--tokens", tmp_path / "beyond"), "token 1 is 600, expected an id from 0 to 599"),
+        (("--user", place.user, "--rehearsal", tmp_path / "little"), "rehearsal text: 600 tokens needed, found 4"),
+    ):
+        found = place.run(*train, *options)
+        assert (found.code, found.events, found.err.count("\n")) == (3, [], 1)
+        assert said in found.err
+
+
+def altered(place: Place, folder: Path, name: str, change: Callable[[bytes], bytes]) -> Place:
+    """With one file of the artifacts changed, to a content of the same length."""
+    shutil.copytree(place.artifacts.folder, folder)
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+    return dataclasses.replace(place, artifacts=dataclasses.replace(place.artifacts, folder=folder))
+
+
+@pytest.mark.parametrize(("unknown", "warned"), [(30, False), (31, True)])
+def test_a_text_of_unknown_words_trains_with_a_warning(
+    place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str], unknown: int, warned: bool
+) -> None:
+    odd = tmp_path / "odd"
+    odd.write_bytes(b"elsewhere\n" * unknown + b"w1\n" * (100 - unknown))
+    said = f"{odd}: {unknown}% of the words are unknown to the vocabulary; is it UTF-8, and in the model's language?\n"
+    line = ("train", place.artifacts.folder, "--user", odd)
+    found = place.run(*line)
+    assert found.err.replace(" %", "%") == (f"phonograd-phone: warning: {said}" if warned else "")
+    assert run(phonograd, [*map(str, line), "--json"]) == 0
+    captured = capfd.readouterr()
+    assert captured.err == (f"phonograd: warning: {said}" if warned else "")
+    for report in (json.loads(captured.out), found.only("start"), found.only("report")):
+        assert (report["user_unknown_share"], report["general_unknown_share"]) == (unknown / 100, None)
+    evaluated = place.run("eval", place.artifacts.folder, "--text", odd)
+    assert evaluated.err.replace(" %", "%") == (f"phonograd-phone: warning: {said}" if warned else "")
+    assert run(phonograd, ["eval", str(place.artifacts.folder), "--text", str(odd)]) == 0
+    assert capfd.readouterr().err == (f"phonograd: warning: {said}" if warned else "")
+
+
+def test_a_rehearsal_of_unknown_words_is_warned_of_too(
+    place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    odd = tmp_path / "odd"
+    odd.write_bytes(b"elsewhere\n" * 400)
+    line = ("train", place.artifacts.folder, "--user", place.user, "--rehearsal", odd)
+    found = place.run(*line)
+    assert found.only("report")["general_unknown_share"] == 1
+    assert f"warning: {odd}: 100 % of the words are unknown" in found.err
+    assert run(phonograd, [*map(str, line)]) == 0
+    assert f"warning: {odd}: 100% of the words are unknown" in capfd.readouterr().err
+
+
+def test_a_text_that_is_no_utf8_is_not_trained(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text"
+    for content, said in (
+        (place.user.read_bytes().decode().encode("utf-16"), "begins with a UTF-16 byte order mark"),
+        (place.user.read_bytes() + b"\0", f"byte {place.user.stat().st_size} is NUL"),
+    ):
+        text.write_bytes(content)
+        for options in (("--user", text), ("--user", place.user, "--rehearsal", text)):
+            found = place.run("train", place.artifacts.folder, *options)
+            assert (found.code, found.events) == (3, [])
+            assert f"{text}: {said}" in found.err
+            assert run(phonograd, [*map(str, ("train", place.artifacts.folder, *options))]) == 3
+            assert f"{text}: {said}" in capfd.readouterr().err
+
+
+def test_a_loss_that_explodes_is_divergence_and_gives_no_update(
+    place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every loss is finite: the gradient is clipped, so that the weights grow and do not overflow."""
+    options = ("--lr", "1e9", *outputs(tmp_path))
+    said = (
+        r"step 2: loss is \S+ nats a token, expected 63\.9\S* at most \(ten times a uniform guess\); training diverged"
+    )
+    found = place.train(*options)
+    assert found.code == 12
+    assert re.search(said, found.err)
+    assert run(phonograd, [*map(str, ("train", place.artifacts.folder, "--user", place.user, *options))]) == 12
+    assert re.search(said, capfd.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def limited(megabytes: int) -> Callable[[], None]:
+    """For a child process: no more memory than that."""
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+
+def test_out_of_memory_has_a_code_of_its_own(place: Place, tmp_path: Path) -> None:
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        file.truncate(200 << 20)
+    found = place.run("train", place.artifacts.folder, "--user", huge, preexec_fn=limited(128))
+    assert (found.code, found.err) == (26, "phonograd-phone: out of memory; close other apps or use a smaller model\n")
+    weights = tmp_path / "weights"
+    with weights.open("wb") as file:
+        file.truncate(200 << 20)
+    found = place.train("--weights", weights, preexec_fn=limited(128))
+    assert (found.code, found.err) == (26, f"phonograd-phone: {weights}: cannot be mapped: Cannot allocate memory\n")
+
+
+def test_artifacts_that_cannot_be_used(place: Place, tmp_path: Path) -> None:
+    found = place.run("train", tmp_path / "none", "--user", place.user)
+    assert (found.code, found.events) == (5, [])
+    assert "no such folder" in found.err
+    found = place.run("train", place.user, "--user", place.user)
+    assert (found.code, found.events) == (5, [])
+    assert f"{place.user}: an artifacts folder expected, found a file; give the folder" in found.err
+    torch = to_torch(load_tensors(place.artifacts.path(WEIGHTS)), MODEL)
+    for module in ("lstm", "rnn"):
+        save_tensors(tmp_path / module, {name.replace("lstm.", f"{module}."): tensor for name, tensor in torch.items()})
+        found = place.train("--weights", tmp_path / module)
+        assert (found.code, found.events) == (6, [])
+        assert "found a PyTorch model; export it first with: phonograd export --model" in found.err
+    vocabulary = altered(place, tmp_path / "vocabulary", VOCABULARY, lambda data: data.replace(b"w11\n", b"w12\n"))
+    assert vocabulary.train().code == 4
+    weights = altered(place, tmp_path / "weights", WEIGHTS, lambda data: data.replace(b'"F32"', b'"I32"'))
+    found = weights.train()
+    assert (found.code, found.events) == (6, [])
+    graph = altered(place, tmp_path / "graph", "training_model.onnx", lambda data: data.replace(b"Gemm", b"Germ"))
+    found = graph.train()
+    assert (found.code, found.events) == (5, [])
+    assert "Germ" in found.err
+
+
+def test_outputs_places_are_checked_before_training(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for options, said in (
+        (("--out", tmp_path / "none" / "out"), "cannot write: no folder"),
+        (("--update", tmp_path), "cannot write: it is a folder"),
+        (("--state", tmp_path / "none" / "state"), "cannot make the folder: No such file or directory"),
+        (("--state", tmp_path / "file"), "cannot"),
+    ):
+        found = place.train(*options)
+        assert (found.code, found.events, found.err.count("\n")) == (11, [], 1)
+        assert said in found.err
+
+
+def test_the_base_is_no_output_of_a_run_that_can_be_resumed(place: Place, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copy(place.artifacts.path(WEIGHTS), base)
+    before = hashlib.sha256(base.read_bytes()).hexdigest()
+    found = place.train("--weights", base, "--out", base, "--state", tmp_path / "state")
+    assert (found.code, found.events) == (2, [])
+    assert "training starts from these weights" in found.err
+    assert sha256_of_file(base) == before
+    line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "native", "--weights", base]
+    assert run(phonograd, [*map(str, line), "--out", str(base), "--state", str(tmp_path / "state")]) == 2
+    assert sha256_of_file(base) == before
+
+
+def test_what_this_cpu_lacks_is_refused(place: Place) -> None:
+    found = place.train("--cores", "8" + "0" * 200)
+    assert (found.code, found.events) == (10, [])
+    assert "this process may use none of these cores; see phonograd-phone info" in found.err
+
+
+def test_weights_that_are_not_finite_are_never_written(place: Place, tmp_path: Path) -> None:
+    """The one step's loss is that before its update, and finite; the weights after it are not."""
+    short = tmp_path / "short"
+    short.write_bytes(b"w1 w1 w1 w1 w1 w1 w1\nw1 w1 w1 w1 w1 w1\n")
+    line = ("train", place.artifacts.folder, "--user", short, "--lr", "3e38")
+    found = place.run(*line, "--state", tmp_path / "state", *outputs(tmp_path))
+    assert found.code == 12
+    assert "trained weights: tensor " in found.err
+    assert "is not finite; lower the learning rate" in found.err
+    python_line = [*map(str, line), "--backend", "native", *map(str, outputs(tmp_path))]
+    assert run(phonograd, python_line) == 12
+    found = place.train("--lr", "3e38", *outputs(tmp_path))
+    assert found.code == 12
+    assert "loss is" in found.err
+    assert not {"out", "update"} & {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_full_stdout_is_no_success(place: Place) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(place.line("info"), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 11
+    assert (
+        done.stderr
+        == "phonograd-phone: stdout: cannot write: No space left on device; free space or choose another place\n"
+    )
