@@ -8,12 +8,11 @@ picture: an LSTM of 2x200 and 10,000 words, after 400 steps of `phonograd pretra
 
 import sys
 import tempfile
-from base64 import b64decode
 from pathlib import Path
 
 import phonograd
+from docs.pictures.screenshot import screenshot
 from phonograd.device_runtime.client.server_client import report_quality
-from tests.support.chromium import chromium
 
 PHONES, ROUNDS = 12, 8
 CODECS = ("rows-f32", "delta-int8", "rot-q4")
@@ -30,11 +29,7 @@ def main(artifacts: Path, corpus: Path, folder: Path) -> None:
             evaluate(server, artifacts, corpus / "users-test.txt", folder / "model.safetensors")
             for phone in range(PHONES if number < ROUNDS else PHONES // 2):  # the last round stays open
                 take_part(server.url, artifacts, f"phone{phone + 1:02}", messages[phone::PHONES], folder / "update")
-        with chromium(folder / "profile") as tab:
-            tab.resize(WIDTH, HEIGHT)
-            tab.open(server.admin_url, f"{server.url}/")
-            shot = tab.ask("Page.captureScreenshot", format="png")["data"]
-        Path(__file__).with_name("dashboard.png").write_bytes(b64decode(shot))
+        screenshot(Path(__file__).with_name("dashboard.png"), WIDTH, HEIGHT, server.admin_url, f"{server.url}/")
 
 
 def take_part(server: str, artifacts: Path, phone: str, text: list[str], update: Path) -> None:

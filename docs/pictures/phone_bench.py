@@ -1,4 +1,4 @@
-"""Make the pictures of the documentation again: `python -m docs.pictures.make phone-bench`, from the checkout's root.
+"""Makes phone-bench.png: `python -m docs.pictures.phone_bench`, from the checkout's root.
 
 Needs what `make harness-test` needs, see CONTRIBUTING.md.
 """
@@ -7,28 +7,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from base64 import b64decode
 from contextlib import ExitStack
 from pathlib import Path
 
+from docs.pictures.screenshot import screenshot
 from phonograd.export.presets import PRESETS
 from tests.phone.fixtures import adb_path
 from tests.phone.stand_in import A53, A76, MAX, AdbServer, StandInPhone
 from tests.support.artifacts import exported
-from tests.support.chromium import chromium
-
-HERE = Path(__file__).parent
 
 
-def screenshot(url: str, picture: Path, width: int, height: int) -> None:
-    """Write the top of a page, of `width` by `height` pixels, as a PNG."""
-    with tempfile.TemporaryDirectory() as folder, chromium(Path(folder) / "profile") as tab:
-        tab.resize(width, height)
-        tab.open(url)
-        picture.write_bytes(b64decode(tab.ask("Page.captureScreenshot", format="png")["data"]))
-
-
-def phone_bench() -> None:
+def main() -> None:
     """Bench three stand-in phones with a small model, and photograph the page."""
     artifacts = exported(PRESETS["tiny"].model).folder
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -42,11 +31,8 @@ def phone_bench() -> None:
         environment = {**adb.environment, "PATH": f"{tools}:{os.environ['PATH']}", "PHONOGRAD_CACHE": cache}
         command = [sys.executable, "-m", "phonograd", "phone-bench", str(artifacts), "--html", str(page), "--quiet"]
         subprocess.run(command, env={**os.environ, **environment}, check=True)
-        screenshot(page.as_uri(), HERE / "phone-bench.png", 1200, 905)
+        screenshot(Path(__file__).with_name("phone-bench.png"), 1200, 905, page.as_uri())
 
-
-PICTURES = {"phone-bench": phone_bench}
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or PICTURES:
-        PICTURES[name]()
+    main()
