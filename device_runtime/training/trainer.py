@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from phonograd.device_runtime.base.errors import StoppedError, TextError, TrainingError
+from phonograd.device_runtime.base.errors import StoppedError, TextError, TrainingError, UsageError
 from phonograd.device_runtime.engine.backend import Backend
 from phonograd.device_runtime.formats.manifest import Manifest
 from phonograd.device_runtime.text.rehearsal import TrainingText
 from phonograd.device_runtime.text.windows import windows
+from phonograd.device_runtime.training.rest import rest, rest_after
 from phonograd.device_runtime.training.state import SAVE_EVERY, CompletedSteps, TrainingState
 
 # Training has diverged if the loss is this many times that of a uniform guess over the softmax's words.
@@ -33,7 +34,7 @@ class EpochReport:
     epochs: passes over the text; steps: of all epochs; tokens: of one pass; *_unknown_share: see TrainingText; losses:
     nats a token before each step's update (with LwF, of the LwF loss); step_seconds: wall time of each step; both lists
     have all steps, also the first `resumed_at`, which an earlier process did; seconds: of this process's steps and
-    saves; peak_rss_bytes: of the whole process so far.
+    saves; rest_seconds: of its rests, with a `duty` below 1; peak_rss_bytes: of the whole process so far.
     """
 
     epochs: int
@@ -44,6 +45,7 @@ class EpochReport:
     user_share: float
     user_unknown_share: float
     general_unknown_share: float | None
+    duty: float
     learning_rate: float
     clip_norm: float | None
     loss_reduction: str
@@ -51,6 +53,7 @@ class EpochReport:
     losses: tuple[float, ...]
     step_seconds: tuple[float, ...]
     seconds: float
+    rest_seconds: float
     peak_rss_bytes: int
     resumed_at: int = 0
 
@@ -66,16 +69,20 @@ def train_epoch(
     stop: Callable[[], int] | None = None,
     epochs: int = 1,
     candidates: int | None = None,
+    duty: float = 1.0,
 ) -> EpochReport:
     """Train on a text, each epoch from zero states.
 
     learning_rate: None is the artifacts' own. candidates: the number of words in the backend's output sample, None
     without one. progress: called with (steps done, steps in total, loss in nats a token). state: resumed from, and
-    saved to every `save_every` steps. stop: called between steps; returns the number of a signal that asks training to
-    stop, or 0. Raises TextError if the text does not fill one window of B·T tokens, TrainingError if a loss is not
-    finite or training diverges, StoppedError (after saving the state) if `stop` asks for it, and what `TrainingState`
-    raises.
+    saved to every `save_every` steps. stop: called between steps and during rests; returns the number of a signal that
+    asks training to stop, or 0. duty: share of the wall time that steps take, in (0, 1]; the rest of it is rests
+    between them. Raises TextError if the text does not fill one window of B·T tokens, TrainingError if a loss is not
+    finite or training diverges, StoppedError (after saving the state) if `stop` asks for it, UsageError for an
+    impossible `duty`, and what `TrainingState` raises.
     """
+    if not 0 < duty <= 1:
+        raise UsageError(f"`duty` is {duty}, expected more than 0 and at most 1")
     training = manifest.training
     layer = OutputLayer("full", manifest.model.vocabulary) if candidates is None else OutputLayer("sampled", candidates)
     rate = training.learning_rate if learning_rate is None else learning_rate
@@ -91,13 +98,16 @@ def train_epoch(
     done = state.resume(steps) if state else CompletedSteps()
     losses, step_seconds = list(done.losses), list(done.step_seconds)
     resumed_at = saved_at = len(losses)
+    busy = rest_seconds = 0.0
     began = time.perf_counter()
     for step in range(resumed_at, steps):
-        number = stop() if stop else 0
-        if state and saved_at < len(losses) and (number or len(losses) - saved_at >= save_every):
+        if state and len(losses) - saved_at >= save_every:
             state.save(losses, step_seconds)
             saved_at = len(losses)
-        if number:
+        rest_seconds += rest(rest_after(busy, duty), stop)
+        if number := stop() if stop else 0:
+            if state and saved_at < len(losses):
+                state.save(losses, step_seconds)
             saved = "the state is saved: run the same command to resume" if state else "nothing is saved"
             raise StoppedError(f"interrupted after step {len(losses)} of {steps}; {saved}", number)
         window = layout[step % len(layout)]
@@ -105,7 +115,8 @@ def train_epoch(
             backend.reset()
         step_began = time.perf_counter()
         loss = backend.step(window, rate)
-        step_seconds.append(time.perf_counter() - step_began)
+        busy = time.perf_counter() - step_began
+        step_seconds.append(busy)
         if training.loss_reduction == "sum_over_time":
             loss *= training.minibatch / window.predictions
         losses.append(loss)
@@ -121,13 +132,15 @@ def train_epoch(
         user_share=text.user_share,
         user_unknown_share=text.user_unknown_share,
         general_unknown_share=text.general_unknown_share,
+        duty=duty,
         learning_rate=rate,
         clip_norm=training.clip_norm,
         loss_reduction=training.loss_reduction,
         output_layer=layer,
         losses=tuple(losses),
         step_seconds=tuple(step_seconds),
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - began - rest_seconds,
+        rest_seconds=rest_seconds,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         resumed_at=resumed_at,
     )

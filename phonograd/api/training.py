@@ -88,6 +88,7 @@ def train(
     backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
     state: ResumableState | None = None,
+    duty: float = 1.0,
     stop: Listening | None = None,
     progress: Callable[[int, int, float], None] | None = None,
     on_text: Callable[[TrainingText], None] | None = None,
@@ -104,7 +105,8 @@ def train(
     sample"), in place of the whole vocabulary: several times faster. sample_seed: of that draw; None is a random one,
     which a state keeps, and which no one else may learn.
 
-    out: where the trained weights go; update: where the update goes, in `codec` and of round `round_number`.
+    out: where the trained weights go; update: where the update goes, in `codec` and of round `round_number`. duty: the
+    share of the wall time that steps take, in (0, 1]: below 1, rests between them keep the device cooler.
 
     progress hears (steps done, steps in all, nats a token); on_text hears what will be trained on; stop is entered
     before the first step and gives a function that is asked between steps for the number of a signal that asks to end,
@@ -149,7 +151,7 @@ def train(
         save_every = SAVE_EVERY if state is None else state.save_every
         candidates = None if sample is None else len(sample)
         report = trainer.train_epoch(
-            engine, folder.manifest, text, rate, progress, resumable, save_every, asked, epochs, candidates
+            engine, folder.manifest, text, rate, progress, resumable, save_every, asked, epochs, candidates, duty
         )
         info = UpdateInfo(base_sha256, round_number, report.tokens, codec, seed)
         trained = Trained(seed, report, *outputs.write(base, engine, info))

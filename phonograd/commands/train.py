@@ -102,6 +102,13 @@ WARN_UNKNOWN_SHARE = 0.3
     help=f"Steps between saves of --state.  [default: {SAVE_EVERY}]",
 )
 @click.option("--restart", is_flag=True, help="Discard the state saved in --state.")
+@click.option(
+    "--duty",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Share of the time that steps take; below 1, rests between them keep the device cooler.",
+)
 @output_options
 def train(  # click passes options by name
     console: Console,
@@ -128,6 +135,7 @@ def train(  # click passes options by name
     state: Path | None,
     save_every: int | None,
     restart: bool,
+    duty: float,
 ) -> None:
     """Train on a user's text, as a phone does.
 
@@ -173,6 +181,7 @@ def train(  # click passes options by name
             backend=backend,
             options=BackendOptions(threads, pin_threads=pin_threads, precision=precision),
             state=None if state is None else ResumableState(state, save_every or SAVE_EVERY, restart),
+            duty=duty,
             stop=None if state is None else stop_signals,
             progress=lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
             on_text=lambda text: _warn_of_unknown_words(console, text, user, rehearsal),

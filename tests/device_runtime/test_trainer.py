@@ -3,11 +3,12 @@ import math
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.base.errors import ArtifactsError, TextError, TrainingError
+from phonograd.device_runtime.base.errors import ArtifactsError, StoppedError, TextError, TrainingError, UsageError
 from phonograd.device_runtime.formats.manifest import Manifest, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.rehearsal import TrainingText
 from phonograd.device_runtime.text.windows import Window
+from phonograd.device_runtime.training import rest, trainer
 from phonograd.device_runtime.training.trainer import OutputLayer, train_epoch
 
 CONFIG = TrainingConfig(minibatch=3, bptt=4)
@@ -97,6 +98,57 @@ def test_each_epoch_begins_with_the_text_and_zero_states() -> None:
     assert (report.epochs, report.steps, len(report.losses), report.tokens) == (3, 9, 9, 31)
     assert backend.began_at == [0, 0, 3, 6]  # before the first step once more: a state is resumed in between
     assert backend.first_tokens[:3] == backend.first_tokens[3:6] == backend.first_tokens[6:]
+
+
+class Clock:
+    """A clock on which a step takes a second, and a sleep as long as it is asked to."""
+
+    def __init__(self, patch: pytest.MonkeyPatch):
+        self.now = 0.0
+        self.sleeps = 0
+        for module in (rest.time, trainer.time):
+            patch.setattr(module, "perf_counter", lambda: self.now)
+        patch.setattr(rest.time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.sleeps += 1
+
+
+class SlowBackend(CountingBackend):
+    """Each step takes a second."""
+
+    def __init__(self, steps: int, clock: Clock):
+        super().__init__([5.0] * steps, CONFIG)
+        self._clock = clock
+
+    def step(self, window: Window, learning_rate: float) -> float:
+        self._clock.now += 1
+        return super().step(window, learning_rate)
+
+
+@pytest.mark.parametrize(("duty", "rested"), [(1.0, 0), (0.5, 2), (0.1, 18)])
+def test_steps_take_their_share_of_the_time(monkeypatch: pytest.MonkeyPatch, duty: float, rested: float) -> None:
+    """Three steps of a second, and two rests: none before the first step, or after the last."""
+    clock = Clock(monkeypatch)
+    report = train_epoch(SlowBackend(3, clock), manifest(), text(31), duty=duty)  # type: ignore[arg-type]
+    assert report.step_seconds == pytest.approx([1, 1, 1])
+    assert (report.duty, report.seconds, report.rest_seconds) == pytest.approx((duty, 3, rested))
+    assert clock.now == pytest.approx(3 + rested)
+
+
+def test_a_stop_ends_a_rest_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    backend = SlowBackend(3, clock)
+    with pytest.raises(StoppedError, match="interrupted after step 1 of 3"):
+        train_epoch(backend, manifest(), text(31), duty=0.001, stop=lambda: 15 * (clock.sleeps == 3))  # type: ignore[arg-type]
+    assert clock.now == pytest.approx(1 + 3 * rest.PAUSE_SECONDS)
+
+
+@pytest.mark.parametrize("duty", [0, -0.5, 1.01, math.nan])
+def test_a_duty_that_is_no_share_is_refused(duty: float) -> None:
+    with pytest.raises(UsageError, match=r"`duty` is \S+, expected more than 0 and at most 1"):
+        train_epoch(CountingBackend([], CONFIG), manifest(), text(12), duty=duty)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

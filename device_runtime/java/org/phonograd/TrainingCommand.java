@@ -10,7 +10,7 @@ import java.util.List;
  * The command line of one epoch: {@code phonograd-phone train}. Immutable and thread-safe.
  *
  * <p>The same command line resumes from the state folder; one with another model, text, learning rate, seed or precision is
- * refused with {@link Ending.Outcome#STATE_REFUSED}.
+ * refused with {@link Ending.Outcome#STATE_REFUSED}. How fast it runs may change: {@code --threads}, {@code --duty}, {@code --nice}.
  */
 public final class TrainingCommand {
     private final List<String> arguments;
@@ -34,7 +34,10 @@ public final class TrainingCommand {
         this.arguments = Collections.unmodifiableList(arguments);
     }
 
-    /** This command with another option; {@code phonograd-phone train --help} lists them. */
+    /**
+     * This command with another option; {@code phonograd-phone train --help} lists them. {@code with("--duty", "0.5")} rests
+     * half of the time, so that the phone stays cooler; {@code with("--nice", "10")} lets other apps go first.
+     */
     public TrainingCommand with(String option, String... values) {
         List<String> longer = new ArrayList<>(arguments);
         longer.add(option);

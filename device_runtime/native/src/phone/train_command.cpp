@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/priority.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
 #include "phone/training_input.h"
@@ -60,6 +61,9 @@ Syntax syntax() {
       {"--state", "DIR", "Folder to save resumable state in, and to resume from."},
       {"--save-every", "N", "Steps between saves. [default: " + std::to_string(kSaveEvery) + "]"},
       {"--restart", "", "Discard the saved state."},
+      {"--duty", "SHARE",
+       "Share of the time that steps take; below 1, rests between them keep the phone cooler. [default: 1]"},
+      {"--nice", "N", "Lower the priority of all threads to this nice value, at most 19. [default: unchanged]"},
   };
   for (const Option& option : engine_options(true)) syntax.options.push_back(option);
   return syntax;
@@ -107,6 +111,7 @@ void describe_job(const Running& running, const TrainingText& text, const EpochO
   } else {
     line.raw("general_unknown_share", "null");
   }
+  line.number("duty", options.duty).integer("nice", priority());
   line.number("learning_rate", options.learning_rate);
   if (manifest.clipped) {
     line.number("clip_norm", manifest.clip_norm);
@@ -166,6 +171,8 @@ int run(const Arguments& arguments) {
   const auto began = std::chrono::steady_clock::now();
   check_combination(arguments);
   const int64_t save_every = arguments.integer("--save-every", kSaveEvery, 1, INT64_MAX);
+  const double duty = arguments.number("--duty", 1, 0, 1);
+  if (arguments.has("--nice")) lower_priority(static_cast<int>(arguments.integer("--nice", 0, 0, kLeastPriority)));
   const TrainingOutputs outputs = training_outputs(arguments);
   note_stop_signals();
   std::optional<StateFolder> folder;
@@ -178,6 +185,7 @@ int run(const Arguments& arguments) {
   options.learning_rate = arguments.number("--lr", manifest.learning_rate, 0, kMaxRate);
   options.epochs = arguments.integer("--epochs", 1, 1, kMaxEpochs);
   options.save_every = save_every;
+  options.duty = duty;
   options.stop = [] { return stop_signal != 0; };
   const TrainingText text = training_text(arguments, manifest, seed);
   const auto tokens = static_cast<int64_t>(text.stream.size());
@@ -207,6 +215,7 @@ int run(const Arguments& arguments) {
   const Progress& progress = epoch.progress;
   report.integer("resumed_at", epoch.resumed_at).numbers("losses", progress.losses);
   report.numbers("step_seconds", progress.step_seconds).number("seconds", epoch.seconds);
+  report.number("rest_seconds", epoch.rest_seconds);
   report.number("seconds_per_step_median", median(progress.step_seconds));
   report.number("loss_first", progress.losses.front()).number("loss_last", progress.losses.back());
   write_outputs(outputs, engine, identity, tokens, seed, report);

@@ -6,6 +6,7 @@
 
 #include "formats/json.h"
 #include "text/windows.h"
+#include "training/rest.h"
 
 namespace phonograd {
 namespace {
@@ -62,13 +63,15 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     saved = done;
     if (options.on_save) options.on_save(done, bytes, seconds_since(save_began));
   };
+  double busy = 0;  // seconds of the step before
   while (done < report.steps) {
-    const bool stopping = options.stop && options.stop();
     // Before the next step, so not after the last one: the outputs follow at once, and a kill in between costs few
     // steps.
-    if (options.state != nullptr && done > saved && (stopping || done - saved >= options.save_every)) save();
-    if (stopping) {
-      report.seconds = seconds_since(began);
+    if (options.state != nullptr && done - saved >= options.save_every) save();
+    report.rest_seconds += rest(rest_after(busy, options.duty), options.stop);
+    if (options.stop && options.stop()) {
+      if (options.state != nullptr && done > saved) save();
+      report.seconds = seconds_since(began) - report.rest_seconds;
       return report;
     }
     const int64_t window = done % windows.count();
@@ -77,6 +80,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     const Clock::time_point step_began = Clock::now();
     const float raw = engine.step(tokens.data(), targets.data(), static_cast<float>(options.learning_rate));
     const double seconds = seconds_since(step_began);
+    busy = seconds;
     double loss = static_cast<double>(raw);
     if (manifest.loss_reduction == "sum_over_time") {
       loss *= static_cast<double>(manifest.minibatch) / static_cast<double>(predictions);
@@ -88,7 +92,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     if (options.on_step) options.on_step({done, report.steps, loss, seconds, predictions});
   }
   report.finished = true;
-  report.seconds = seconds_since(began);
+  report.seconds = seconds_since(began) - report.rest_seconds;
   return report;
 }
 

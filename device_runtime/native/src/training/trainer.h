@@ -30,7 +30,8 @@ struct EpochOptions {
   int64_t epochs = 1;              // each from zero recurrent states
   TrainingState* state = nullptr;  // resumed from, and saved to
   int64_t save_every = kSaveEvery;
-  std::function<bool()> stop;                      // asked after each step: save, and end early
+  double duty = 1;  // share of the wall time that steps take, in (0, 1]; the rest of it is rests between them
+  std::function<bool()> stop;                      // asked after each step and during rests: save, and end early
   std::function<void(int64_t, int64_t)> on_start;  // (steps done already, steps of all epochs)
   std::function<void(const StepReport&)> on_step;
   std::function<void(int64_t, size_t, double)> on_save;  // (steps done, bytes, seconds)
@@ -42,7 +43,8 @@ struct EpochReport {
   int64_t resumed_at = 0;  // steps that an earlier process had done
   bool finished = false;   // false: stopped early
   Progress progress;
-  double seconds = 0;  // of this process's steps and saves
+  double seconds = 0;       // of this process's steps and saves
+  double rest_seconds = 0;  // of its rests
 };
 
 // Throws Error(text) if a stream of `tokens` does not fill one window.
