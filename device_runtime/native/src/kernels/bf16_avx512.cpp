@@ -14,6 +14,8 @@
 #define LANES 16
 #define ROWS 8
 #define VECTORS 3
+#define LOAD_FIRST(p, n) (Vector) _mm512_maskz_loadu_ps(static_cast<__mmask16>(0xffff >> (16 - (n))), p)
+#define STORE_FIRST(p, v, n) _mm512_mask_storeu_ps(p, static_cast<__mmask16>(0xffff >> (16 - (n))), (__m512)(v))
 #define KERNEL_LAMBDA __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma")))
 #define PAIR_PRODUCTS(sum, a, b) (Vector) _mm512_dpbf16_ps((__m512)(sum), (__m512bh)(a), (__m512bh)(b))
 
