@@ -50,7 +50,8 @@ std::string rewrite(const std::string& path) {
   const TensorFile file(path);
   std::vector<TensorOut> out;
   for (const TensorSpec& spec : file.specs()) out.push_back({spec.name, spec.dtype, spec.shape, file.data(spec)});
-  return std::to_string(write_tensor_file(path + ".again", out, file.metadata()));
+  AtomicFile again(path + ".again");
+  return std::to_string(write_tensor_file(again, out, file.metadata()));
 }
 
 std::string value_info(const onnx::ValueInfo& info) {

@@ -119,7 +119,7 @@ class Tool {
       const std::string data = request.bytes();
       for (const std::string_view message : split_messages(data)) answer.add(hex_of(message));
     } else if (what == "read") {
-      const TextFile file(request.bytes());
+      const Text file(request.bytes());
       for (const std::string_view message : file.messages()) answer.add(hex_of(message));
     } else if (what == "vocabulary") {
       vocabulary_.emplace(request.bytes(), "vocab.txt");
@@ -223,7 +223,8 @@ class Tool {
     for (const TensorSpec& spec : trained.specs()) {
       tensors.push_back({spec.name, spec.dtype, spec.shape, trained.data(spec)});
     }
-    answer.add(write_update(path, base, tensors, info));
+    AtomicFile file(path);
+    answer.add(write_update(file, base, tensors, info));
   }
 
   std::optional<Vocabulary> vocabulary_;

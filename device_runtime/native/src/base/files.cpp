@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +39,25 @@ int sync_retrying(int descriptor) {
   return 0;
 }
 
+[[noreturn]] void fail(const std::string& name, int error) {
+  throw Error(Status::storage, name + ": cannot write: " + reason_of(error) + "; free space or choose another place");
+}
+
+void write_all(int descriptor, const std::string& name, const void* data, size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::write(descriptor, next, bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail(name, count < 0 ? errno : ENOSPC);
+    next += count;
+    bytes -= static_cast<size_t>(count);
+  }
+}
+
+std::string name_of(int descriptor) {
+  return "descriptor " + std::to_string(descriptor);
+}
+
 // Eight hexadecimal digits that differ between calls, threads and processes. If they collide all the same, O_EXCL makes
 // it an error.
 std::string unique_suffix() {
@@ -61,10 +81,10 @@ AtomicFile::AtomicFile(const std::string& path, unsigned mode) : path_(path) {
   const size_t slash = path.rfind('/');
   folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  if (name.empty()) fail(EISDIR);
+  if (name.empty()) fail(path_, EISDIR);
   partial_ = (slash == std::string::npos ? "." : folder_ + ".") + name + "." + unique_suffix() + ".partial";
   descriptor_ = open_retrying(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL, static_cast<mode_t>(mode));
-  if (descriptor_ < 0) fail(errno);  // no destructor runs, so another process's file is not removed
+  if (descriptor_ < 0) fail(path_, errno);  // no destructor runs, so another process's file is not removed
 }
 
 AtomicFile::~AtomicFile() {
@@ -72,32 +92,42 @@ AtomicFile::~AtomicFile() {
   if (!partial_.empty()) unlink(partial_.c_str());
 }
 
-void AtomicFile::fail(int error) const {
-  throw Error(Status::storage, path_ + ": cannot write: " + reason_of(error) + "; free space or choose another place");
-}
-
 void AtomicFile::write(const void* data, size_t bytes) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t count = ::write(descriptor_, next, bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail(count < 0 ? errno : ENOSPC);
-    next += count;
-    bytes -= static_cast<size_t>(count);
-  }
+  write_all(descriptor_, path_, data, bytes);
 }
 
 void AtomicFile::commit() {
-  if (const int error = sync_retrying(descriptor_)) fail(error);
+  if (const int error = sync_retrying(descriptor_)) fail(path_, error);
   const int descriptor = descriptor_;
   descriptor_ = -1;
   // Linux frees the descriptor whatever close returns. EINTR is no failure: the data is already synced.
-  if (close(descriptor) != 0 && errno != EINTR) fail(errno);
-  if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+  if (close(descriptor) != 0 && errno != EINTR) fail(path_, errno);
+  if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail(path_, errno);
   partial_.clear();
   const Descriptor folder{open_retrying(folder_.c_str(), O_RDONLY | O_DIRECTORY)};
-  if (folder.number < 0) fail(errno);
-  if (const int error = sync_retrying(folder.number)) fail(error);
+  if (folder.number < 0) fail(path_, errno);
+  if (const int error = sync_retrying(folder.number)) fail(path_, error);
+}
+
+DescriptorFile::DescriptorFile(int descriptor) : descriptor_(descriptor) {
+  require_writable(descriptor);
+  if (ftruncate(descriptor, 0) != 0 || lseek(descriptor, 0, SEEK_SET) != 0) fail(name_of(descriptor), errno);
+}
+
+void DescriptorFile::require_writable(int descriptor) {
+  struct stat about{};
+  const int flags = fcntl(descriptor, F_GETFL);
+  if (flags < 0 || fstat(descriptor, &about) != 0) fail(name_of(descriptor), errno);
+  if (!S_ISREG(about.st_mode)) fail(name_of(descriptor), ESPIPE);
+  if ((flags & O_ACCMODE) == O_RDONLY) fail(name_of(descriptor), EBADF);
+}
+
+void DescriptorFile::write(const void* data, size_t bytes) {
+  write_all(descriptor_, name_of(descriptor_), data, bytes);
+}
+
+void DescriptorFile::commit() {
+  if (const int error = sync_retrying(descriptor_)) fail(name_of(descriptor_), error);
 }
 
 void write_file(const std::string& path, const void* data, size_t bytes) {

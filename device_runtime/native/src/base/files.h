@@ -8,27 +8,48 @@
 
 namespace phonograd {
 
+// A file that is written from its beginning to its end. Every method throws Error(storage) "NAME: cannot write: REASON;
+// free space or choose another place". One thread at a time.
+class OutputFile {
+ public:
+  virtual ~OutputFile() = default;
+  virtual void write(const void* data, size_t bytes) = 0;  // appends all bytes
+  virtual void commit() = 0;                               // makes it durable; call it once, and last
+};
+
 // Writes to `.NAME.XXXXXXXX.partial` beside `path`; commit() syncs it and renames it to `path`. Without commit() the
-// destructor removes it. Every method throws Error(storage) "PATH: cannot write: REASON; free space or choose another
-// place". Owns its descriptor. One thread at a time.
-class AtomicFile {
+// destructor removes it. Owns its descriptor.
+class AtomicFile final : public OutputFile {
  public:
   // `mode` as for open(): the process's umask applies.
   explicit AtomicFile(const std::string& path, unsigned mode = 0666);
-  ~AtomicFile();
+  ~AtomicFile() override;
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  void write(const void* data, size_t bytes);  // appends all bytes
-  void commit();                               // fsync, rename, fsync of the folder; call it once, and last
+  void write(const void* data, size_t bytes) override;
+  void commit() override;  // fsync, rename, fsync of the folder
 
  private:
-  [[noreturn]] void fail(int error) const;
-
   std::string path_;
   std::string folder_;
   std::string partial_;  // "" after the rename
   int descriptor_ = -1;
+};
+
+// Replaces the content of a regular file that the caller has opened for writing. After a failure it holds a part. The
+// descriptor stays the caller's.
+class DescriptorFile final : public OutputFile {
+ public:
+  explicit DescriptorFile(int descriptor);
+  // Throws as write() does unless the descriptor is that of a regular file, open for writing.
+  static void require_writable(int descriptor);
+
+  void write(const void* data, size_t bytes) override;
+  void commit() override;  // fsync
+
+ private:
+  int descriptor_;
 };
 
 // Write a small file atomically. Throws Error(storage).

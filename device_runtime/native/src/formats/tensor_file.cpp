@@ -345,11 +345,10 @@ size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<s
   return file_bytes(header, specs);
 }
 
-size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
+size_t write_tensor_file(OutputFile& file, const std::vector<TensorOut>& tensors,
                          const std::map<std::string, std::string>& metadata, const std::function<void()>& check) {
   std::vector<TensorSpec> specs = specs_of(tensors);
   const std::string header = tensor_file_header(specs, metadata);
-  AtomicFile file(path);
   file.write(header.data(), header.size());
   for (size_t i = 0; i < tensors.size(); i++) file.write(tensors[i].data, specs[i].bytes);
   if (check) check();

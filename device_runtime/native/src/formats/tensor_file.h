@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/mapping.h"
 
 namespace phonograd {
@@ -96,11 +97,10 @@ struct TensorOut {
 // and shape; sets their offset and bytes. Throws Error(bug) for a tensor that no file can hold.
 std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<std::string, std::string>& metadata);
 
-// Write a tensor file atomically. Its bytes equal those that save_tensors in device_runtime/formats/tensor_file.py
-// writes for the same tensors and metadata. `check` is called after the last write and before the rename. Returns the
-// size in bytes. Throws Error(storage) and what `check` throws; then an old file is unchanged and no temporary file is
-// left.
-size_t write_tensor_file(const std::string& path, const std::vector<TensorOut>& tensors,
+// Write a tensor file. Its bytes equal those that save_tensors in device_runtime/formats/tensor_file.py
+// writes for the same tensors and metadata. `check` is called after the last write and before the commit. Returns the
+// size in bytes. Throws Error(storage) and what `check` throws.
+size_t write_tensor_file(OutputFile& file, const std::vector<TensorOut>& tensors,
                          const std::map<std::string, std::string>& metadata = {},
                          const std::function<void()>& check = {});
 

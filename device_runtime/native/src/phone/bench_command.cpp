@@ -5,9 +5,12 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/median.h"
+#include "base/peak_memory.h"
 #include "base/splitmix64.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
+#include "phone/print.h"
 
 namespace phonograd::phone {
 namespace {
@@ -33,7 +36,7 @@ double quantile(std::vector<double> values, double share) {
 int run(const Arguments& arguments) {
   const int64_t steps = arguments.integer("--steps", kDefaultSteps, 1, 1000000);
   const auto began = std::chrono::steady_clock::now();
-  const Running running = start_engine(arguments, 0);
+  const RunningEngine running = start_engine(arguments);
   Engine& engine = *running.engine;
   const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const Manifest& manifest = engine.manifest();
@@ -70,7 +73,7 @@ int run(const Arguments& arguments) {
   line.numbers("step_seconds", seconds).number("seconds_per_step_median", median(seconds));
   line.number("seconds_per_step_p10", quantile(seconds, 0.1)).number("seconds_per_step_p90", quantile(seconds, 0.9));
   line.number("tokens_per_s", static_cast<double>(window) / median(seconds)).object("phases", medians);
-  line.integer("peak_rss_bytes", peak_rss_bytes()).print();
+  print(line.integer("peak_rss_bytes", peak_rss_bytes()));
   return 0;
 }
 

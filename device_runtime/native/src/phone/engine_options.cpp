@@ -1,21 +1,11 @@
 #include "phone/engine_options.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 
 #include "phone/cores.h"
 
 namespace phonograd::phone {
-namespace {
-
-std::vector<int> numbers(const std::vector<Core>& cores) {
-  std::vector<int> found;
-  for (const Core& core : cores) found.push_back(core.number);
-  return found;
-}
-
-}  // namespace
 
 std::vector<Option> engine_options(bool training) {
   std::vector<Option> options = {
@@ -34,57 +24,31 @@ std::vector<Option> engine_options(bool training) {
   return options;
 }
 
-void Running::describe(JsonLine& line) const {
-  line.text("kernels", engine->kernels_name());
-  line.text("precision", name_of(options.precision));
-  line.integer("threads", options.threads).raw("pinned", options.pin_threads ? "true" : "false");
-  line.integers("cores", cores).integers("allowed_cores", allowed_cores);
-}
-
-Running start_engine(const Arguments& arguments, uint64_t seed, const OutputSample& sample) {
-  Running running;
-  EngineOptions& options = running.options;
-  const int64_t asked =
-      arguments.integer("--threads", arguments.has("--cores") ? kMaxThreads : kDefaultThreads, 1, kMaxThreads);
-  options.seed = seed;
+EngineOptions chosen_engine(const Arguments& arguments) {
+  EngineOptions options;
+  const int64_t absent = arguments.has("--cores") ? kMaxThreads : options.threads;
+  options.threads = static_cast<int>(arguments.integer("--threads", absent, 1, kMaxThreads));
   options.pin_threads = arguments.has("--pin-threads");
   options.kernels = arguments.text("--kernels");
   const std::vector<std::string> names(std::begin(kPrecisionNames), std::end(kPrecisionNames));
   const std::string precision = arguments.choice("--precision", names[0], names);
   const auto at = std::find(names.begin(), names.end(), precision) - names.begin();
   options.precision = static_cast<Precision>(at);
+  return options;
+}
+
+Cores move_to_cores(const Arguments& arguments) {
   const std::string which = arguments.text("--cores", "all");
-  const std::vector<Core> allowed = allowed_cores(), chosen = chosen_cores(allowed, which);
-  if (which != "all") run_on(chosen, which);
-  // Waiting threads spin, so two on one core would slow each other down.
-  options.threads = static_cast<int>(std::min(asked, static_cast<int64_t>(chosen.size())));
-  running.allowed_cores = numbers(allowed);
-  running.cores = numbers(chosen);
-  if (options.pin_threads) {
-    running.cores = numbers(fastest_first(chosen));
-    running.cores.resize(static_cast<size_t>(options.threads));
-  }
-  running.engine = std::make_unique<Engine>(arguments.positional(), arguments.text("--weights"), options, sample);
-  return running;
+  Cores cores = all_cores();
+  cores.chosen = chosen_cores(cores.allowed, which);
+  if (which != "all") run_on(cores.chosen, which);
+  return cores;
 }
 
-int64_t peak_rss_bytes() {
-  std::FILE* file = std::fopen("/proc/self/status", "re");
-  if (file == nullptr) return 0;
-  char line[256];
-  long long kilobytes = 0;
-  while (std::fgets(line, sizeof line, file) != nullptr) {
-    if (std::sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1) break;
-  }
-  std::fclose(file);
-  return kilobytes * 1024;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+RunningEngine start_engine(const Arguments& arguments) {
+  const EngineOptions options = chosen_engine(arguments);
+  const Cores cores = move_to_cores(arguments);
+  return start_engine(arguments.positional(), arguments.text("--weights"), options, cores);
 }
 
 }  // namespace phonograd::phone

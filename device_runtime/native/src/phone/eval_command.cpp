@@ -1,7 +1,8 @@
 // `phonograd-phone eval`: perplexity, top-1 and keystroke savings on texts.
+#include "base/peak_memory.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
-#include "phone/training_input.h"
+#include "phone/print.h"
 #include "text/evaluation.h"
 #include "text/text.h"
 
@@ -22,9 +23,9 @@ int run(const Arguments& arguments) {
   arguments.required("--text");
   const Manifest manifest = read_manifest(arguments.positional());
   const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
-  std::vector<std::unique_ptr<TextFile>> texts;  // all read first, so that a missing one is found at once
-  for (const std::string& path : arguments.texts("--text")) texts.push_back(std::make_unique<TextFile>(path));
-  const Running running = start_engine(arguments, 0);
+  std::vector<std::unique_ptr<Text>> texts;  // all read first, so that a missing one is found at once
+  for (const std::string& path : arguments.texts("--text")) texts.push_back(std::make_unique<Text>(path));
+  const RunningEngine running = start_engine(arguments);
   EngineScorer scorer(*running.engine);
   for (size_t i = 0; i < texts.size(); ++i) {
     const Evaluation found =
@@ -42,7 +43,7 @@ int run(const Arguments& arguments) {
       line.raw("kss", "null");
     }
     running.describe(line);
-    line.integer("peak_rss_bytes", peak_rss_bytes()).print();
+    print(line.integer("peak_rss_bytes", peak_rss_bytes()));
   }
   return 0;
 }

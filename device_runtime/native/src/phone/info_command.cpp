@@ -3,7 +3,7 @@
 
 #include "phone/commands.h"
 #include "phone/cores.h"
-#include "phone/json_line.h"
+#include "phone/print.h"
 #include "phonograd.h"
 
 namespace phonograd::phone {
@@ -35,7 +35,7 @@ int run(const Arguments&) {
   JsonLine line("info");
   line.text("version", kVersion).integer("abi_version", pg_abi_version()).raw("cpu", pg_cpu_info());
   line.list("cores", cores).object("choices", choices(allowed)).integer("page_bytes", sysconf(_SC_PAGESIZE));
-  line.integer("memory_bytes", int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE)).print();
+  print(line.integer("memory_bytes", int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE)));
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
+#include "phone/print.h"
 #include "text/kss.h"
 
 namespace phonograd::phone {
@@ -32,7 +33,7 @@ double normaliser(const float* scores, int64_t V) {
 int run(const Arguments& arguments) {
   const Manifest manifest = read_manifest(arguments.positional());
   const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
-  const Running running = start_engine(arguments, 0);
+  const RunningEngine running = start_engine(arguments);
   EngineScorer scorer(*running.engine);
   const PrefixIndex index(vocabulary);
   const std::string context = arguments.text("--context"), prefix = arguments.text("--prefix");
@@ -53,7 +54,7 @@ int run(const Arguments& arguments) {
   JsonLine line("suggestions");
   line.text("context", context).text("prefix", prefix).list("words", words).number("seconds", seconds);
   running.describe(line);
-  line.print();
+  print(line);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "text/text.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -54,17 +55,17 @@ bool holds_token(std::string_view line) {
 }
 
 // UTF-16 text or a binary file would train as words that nobody wrote.
-void require_text(const std::string& path, std::string_view data) {
+void require_text(const std::string& name, std::string_view data) {
   const std::string_view mark = data.substr(0, 2);
   if (mark == "\xff\xfe" || mark == "\xfe\xff") {
-    throw Error(Status::text, path +
+    throw Error(Status::text, name +
                                   ": begins with a UTF-16 byte order mark, expected UTF-8; convert it with: "
                                   "iconv -f UTF-16 -t UTF-8");
   }
   const size_t at = data.find('\0');
   if (at != std::string_view::npos) {
     throw Error(Status::text,
-                path + ": byte " + std::to_string(at) + " is NUL; expected UTF-8 text, one message a line");
+                name + ": byte " + std::to_string(at) + " is NUL; expected UTF-8 text, one message a line");
   }
 }
 
@@ -116,11 +117,16 @@ std::vector<std::string_view> split_messages(std::string_view data) {
   return messages;
 }
 
-TextFile::TextFile(const std::string& path)
-    : data_(read_file(path, kMaxTextBytes, Status::text)), messages_(split_messages(data_)) {
-  require_text(path, data_);
+Text::Text(const std::string& path) : Text(read_file(path, kMaxTextBytes, Status::text), path) {}
+
+Text::Text(std::string data, const std::string& name) : data_(std::move(data)), messages_(split_messages(data_)) {
+  if (data_.size() > kMaxTextBytes) {
+    throw Error(Status::text, name + ": " + std::to_string(data_.size()) + " bytes, expected at most " +
+                                  std::to_string(kMaxTextBytes) + "; give less text");
+  }
+  require_text(name, data_);
   if (messages_.empty()) {
-    throw Error(Status::text, path + ": no words found in " + std::to_string(data_.size()) +
+    throw Error(Status::text, name + ": no words found in " + std::to_string(data_.size()) +
                                   " bytes; expected a text, one message a line");
   }
 }

@@ -34,13 +34,14 @@ class Tokens {
 // The messages of a text: its lines (ended by a line feed) that hold a token.
 std::vector<std::string_view> split_messages(std::string_view data);
 
-// A text file and its messages, at least one. Throws Error(text) if the file can't be read, is too large, holds no
-// message, or is not UTF-8: it has NUL bytes or a UTF-16 byte order mark.
-class TextFile {
+// A text and its messages, at least one. Throws Error(text) if it can't be read, is too large, holds no message, or is
+// not UTF-8: it has NUL bytes or a UTF-16 byte order mark.
+class Text {
  public:
-  explicit TextFile(const std::string& path);
-  TextFile(const TextFile&) = delete;
-  TextFile& operator=(const TextFile&) = delete;
+  explicit Text(const std::string& path);
+  Text(std::string data, const std::string& name);  // `name` is for messages
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
 
   const std::vector<std::string_view>& messages() const { return messages_; }
 

@@ -39,6 +39,7 @@ void require_window(const Manifest& manifest, int64_t tokens) {
 
 EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, const EpochOptions& options) {
   const Manifest& manifest = engine.manifest();
+  const EpochEvents& events = options.events;
   require_window(manifest, static_cast<int64_t>(stream.size()));
   const Windows windows(stream, manifest.minibatch, manifest.bptt);
   const auto window_tokens = static_cast<size_t>(manifest.minibatch * manifest.bptt);
@@ -54,22 +55,22 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     throw Error(Status::state, "training state: more steps saved than the text has; discard it with `restart`");
   report.resumed_at = done;
   int64_t saved = done;
-  if (options.on_start) options.on_start(done, report.steps);
+  if (events.on_start) events.on_start(done, report.steps);
 
   const Clock::time_point began = Clock::now();
   const auto save = [&] {
     const Clock::time_point save_began = Clock::now();
     const size_t bytes = options.state->save(progress);
     saved = done;
-    if (options.on_save) options.on_save(done, bytes, seconds_since(save_began));
+    if (events.on_save) events.on_save(done, bytes, seconds_since(save_began));
   };
   double busy = 0;  // seconds of the step before
   while (done < report.steps) {
     // Before the next step, so not after the last one: the outputs follow at once, and a kill in between costs few
     // steps.
     if (options.state != nullptr && done - saved >= options.save_every) save();
-    report.rest_seconds += rest(rest_after(busy, options.duty), options.stop);
-    if (options.stop && options.stop()) {
+    report.rest_seconds += rest(rest_after(busy, options.duty), events.stop);
+    if (events.stop && events.stop()) {
       if (options.state != nullptr && done > saved) save();
       report.seconds = seconds_since(began) - report.rest_seconds;
       return report;
@@ -89,7 +90,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     require_sound(loss, done, engine.output_words(), options.learning_rate);
     progress.losses.push_back(loss);
     progress.step_seconds.push_back(seconds);
-    if (options.on_step) options.on_step({done, report.steps, loss, seconds, predictions});
+    if (events.on_step) events.on_step({done, report.steps, loss, seconds, predictions});
   }
   report.finished = true;
   report.seconds = seconds_since(began) - report.rest_seconds;

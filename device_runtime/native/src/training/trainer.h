@@ -24,17 +24,22 @@ struct StepReport {
 // too.
 constexpr double kDivergence = 10;
 
-// How to train on a text; empty callbacks are not called.
+// What a caller hears of training; empty callbacks are not called.
+struct EpochEvents {
+  std::function<bool()> stop;                      // asked after each step and during rests: save, and end early
+  std::function<void(int64_t, int64_t)> on_start;  // (steps done already, steps of all epochs)
+  std::function<void(const StepReport&)> on_step;
+  std::function<void(int64_t, size_t, double)> on_save;  // (steps done, bytes, seconds)
+};
+
+// How to train on a text.
 struct EpochOptions {
   double learning_rate = 0;
   int64_t epochs = 1;              // each from zero recurrent states
   TrainingState* state = nullptr;  // resumed from, and saved to
   int64_t save_every = kSaveEvery;
   double duty = 1;  // share of the wall time that steps take, in (0, 1]; the rest of it is rests between them
-  std::function<bool()> stop;                      // asked after each step and during rests: save, and end early
-  std::function<void(int64_t, int64_t)> on_start;  // (steps done already, steps of all epochs)
-  std::function<void(const StepReport&)> on_step;
-  std::function<void(int64_t, size_t, double)> on_save;  // (steps done, bytes, seconds)
+  EpochEvents events = {};
 };
 
 // The result of training: losses and seconds of all steps, those before a resume included.

@@ -103,10 +103,10 @@ const Codec& codec_named(const std::string& name) {
   throw Error(Status::update, "codec " + quoted(name) + " is unknown; this version has " + known);
 }
 
-size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
+size_t write_update(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
                     const UpdateInfo& info) {
   const EncodedParts parts = encoded(base, trained, info);
-  return write_tensor_file(path, parts.tensors, metadata(info), [&base] { base.require_unchanged(); });
+  return write_tensor_file(file, parts.tensors, metadata(info), [&base] { base.require_unchanged(); });
 }
 
 size_t update_bytes(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {

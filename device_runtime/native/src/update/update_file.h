@@ -27,11 +27,11 @@ std::vector<std::string> codec_names();
 // The codec of that name. Throws Error(update) that lists them all. Call it before training, so that no work is lost.
 const Codec& codec_named(const std::string& name);
 
-// Encode trained weights against `base` with the codec named in `info`, write the file atomically and return its size
-// in bytes. Skips tensors that the base's metadata lists as `frozen`. `trained` are the engine's tensors, in any order;
-// they are not copied. Throws Error: weights if a tensor is not finite or does not fit the base, or the base was
+// Encode trained weights against `base` with the codec named in `info`, write and commit the file, and return its
+// size in bytes. Skips tensors that the base's metadata lists as `frozen`. `trained` are the engine's tensors, in any
+// order; they are not copied. Throws Error: weights if a tensor is not finite or does not fit the base, or the base was
 // changed meanwhile; update for an unknown codec or a count above kMaxCount; storage if writing fails.
-size_t write_update(const std::string& path, const TensorFile& base, const std::vector<TensorOut>& trained,
+size_t write_update(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
                     const UpdateInfo& info);
 
 // The size in bytes of the file that write_update would write. Encodes, but writes nothing. Throws what write_update

@@ -1,13 +1,8 @@
-#include "phone/json_line.h"
+#include "formats/json_line.h"
 
-#include <cerrno>
-#include <cstdio>
-
-#include "base/error.h"
-#include "base/files.h"
 #include "formats/json.h"
 
-namespace phonograd::phone {
+namespace phonograd {
 
 JsonLine& JsonLine::text(const char* name, std::string_view value) {
   return raw(name, json::quote(value));
@@ -45,11 +40,4 @@ JsonLine& JsonLine::raw(const char* name, std::string_view json) {
   return *this;
 }
 
-void JsonLine::print() const {
-  const std::string line = str() + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0) {
-    throw Error(Status::storage, "stdout: cannot write: " + reason_of(errno) + "; free space or choose another place");
-  }
-}
-
-}  // namespace phonograd::phone
+}  // namespace phonograd

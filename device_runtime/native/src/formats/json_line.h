@@ -1,4 +1,4 @@
-// One JSON object on one line, built field by field: the commands' output on stdout.
+// One JSON object on one line, built field by field: events and reports.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace phonograd::phone {
+namespace phonograd {
 
 class JsonLine {
  public:
@@ -23,12 +23,9 @@ class JsonLine {
   JsonLine& raw(const char* name, std::string_view json);  // `json` is valid JSON already
 
   std::string str() const { return "{" + fields_ + "}"; }
-  // Write the line to stdout and flush it, so that a reader sees each event as it happens. Throws Error(storage) if
-  // that fails.
-  void print() const;
 
  private:
   std::string fields_;
 };
 
-}  // namespace phonograd::phone
+}  // namespace phonograd

@@ -1,9 +1,10 @@
-#include "phone/training_outputs.h"
+#include "round/outputs.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -11,7 +12,7 @@
 #include "formats/sha256.h"
 #include "update/update_file.h"
 
-namespace phonograd::phone {
+namespace phonograd {
 namespace {
 
 void check_finite(const std::vector<TensorOut>& tensors) {
@@ -26,13 +27,29 @@ void check_finite(const std::vector<TensorOut>& tensors) {
   }
 }
 
-// The fields that describe a written file.
-JsonLine file_fields(const std::string& path, size_t bytes) {
-  JsonLine line;
-  line.text("path", path).integer("nbytes", static_cast<int64_t>(bytes));
-  line.text("sha256", sha256_of_file(path, Status::storage));
-  return line;
-}
+// Hashes what it writes.
+class HashedFile final : public OutputFile {
+ public:
+  explicit HashedFile(OutputFile& file) : file_(file) {}
+  void write(const void* data, size_t bytes) override {
+    digest_.update(data, bytes);
+    bytes_ += bytes;
+    file_.write(data, bytes);
+  }
+  void commit() override { file_.commit(); }
+  // The fields that describe the written file; once.
+  JsonLine fields(const std::string& path) {
+    JsonLine line;
+    if (!path.empty()) line.text("path", path);
+    line.integer("nbytes", static_cast<int64_t>(bytes_)).text("sha256", digest_.hex());
+    return line;
+  }
+
+ private:
+  OutputFile& file_;
+  Sha256 digest_;
+  size_t bytes_ = 0;
+};
 
 std::vector<TensorOut> trained_tensors(const Engine& engine) {
   std::vector<TensorOut> trained;
@@ -57,34 +74,47 @@ void require_writable(const std::string& path) {
   if (access(folder.c_str(), W_OK | X_OK) != 0) refuse("no permission in " + folder);
 }
 
-TrainingOutputs training_outputs(const Arguments& arguments) {
-  TrainingOutputs outputs;
-  outputs.weights = arguments.text("--out");
-  outputs.update = arguments.text("--update");
-  outputs.codec = arguments.choice("--codec", kRowsF32.name, codec_names());
-  outputs.round = static_cast<uint64_t>(arguments.integer("--round", 1, 1, kMaxCount));
-  outputs.codec_costs = arguments.has("--codec-costs");
-  for (const std::string& path : {outputs.weights, outputs.update}) {
-    if (!path.empty()) require_writable(path);
-  }
-  return outputs;
+bool needs_identity(const RoundSettings& settings) {
+  return !settings.state.empty() || !settings.update.empty() || settings.update_descriptor >= 0 || settings.codec_costs;
 }
 
-void write_outputs(const TrainingOutputs& outputs, const Engine& engine, const std::string& sha256, int64_t tokens,
+void check_base_kept(const RoundSettings& settings, const std::string& base) {
+  struct stat about{}, other{};
+  if (stat(base.c_str(), &about) != 0) return;
+  const auto check = [&](const std::string& name) {
+    if (about.st_dev != other.st_dev || about.st_ino != other.st_ino) return;
+    throw Error(Status::usage, name + ": training starts from these weights; write to another file");
+  };
+  // Written in place, a descriptor's file would change while it is in use.
+  if (settings.update_descriptor >= 0 && fstat(settings.update_descriptor, &other) == 0) check("`update_descriptor`");
+  if (settings.state.empty()) return;
+  for (const std::string& path : {settings.out, settings.update}) {
+    if (!path.empty() && stat(path.c_str(), &other) == 0) check(path);
+  }
+}
+
+void write_outputs(const RoundSettings& settings, const Engine& engine, const std::string& sha256, int64_t tokens,
                    uint64_t seed, JsonLine& report) {
-  if (outputs.weights.empty() && outputs.update.empty()) return;
+  const bool to_descriptor = settings.update_descriptor >= 0;
+  const bool update = to_descriptor || !settings.update.empty();
+  if (settings.out.empty() && !update) return;
   const std::vector<TensorOut> trained = trained_tensors(engine);
   check_finite(trained);
   engine.require_weights_unchanged();
-  if (!outputs.weights.empty()) {
-    const auto check = [&engine] { engine.require_weights_unchanged(); };
-    report.object("weights", file_fields(outputs.weights, write_tensor_file(outputs.weights, trained, {}, check)));
+  if (!settings.out.empty()) {
+    AtomicFile file(settings.out);
+    HashedFile hashed(file);
+    write_tensor_file(hashed, trained, {}, [&engine] { engine.require_weights_unchanged(); });
+    report.object("weights", hashed.fields(settings.out));
   }
-  const UpdateInfo info{sha256, outputs.round, static_cast<uint64_t>(tokens), outputs.codec, seed};
-  if (!outputs.update.empty()) {
-    const size_t bytes = write_update(outputs.update, engine.weights(), trained, info);
-    report.object("update", file_fields(outputs.update, bytes).text("codec", outputs.codec));
-  }
+  if (!update) return;
+  const UpdateInfo info{sha256, settings.round, static_cast<uint64_t>(tokens), settings.codec, seed};
+  const std::unique_ptr<OutputFile> file =
+      to_descriptor ? std::unique_ptr<OutputFile>(std::make_unique<DescriptorFile>(settings.update_descriptor))
+                    : std::make_unique<AtomicFile>(settings.update);
+  HashedFile hashed(*file);
+  write_update(hashed, engine.weights(), trained, info);
+  report.object("update", hashed.fields(settings.update).text("codec", settings.codec));
 }
 
 std::vector<JsonLine> codec_costs(const Engine& engine, const std::string& sha256, int64_t tokens, uint64_t seed) {
@@ -102,4 +132,4 @@ std::vector<JsonLine> codec_costs(const Engine& engine, const std::string& sha25
   return costs;
 }
 
-}  // namespace phonograd::phone
+}  // namespace phonograd

@@ -1,14 +1,35 @@
-#include "phone/training_input.h"
-
-#include <cstdio>
-#include <memory>
+#include "round/input.h"
 
 #include "base/error.h"
 #include "base/files.h"
 #include "text/counts.h"
 #include "text/text.h"
+#include "training/trainer.h"
 
-namespace phonograd::phone {
+namespace phonograd {
+namespace {
+
+// `name` stands for bytes in memory, in messages.
+Text text_of(const TextSource& source, const char* name) {
+  return source.bytes ? Text(*source.bytes, name) : Text(source.path);
+}
+
+TrainingText whole_text(const RoundSettings& settings, const Manifest& manifest, uint64_t seed) {
+  if (!settings.tokens.empty()) {
+    TrainingText text;
+    text.stream = read_tokens(settings.tokens, manifest.vocabulary);
+    text.user_tokens = static_cast<int64_t>(text.stream.size());
+    text.user_unknown_share = unknown_share(text.stream);
+    return text;
+  }
+  const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
+  const Text user = text_of(settings.user, "user text");
+  if (!settings.rehearsal.given()) return mix(user.messages(), {}, 1.0, vocabulary, seed);
+  const Text general = text_of(settings.rehearsal, "rehearsal text");
+  return mix(user.messages(), general.messages(), settings.user_share, vocabulary, seed);
+}
+
+}  // namespace
 
 std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary) {
   const std::string data = read_file(path, kMaxTextBytes, Status::text);
@@ -31,20 +52,10 @@ std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary) {
   return ids;
 }
 
-TrainingText training_text(const Arguments& arguments, const Manifest& manifest, uint64_t seed) {
-  if (arguments.has("--tokens")) {
-    TrainingText text;
-    text.stream = read_tokens(arguments.text("--tokens"), manifest.vocabulary);
-    text.user_tokens = static_cast<int64_t>(text.stream.size());
-    text.user_unknown_share = unknown_share(text.stream);
-    return text;
-  }
-  const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
-  const TextFile user(arguments.text("--user"));
-  if (!arguments.has("--rehearsal")) return mix(user.messages(), {}, 1.0, vocabulary, seed);
-  const TextFile general(arguments.text("--rehearsal"));
-  const double share = arguments.number("--user-share", kDefaultUserShare, 0, 1);
-  return mix(user.messages(), general.messages(), share, vocabulary, seed);
+TrainingText training_text(const RoundSettings& settings, const Manifest& manifest, uint64_t seed) {
+  const TrainingText text = whole_text(settings, manifest, seed);
+  require_window(manifest, static_cast<int64_t>(text.stream.size()));
+  return text;
 }
 
 OutputSample output_sample(const Manifest& manifest, const std::vector<int64_t>& stream, SampleDraw draw) {
@@ -54,13 +65,4 @@ OutputSample output_sample(const Manifest& manifest, const std::vector<int64_t>&
   return draw_output_sample(stream, load_counts(manifest.path("counts.txt"), vocabulary), draw.drawn, draw.seed);
 }
 
-void warn_of_unknown(const std::string& what, double share) {
-  if (share <= kWarnUnknownShare) return;
-  std::fprintf(
-      stderr,
-      "phonograd-phone: warning: %s: %.0f %% of the words are unknown to the vocabulary; is it UTF-8, and in the "
-      "model's language?\n",
-      what.c_str(), 100 * share);
-}
-
-}  // namespace phonograd::phone
+}  // namespace phonograd

@@ -1,0 +1,19 @@
+#include "base/peak_memory.h"
+
+#include <cstdio>
+
+namespace phonograd {
+
+int64_t peak_rss_bytes() {
+  std::FILE* file = std::fopen("/proc/self/status", "re");
+  if (file == nullptr) return 0;
+  char line[256];
+  long long kilobytes = 0;
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1) break;
+  }
+  std::fclose(file);
+  return kilobytes * 1024;
+}
+
+}  // namespace phonograd

@@ -1,0 +1,27 @@
+#include "phone/print.h"
+
+#include <cerrno>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace phonograd::phone {
+
+void print(const JsonLine& line) {
+  const std::string text = line.str() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw Error(Status::storage, "stdout: cannot write: " + reason_of(errno) + "; free space or choose another place");
+  }
+}
+
+void warn_of_unknown(const std::string& what, double share) {
+  if (share <= kWarnUnknownShare) return;
+  std::fprintf(
+      stderr,
+      "phonograd-phone: warning: %s: %.0f %% of the words are unknown to the vocabulary; is it UTF-8, and in the "
+      "model's language?\n",
+      what.c_str(), 100 * share);
+}
+
+}  // namespace phonograd::phone
