@@ -8,11 +8,16 @@
  *   - pg_last_error() is the message of the last failure on the calling thread: one line that names the thing, what was
  *     expected, what was found and the next step. It stays valid until the next failure on that thread.
  *   - A handle is used by one thread at a time; different handles are independent. The engine runs its own threads.
+ *     pg_round_cancel() alone may be called by any thread, and by a signal handler.
  *   - Weights are mapped and must not change until their handle is closed: if the file is written to or truncated, the
  *     next call fails with PG_WEIGHTS (a new file under the same name is fine). So that the process survives until
  *     then, the first mapping installs a SIGBUS handler; it passes all other faults on to the previous handler.
  *   - Strings are UTF-8 paths or names, NUL-terminated. Buffers are little-endian, dense, row-major, and stay the
  *     caller's; shapes are given in the letters V (vocabulary), E (embedding), H (hidden), T (steps), B (minibatch).
+ *   - A struct that begins with `size` may get more fields at its end. The caller sets size to its sizeof. In options,
+ *     zero or NULL is every field's default: set the whole struct to zero first. A library that knows fewer fields
+ *     takes the options if the bytes that it does not know are zero, else it refuses them with PG_USAGE; in a struct
+ *     that it fills in, it sets these bytes to zero.
  */
 #ifndef PHONOGRAD_H
 #define PHONOGRAD_H
@@ -53,6 +58,7 @@ enum {
 typedef struct pg_engine pg_engine;
 typedef struct pg_graph pg_graph;
 typedef struct pg_state pg_state;
+typedef struct pg_round pg_round;
 
 typedef struct pg_options {
   int32_t threads;     /* at least 1 */
@@ -76,7 +82,26 @@ PG_API pg_status pg_engine_open(const char* folder, const char* weights, const p
    pg_engine_logits() has all V words. PG_ARTIFACTS for a folder whose export had no output sample. */
 PG_API pg_status pg_engine_open_sampled(const char* folder, const char* weights, const pg_options* options,
                                         const int64_t* candidates, const float* shifts, int64_t C, pg_engine** engine);
+/* pg_engine_open() with a descriptor of the folder. It is duplicated: the caller may close it. */
+PG_API pg_status pg_engine_open_descriptor(int32_t folder, const char* weights, const pg_options* options,
+                                           pg_engine** engine);
 PG_API void pg_engine_close(pg_engine* engine);
+
+/* What a caller needs to size its buffers, and what runs. */
+typedef struct pg_model {
+  size_t size;             /* sizeof(pg_model) */
+  int64_t V, E, H, layers; /* of the language model */
+  int64_t T, B;            /* of a training window */
+  int64_t output_words;    /* of the softmax that is trained: V, or C of an output sample */
+  int64_t parameters;      /* trainable tensors */
+  int64_t parameter_bytes; /* of all of them, float32 */
+  const char* kernels;     /* valid until the handle is closed */
+  int32_t precision;       /* as in pg_options */
+  int32_t threads;         /* that run */
+} pg_model;
+
+PG_API pg_status pg_engine_model(const pg_engine* engine, pg_model* model);
+
 /* Set the recurrent states to zero, at the start of a new text. */
 PG_API pg_status pg_engine_reset(pg_engine* engine);
 /* One step: tokens and targets int64 [T,B], T and B as exported; target -1 is ignored. *loss is the loss before
@@ -119,6 +144,85 @@ PG_API pg_status pg_state_resume(pg_state* state, double* losses, double* step_s
 PG_API pg_status pg_state_save(pg_state* state, const double* losses, const double* step_seconds, int64_t steps);
 /* Remove the saved state, once the epoch's outputs are on disk. */
 PG_API pg_status pg_state_discard(pg_state* state);
+
+/*
+ * A whole round on the phone: a user's text mixed with general text, an epoch over both, and the update for the server.
+ * It is what the command `phonograd-phone train` does, with the same bits.
+ *
+ *   pg_round_open -> pg_round_train -> pg_round_report -> pg_round_discard_state -> pg_round_close
+ *
+ * A round trains once. To resume one that was cancelled or killed, open a round with the same options again.
+ */
+
+/* A text in UTF-8, one message a line: the path of a file, or `length` bytes, which are copied. Neither: no text. */
+typedef struct pg_text {
+  const char* path;
+  const char* bytes;
+  size_t length;
+} pg_text;
+
+typedef struct pg_round_options {
+  size_t size;           /* sizeof(pg_round_options) */
+  const char* folder;    /* the artifacts; or folder_descriptor, below */
+  const char* weights;   /* tensor file to start from; NULL: the folder's own weights */
+  pg_text user;          /* required */
+  pg_text rehearsal;     /* general text that is mixed in; none: the user's alone */
+  double user_share;     /* of the tokens, with a rehearsal text; 0: 0.5 */
+  double learning_rate;  /* 0: the artifacts' */
+  double duty;           /* share of the time that steps take; below 1 there are rests between them; 0: 1 */
+  int64_t epochs;        /* 0: 1 */
+  int64_t output_sample; /* words drawn beside the text's own, for the softmax to be trained over; 0: over all V */
+  uint64_t round;        /* the server's number of the round; 0: 1 */
+  const char* phone;     /* the phone's name at the server; the seed follows from model, round and name */
+  const uint64_t* seed;  /* in place of a name. NULL and no name: the saved state's, else random */
+  /* Of the output sample; nobody else may learn it. NULL: the saved state's, else random. */
+  const uint64_t* sample_seed;
+  const char* out;           /* path to write the trained weights to; NULL: not written */
+  const char* update;        /* path to write the update to; or update_descriptor, below; neither: not written */
+  const char* codec;         /* of the update; NULL: "rows-f32" */
+  const char* state;         /* folder for what a later round resumes from; NULL: nothing is saved */
+  int64_t save_every;        /* steps between saves; 0: 5 */
+  const char* kernels;       /* as in pg_options */
+  int32_t threads;           /* at most one a core runs; 0: 2 */
+  int32_t pin_threads;       /* as in pg_options */
+  int32_t precision;         /* as in pg_options */
+  int32_t restart;           /* 1: discard the saved state */
+  int32_t folder_descriptor; /* of the artifacts folder, above 0; duplicated */
+  int32_t update_descriptor; /* of a regular file open for writing, above 0, whose content is replaced; must stay open
+                                until pg_round_train returns. After a failure the file may hold a part. */
+} pg_round_options;
+
+/* Of one step that was taken. */
+typedef struct pg_progress {
+  size_t size;    /* set by the library */
+  int64_t step;   /* from 1 */
+  int64_t steps;  /* of all epochs */
+  int64_t tokens; /* that this step predicted */
+  int64_t saved;  /* steps that the saved state holds */
+  double loss;    /* nats a token, before the update */
+  double seconds; /* of this step */
+} pg_progress;
+
+/* Called after each step, on the thread that called pg_round_train. It may call pg_round_cancel and no other function
+   of this round; it must return. `progress` is valid during the call. */
+typedef void (*pg_on_progress)(void* context, const pg_progress* progress);
+
+/* Check all options, read and mix the texts, and load the model. Nothing is written but the folder `state`, which is
+   locked until the round is closed: PG_STATE if another process or round has it. */
+PG_API pg_status pg_round_open(const pg_round_options* options, pg_round** round);
+PG_API pg_status pg_round_model(const pg_round* round, pg_model* model);
+/* Train from where the saved state is; then write what the options ask for. on_progress may be NULL. *finished: 1; or 0
+   if it was cancelled, and then nothing is written but the state. */
+PG_API pg_status pg_round_train(pg_round* round, pg_on_progress on_progress, void* context, int32_t* finished);
+/* Let pg_round_train return after the step in progress, with the state saved; if it has not begun, before its first
+   step. From any thread, while the round is open. */
+PG_API pg_status pg_round_cancel(pg_round* round);
+/* JSON, once the round is finished: the `report` of phonograd-phone. Valid until the round is closed. */
+PG_API pg_status pg_round_report(const pg_round* round, const char** json);
+/* Remove the saved state. Call it once the report is kept: if the process is killed before, a round with the same
+   options resumes from the last saved step and writes the same files. */
+PG_API pg_status pg_round_discard_state(pg_round* round);
+PG_API void pg_round_close(pg_round* round);
 
 /*
  * Any graph of operators that the engine knows, its values accessed by name. For models other than language models (the

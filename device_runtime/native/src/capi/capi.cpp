@@ -2,9 +2,11 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "capi/border.h"
 #include "capi/handles.h"
+#include "capi/model.h"
 #include "phonograd.h"
 
 using namespace phonograd;
@@ -29,6 +31,16 @@ EngineOptions checked(const pg_options* options) {
   return result;
 }
 
+pg_engine* open_engine(OpenFolder folder, const char* weights, const pg_options* options,
+                       const OutputSample& sample = {}) {
+  const EngineOptions chosen = checked(options);
+  const std::string path = folder.path();
+  auto* opened =
+      new pg_engine{std::move(folder), chosen, Engine(path, weights == nullptr ? "" : weights, chosen, sample), "", ""};
+  opened->kernels = opened->engine.kernels_name();
+  return opened;
+}
+
 }  // namespace
 
 extern "C" {
@@ -45,8 +57,23 @@ pg_status pg_engine_open(const char* folder, const char* weights, const pg_optio
   return border::guarded([&] {
     border::require(folder != nullptr && engine != nullptr, "folder or engine: NULL");
     *engine = nullptr;
-    const EngineOptions chosen = checked(options);
-    *engine = new pg_engine{Engine(folder, weights == nullptr ? "" : weights, chosen), chosen, ""};
+    *engine = open_engine(OpenFolder(folder), weights, options);
+  });
+}
+
+pg_status pg_engine_open_descriptor(int32_t folder, const char* weights, const pg_options* options,
+                                    pg_engine** engine) {
+  return border::guarded([&] {
+    border::require(engine != nullptr, "engine: NULL");
+    *engine = nullptr;
+    *engine = open_engine(OpenFolder(folder), weights, options);
+  });
+}
+
+pg_status pg_engine_model(const pg_engine* engine, pg_model* model) {
+  return border::guarded([&] {
+    border::require(engine != nullptr, "engine: NULL");
+    describe_model(engine->engine, engine->options, engine->kernels, model);
   });
 }
 
@@ -58,9 +85,8 @@ pg_status pg_engine_open_sampled(const char* folder, const char* weights, const 
     *engine = nullptr;
     border::require(C >= 1 && C <= kMostCandidates,
                     "C: " + std::to_string(C) + "; expected 1 to the vocabulary's size");
-    const EngineOptions chosen = checked(options);
     const OutputSample sample{{candidates, candidates + C}, {shifts, shifts + C}};
-    *engine = new pg_engine{Engine(folder, weights == nullptr ? "" : weights, chosen, sample), chosen, ""};
+    *engine = open_engine(OpenFolder(folder), weights, options, sample);
   });
 }
 

@@ -5,14 +5,17 @@
 #include <memory>
 #include <string>
 
+#include "capi/open_folder.h"
 #include "engine/engine.h"
 #include "engine/program.h"
 #include "formats/tensor_file.h"
 
 // An engine, its options, and the text it returned last.
 struct pg_engine {
-  phonograd::Engine engine;
+  phonograd::OpenFolder folder;  // the engine reads a graph from it later
   phonograd::EngineOptions options;
+  phonograd::Engine engine;
+  std::string kernels;
   std::string text;  // the last plan or phases
 };
 

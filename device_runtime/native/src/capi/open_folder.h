@@ -1,0 +1,42 @@
+// A folder that a caller gives by its path or by a descriptor.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace phonograd {
+
+// Owns a duplicate of the descriptor, through which path() stays the folder's, whatever it is renamed to. Movable.
+class OpenFolder {
+ public:
+  explicit OpenFolder(const char* path) : path_(path) {}
+  // Throws Error(usage) if it is not open.
+  explicit OpenFolder(int descriptor) : descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 3)) {
+    if (descriptor_ < 0) {
+      throw Error(Status::usage, "folder: descriptor " + std::to_string(descriptor) + ": " + reason_of(errno) +
+                                     "; give one of an open folder");
+    }
+    path_ = "/proc/self/fd/" + std::to_string(descriptor_);
+  }
+  ~OpenFolder() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  OpenFolder(OpenFolder&& other) noexcept
+      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+  OpenFolder& operator=(OpenFolder&&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace phonograd
