@@ -106,9 +106,7 @@ def add_language_model(
     x = _dropout(graph, x, dropout)
     flat = graph.constant(f"{prefix}flat_hidden", np.array([-1, config.hidden], np.int64))
     x = graph.node("Reshape", [x, flat], f"{prefix}hidden")
-    if sampled:
-        return _sampled_output_layer(graph, config, x, embedding, prefix)
-    return _output_layer(graph, config, x, prefix)
+    return _output_layer(graph, config, x, embedding, prefix, sampled)
 
 
 def _dropout(graph: Graph, x: str, probability: float) -> str:
@@ -148,35 +146,26 @@ def _of_candidates(graph: Graph, parameter: str) -> str:
     return graph.node("Gather", [parameter, CANDIDATES], f"{parameter}.{CANDIDATES}")
 
 
-def _projected(graph: Graph, config: LanguageModelConfig, hidden: str, prefix: str) -> str:
-    if not config.projected:
-        return hidden
-    return graph.node("Gemm", [hidden, f"{prefix}projection.weight"], f"{prefix}projected", transB=1)
+def _output_layer(
+    graph: Graph, config: LanguageModelConfig, hidden: str, embedding: str, prefix: str, sampled: bool
+) -> str:
+    """The logits; `sampled`: of the candidates alone, raised by their shifts.
 
-
-def _sampled_output_layer(graph: Graph, config: LanguageModelConfig, hidden: str, embedding: str, prefix: str) -> str:
-    """The candidates' logits alone, raised by their shifts; a tied model's `embedding` has their rows already."""
-    matrix = embedding if config.tied else _of_candidates(graph, f"{prefix}decoder.weight")
-    bias = SHIFTS
-    if config.output_bias:
-        rows = _of_candidates(graph, f"{prefix}decoder.bias")
-        bias = graph.node("Add", [rows, SHIFTS], f"{prefix}decoder.shifted_bias")
-    hidden = _projected(graph, config, hidden, prefix)
-    return graph.node("Gemm", [hidden, matrix, bias], prefix + LOGITS, transB=1)
-
-
-def _output_layer(graph: Graph, config: LanguageModelConfig, hidden: str, prefix: str) -> str:
-    logits = prefix + LOGITS
-    bias = f"{prefix}decoder.bias"
-    if not config.tied:
-        operands = [hidden, f"{prefix}decoder.weight"] + ([bias] if config.output_bias else [])
-        return graph.node("Gemm", operands, logits, transB=1)
-    hidden = _projected(graph, config, hidden, prefix)
-    transposed = graph.node("Transpose", [f"{prefix}embedding.weight"], f"{prefix}embedding.transposed", perm=[1, 0])
-    if not config.output_bias:
-        return graph.node("MatMul", [hidden, transposed], logits)
-    product = graph.node("MatMul", [hidden, transposed], f"{prefix}decoder.product")
-    return graph.node("Add", [product, bias], logits)
+    A tied model's matrix is `embedding`, which has the candidates' rows already if sampled.
+    """
+    matrix, bias = f"{prefix}decoder.weight", [f"{prefix}decoder.bias"] if config.output_bias else []
+    if config.projected:
+        hidden = graph.node("Gemm", [hidden, f"{prefix}projection.weight"], f"{prefix}projected", transB=1)
+    if sampled and bias:
+        rows = _of_candidates(graph, bias[0])
+        bias = [graph.node("Add", [rows, SHIFTS], f"{prefix}decoder.shifted_bias")]
+    elif sampled:
+        bias = [SHIFTS]
+    if config.tied:
+        matrix = embedding
+    elif sampled:
+        matrix = _of_candidates(graph, matrix)
+    return graph.node("Gemm", [hidden, matrix, *bias], prefix + LOGITS, transB=1)
 
 
 def training_graph(

@@ -27,6 +27,7 @@ MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
     "lstm-clipped": (LanguageModelConfig("lstm", V, E, H, 2), _training(clip_norm=0.05)),
     "lstm-dropout": (LanguageModelConfig("lstm", V, E, H, 2), _training(clip_norm=None, dropout=0.3)),
     "gru": (LanguageModelConfig("gru", V, E, H, 1), _training(clip_norm=None)),
+    "lstm-tied-projected": (LanguageModelConfig("lstm", V, E, H, 1, tied=True), _training(clip_norm=0.05)),
     "gru-tied-lwf": (LanguageModelConfig("gru", V, H, H, 1, tied=True), _training(loss="lwf")),
 }
 KERNELS = load_library().cpu_info()["kernels"]

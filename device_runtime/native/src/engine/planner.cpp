@@ -68,10 +68,12 @@ void Planner::plan() {
 }
 
 void Planner::leave_factored(const MarkedGradient& gradient) {
-  using Form = MarkedGradient::Form;
-  if (gradient.form == Form::dense) return;
-  factored_.insert(gradient.value);
-  if (gradient.form != Form::factors) fused_nodes_.insert(graph_.value(gradient.value).producer);
+  for (const GradientTerm& term : gradient.terms) {
+    factored_.insert(gradient.value);
+    factored_.insert(term.value);
+    if (term.value != gradient.value) fused_nodes_.insert(graph_.value(gradient.value).producer);
+    if (term.form != GradientTerm::Form::factors) fused_nodes_.insert(graph_.value(term.value).producer);
+  }
 }
 
 bool Planner::has_memory(int value) const {
@@ -164,35 +166,38 @@ void Planner::add_output_layer(const OutputLayer& layer) {
 ParameterGradient Planner::planned(const MarkedGradient& gradient) {
   ParameterGradient result;
   result.parameter = use(gradient.parameter);
-  const int root = graph_.root(gradient.value);
-  if (factored_.count(root) == 0) {
-    result.form = ParameterGradient::Form::dense;
+  if (factored_.count(graph_.root(gradient.value)) == 0) {
     result.dense = use(gradient.value);
     return result;
   }
-  if (gradient.form == MarkedGradient::Form::rows) {
-    result.form = ParameterGradient::Form::rows;
-    result.ids = use(gradient.first);
-    result.rows = use(gradient.second);
-    return result;
+  for (const GradientTerm& term : gradient.terms) {
+    if (term.form == GradientTerm::Form::rows) {
+      result.ids = use(term.first);
+      result.rows = use(term.second);
+    } else {
+      result.factors = factors_of(term);
+    }
   }
-  result.form = ParameterGradient::Form::factored;
-  const auto piece = made_by_piece_.find(root);
+  return result;
+}
+
+Factors Planner::factors_of(const GradientTerm& term) {
+  Factors f;
+  const auto piece = made_by_piece_.find(term.value);
   if (piece != made_by_piece_.end()) {
-    result.factors = program_.pieces_[static_cast<size_t>(piece->second)].work->factors(gradient.output);
+    f = program_.pieces_[static_cast<size_t>(piece->second)].work->factors(term.output);
   } else {
-    Factors& f = result.factors;
-    f.d = use(gradient.first);
-    f.x = use(gradient.second);
+    f.d = use(term.first);
+    f.x = use(term.second);
     f.N = f.d->shape[0];
     f.M = f.d->shape[1];
     f.K = f.x->shape[1];
     f.d_row = 1;
     f.d_column = f.M;
   }
-  keep(result.factors.d);
-  keep(result.factors.x);
-  return result;
+  keep(f.d);
+  keep(f.x);
+  return f;
 }
 
 void Planner::add_update(const std::vector<MarkedGradient>& marked) {

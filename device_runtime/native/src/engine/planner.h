@@ -26,6 +26,7 @@ class Planner {
   void add_output_layer(const OutputLayer& layer);
   void add_update(const std::vector<MarkedGradient>& marked);
   ParameterGradient planned(const MarkedGradient& gradient);
+  Factors factors_of(const GradientTerm& term);
   void lay_out_arena();
   void place_inputs();
   void resolve_views();

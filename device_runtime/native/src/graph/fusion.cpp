@@ -1,6 +1,7 @@
 #include "graph/fusion.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 namespace phonograd {
@@ -45,6 +46,16 @@ bool goes_to_the_update(const Graph& graph, int value) {
   return user >= 0 && is(graph, user, kMark);
 }
 
+// Whether a value goes to the update, by itself or as a term of what does.
+bool is_left_to_the_update(const std::vector<MarkedGradient>& gradients, int value) {
+  for (const MarkedGradient& gradient : gradients) {
+    for (const GradientTerm& term : gradient.terms) {
+      if (term.value == value) return true;
+    }
+  }
+  return false;
+}
+
 bool plain_gemm(const Graph& graph, int node, int64_t a_transposed, int64_t b_transposed) {
   const onnx::Node& gemm = source(graph, node);
   return gemm.op == "Gemm" && gemm.integer("transA", 0) == a_transposed && gemm.integer("transB", 0) == b_transposed &&
@@ -52,7 +63,7 @@ bool plain_gemm(const Graph& graph, int node, int64_t a_transposed, int64_t b_tr
 }
 
 // The layer around one loss node, or false.
-bool match(const Graph& graph, int loss, OutputLayer& layer) {
+bool match(const Graph& graph, const std::vector<MarkedGradient>& gradients, int loss, OutputLayer& layer) {
   const int logits = root_of_input(graph, loss, 0), product = graph.value(logits).producer;
   if (product < 0 || !plain_gemm(graph, product, 0, 1) || only_user(graph, logits) != loss) return false;
   layer.hidden = input(graph, product, 0);
@@ -85,7 +96,7 @@ bool match(const Graph& graph, int loss, OutputLayer& layer) {
     const int result = output(graph, user, 0);
     const bool from_dlogits = first == graph.root(dlogits);
     if (from_dlogits && plain_gemm(graph, user, 1, 0) && second == graph.root(layer.hidden) &&
-        goes_to_the_update(graph, result)) {
+        is_left_to_the_update(gradients, result)) {
       layer.weight_gradient = result;
     } else if (from_dlogits && plain_gemm(graph, user, 0, 0) && second == layer.weight) {
       layer.hidden_gradient = result;
@@ -116,34 +127,49 @@ int made_as(const Graph& graph, int gradient) {
   return graph.value(root).shape == graph.value(gradient).shape ? root : gradient;
 }
 
-// Sets what else than dense the gradient could be left as.
-void choose_form(const Graph& graph, MarkedGradient& gradient) {
-  using Form = MarkedGradient::Form;
-  const int number = graph.value(gradient.value).producer;  // of no view: a view is another value's memory
-  if (number < 0 || graph.root(gradient.value) != gradient.value || only_user(graph, gradient.value) < 0) return;
+// The node that makes a value which only one other reads, or -1.
+int own_producer(const Graph& graph, int value) {
+  const bool own = graph.root(value) == value && only_user(graph, value) >= 0;
+  return own ? graph.value(value).producer : -1;
+}
+
+std::optional<GradientTerm> term_of(const Graph& graph, int value) {
+  using Form = GradientTerm::Form;
+  const int number = own_producer(graph, value);
+  if (number < 0) return {};
   const Node& producer = graph.node(number);
   if (plain_gemm(graph, number, 1, 0) && producer.inputs.size() == 2) {
-    gradient.form = Form::product;
-    gradient.first = producer.inputs[0], gradient.second = producer.inputs[1];
-  } else if (producer.source->op == "GatherGrad") {
-    gradient.form = Form::rows;
-    gradient.first = producer.inputs[1], gradient.second = producer.inputs[2];
-  } else if (producer.source->op == "LSTMGrad" || producer.source->op == "GRUGrad") {
-    for (const size_t weights : {1, 2}) {
-      if (output(graph, number, weights) != gradient.value) continue;
-      gradient.form = Form::factors;
-      gradient.output = weights;
-    }
+    return GradientTerm{value, Form::product, producer.inputs[0], producer.inputs[1]};
   }
+  if (producer.source->op == "GatherGrad") {
+    return GradientTerm{value, Form::rows, producer.inputs[1], producer.inputs[2]};
+  }
+  if (producer.source->op != "LSTMGrad" && producer.source->op != "GRUGrad") return {};
+  for (const size_t weights : {1, 2}) {
+    if (output(graph, number, weights) == value) return GradientTerm{value, Form::factors, -1, -1, weights};
+  }
+  return {};
+}
+
+std::vector<GradientTerm> terms_of(const Graph& graph, int gradient) {
+  using Form = GradientTerm::Form;
+  if (const auto whole = term_of(graph, gradient)) return {*whole};
+  const int number = own_producer(graph, gradient);
+  if (number < 0 || !is(graph, number, "Sum") || graph.node(number).inputs.size() != 2) return {};
+  const auto first = term_of(graph, input(graph, number, 0)), second = term_of(graph, input(graph, number, 1));
+  if (!first || !second || first->form == second->form) return {};
+  if (first->form == Form::factors || second->form == Form::factors) return {};
+  return {*first, *second};
 }
 
 }  // namespace
 
 std::vector<OutputLayer> find_output_layers(const Graph& graph) {
+  const std::vector<MarkedGradient> gradients = find_gradients(graph);
   std::vector<OutputLayer> layers;
   for (int node = 0; node < static_cast<int>(graph.nodes().size()); ++node) {
     OutputLayer layer;
-    if (is(graph, node, "SoftmaxCrossEntropyLoss") && match(graph, node, layer)) layers.push_back(layer);
+    if (is(graph, node, "SoftmaxCrossEntropyLoss") && match(graph, gradients, node, layer)) layers.push_back(layer);
   }
   return layers;
 }
@@ -153,8 +179,8 @@ std::vector<MarkedGradient> find_gradients(const Graph& graph) {
   for (int number = 0; number < static_cast<int>(graph.nodes().size()); ++number) {
     if (!is(graph, number, kMark)) continue;
     const Node& mark = graph.node(number);
-    gradients.push_back({number, parameter_of(graph, mark), made_as(graph, mark.inputs[1])});
-    choose_form(graph, gradients.back());
+    const int value = made_as(graph, mark.inputs[1]);
+    gradients.push_back({number, parameter_of(graph, mark), value, terms_of(graph, value)});
   }
   return gradients;
 }

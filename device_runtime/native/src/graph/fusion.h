@@ -23,21 +23,26 @@ struct OutputLayer {
 
 std::vector<OutputLayer> find_output_layers(const Graph& graph);
 
-// A gradient that a training graph marks as a parameter's (InPlaceAccumulatorV2), and what it could be left as because
-// no one but the update reads it.
-struct MarkedGradient {
+// What a value that only the update reads could be left as.
+struct GradientTerm {
   enum class Form {
-    dense,    // nothing else: it is stored
     rows,     // `second` [N, E], rows of a gradient [V, E] that is zero elsewhere, and their numbers `first` [N]
     product,  // D^T X of `first`, D [N, M], and `second`, X [N, K]
     factors,  // the operator that would make it as its result number `output` knows its factors
   };
+  int value;
+  Form form;
+  int first = -1, second = -1;  // values
+  size_t output = 0;
+};
+
+// A gradient that a training graph marks as a parameter's (InPlaceAccumulatorV2).
+struct MarkedGradient {
   int node;
   int parameter;  // the input that the gradient's buffer is named after; -1 if none of the gradient's shape is
   int value;
-  Form form = Form::dense;
-  int first = -1, second = -1;  // values
-  size_t output = 0;
+  // What it is the sum of: itself, or a tied embedding's rows and product. Empty: it has to be stored.
+  std::vector<GradientTerm> terms;
 };
 
 std::vector<MarkedGradient> find_gradients(const Graph& graph);

@@ -30,7 +30,7 @@ Update::Update(std::vector<ParameterGradient> gradients, Tensor* loss, float cli
       clip_norm_(clip_norm),
       scratch_(scratch) {
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    if (gradients_[i].form != ParameterGradient::Form::rows) continue;
+    if (gradients_[i].rows == nullptr) continue;
     const size_t N = static_cast<size_t>(gradients_[i].ids->elements());
     touched_[i].resize(N);
     order_[i].resize(N);
@@ -40,10 +40,11 @@ Update::Update(std::vector<ParameterGradient> gradients, Tensor* loss, float cli
 std::string Update::description() const {
   std::string text = "SGD";
   if (clip_norm_ > 0) text += ", norm clipped at " + std::to_string(clip_norm_);
-  const char* const forms[] = {"dense", "factored", "rows"};
   for (const ParameterGradient& gradient : gradients_) {
-    text += "\n      " + gradient.parameter->name + " " + to_text(gradient.parameter->shape) + " " +
-            forms[static_cast<int>(gradient.form)];
+    text += "\n      " + gradient.parameter->name + " " + to_text(gradient.parameter->shape);
+    if (gradient.dense != nullptr) text += " dense";
+    if (gradient.has_factors()) text += " factored";
+    if (gradient.rows != nullptr) text += " rows";
   }
   return text;
 }
@@ -54,15 +55,16 @@ int64_t Update::scratch_floats(const std::vector<ParameterGradient>& gradients) 
     const int64_t N = gradient.factors.N;
     // Two Gram matrices; or the sums of chunks, in doubles.
     floats = std::max(floats, 2 * N * N + 2 * N);
-    if (gradient.form == ParameterGradient::Form::dense)
-      floats = std::max(floats, 2 * chunks(gradient.dense->elements()));
+    // Doubles of the touched rows, and their products with X.
+    if (gradient.rows != nullptr) floats = std::max(floats, gradient.ids->elements() * (2 + N));
+    if (gradient.dense != nullptr) floats = std::max(floats, 2 * chunks(gradient.dense->elements()));
   }
   return floats;
 }
 
 void Update::run(Run& run) {
   for (ParameterGradient& gradient : gradients_) {
-    if (gradient.form == ParameterGradient::Form::rows) merge_rows(run, gradient);
+    if (gradient.rows != nullptr) merge_rows(run, gradient);
   }
   if (loss_ != nullptr && !std::isfinite(*loss_->floats())) return;
   double scale = 1;
@@ -82,23 +84,22 @@ void Update::run(Run& run) {
   for (const ParameterGradient& gradient : gradients_) apply(run, gradient, rate);
 }
 
+// Of factors DX and rows S: ||DX + S||^2 = ||DX||^2 + ||S||^2 + 2 <DX, S>.
 double Update::squared_norm(Run& run, const ParameterGradient& gradient) {
-  const KernelSet& kernels = run.kernels;
-  if (gradient.form == ParameterGradient::Form::factored) return factored_squared_norm(run, gradient.factors);
-  if (gradient.form == ParameterGradient::Form::rows) {
-    const size_t i = static_cast<size_t>(&gradient - gradients_.data());
-    const int64_t E = gradient.rows->elements() / gradient.ids->elements();
-    double total = 0;
-    for (size_t row = 0; row < touched_count_[i]; ++row) {
-      total += kernels.sum_of_squares(static_cast<size_t>(E), gradient.rows->floats() + order_[i][row] * E);
-    }
-    return total;
-  }
-  const int64_t elements = gradient.dense->elements();
+  if (gradient.dense != nullptr) return dense_squared_norm(run, *gradient.dense);
+  double total = 0;
+  if (gradient.has_factors()) total += factored_squared_norm(run, gradient.factors);
+  if (gradient.rows != nullptr) total += squared_norm_of_rows(run, gradient);
+  if (gradient.has_factors() && gradient.rows != nullptr) total += 2 * rows_times_factors(run, gradient);
+  return total;
+}
+
+double Update::dense_squared_norm(Run& run, const Tensor& gradient) {
+  const int64_t elements = gradient.elements();
   auto* sums = static_cast<double*>(scratch_->data);
   run.pool.for_each(chunks(elements), [&](int64_t chunk, int) {
     const int64_t first = chunk * kChunk, count = std::min(kChunk, elements - first);
-    sums[chunk] = kernels.sum_of_squares(static_cast<size_t>(count), gradient.dense->floats() + first);
+    sums[chunk] = run.kernels.sum_of_squares(static_cast<size_t>(count), gradient.floats() + first);
   });
   gram_of_ = nullptr;
   double total = 0;
@@ -131,10 +132,45 @@ double Update::factored_squared_norm(Run& run, const Factors& f) {
   return total;
 }
 
+double Update::squared_norm_of_rows(Run& run, const ParameterGradient& gradient) {
+  const size_t i = place_of(gradient);
+  const int64_t E = gradient.rows->elements() / gradient.ids->elements();
+  double total = 0;
+  for (size_t row = 0; row < touched_count_[i]; ++row) {
+    total += run.kernels.sum_of_squares(static_cast<size_t>(E), gradient.rows->floats() + order_[i][row] * E);
+  }
+  return total;
+}
+
+// <DX, S> = sum over the touched rows v and the tokens n of D[v, n] (S X^T)[v, n]: R N K products, all in fp32.
+double Update::rows_times_factors(Run& run, const ParameterGradient& gradient) {
+  const Factors& f = gradient.factors;
+  const size_t i = place_of(gradient);
+  const auto touched = static_cast<int64_t>(touched_count_[i]);
+  auto* sums = static_cast<double*>(scratch_->data);
+  float* products = scratch_->floats() + 2 * touched;
+  gram_of_ = nullptr;
+  run.pool.for_each(touched, [&](int64_t row, int) {
+    const auto at = static_cast<size_t>(row);
+    const float* of_row = f.d->floats() + touched_[i][at] * f.d_row;
+    float* product = products + row * f.N;
+    run.kernels.multiply_rows(1, static_cast<int>(f.N), static_cast<int>(f.K),
+                              gradient.rows->floats() + order_[i][at] * f.K, f.K, f.x->floats(), f.K, product, f.N, 0);
+    double sum = 0;
+    for (int64_t n = 0; n < f.N; ++n) {
+      sum += static_cast<double>(of_row[n * f.d_column]) * static_cast<double>(product[n]);
+    }
+    sums[row] = sum;
+  });
+  double total = 0;
+  for (int64_t row = 0; row < touched; ++row) total += sums[row];
+  return total;
+}
+
 // Gradients of the same row are added into the first of them; touched_ and order_ list each row once, and where its
 // gradient is.
 void Update::merge_rows(Run& run, ParameterGradient& gradient) {
-  const size_t i = static_cast<size_t>(&gradient - gradients_.data());
+  const size_t i = place_of(gradient);
   const int64_t N = gradient.ids->elements(), E = gradient.rows->elements() / N;
   check_ids("token", *gradient.ids, gradient.parameter->shape[0]);
   const int64_t* ids = gradient.ids->integers();
@@ -165,21 +201,20 @@ void Update::merge_rows(Run& run, ParameterGradient& gradient) {
 
 void Update::apply(Run& run, const ParameterGradient& gradient, float rate) {
   float* parameter = gradient.parameter->floats();
-  if (gradient.form == ParameterGradient::Form::factored) {
+  if (gradient.has_factors()) {
     const Factors& f = gradient.factors;
     run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter,
                       f.K, -rate, 1);
-    return;
   }
-  if (gradient.form == ParameterGradient::Form::rows) {
-    const size_t i = static_cast<size_t>(&gradient - gradients_.data());
+  if (gradient.rows != nullptr) {
+    const size_t i = place_of(gradient);
     const int64_t E = gradient.rows->elements() / gradient.ids->elements();
     for (size_t row = 0; row < touched_count_[i]; ++row) {
       run.kernels.add_scaled(static_cast<size_t>(E), -rate, gradient.rows->floats() + order_[i][row] * E,
                              parameter + touched_[i][row] * E);
     }
-    return;
   }
+  if (gradient.dense == nullptr) return;
   const int64_t elements = gradient.dense->elements();
   run.pool.for_each(chunks(elements), [&](int64_t chunk, int) {
     const int64_t first = chunk * kChunk, count = std::min(kChunk, elements - first);

@@ -7,15 +7,16 @@
 
 namespace phonograd {
 
-// A parameter and its gradient, in the form in which it was left.
+// A parameter and its gradient, in the form in which it was left: dense, or factors, or rows, or the sum of factors and
+// rows (of a tied embedding). What is not there is nullptr.
 struct ParameterGradient {
-  enum class Form { dense, factored, rows };
   Tensor* parameter = nullptr;
-  Form form = Form::dense;
   Tensor* dense = nullptr;  // of the parameter's shape
   Factors factors;
-  Tensor* ids = nullptr;   // rows: the N rows of the parameter [V, E] that
-  Tensor* rows = nullptr;  // these N gradients [N, E] belong to
+  Tensor* ids = nullptr;   // the R rows of the parameter [V, E] that
+  Tensor* rows = nullptr;  // these R gradients [R, E] belong to
+
+  bool has_factors() const { return factors.d != nullptr; }
 };
 
 class Update : public Operator {
@@ -33,9 +34,15 @@ class Update : public Operator {
 
  private:
   double squared_norm(Run& run, const ParameterGradient& gradient);
+  double dense_squared_norm(Run& run, const Tensor& gradient);
   double factored_squared_norm(Run& run, const Factors& factors);
+  double squared_norm_of_rows(Run& run, const ParameterGradient& gradient);
+  double rows_times_factors(Run& run, const ParameterGradient& gradient);
   void merge_rows(Run& run, ParameterGradient& gradient);
   void apply(Run& run, const ParameterGradient& gradient, float rate);
+  size_t place_of(const ParameterGradient& gradient) const {
+    return static_cast<size_t>(&gradient - gradients_.data());
+  }
 
   std::vector<ParameterGradient> gradients_;
   std::vector<std::vector<int64_t>> touched_;  // by gradient: its rows in rising order, each once, after merge_rows()
