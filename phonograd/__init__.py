@@ -38,6 +38,8 @@ __all__ = [
     "ServerRefusedError",
     "ServerSettings",
     "ServerUnreachableError",
+    "SimulationRecord",
+    "SimulationSettings",
     "StateError",
     "StoppedError",
     "StorageError",
@@ -77,6 +79,7 @@ __all__ = [
     "rollback",
     "round_report",
     "seeded_weights",
+    "simulate",
     "start_server",
     "train",
     "upload",
@@ -90,6 +93,7 @@ _MODULES = {
     "phonograd.api.pretraining": ("pretrain",),
     "phonograd.api.rounds": ("JoinedRound", "connect", "download", "join_round", "upload"),
     "phonograd.api.serving": ("RunningServer", "start_server"),
+    "phonograd.api.simulating": ("simulate",),
     "phonograd.api.training": ("ResumableState", "Trained", "train"),
     "phonograd.api.updates": ("EncodedUpdate", "decode_update", "encode_update", "fold_updates", "read_update"),
     "phonograd.device_runtime.base.errors": (
@@ -133,6 +137,8 @@ _MODULES = {
     "phonograd.server_agg.settings.rules": ("RoundRules",),
     "phonograd.server_agg.settings.security": ("SecuritySettings",),
     "phonograd.server_agg.settings.server": ("ServerSettings",),
+    "phonograd.simulation.records": ("SimulationRecord",),
+    "phonograd.simulation.settings": ("SimulationSettings",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -149,6 +155,7 @@ if TYPE_CHECKING:
     from phonograd.api.pretraining import pretrain
     from phonograd.api.rounds import JoinedRound, connect, download, join_round, upload
     from phonograd.api.serving import RunningServer, start_server
+    from phonograd.api.simulating import simulate
     from phonograd.api.training import ResumableState, Trained, train
     from phonograd.api.updates import EncodedUpdate, decode_update, encode_update, fold_updates, read_update
     from phonograd.device_runtime.base.errors import (
@@ -192,6 +199,8 @@ if TYPE_CHECKING:
     from phonograd.server_agg.settings.rules import RoundRules
     from phonograd.server_agg.settings.security import SecuritySettings
     from phonograd.server_agg.settings.server import ServerSettings
+    from phonograd.simulation.records import SimulationRecord
+    from phonograd.simulation.settings import SimulationSettings
 else:
 
     def __getattr__(name):

@@ -30,6 +30,11 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "devices": ("phonograd.commands.devices", "devices", "List the phones on adb and whether they are ready."),
     "phone-bench": ("phonograd.commands.phone_bench", "phone_bench", "Time epochs on phones over adb."),
     "phone-round": ("phonograd.commands.phone_round", "phone_round", "Run a federated round on phones over adb."),
+    "simulate": (
+        "phonograd.commands.simulate",
+        "simulate",
+        "Simulate federated rounds of many phones on this machine.",
+    ),
     "bench": ("phonograd.commands.bench", "bench", "Benchmark training and aggregation on this machine."),
     "demo": ("phonograd.commands.demo", "demo", "Run one federated round at full size, from corpus to report."),
 }

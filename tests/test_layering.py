@@ -11,12 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # The folders that are packages of phonograd: links in phonograd/ in a checkout, folders there in a wheel.
-FOLDERS = ("device_runtime", "export", "server_agg", "android_harness", "bench", "demo")
+FOLDERS = ("device_runtime", "export", "server_agg", "android_harness", "bench", "demo", "simulation")
 MAY_IMPORT: Mapping[str, set[str]] = {
     "device_runtime": set(),
     "export": {"device_runtime"},
     "server_agg": {"device_runtime"},
     "android_harness": {"device_runtime"},
+    "simulation": {"device_runtime", "server_agg"},
     "bench": {"device_runtime", "export", "server_agg", "android_harness"},
     "demo": {"device_runtime", "server_agg", "bench"},
     "phonograd": set(FOLDERS),
@@ -31,6 +32,10 @@ ROOMS: Mapping[str, list[str]] = {
     "server_agg.aggregation": [
         *("parallel", "tile_source", "norms", "fold", "settings", "strategy", "stacked", "optimizers"),
         *("model_writer", "privacy", "strategies"),
+    ],
+    "simulation": [
+        *("settings", "users", "schedule", "phone", "workers", "records", "quality", "server", "folder", "one_round"),
+        *("simulator", "table", "page"),
     ],
     "android_harness": [
         *(

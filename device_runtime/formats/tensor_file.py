@@ -104,6 +104,9 @@ class TensorFile:
             size = self.nbytes = self._opened.st_size
             raw, self._data_start = _read_header(path, self._descriptor, size)
             self.metadata, self.specs, self._offsets = _check_header(path, raw, size - self._data_start)
+        except OSError as error:  # a folder, which can be opened
+            os.close(self._descriptor)
+            raise WeightsError(f"{path}: cannot be read as a tensor file: {error.strerror}") from error
         except BaseException:
             os.close(self._descriptor)
             raise

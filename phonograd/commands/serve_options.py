@@ -1,8 +1,9 @@
 """The options of `phonograd serve`, made from the settings' own fields: one place declares a default."""
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -90,37 +91,56 @@ STRATEGY = {
 
 def serve_options(command: Callable[..., None]) -> Callable[..., None]:
     """All of them; what the command gets by name goes through `settings_from`."""
-    parts: Sequence[tuple[type, Mapping[str, str]]] = (
-        (StrategySettings, STRATEGY),
-        (SecuritySettings, SECURITY),
-        (RoundRules, RULES),
-        (ServerSettings, SERVER),
-    )
-    for kind, helps in parts:
-        fields = {field.name: field for field in dataclasses.fields(kind)}
-        for name, text in reversed(list(helps.items())):
-            command = _option(fields[name], text)(command)
+    command = strategy_options(command)
+    for kind, helps in ((SecuritySettings, SECURITY), (RoundRules, RULES), (ServerSettings, SERVER)):
+        command = _options(kind, helps, command)
     return command
+
+
+def strategy_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Those of a round's strategy alone; what the command gets by name goes through `strategy_from`."""
+    return _options(StrategySettings, STRATEGY, command)
+
+
+def strategy_from(options: Mapping[str, Any]) -> StrategySettings:
+    """The strategy's settings that the options make. Raises click.UsageError for a value out of range."""
+    with _usage_errors():
+        return _taken(StrategySettings, STRATEGY, options)
 
 
 def settings_from(options: Mapping[str, Any]) -> ServerSettings:
     """The settings that the options make. Raises click.UsageError for a value out of range."""
     if options["tls_key"] is not None and options["tls_cert"] is None:
         raise click.UsageError("--tls-key: --tls-cert expected beside it")
-    try:
+    strategy = strategy_from(options)
+    with _usage_errors():
         return ServerSettings(
             **{name: options[name] for name in SERVER},
             rules=_taken(RoundRules, RULES, options),
-            strategy=_taken(StrategySettings, STRATEGY, options),
+            strategy=strategy,
             security=_taken(SecuritySettings, SECURITY, options),
         )
-    except ValueError as error:
-        raise click.UsageError(_SETTING.sub(_named, str(error))) from error
 
 
 def number_or_all(text: str) -> int | None:
     """A whole number, or None for `all`. Raises ValueError for anything else."""
     return None if text == "all" else int(text)
+
+
+def _options(kind: type, helps: Mapping[str, str], command: Callable[..., None]) -> Callable[..., None]:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name, text in reversed(list(helps.items())):
+        command = _option(fields[name], text)(command)
+    return command
+
+
+@contextlib.contextmanager
+def _usage_errors() -> Iterator[None]:
+    """A setting's ValueError as a usage error that names the option."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(_SETTING.sub(_named, str(error))) from error
 
 
 def _taken(kind: type[Settings], names: Mapping[str, str], options: Mapping[str, Any]) -> Settings:

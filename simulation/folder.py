@@ -1,0 +1,126 @@
+"""The folder of a simulation: its record, the last models, updates under way.
+
+A round's files are written first and its record last, atomically: a kill costs the running round and nothing else.
+"""
+
+import dataclasses
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from phonograd.device_runtime.base.documents import FieldError, parse, read, written
+from phonograd.device_runtime.base.errors import StateError, StorageError
+from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
+from phonograd.simulation.records import SimulationRecord
+from phonograd.simulation.server import ModelFiles
+
+RECORD = "simulation.json"
+
+
+class SimulationFolder:
+    """A simulation's folder, made if missing; locked until `close`. Raises StorageError, StateError if it is in use."""
+
+    def __init__(self, folder: Path, first: Path):
+        self.folder = folder
+        self._first = first
+        self._models, self._updates = folder / "models", folder / "updates"
+        with storage_errors(folder):
+            for made in (folder, self._models, self._updates):
+                made.mkdir(exist_ok=True)
+            self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise StateError(
+                f"{folder}: another simulation is running in it; wait for it, or use another one"
+            ) from error
+
+    def close(self) -> None:
+        """Release the folder."""
+        os.close(self._lock)
+
+    def load(self) -> SimulationRecord | None:
+        """The record, or None for a new folder. Raises StateError for a damaged one."""
+        return read_record(self.folder) if (self.folder / RECORD).exists() else None
+
+    def save(self, record: SimulationRecord) -> None:
+        """Write the record: what it names is on disk. Raises StorageError."""
+        write_bytes(self.folder / RECORD, msgspec.json.format(msgspec.json.encode(written(record)), indent=1) + b"\n")
+
+    def model(self, number: int) -> ModelFiles:
+        """The files of the model after round `number`; 0 is the exported one."""
+        state = self._models / f"{number}.optimizer.safetensors"
+        return ModelFiles(self._models / f"{number}.safetensors" if number else self._first, state)
+
+    def require_model(self, number: int, sha256: str) -> None:
+        """Raise StateError unless the model after a round is whole."""
+        path = self.model(number).weights
+        try:
+            found = sha256_of_file(path)
+        except OSError as error:
+            raise StateError(f"{path}: cannot be read: {error.strerror}; use a new folder") from error
+        if found != sha256:
+            raise StateError(f"{path}: SHA-256 {sha256[:12]}… expected, found {found[:12]}…; use a new folder")
+
+    def repeat_model(self, number: int) -> None:
+        """Round `number` failed: its model is that of the round before. Raises StorageError."""
+        with storage_errors(self._models):
+            for before, now in zip(_paths(self.model(number - 1)), _paths(self.model(number)), strict=True):
+                now.unlink(missing_ok=True)
+                if before.exists():
+                    shutil.copyfile(before, now)
+
+    def updates(self, number: int) -> Path:
+        """The folder of the updates that phones made in round `number`. Raises StorageError."""
+        folder = self._updates / str(number)
+        with storage_errors(folder):
+            folder.mkdir(exist_ok=True)
+        return folder
+
+    def tidy(self, number: int, folded: Iterable[Path] = ()) -> None:
+        """Remove what is not needed after round `number` is on record: older models and updates, and those `folded`."""
+        for path in folded:
+            path.unlink(missing_ok=True)
+        for path in self._models.iterdir():
+            if int(path.name.split(".")[0]) < number - 1:
+                path.unlink()
+        for folder in self._updates.iterdir():
+            if int(folder.name) < number:
+                shutil.rmtree(folder)
+
+
+def read_record(folder: Path) -> SimulationRecord:
+    """The record of a simulation's folder. Raises StorageError if there is none, StateError for a damaged one."""
+    path = folder / RECORD
+    try:
+        return read(SimulationRecord, parse(path.read_bytes()))
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}; expected a simulation's folder") from error
+    except (FieldError, UnicodeError) as error:
+        raise StateError(f"{path}: {error}; use a new folder") from error
+
+
+def require_same_job(record: SimulationRecord, job: Mapping[str, Any], folder: Path) -> None:
+    """Raise StateError, naming the first difference, unless the folder's simulation is this one."""
+    for name in {**record.job, **job}:
+        before, now = record.job.get(name), job.get(name)
+        if before != now:
+            raise StateError(f"{folder}: holds a simulation with {name} {before}, found {now}; use another folder")
+
+
+def _paths(files: ModelFiles) -> tuple[Path, Path]:
+    return files.weights, files.optimizer
+
+
+def job_of(settings: Any, **inputs: str) -> dict[str, Any]:
+    """What identifies a simulation: its settings but `rounds`, which may grow, and hashes of its inputs."""
+    document: dict[str, Any] = dataclasses.asdict(settings)
+    del document["rounds"]
+    strategy = {f"strategy.{name}": value for name, value in document.pop("strategy").items()}
+    return {**document, **strategy, **inputs}

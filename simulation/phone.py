@@ -1,0 +1,113 @@
+"""One virtual phone: what `phonograd train` does, for a worker process that trains many in turn."""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.text.counts import load_counts
+from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
+from phonograd.device_runtime.text.rehearsal import mix
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.training.trainer import train_epoch
+from phonograd.device_runtime.update.seeds import seed_of
+from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from phonograd.simulation.settings import SimulationSettings
+from phonograd.simulation.users import Messages
+
+
+@dataclass(frozen=True)
+class PhoneJob:
+    """A phone's training: `messages` of `user`, from model `base`, in round `number`; the update goes to `update`."""
+
+    user: str
+    messages: Messages
+    number: int
+    base: Path
+    base_sha256: str
+    sample_seed: int
+    update: Path
+
+
+@dataclass(frozen=True)
+class PhoneResult:
+    """What a phone's training left. losses: nats a token of the first and the last step. An update that diverged has no
+    file: `diverged` says how.
+    """
+
+    user: str
+    nbytes: int = 0
+    sha256: str = ""
+    tokens: int = 0
+    losses: tuple[float, float] = (0.0, 0.0)
+    seconds: float = 0.0
+    diverged: str = ""
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """Texts to evaluate model `weights` on."""
+
+    weights: Path
+    texts: tuple[Messages, ...]
+
+
+class VirtualPhone:
+    """Trains and evaluates with one thread; holds what all its jobs share. rehearsal: general messages, or none."""
+
+    def __init__(self, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings):
+        self._artifacts = artifacts
+        self._rehearsal = rehearsal
+        self._settings = settings
+        self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
+        self._counts = None
+        if settings.output_sample is not None:
+            artifacts.require_sampled()
+            self._counts = load_counts(artifacts.path(COUNTS), self._vocabulary)
+
+    def train(self, job: PhoneJob) -> PhoneResult:
+        """Train and write the update: the bytes that `phonograd train --phone USER` writes.
+
+        Raises TextError, WeightsError, StorageError.
+        """
+        settings, artifacts = self._settings, self._artifacts
+        seed = seed_of(job.base_sha256, job.number, job.user)
+        share = settings.user_share if self._rehearsal else 1.0
+        text = mix(job.messages, self._rehearsal, share, self._vocabulary, seed)
+        sample = None
+        if self._counts is not None and settings.output_sample is not None:
+            draw = SampleDraw(settings.output_sample, job.sample_seed)
+            sample = draw_output_sample(text.stream, self._counts, draw)
+        options = BackendOptions(threads=1, seed=seed, precision=settings.precision, sample=sample)
+        candidates = None if sample is None else len(sample)
+        with contextlib.closing(load_backend("native", artifacts, job.base, options)) as engine:
+            try:
+                report = train_epoch(
+                    engine,
+                    artifacts.manifest,
+                    text,
+                    settings.learning_rate,
+                    epochs=settings.epochs,
+                    candidates=candidates,
+                )
+            except TrainingError as error:
+                return PhoneResult(job.user, diverged=str(error))
+            info = UpdateInfo(job.base_sha256, job.number, report.tokens, settings.codec, seed)
+            with TensorFile(job.base) as base:
+                written = write_update(job.update, base, engine.weights(), info)
+        losses = report.losses[0], report.losses[-1]
+        return PhoneResult(job.user, written.nbytes, written.sha256, report.tokens, losses, report.seconds)
+
+    def evaluate(self, job: EvaluationJob) -> list[Evaluation]:
+        """Evaluate the model on each text. Raises TrainingError if its scores are not finite."""
+        training = self._artifacts.manifest.training
+        options = BackendOptions(threads=1)
+        with contextlib.closing(load_backend("native", self._artifacts, job.weights, options)) as engine:
+            return [
+                evaluate(engine, self._vocabulary, text, training.minibatch, training.bptt, self._settings.kss)
+                for text in job.texts
+            ]

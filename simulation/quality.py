@@ -1,0 +1,48 @@
+"""How good a model is: on general text, and on the texts of users who never train."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import TrainingError
+from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.simulation.phone import EvaluationJob
+from phonograd.simulation.records import Quality, Scores, Spread, UserScores
+from phonograd.simulation.users import Messages
+from phonograd.simulation.workers import Workers
+
+
+def measure(workers: Workers, weights: Path, general: Messages, users: Sequence[Messages]) -> Quality:
+    """Evaluate a model with all workers. general: messages, or none. Raises TrainingError if it diverged."""
+    shares = [tuple(users[first :: workers.count]) for first in range(min(workers.count, len(users)))]
+    jobs = [EvaluationJob(weights, (general,))] if general else []
+    jobs += [EvaluationJob(weights, share) for share in shares]
+    found = workers.evaluate(jobs)
+    of_general = found.pop(0)[0] if general else None
+    of_users = [evaluation for share in found for evaluation in share]
+    for evaluation in [*of_users, *([of_general] if of_general else [])]:
+        if not math.isfinite(evaluation.perplexity):
+            raise TrainingError("the model's perplexity is not finite: training diverged; lower the learning rate")
+    return Quality(_scores(of_general) if of_general else None, _user_scores(of_users) if of_users else None)
+
+
+def _scores(found: Evaluation) -> Scores:
+    return Scores(found.perplexity, found.top1, found.kss)
+
+
+def _user_scores(found: Sequence[Evaluation]) -> UserScores:
+    kss = [evaluation.kss for evaluation in found if evaluation.kss is not None]
+    return UserScores(
+        len(found),
+        _spread([evaluation.perplexity for evaluation in found]),
+        _spread([evaluation.top1 for evaluation in found]),
+        _spread(kss) if kss else None,
+    )
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    ordered = np.sort(np.array(values))  # the sum must not depend on who was evaluated where
+    low, high = np.percentile(ordered, [10, 90])
+    return Spread(float(ordered.mean()), float(low), float(high))

@@ -1,0 +1,58 @@
+"""Who takes part in which round, and what becomes of the update: all from the seed."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.simulation.settings import SimulationSettings
+
+_BITS = 53
+
+
+@dataclass(frozen=True)
+class Participation:
+    """A phone's part in a round.
+
+    earlier: rounds that its user took part in before; sample_seed: of the output sample's draw, 64 bits. Its update
+    arrives, unless it drops out; late is in the next round; it is sent twice if it is a duplicate.
+    """
+
+    user: str
+    earlier: int
+    sample_seed: int
+    drops_out: bool
+    late: bool
+    duplicate: bool
+
+
+def schedule(settings: SimulationSettings, users: Sequence[str]) -> Iterator[list[Participation]]:
+    """The participations of round 1, 2, ... in turn, without end."""
+    earlier: Counter[str] = Counter()
+    number = 0
+    while True:
+        number += 1
+        random = SplitMix64(stream_of(settings.seed, f"round {number}"))
+        taking_part = []
+        for user in _drawn(settings, users, random):
+            fate, twice, sample_seed = _chance(random), _chance(random), random.next()
+            drops_out = fate < settings.drop_outs
+            late = not drops_out and fate < settings.drop_outs + settings.late_phones
+            taking_part.append(
+                Participation(user, earlier[user], sample_seed, drops_out, late, twice < settings.duplicates)
+            )
+            earlier[user] += 1
+        yield taking_part
+
+
+def _drawn(settings: SimulationSettings, users: Sequence[str], random: SplitMix64) -> list[str]:
+    if settings.strategy.private:
+        return [user for user in users if _chance(random) < settings.strategy.sampling]
+    order = list(users)
+    random.shuffle(order)
+    return sorted(order[: settings.phones_per_round])
+
+
+def _chance(random: SplitMix64) -> float:
+    """A number in [0, 1)."""
+    return float((random.next() >> (64 - _BITS)) * 2.0**-_BITS)

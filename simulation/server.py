@@ -1,0 +1,123 @@
+"""The server's part of a simulated round: its own aggregation, from update files to the next model."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import UpdateError, WeightsError
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.strategies import (
+    Aggregation,
+    ClientUpdate,
+    RoundContext,
+    StrategySettings,
+    state_matches,
+    strategy_of,
+    write_model,
+)
+from phonograd.server_agg.aggregation.tile_source import TileSource
+from phonograd.server_agg.refusals import InvalidUpdateError
+from phonograd.server_agg.rounds.stored_update import RebasedUpdate
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An update that reached the server. late_base: the model it was made from, if it is late, else None."""
+
+    user: str
+    path: Path
+    sha256: str
+    late_base: Path | None = None
+
+
+@dataclass(frozen=True)
+class NextModel:
+    """What a round made: accepted and refused updates, repeated ones, and the model, None if too few were accepted."""
+
+    accepted: int
+    refused: int
+    repeated: int
+    model: WrittenFile | None
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where a model is, and the server optimizer's state after it, which need not exist."""
+
+    weights: Path
+    optimizer: Path
+
+
+def close_round(
+    settings: StrategySettings,
+    number: int,
+    base: ModelFiles,
+    base_sha256: str,
+    arrivals: Sequence[Arrival],
+    next_files: ModelFiles,
+    population: int,
+) -> NextModel:
+    """Aggregate the updates and write the next model; the same bytes as a server's round of the same updates.
+
+    The order of the arrivals does not matter. The noise of a private strategy follows from the base model and the
+    round, so that a repeat gives the same bits; it hides nothing from who knows the model. Raises StorageError,
+    WeightsError for a model that overflows.
+    """
+    strategy = strategy_of(settings)
+    context = RoundContext(number, hashlib.sha256(f"{base_sha256} {number}".encode()).digest(), population)
+    accepted: list[ClientUpdate] = []
+    users: set[str] = set()
+    refused = repeated = 0
+    with TensorFile(base.weights) as weights:
+        aggregation = strategy.begin(weights, base_sha256, context)
+        for arrival in arrivals:
+            if any(update.sha256 == arrival.sha256 for update in accepted):
+                repeated += 1
+                continue
+            try:
+                if arrival.user in users or len(accepted) == strategy.max_updates:
+                    raise InvalidUpdateError("a phone has one update in a round, and a round so many")
+                accepted.append(_added(arrival, settings, weights, aggregation))
+                users.add(arrival.user)
+            except (WeightsError, UpdateError, InvalidUpdateError):
+                refused += 1
+        if len(accepted) < strategy.min_updates or not (accepted or settings.private):
+            return NextModel(len(accepted), refused, repeated, None)
+        metadata = {"round": str(number), "parent_sha256": base_sha256}  # as a server's
+        with _state(settings, base.optimizer) as state:
+            model, _ = write_model(
+                settings, aggregation, accepted, weights, state, next_files.weights, next_files.optimizer, metadata
+            )
+    return NextModel(len(accepted), refused, repeated, model)
+
+
+def _added(arrival: Arrival, settings: StrategySettings, weights: TensorFile, aggregation: Aggregation) -> ClientUpdate:
+    with UpdateFile(arrival.path) as update:
+        update.check_parts(weights)
+        weight = strategy_of(settings).weight(update.info)
+    with _opened(arrival) as source:
+        measures = aggregation.measure(source)
+        aggregation.add(source, weight, measures)
+    return ClientUpdate(arrival.sha256, weight, measures, lambda: _opened(arrival))
+
+
+@contextlib.contextmanager
+def _opened(arrival: Arrival) -> Iterator[TileSource]:
+    with UpdateFile(arrival.path) as update:
+        if arrival.late_base is None:
+            yield update
+            return
+        with TensorFile(arrival.late_base) as its_base:
+            yield RebasedUpdate(update, its_base)
+
+
+@contextlib.contextmanager
+def _state(settings: StrategySettings, path: Path) -> Iterator[TensorFile | None]:
+    if not path.exists():
+        yield None
+        return
+    with TensorFile(path) as state:
+        yield state if state_matches(settings, state) else None

@@ -1,0 +1,68 @@
+"""What is simulated."""
+
+from dataclasses import dataclass, field
+
+from phonograd.device_runtime.engine.backend import Precision
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.settings.rules import Late
+
+_MOST = 10**9
+
+
+@dataclass(frozen=True)
+class SimulationSettings:
+    """A simulation. The same settings, model and texts give the same models, to the bit.
+
+    rounds; phones_per_round: K, drawn without repetition (a private strategy samples each phone with its `sampling`).
+    text_bytes: of a user's text that a phone trains on in a round, the next ones in the next round; user_share: λ, if
+    there is general text to rehearse; codec, epochs, learning_rate (None: the artifacts'), output_sample (words drawn;
+    None: the full softmax), precision: as in `train`.
+
+    drop_outs: the chance that a phone trains and its update never arrives; late_phones: that it arrives in the next
+    round; late: what happens then, see RoundRules; duplicates: that it is sent twice.
+
+    test_users: users that never train; the model is evaluated on their texts, at most text_bytes of each, every
+    `evaluate_every` rounds and in the last one; kss: with keystroke savings, which take longer.
+
+    Raises ValueError for a setting out of range, naming it.
+    """
+
+    rounds: int = 10
+    phones_per_round: int = 10
+    seed: int = 1
+    text_bytes: int = 10_000
+    user_share: float = TrainingConfig().user_share
+    codec: str = DEFAULT_CODEC
+    epochs: int = 1
+    learning_rate: float | None = None
+    output_sample: int | None = None
+    precision: Precision = "fp32"
+    drop_outs: float = 0.0
+    late_phones: float = 0.0
+    late: Late = "drop"
+    duplicates: float = 0.0
+    test_users: int = 20
+    evaluate_every: int = 1
+    kss: bool = False
+    strategy: StrategySettings = field(default_factory=StrategySettings)
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "phones_per_round", "text_bytes", "epochs", "evaluate_every"):
+            self._require(name, 1, _MOST)
+        for name in ("drop_outs", "late_phones", "duplicates"):
+            self._require(name, 0, 1)
+        self._require("test_users", 0, _MOST)
+        self._require("seed", 0, (1 << 64) - 1)
+        if self.output_sample is not None:
+            self._require("output_sample", 1, _MOST)
+        if not 0 < self.user_share <= 1:
+            raise ValueError(f"user_share is {self.user_share}, expected more than 0, at most 1")
+        if self.drop_outs + self.late_phones > 1:
+            raise ValueError(f"late_phones is {self.late_phones}, expected at most 1 - drop_outs ({self.drop_outs})")
+
+    def _require(self, name: str, low: float, high: float) -> None:
+        value = getattr(self, name)
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {value}, expected {low} to {high}")

@@ -1,0 +1,186 @@
+"""Runs a simulation, round by round."""
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from phonograd.device_runtime.base.errors import TrainingError, WeightsError
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.server_agg.aggregation.privacy import budget
+from phonograd.simulation import quality
+from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
+from phonograd.simulation.one_round import OneRound, RoundPlan, stop_or_go_on
+from phonograd.simulation.records import Quality, RoundRecord, SimulationRecord, Users
+from phonograd.simulation.schedule import Participation, schedule
+from phonograd.simulation.settings import SimulationSettings
+from phonograd.simulation.users import Messages, Population, populate, text_slice
+from phonograd.simulation.workers import Workers, start_workers
+
+# Called with (phones done, phones in all rounds, last quality).
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a simulation. users: by name; rehearsal: general messages that phones mix in, or none; general_test:
+    general messages to evaluate on, or none.
+    """
+
+    users: dict[str, Messages]
+    rehearsal: Messages
+    general_test: Messages
+
+
+class Simulation:
+    """A simulation in its folder, new or resumed. Use it as a context.
+
+    workers: how many phones train at a time, each in a process with one thread; the result does not depend on their
+    number. Raises TextError if nobody can train, StateError for a folder of another simulation, StorageError.
+    """
+
+    def __init__(self, artifacts: Artifacts, texts: Texts, settings: SimulationSettings, folder: Path, workers: int):
+        self._artifacts = artifacts
+        self._settings = settings
+        self._texts = texts
+        self._count = workers
+        self.population = _population(artifacts, texts, settings)
+        with contextlib.ExitStack() as kept:
+            self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
+            kept.callback(self._folder.close)
+            self._record = self._folder.load()
+            self._job = _job(artifacts, texts, settings)
+            if self._record is not None:
+                require_same_job(self._record, self._job, folder)
+                self._folder.require_model(len(self._record.rounds), self._sha256(len(self._record.rounds)))
+                self._folder.tidy(len(self._record.rounds))
+            self._kept = kept.pop_all()
+
+    def __enter__(self) -> "Simulation":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+
+    def run(self, progress: Progress | None = None, stop: Callable[[], int] | None = None) -> SimulationRecord:
+        """Run the rounds that are left.
+
+        stop: asked after each phone for the number of a signal that asks to end, 0 for none. Raises StoppedError then,
+        TrainingError (with the round, the loss and the last good model) if training diverges, StorageError,
+        OutOfMemoryError.
+        """
+        with start_workers(self._count, self._artifacts, self._texts.rehearsal, self._settings) as workers:
+            record = self._record or self._begun(workers)
+            parts = schedule(self._settings, sorted(self.population.training))
+            before: Sequence[Participation] = ()
+            for number in range(1, self._settings.rounds + 1):
+                taking_part = next(parts)
+                if number > len(record.rounds):
+                    plan = RoundPlan(
+                        number, taking_part, self._sha256(number - 1), before, self._sha256(max(0, number - 2))
+                    )
+                    round_ = OneRound(self._settings, self.population, self._folder, plan)
+                    ended = self._run(round_, workers, number, progress, stop)
+                    self._record = record = msgspec.structs.replace(record, rounds=(*record.rounds, ended))
+                    self._folder.save(record)
+                    self._folder.tidy(number, round_.folded)
+                before = taking_part
+        return record
+
+    def _begun(self, workers: Workers) -> SimulationRecord:
+        """The record of a new simulation: how good the first model is."""
+        population = self.population
+        users = Users(len(population.training), len(population.testing), len(population.left_out))
+        self._record = SimulationRecord(self._job, users, self._measure(workers, 0))
+        self._folder.save(self._record)
+        return self._record
+
+    def _sha256(self, number: int) -> str:
+        """The hash of the model after a round on record; 0 is the first model."""
+        if number == 0:
+            return self._artifacts.weights_sha256
+        assert self._record is not None
+        return self._record.rounds[number - 1].model_sha256
+
+    def _run(
+        self,
+        round_: OneRound,
+        workers: Workers,
+        number: int,
+        progress: Progress | None,
+        stop: Callable[[], int] | None,
+    ) -> RoundRecord:
+        rounds, K = self._settings.rounds, self._settings.phones_per_round
+
+        def trained(phones: int) -> None:
+            stop_or_go_on(number, stop)
+            if progress is not None:
+                progress((number - 1) * K + min(phones, K), rounds * K, self._note())
+
+        try:
+            round_.train(workers, trained)
+            closed = round_.close()
+            due = number == rounds or number % self._settings.evaluate_every == 0
+            measured = self._measure(workers, number) if due else None
+        except (TrainingError, WeightsError) as error:
+            loss = "" if round_.loss is None else f" (loss {round_.loss:.4g} nats a token)"
+            good = self._folder.model(number - 1).weights
+            raise TrainingError(f"round {number}{loss}: {error}; the last good model is {good}") from error
+        if progress is not None:
+            progress(number * K, rounds * K, self._note())
+        return round_.record(closed, self._epsilon(number), measured)
+
+    def _measure(self, workers: Workers, number: int) -> Quality:
+        users = [text_slice(messages, self._settings.text_bytes, 0)[0] for messages in self.population.testing.values()]
+        weights = self._folder.model(number).weights
+        return quality.measure(workers, weights, self._texts.general_test, users)
+
+    def _epsilon(self, number: int) -> float | None:
+        strategy = self._settings.strategy
+        if not strategy.private or strategy.noise_multiplier == 0:
+            return None
+        epsilon = budget.privacy_spent_including([strategy] * (number - 1), strategy).epsilon
+        return epsilon if math.isfinite(epsilon) else None
+
+    def _note(self) -> str:
+        """The last quality measured, for a progress bar."""
+        assert self._record is not None
+        known = [self._record.before, *(ended.quality for ended in self._record.rounds)]
+        last = next(found for found in reversed(known) if found is not None)
+        parts = []
+        if last.general is not None:
+            parts.append(f"general {last.general.perplexity:.1f}")
+        if last.users is not None:
+            parts.append(f"users {last.users.perplexity.mean:.1f}")
+        return ", ".join(parts)
+
+
+def _population(artifacts: Artifacts, texts: Texts, settings: SimulationSettings) -> Population:
+    manifest = artifacts.manifest
+    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), manifest.model.vocabulary)
+    share = settings.user_share if texts.rehearsal else 1.0
+    least = math.ceil(manifest.training.minibatch * manifest.training.bptt * share)
+    return populate(texts.users, vocabulary, least, settings.test_users, settings.seed)
+
+
+def _job(artifacts: Artifacts, texts: Texts, settings: SimulationSettings) -> dict[str, object]:
+    users = (part for user in sorted(texts.users) for part in (user.encode(), *texts.users[user], b""))
+    return job_of(
+        settings,
+        model=artifacts.weights_sha256,
+        users=_hash(users),
+        rehearsal=_hash(texts.rehearsal),
+        general_test=_hash(texts.general_test),
+    )
+
+
+def _hash(messages: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for message in messages:
+        digest.update(message + b"\n")
+    return digest.hexdigest()

@@ -1,0 +1,113 @@
+"""Texts keyed by user, and who of them trains, is kept for evaluation, or has too little text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from phonograd.device_runtime.base.documents import FieldError, parse, read
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.text.messages import read_messages, split_messages
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+
+Messages = list[bytes]
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A line of a JSONL file; other fields are ignored."""
+
+    user: Annotated[str, msgspec.Meta(min_length=1)]
+    text: str
+
+
+@dataclass(frozen=True)
+class Population:
+    """Users by what they do in a simulation. training: take part in rounds; testing: their texts are only evaluated on;
+    left_out: their text is too short to train on.
+    """
+
+    training: Mapping[str, Messages]
+    testing: Mapping[str, Messages]
+    left_out: Sequence[str]
+
+
+def read_users(path: Path) -> dict[str, Messages]:
+    """The messages of each user, in the order of the file.
+
+    path: a JSONL file of {"user": NAME, "text": TEXT} lines, of which a user may have many; or a folder with a text
+    NAME.txt for each user. Raises TextError, which names the line of a file.
+    """
+    users = _from_folder(path) if path.is_dir() else _from_lines(path)
+    if not users:
+        raise TextError(f"{path}: no user with text; expected {{'user': NAME, 'text': TEXT}} lines, or NAME.txt files")
+    return users
+
+
+def _from_folder(folder: Path) -> dict[str, Messages]:
+    return {path.stem: read_messages(path) for path in sorted(folder.glob("*.txt"))}
+
+
+def _from_lines(path: Path) -> dict[str, Messages]:
+    users: dict[str, Messages] = {}
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    found = _line(path, number, line)
+                    users.setdefault(found.user, []).extend(split_messages(found.text.encode()))
+    except OSError as error:
+        raise TextError(f"{path}: cannot be read: {error.strerror}; expected a JSONL file or a folder") from error
+    return {user: messages for user, messages in users.items() if messages}
+
+
+def _line(path: Path, number: int, line: bytes) -> _Line:
+    try:
+        return read(_Line, parse(line))
+    except (FieldError, UnicodeError) as error:
+        raise TextError(
+            f"{path}: line {number}: {error}; expected one object a line, {{'user': NAME, 'text': TEXT}}"
+        ) from error
+
+
+def populate(
+    users: Mapping[str, Messages], vocabulary: Vocabulary, least_tokens: int, test_users: int, seed: int
+) -> Population:
+    """Choose `test_users` users at random for evaluation; of the others, those with `least_tokens` tokens train.
+
+    Raises TextError if nobody is left to train.
+    """
+    names = sorted(users)
+    SplitMix64(stream_of(seed, "test users")).shuffle(names)
+    enough = [name for name in names if len(vocabulary.encode(users[name])) >= least_tokens]
+    testing = enough[:test_users]
+    training = sorted(enough[test_users:])
+    if not training:
+        raise TextError(
+            f"users: none left to train, {len(users)} users, {len(enough)} with {least_tokens} tokens or more, "
+            f"{len(testing)} kept for evaluation; give more text, or a smaller `test_users`"
+        )
+    return Population(
+        {name: users[name] for name in training},
+        {name: users[name] for name in sorted(testing)},
+        sorted(set(names) - set(enough)),
+    )
+
+
+def text_slice(messages: Messages, text_bytes: int, earlier: int) -> tuple[Messages, bool]:
+    """What a user wrote for its `earlier`-th round (from 0): the next messages of at least `text_bytes` bytes.
+
+    A text that ends begins again. Returns the messages, and whether some of them were trained on before.
+    """
+    place, passed = 0, False
+    taken: Messages = []
+    for _ in range(earlier + 1):
+        taken, nbytes = [], 0
+        while nbytes < text_bytes and len(taken) < len(messages):
+            taken.append(messages[place % len(messages)])
+            nbytes += len(taken[-1]) + 1
+            place += 1
+        passed = place > len(messages)
+    return taken, passed

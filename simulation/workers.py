@@ -1,0 +1,126 @@
+"""What trains and evaluates: this process or several, which map the same base weights, so that memory has them once."""
+
+import multiprocessing
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from phonograd.device_runtime.base.errors import OutOfMemoryError
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult, VirtualPhone
+from phonograd.simulation.settings import SimulationSettings
+from phonograd.simulation.users import Messages
+
+_phone: VirtualPhone  # of a worker process
+
+Result = TypeVar("Result")
+
+
+class Workers(Protocol):
+    """Train and evaluate. Use as a context."""
+
+    @property
+    def count(self) -> int:
+        """Jobs that run at the same time."""
+        ...
+
+    def __enter__(self) -> "Workers": ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def train(self, jobs: Sequence[PhoneJob]) -> Iterator[PhoneResult]:
+        """Train phones; results come as they end. Raises what `VirtualPhone.train` raises."""
+        ...
+
+    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[list[Evaluation]]:
+        """Evaluate; results in the order of the jobs. Raises what `VirtualPhone.evaluate` raises."""
+        ...
+
+
+def start_workers(count: int, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> Workers:
+    """Workers of one thread each: this process if `count` is 1, else as many others."""
+    if count == 1:
+        return _ThisProcess(VirtualPhone(artifacts, rehearsal, settings))
+    return _Processes(count, artifacts, rehearsal, settings)
+
+
+class _ThisProcess:
+    count = 1
+
+    def __init__(self, phone: VirtualPhone):
+        self._phone = phone
+
+    def __enter__(self) -> "_ThisProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is left."""
+
+    def train(self, jobs: Sequence[PhoneJob]) -> Iterator[PhoneResult]:
+        """See Workers."""
+        return map(self._phone.train, jobs)
+
+    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[list[Evaluation]]:
+        """See Workers."""
+        return [self._phone.evaluate(job) for job in jobs]
+
+
+class _Processes:
+    """A pool of processes. If one is killed, that is an OutOfMemoryError."""
+
+    def __init__(self, count: int, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings):
+        self.count = count
+        self._pool = ProcessPoolExecutor(
+            count,
+            multiprocessing.get_context("spawn"),  # a fork would copy threads' locks
+            _start,
+            (artifacts, rehearsal, settings),
+        )
+
+    def __enter__(self) -> "_Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def train(self, jobs: Sequence[PhoneJob]) -> Iterator[PhoneResult]:
+        """See Workers."""
+        return _results([self._pool.submit(_train, job) for job in jobs])
+
+    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[list[Evaluation]]:
+        """See Workers."""
+        futures = [self._pool.submit(_evaluate, job) for job in jobs]
+        for _ in _results(futures):
+            pass
+        return [future.result() for future in futures]
+
+
+def _results(futures: Iterable["Future[Result]"]) -> Iterator[Result]:
+    try:
+        for future in as_completed(futures):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise OutOfMemoryError(
+            "a worker process was killed, most likely for lack of memory; use fewer `workers`; "
+            "run the same command to resume"
+        ) from error
+
+
+def _start(artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    global _phone  # noqa: PLW0603  # a process has one
+    _phone = VirtualPhone(artifacts, rehearsal, settings)
+
+
+def _train(job: PhoneJob) -> PhoneResult:
+    return _phone.train(job)
+
+
+def _evaluate(job: EvaluationJob) -> list[Evaluation]:
+    return _phone.evaluate(job)

@@ -1,0 +1,290 @@
+"""A simulation is what the same phones do through a server, however it is run or interrupted."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import phonograd
+from phonograd import console
+from phonograd.cli import phonograd as group
+from phonograd.simulation.folder import read_record
+from phonograd.simulation.records import RoundRecord
+from phonograd.simulation.schedule import schedule
+from phonograd.simulation.simulator import Simulation, Texts
+from phonograd.simulation.users import text_slice
+from tests.support.artifacts import exported
+
+MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=20, embedding=8, hidden=8, layers=1)
+TRAINING = phonograd.TrainingConfig(minibatch=2, bptt=5, dropout=0.2)
+GENERAL = [f"w{number % 17} w{number % 5} w{number % 7} w{number % 3}" for number in range(200)]
+USERS = {
+    f"user-{user}": [f"w{(user + line) % 6} w{user} w{(user * line) % 4}" for line in range(30)] for user in range(9)
+} | {"brief": ["w1"]}
+SETTINGS = phonograd.SimulationSettings(rounds=3, phones_per_round=4, text_bytes=150, test_users=2, seed=5)
+ARTIFACTS = exported(MODEL, TRAINING)
+
+
+def run(out: Path, settings: phonograd.SimulationSettings = SETTINGS, workers: int = 1) -> phonograd.SimulationRecord:
+    return phonograd.simulate(
+        ARTIFACTS, USERS, out, settings, rehearsal=GENERAL, general_test=GENERAL[:50], workers=workers
+    )
+
+
+def models(record: phonograd.SimulationRecord) -> list[str]:
+    return [ended.model_sha256 for ended in record.rounds]
+
+
+def comparable(record: phonograd.SimulationRecord) -> list[RoundRecord]:
+    return [msgspec.structs.replace(ended, seconds=0, train_seconds=0) for ended in record.rounds]
+
+
+STRATEGIES = (
+    phonograd.StrategySettings(),
+    phonograd.StrategySettings(strategy="fedatt", server_optimizer="momentum"),
+)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.strategy)
+@pytest.mark.parametrize("drawn", [None, 6], ids=["full", "sampled"])
+def test_a_server_makes_the_same_models(
+    tmp_path: Path, strategy: phonograd.StrategySettings, drawn: int | None
+) -> None:
+    settings = dataclasses.replace(SETTINGS, rounds=2, strategy=strategy, output_sample=drawn, codec="rot-q4")
+    simulated = run(tmp_path / "simulated", settings)
+    rules = phonograd.RoundRules(clients_per_round=settings.phones_per_round)
+    server_settings = phonograd.ServerSettings(port=0, rules=rules, strategy=strategy)
+    with Simulation(ARTIFACTS, Texts(encoded(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
+        population = unused.population
+    served = []
+    with phonograd.start_server(ARTIFACTS, tmp_path / "state", server_settings) as server:
+        for number, parts in zip((1, 2), schedule(settings, sorted(population.training)), strict=False):
+            phonograd.download(server.admin, tmp_path / f"{number}.safetensors")
+            for part in parts:
+                messages, _ = text_slice(population.training[part.user], settings.text_bytes, part.earlier)
+                phonograd.train(
+                    ARTIFACTS,
+                    messages,
+                    rehearsal=GENERAL,
+                    weights=tmp_path / f"{number}.safetensors",
+                    phone=part.user,
+                    round_number=number,
+                    update=tmp_path / "update",
+                    codec=settings.codec,
+                    output_sample=drawn,
+                    sample_seed=part.sample_seed if drawn else None,
+                )
+                phonograd.upload(server.admin, tmp_path / "update", part.user)
+            while server.current.round == number:
+                time.sleep(0.01)
+            served.append(server.current.base_sha256)
+    assert models(simulated) == served
+    assert [ended.accepted for ended in simulated.rounds] == [4, 4]
+
+
+def encoded() -> dict[str, list[bytes]]:
+    return {user: [message.encode() for message in messages] for user, messages in USERS.items()}
+
+
+def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
+    unreliable = dataclasses.replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
+    assert comparable(run(tmp_path / "1", unreliable, 1)) == comparable(run(tmp_path / "3", unreliable, 3))
+
+
+def test_an_interrupted_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, late_phones=0.4, late="next")
+    whole = run(tmp_path / "whole", settings)
+    asked: list[int] = []
+
+    def stop() -> int:
+        asked.append(1)
+        return signal.SIGTERM if len(asked) == 6 else 0
+
+    with pytest.raises(phonograd.StoppedError, match="interrupted in round 2; run the same command to resume"):
+        phonograd.simulate(
+            ARTIFACTS, USERS, tmp_path / "cut", settings, rehearsal=GENERAL, general_test=GENERAL[:50], stop=stop
+        )
+    assert len(read_record(tmp_path / "cut").rounds) == 1
+    assert comparable(run(tmp_path / "cut", settings)) == comparable(whole)
+    assert comparable(run(tmp_path / "cut", settings)) == comparable(whole)  # nothing is left to do
+
+
+def test_more_rounds_continue_a_simulation_and_other_settings_are_refused(tmp_path: Path) -> None:
+    run(tmp_path / "a", dataclasses.replace(SETTINGS, rounds=1))
+    assert models(run(tmp_path / "a")) == models(run(tmp_path / "b"))
+    with pytest.raises(phonograd.StateError, match=r"holds a simulation with codec rows-f32, found top-rows"):
+        run(tmp_path / "a", dataclasses.replace(SETTINGS, codec="top-rows"))
+    (tmp_path / "a/models/3.safetensors").write_bytes(b"damaged")
+    with pytest.raises(phonograd.StateError, match=r"3\.safetensors: SHA-256 \w+… expected, found"):
+        run(tmp_path / "a", dataclasses.replace(SETTINGS, rounds=4))
+
+
+def test_each_phone_is_counted(tmp_path: Path) -> None:
+    gone = run(tmp_path / "gone", dataclasses.replace(SETTINGS, drop_outs=1.0))
+    assert [(ended.outcome, ended.accepted, ended.drop_outs, ended.bytes_up) for ended in gone.rounds] == [
+        ("failed", 0, 4, 0)
+    ] * 3
+    assert models(gone) == [ARTIFACTS.weights_sha256] * 3
+    assert (gone.users.training, gone.users.testing, gone.users.left_out) == (7, 2, 1)
+    once, twice = run(tmp_path / "once"), run(tmp_path / "twice", dataclasses.replace(SETTINGS, duplicates=1.0))
+    assert models(once) == models(twice)
+    for single, double in zip(once.rounds, twice.rounds, strict=True):
+        assert (double.accepted, double.repeated, double.bytes_up) == (4, 4, 2 * single.bytes_up)
+    assert once.rounds[0].bytes_down == 4 * ARTIFACTS.path("weights.safetensors").stat().st_size
+    dropped = run(tmp_path / "dropped", dataclasses.replace(SETTINGS, late_phones=1.0))
+    assert [(ended.accepted, ended.late, ended.refused) for ended in dropped.rounds] == [
+        (0, 4, 0),
+        (0, 4, 4),
+        (0, 4, 4),
+    ]
+    moved = run(tmp_path / "moved", dataclasses.replace(SETTINGS, late_phones=1.0, late="next"))
+    assert [(ended.accepted, ended.refused) for ended in moved.rounds] == [(0, 0), (4, 0), (4, 0)]
+
+
+def test_quality_is_what_eval_measures(tmp_path: Path) -> None:
+    record = run(tmp_path / "run", dataclasses.replace(SETTINGS, kss=True, evaluate_every=2))
+    assert [ended.quality is None for ended in record.rounds] == [True, False, False]
+    evaluation = phonograd.evaluate(ARTIFACTS, GENERAL[:50], weights=tmp_path / "run/models/3.safetensors", kss=True)
+    quality = record.rounds[-1].quality
+    assert quality is not None
+    assert quality.general is not None
+    assert quality.users is not None
+    found = quality.general
+    assert (found.perplexity, found.top1, found.kss) == (evaluation.perplexity, evaluation.top1, evaluation.kss)
+    spread = quality.users.perplexity
+    assert spread.p10 <= spread.mean <= spread.p90
+
+
+def test_divergence_ends_a_simulation_with_the_last_good_model(tmp_path: Path) -> None:
+    with pytest.raises(phonograd.TrainingError, match=r"round 1.*training diverged.*last good model is .*weights"):
+        run(tmp_path / "run", dataclasses.replace(SETTINGS, learning_rate=1e30))
+    assert read_record(tmp_path / "run").rounds == ()
+
+
+def test_a_private_strategy_samples_its_phones_and_spends_epsilon(tmp_path: Path) -> None:
+    strategy = phonograd.StrategySettings(strategy="dp-fedavg", sampling=0.5, noise_multiplier=1.0, delta=1e-3)
+    record = run(tmp_path / "run", dataclasses.replace(SETTINGS, strategy=strategy))
+    spent = [ended.epsilon for ended in record.rounds]
+    assert spent == sorted({epsilon for epsilon in spent if epsilon is not None})
+    assert [ended.phones for ended in record.rounds] != [SETTINGS.phones_per_round] * 3
+    assert models(record) == models(run(tmp_path / "again", dataclasses.replace(SETTINGS, strategy=strategy)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"user": "a", "text": "w1"}', "oops"], r"line 2: not JSON"),
+        (['{"user": "a", "text": "w1"}', "", '{"user": "a"}'], r"line 3: text: missing"),
+        (['{"user": "a", "text": 7}'], r"line 1: text: expected a string, found 7"),
+        (['{"user": "a", "text": " "}'], "no user with text"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, lines: Sequence[str], message: str) -> None:
+    path = tmp_path / "users.jsonl"
+    path.write_text("\n".join(lines))
+    with pytest.raises(phonograd.TextError, match=message):
+        phonograd.simulate(ARTIFACTS, path, tmp_path / "out", SETTINGS)
+
+
+def test_a_folder_of_texts_is_as_good_as_lines(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for user, messages in USERS.items():
+        (tmp_path / "texts" / f"{user}.txt").write_text("\n".join(messages))
+    with (tmp_path / "users.jsonl").open("w") as file:
+        for user, messages in USERS.items():
+            file.writelines(json.dumps({"user": user, "text": message, "at": 1}) + "\n" for message in messages)
+    settings = dataclasses.replace(SETTINGS, rounds=1)
+    by_folder = phonograd.simulate(ARTIFACTS, tmp_path / "texts", tmp_path / "1", settings)
+    by_lines = phonograd.simulate(ARTIFACTS, tmp_path / "users.jsonl", tmp_path / "2", settings)
+    assert models(by_folder) == models(by_lines)
+
+
+def test_nobody_with_enough_text_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(phonograd.TextError, match=r"none left to train, 10 users, 9 with 5 tokens or more, 9 kept"):
+        run(tmp_path / "run", dataclasses.replace(SETTINGS, test_users=50))
+
+
+def test_a_text_that_ends_begins_again() -> None:
+    messages = [b"one", b"two", b"three"]
+    assert text_slice(messages, 5, 0) == ([b"one", b"two"], False)
+    assert text_slice(messages, 5, 1) == ([b"three"], False)
+    assert text_slice(messages, 5, 2) == ([b"one", b"two"], True)
+    assert text_slice(messages, 100, 0) == (messages, False)
+    assert text_slice(messages, 100, 3) == (messages, True)
+
+
+@pytest.mark.long
+def test_a_killed_simulation_loses_at_most_its_round(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, rounds=6, late_phones=0.3, late="next")
+    whole = run(tmp_path / "whole", settings)
+    (tmp_path / "texts").mkdir()
+    for user, messages in USERS.items():
+        (tmp_path / "texts" / f"{user}.txt").write_text("\n".join(messages))
+    for name, part in (("rehearsal", GENERAL), ("test", GENERAL[:50])):
+        (tmp_path / name).write_text("\n".join(part))
+    command = [
+        *(sys.executable, "-m", "phonograd", "simulate", str(ARTIFACTS.folder), "--users", str(tmp_path / "texts")),
+        *("--out", str(tmp_path / "killed"), "--rounds", "6", "--phones-per-round", "4", "--text-bytes", "150"),
+        *("--test-users", "2", "--seed", "5", "--late-phones", "0.3", "--late", "next", "--workers", "2"),
+        *("--rehearsal", str(tmp_path / "rehearsal"), "--general-test", str(tmp_path / "test"), "--json"),
+    ]
+    for rounds in (1, 3, 4):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0) as process:
+            while process.poll() is None and len(rounds_of(tmp_path / "killed")) < rounds:
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGKILL)
+    done = subprocess.run(command, check=True, capture_output=True)
+    document = json.loads(done.stdout)
+    assert [ended["model_sha256"] for ended in document["rounds"]] == models(whole)
+
+
+def rounds_of(folder: Path) -> Sequence[object]:
+    return read_record(folder).rounds if (folder / "simulation.json").exists() else ()
+
+
+def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "users.jsonl").write_text(
+        "\n".join(json.dumps({"user": user, "text": text}) for user, lines in USERS.items() for text in lines)
+    )
+    common = ["simulate", str(ARTIFACTS.folder), "--users", str(tmp_path / "users.jsonl"), "--test-users", "2"]
+    common += ["--rounds", "2", "--text-bytes", "150", "--workers", "1"]
+    assert command([*common, "--out", str(tmp_path / "mean")]) == 0
+    assert "users' perplexity" in capsys.readouterr().out
+    page = ["--page", str(tmp_path / "page.html"), "--compare", str(tmp_path / "mean")]
+    assert command([*common, "--out", str(tmp_path / "median"), "--strategy", "median", "--json", *page]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads((tmp_path / "median/simulation.json").read_bytes())
+    assert document["job"]["strategy.strategy"] == "median"
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("<svg") == 4
+    assert ">mean<" in text and ">median<" in text
+    # No option of the run has effect on bits without being part of its job.
+    assert command([*common, "--out", str(tmp_path / "mean"), "--strategy", "median"]) == 17
+    assert "strategy.strategy fedavg, found median" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--drop-outs", "0.6", "--late-phones", "0.6"], "--late-phones is 0.6, expected at most 1 - --drop-outs"),
+        (["--compare", "x"], "--compare needs --page"),
+        (["--dp-clip-norm", "0"], "--dp-clip-norm is 0"),
+    ],
+)
+def test_wrong_options_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: Sequence[str], message: str
+) -> None:
+    assert command(["simulate", "art", "--users", "users", "--out", str(tmp_path), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def command(arguments: Sequence[str]) -> int:
+    return console.run(group, list(arguments))
