@@ -107,8 +107,8 @@ class OneRound:
 
     @property
     def _losses(self) -> list[tuple[float, float]]:
-        """In the order of the users, so that sums do not depend on who ended first."""
-        return [result.losses for _, result in sorted(self._results.items()) if not result.diverged]
+        """The first and the last step's of each phone that trained."""
+        return [result.losses for result in self._results.values() if not result.diverged]
 
     def _jobs(self) -> Iterator[PhoneJob]:
         plan = self._plan

@@ -1,6 +1,7 @@
 """How good a model is: on general text, and on the texts of users who never train."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,6 +44,5 @@ def _user_scores(found: Sequence[Evaluation]) -> UserScores:
 
 
 def _spread(values: Sequence[float]) -> Spread:
-    ordered = np.sort(np.array(values))  # the sum must not depend on who was evaluated where
-    low, high = np.percentile(ordered, [10, 90])
-    return Spread(float(ordered.mean()), float(low), float(high))
+    low, high = np.percentile(values, [10, 90])
+    return Spread(statistics.fmean(values), float(low), float(high))  # fmean's result does not depend on the order

@@ -1,5 +1,6 @@
 """A simulation is what the same phones do through a server, however it is run or interrupted."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,14 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 import phonograd
 from phonograd import console
 from phonograd.cli import phonograd as group
+from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.simulation.folder import read_record
 from phonograd.simulation.records import RoundRecord
-from phonograd.simulation.schedule import schedule
+from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.users import text_slice
 from tests.support.artifacts import exported
@@ -125,6 +128,64 @@ def test_more_rounds_continue_a_simulation_and_other_settings_are_refused(tmp_pa
     (tmp_path / "a/models/3.safetensors").write_bytes(b"damaged")
     with pytest.raises(phonograd.StateError, match=r"3\.safetensors: SHA-256 \w+… expected, found"):
         run(tmp_path / "a", dataclasses.replace(SETTINGS, rounds=4))
+
+
+def test_a_user_goes_on_where_its_last_round_ended() -> None:
+    rounds = [parts for _, parts in zip(range(6), schedule(SETTINGS, sorted(USERS)), strict=False)]
+    seen: list[str] = []
+    for parts in rounds:
+        assert [part.earlier for part in parts] == [seen.count(part.user) for part in parts]
+        seen += [part.user for part in parts]
+    assert len({part.sample_seed for parts in rounds for part in parts}) == len(seen)
+
+
+def test_a_late_update_moves_to_the_next_rounds_model(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, rounds=3, phones_per_round=7, late_phones=0.5, late="next")
+    simulated = run(tmp_path / "run", settings)
+    with Simulation(ARTIFACTS, Texts(encoded(), [], []), settings, tmp_path / "population", 1) as unused:
+        users = sorted(unused.population.training)
+    parts = [parts for _, parts in zip(range(3), schedule(settings, users), strict=False)]
+    late = {part.user for part in parts[1] if part.late}
+    in_time = {part.user for part in parts[2] if not part.late}
+    assert late - in_time, "no late update is alone in round 3: choose another seed"
+    by_hand = [*late, *(in_time - late)]
+    assert (simulated.rounds[2].accepted, simulated.rounds[2].refused) == (len(by_hand), len(late & in_time))
+    with TensorFile(tmp_path / "run/models/2.safetensors") as second, contextlib.ExitStack() as kept:
+        first = kept.enter_context(TensorFile(only_round(tmp_path / "one", settings, 1)))
+        moved = {name: np.zeros(spec.shape) for name, spec in second.specs.items()}
+        tokens = 0
+        for user in by_hand:
+            number, base = (2, first) if user in late else (3, second)
+            weights, weight = trained_in(tmp_path / user, settings, parts[number - 1], number, user, base.path)
+            tokens += weight
+            for name in moved:
+                moved[name] += weight * (weights[name].astype(np.float64) - base.read(name))
+        with TensorFile(tmp_path / "run/models/3.safetensors") as third:
+            for name, total in moved.items():
+                np.testing.assert_allclose(third.read(name), second.read(name) + total / tokens, rtol=1e-5, atol=1e-6)
+
+
+def only_round(out: Path, settings: phonograd.SimulationSettings, rounds: int) -> Path:
+    run(out, dataclasses.replace(settings, rounds=rounds))
+    return out / f"models/{rounds}.safetensors"
+
+
+def trained_in(
+    out: Path,
+    settings: phonograd.SimulationSettings,
+    parts: Sequence[Participation],
+    number: int,
+    user: str,
+    base: Path,
+) -> tuple[dict[str, np.ndarray], int]:
+    """What a user's phone trained in a round, and the tokens."""
+    part = next(part for part in parts if part.user == user)
+    messages, _ = text_slice(encoded()[user], settings.text_bytes, part.earlier)
+    trained = phonograd.train(
+        ARTIFACTS, messages, rehearsal=GENERAL, weights=base, phone=user, round_number=number, out=out
+    )
+    with TensorFile(out) as file:
+        return {name: file.read(name) for name in file.specs}, trained.report.tokens
 
 
 def test_each_phone_is_counted(tmp_path: Path) -> None:
