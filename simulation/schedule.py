@@ -50,7 +50,7 @@ def _drawn(settings: SimulationSettings, users: Sequence[str], random: SplitMix6
         return [user for user in users if _chance(random) < settings.strategy.sampling]
     order = list(users)
     random.shuffle(order)
-    return sorted(order[: settings.phones_per_round])
+    return sorted(order[: settings.clients_per_round])
 
 
 def _chance(random: SplitMix64) -> float:

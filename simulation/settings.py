@@ -15,7 +15,7 @@ _MOST = 10**9
 class SimulationSettings:
     """A simulation. The same settings, model and texts give the same models, to the bit.
 
-    rounds; phones_per_round: K, drawn without repetition (a private strategy samples each phone with its `sampling`).
+    rounds; clients_per_round: K, drawn without repetition (a private strategy samples each phone with its `sampling`).
     text_bytes: of a user's text that a phone trains on in a round, the next ones in the next round; user_share: λ, if
     there is general text to rehearse; codec, epochs, learning_rate (None: the artifacts'), output_sample (words drawn;
     None: the full softmax), precision: as in `train`.
@@ -30,7 +30,7 @@ class SimulationSettings:
     """
 
     rounds: int = 10
-    phones_per_round: int = 10
+    clients_per_round: int = 10
     seed: int = 1
     text_bytes: int = 10_000
     user_share: float = TrainingConfig().user_share
@@ -49,7 +49,7 @@ class SimulationSettings:
     strategy: StrategySettings = field(default_factory=StrategySettings)
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "phones_per_round", "text_bytes", "epochs", "evaluate_every"):
+        for name in ("rounds", "clients_per_round", "text_bytes", "epochs", "evaluate_every"):
             self._require(name, 1, _MOST)
         for name in ("drop_outs", "late_phones", "duplicates"):
             self._require(name, 0, 1)

@@ -115,7 +115,7 @@ class Simulation:
         progress: Progress | None,
         stop: Callable[[], int] | None,
     ) -> RoundRecord:
-        rounds, K = self._settings.rounds, self._settings.phones_per_round
+        rounds, K = self._settings.rounds, self._settings.clients_per_round
 
         def trained(phones: int) -> None:
             stop_or_go_on(number, stop)

@@ -19,7 +19,7 @@ PATH = click.Path(path_type=Path)
 CHANCE = click.FloatRange(0, 1)
 DEFAULTS = SimulationSettings()
 OWN = (
-    *("rounds", "phones_per_round", "seed", "text_bytes", "user_share", "codec", "epochs", "learning_rate"),
+    *("rounds", "clients_per_round", "seed", "text_bytes", "user_share", "codec", "epochs", "learning_rate"),
     *("output_sample", "precision", "drop_outs", "late_phones", "late", "duplicates", "test_users", "evaluate_every"),
     "kss",
 )
@@ -32,7 +32,7 @@ OWN = (
 )
 @click.option("--out", type=PATH, required=True, help="The simulation's folder; the same command resumes from it.")
 @click.option("--rounds", type=click.IntRange(1), default=DEFAULTS.rounds, show_default=True)
-@click.option("--phones-per-round", type=click.IntRange(1), default=DEFAULTS.phones_per_round, show_default=True)
+@click.option("--clients-per-round", type=click.IntRange(1), default=DEFAULTS.clients_per_round, show_default=True)
 @click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
 @click.option(
     "--user-share",

@@ -32,7 +32,7 @@ GENERAL = [f"w{number % 17} w{number % 5} w{number % 7} w{number % 3}" for numbe
 USERS = {
     f"user-{user}": [f"w{(user + line) % 6} w{user} w{(user * line) % 4}" for line in range(30)] for user in range(9)
 } | {"brief": ["w1"]}
-SETTINGS = phonograd.SimulationSettings(rounds=3, phones_per_round=4, text_bytes=150, test_users=2, seed=5)
+SETTINGS = phonograd.SimulationSettings(rounds=3, clients_per_round=4, text_bytes=150, test_users=2, seed=5)
 ARTIFACTS = exported(MODEL, TRAINING)
 
 
@@ -63,7 +63,7 @@ def test_a_server_makes_the_same_models(
 ) -> None:
     settings = dataclasses.replace(SETTINGS, rounds=2, strategy=strategy, output_sample=drawn, codec="rot-q4")
     simulated = run(tmp_path / "simulated", settings)
-    rules = phonograd.RoundRules(clients_per_round=settings.phones_per_round)
+    rules = phonograd.RoundRules(clients_per_round=settings.clients_per_round)
     server_settings = phonograd.ServerSettings(port=0, rules=rules, strategy=strategy)
     with Simulation(ARTIFACTS, Texts(encoded(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
         population = unused.population
@@ -140,7 +140,7 @@ def test_a_user_goes_on_where_its_last_round_ended() -> None:
 
 
 def test_a_late_update_moves_to_the_next_rounds_model(tmp_path: Path) -> None:
-    settings = dataclasses.replace(SETTINGS, rounds=3, phones_per_round=7, late_phones=0.5, late="next")
+    settings = dataclasses.replace(SETTINGS, rounds=3, clients_per_round=7, late_phones=0.5, late="next")
     simulated = run(tmp_path / "run", settings)
     with Simulation(ARTIFACTS, Texts(encoded(), [], []), settings, tmp_path / "population", 1) as unused:
         users = sorted(unused.population.training)
@@ -235,7 +235,7 @@ def test_a_private_strategy_samples_its_phones_and_spends_epsilon(tmp_path: Path
     record = run(tmp_path / "run", dataclasses.replace(SETTINGS, strategy=strategy))
     spent = [ended.epsilon for ended in record.rounds]
     assert spent == sorted({epsilon for epsilon in spent if epsilon is not None})
-    assert [ended.phones for ended in record.rounds] != [SETTINGS.phones_per_round] * 3
+    assert [ended.phones for ended in record.rounds] != [SETTINGS.clients_per_round] * 3
     assert models(record) == models(run(tmp_path / "again", dataclasses.replace(SETTINGS, strategy=strategy)))
 
 
@@ -293,7 +293,7 @@ def test_a_killed_simulation_loses_at_most_its_round(tmp_path: Path) -> None:
         (tmp_path / name).write_text("\n".join(part))
     command = [
         *(sys.executable, "-m", "phonograd", "simulate", str(ARTIFACTS.folder), "--users", str(tmp_path / "texts")),
-        *("--out", str(tmp_path / "killed"), "--rounds", "6", "--phones-per-round", "4", "--text-bytes", "150"),
+        *("--out", str(tmp_path / "killed"), "--rounds", "6", "--clients-per-round", "4", "--text-bytes", "150"),
         *("--test-users", "2", "--seed", "5", "--late-phones", "0.3", "--late", "next", "--workers", "2"),
         *("--rehearsal", str(tmp_path / "rehearsal"), "--general-test", str(tmp_path / "test"), "--json"),
     ]
