@@ -124,8 +124,8 @@ def _reading(state: Path) -> Iterator[Ledger]:
         ledger.close()
 
 
-def projection(report: Mapping[str, Any], clients_per_round: int, rounds: int) -> dict[str, Any] | None:
-    """What `rounds` rounds of `clients_per_round` phones each would cost; None if no update was accepted yet.
+def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) -> dict[str, Any] | None:
+    """What `rounds` rounds of `phones_per_round` phones each would cost; None if no update was accepted yet.
 
     up: all that went over the wire so far, by accepted update, so that today's share of retries and refusals is in it.
     down: the whole of today's model once for each phone and round; what phones of this ledger fetched is no measure of
@@ -134,11 +134,11 @@ def projection(report: Mapping[str, Any], clients_per_round: int, rounds: int) -
     totals = report["totals"]
     if not totals["accepted"]:
         return None
-    uploads = clients_per_round * rounds
+    uploads = phones_per_round * rounds
     up = (totals["up_body_bytes"] + totals["up_header_bytes"]) / totals["accepted"]
     model = report["rounds"][-1]["base_bytes"]
     return {
-        "clients_per_round": clients_per_round,
+        "phones_per_round": phones_per_round,
         "rounds": rounds,
         "uploads": uploads,
         "up_bytes": round(up * uploads),
