@@ -43,7 +43,7 @@ build-test: $(READY)
 wheel-test: $(READY)
 	$(VENV)/bin/pytest -m wheel tests/e2e
 
-# Debian's packages qemu-user and llvm-19 are needed.
+# Debian's packages qemu-user and llvm-19 are needed, and an apt that knows arm64.
 phone-test: $(READY)
 	$(PYTEST) -m phone tests/native tests/bench
 

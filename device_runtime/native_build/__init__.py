@@ -9,15 +9,26 @@ from typing import Literal
 
 from phonograd.device_runtime.base.files import atomic_file
 from phonograd.device_runtime.native_build.checks import (
-    HostLibrary,
     PhoneBinary,
+    SharedLibrary,
+    check_arm64_library,
     check_host_library,
     check_phone_binary,
 )
 from phonograd.device_runtime.native_build.compiler import Build, BuildResult, Progress
-from phonograd.device_runtime.native_build.targets import HOST, NATIVE, PHONE, Target, command_sources, engine_sources
+from phonograd.device_runtime.native_build.targets import (
+    ARM64,
+    HOST,
+    LIBRARY,
+    NATIVE,
+    PHONE,
+    Target,
+    command_sources,
+    engine_sources,
+)
 
 __all__ = [
+    "ARM64",
     "HOST",
     "NATIVE",
     "PACKAGED_LIBRARY",
@@ -28,11 +39,14 @@ __all__ = [
     "PhoneBinary",
     "PhoneDelivery",
     "Progress",
+    "SharedLibrary",
     "Target",
+    "build_arm64_library",
     "build_host_command",
     "build_host_library",
     "build_phone_binary",
     "build_program",
+    "check_arm64_library",
     "check_host_library",
     "check_phone_binary",
     "command_sources",
@@ -40,7 +54,7 @@ __all__ = [
     "engine_sources",
 ]
 
-LIBRARY, COMMAND = "libphonograd.so", "phonograd-phone"
+COMMAND = "phonograd-phone"
 # A wheel has these files; a source checkout builds them when needed.
 PACKAGED_LIBRARY = NATIVE / "lib" / LIBRARY
 PACKAGED_PHONE_BINARY = NATIVE / "lib" / COMMAND
@@ -53,6 +67,15 @@ def build_host_library(
 ) -> BuildResult:
     """Build the shared library that Python loads, at `out` or in the cache (None). Raises what `Build.run` raises."""
     return _copied_to(Build(LIBRARY, HOST, root, engine_sources(root), shared=True).run(fresh, progress), out)
+
+
+def build_arm64_library(
+    out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
+) -> BuildResult:
+    """Build and check the C ABI's library for arm64 Linux, at `out` or in the cache (None). Raises as `Build.run`."""
+    built = Build("libphonograd-aarch64.so", ARM64, root, engine_sources(root), shared=True).run(fresh, progress)
+    check_arm64_library(built.path)
+    return _copied_to(built, out)
 
 
 def build_phone_binary(

@@ -1,4 +1,4 @@
-"""Checks of built files: will a phone's kernel start the binary, will the host's glibc load the library?"""
+"""Checks of built files: will a phone's kernel start the binary, will glibc load a library?"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,9 @@ from phonograd.device_runtime.native_build import elf
 # Android 15 and later may use pages of 16 KiB, and then refuse segments aligned to less.
 PHONE_PAGE_BYTES = 16384
 PHONE_MAX_BYTES = 1_500_000
-# The promise of the wheel's tag, manylinux_2_17_x86_64 (PEP 600): the oldest glibc, and the libraries a host has.
+# The promise of the wheel's tag, manylinux_2_17_x86_64 (PEP 600): the oldest glibc, and the libraries of glibc.
 GLIBC = (2, 17)
-HOST_LIBRARIES = frozenset(
-    {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
-)
+GLIBC_LIBRARIES = frozenset({"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"})
 EXPORT_PREFIX = "pg_"
 
 
@@ -31,8 +29,8 @@ class PhoneBinary:
 
 
 @dataclass(frozen=True)
-class HostLibrary:
-    """A checked host library. glibc: the oldest release it loads with."""
+class SharedLibrary:
+    """A checked shared library for Linux. glibc: the oldest release it loads with."""
 
     path: str
     bytes: int
@@ -71,15 +69,24 @@ def check_phone_binary(path: Path) -> PhoneBinary:
     return PhoneBinary(str(path), file.bytes, sha256_of_file(path), "aarch64", page_bytes, len(loads))
 
 
-def check_host_library(path: Path) -> HostLibrary:
+def check_host_library(path: Path) -> SharedLibrary:
     """Check that a shared library keeps the wheel's platform tag. Raises BuildError that names the fault.
 
     Expected: x86-64, no libraries but glibc's, no symbols of a glibc after 2.17, no exports but the C ABI.
     """
+    return _check_library(path, elf.EM_X86_64, "x86-64", "ld-linux-x86-64.so.2")
+
+
+def check_arm64_library(path: Path) -> SharedLibrary:
+    """The same for the library of arm64 Linux, whose first glibc is 2.17. Android's C library cannot load it."""
+    return _check_library(path, elf.EM_AARCH64, "aarch64", "ld-linux-aarch64.so.1")
+
+
+def _check_library(path: Path, machine: int, name: str, loader: str) -> SharedLibrary:
     file = elf.read_elf(path)
     _require(path, file.type == elf.ET_DYN, "a shared library (ET_DYN)", f"e_type {file.type}")
-    _require(path, file.machine == elf.EM_X86_64, f"machine {elf.EM_X86_64} (x86-64)", str(file.machine))
-    odd = sorted(set(file.needed) - HOST_LIBRARIES)
+    _require(path, file.machine == machine, f"machine {machine} ({name})", str(file.machine))
+    odd = sorted(set(file.needed) - GLIBC_LIBRARIES - {loader})
     _require(path, not odd, "no library but glibc's", f"it needs {', '.join(odd)} (DT_NEEDED)")
     _check_memory(path, file)
     newest = (0, 0)
@@ -89,7 +96,7 @@ def check_host_library(path: Path) -> HostLibrary:
         newest = max(newest, number or newest)
     strangers = [name for name in file.exports if not name.startswith(EXPORT_PREFIX)]
     _require(path, bool(file.exports) and not strangers, "exported names pg_*", ", ".join(strangers[:3]) or "none")
-    return HostLibrary(str(path), file.bytes, sha256_of_file(path), "{}.{}".format(*newest), file.exports)
+    return SharedLibrary(str(path), file.bytes, sha256_of_file(path), "{}.{}".format(*newest), file.exports)
 
 
 def _check_memory(path: Path, file: elf.ElfFile) -> None:

@@ -1,4 +1,4 @@
-"""What to compile and for which target: the source files, the two targets, and the compiler flags."""
+"""What to compile and for which target: the source files, the targets, and the compiler flags."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ COMPILE_FLAGS = (
     *(f"-I{folder}" for folder in INCLUDE_FOLDERS),
 )
 LINK_FLAGS = ("-O3", "-s", "-Wl,--gc-sections")
+LIBRARY = "libphonograd.so"  # what programs that link to it look for
 EXPORTS = "{ global: pg_*; local: *; };\n"
 
 
@@ -44,10 +45,13 @@ class Target:
     @property
     def shared_flags(self) -> tuple[str, ...]:
         """The link flags of a shared library, without its version script."""
-        return ("-target", self.triple, f"-mcpu={self.cpu}", "-shared", "-fPIC", "-Wl,-z,defs", *LINK_FLAGS)
+        shared = ("-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs")
+        return ("-target", self.triple, f"-mcpu={self.cpu}", *shared, *LINK_FLAGS)
 
 
 HOST = Target("x86_64-linux-gnu.2.17", "x86_64", "-fPIC", ("-pie",))
+# For apps on arm64 Linux that call the C ABI; not for Android, whose C library is another.
+ARM64 = Target("aarch64-linux-gnu.2.17", "generic", "-fPIC", ("-pie",))
 # Android 15 runs on pages of 16 KiB. zig has no -static-pie; -static -pie is the same.
 PHONE = Target("aarch64-linux-musl", "generic", "-fPIE", ("-static", "-pie", "-Wl,-z,max-page-size=16384"))
 

@@ -39,15 +39,30 @@ def build_on_first_use(console: Console) -> None:
     show_default=True,
     help="Where to write the binary.",
 )
+@click.option(
+    "--library",
+    type=click.Path(path_type=Path),
+    help="Also build the C ABI's shared library for arm64 Linux (glibc 2.17 or later; not Android), and write it here.",
+)
 @click.option("--force", is_flag=True, help="Compile it even if the wheel or the cache has it.")
 @output_options
-def build_phone(console: Console, out: Path, force: bool) -> None:
+def build_phone(console: Console, out: Path, library: Path | None, force: bool) -> None:
     """Write the checked static binary for arm64 Android phones; a wheel includes it, a source checkout builds it."""
     from phonograd.device_runtime.base.files import require_writable
-    from phonograd.device_runtime.native_build import deliver_phone_binary
+    from phonograd.device_runtime.native_build import build_arm64_library, check_arm64_library, deliver_phone_binary
 
-    require_writable(out)
+    for place in filter(None, (out, library)):
+        require_writable(place)
     with building(console, "the phone binary") as show:
         delivered = deliver_phone_binary(out, force, show)
-    document = {**dataclasses.asdict(delivered.binary), "origin": delivered.origin}
-    console.result(document, ("Phone binary", [{"fact": key, "value": value} for key, value in document.items()]))
+    document: dict[str, object] = {**dataclasses.asdict(delivered.binary), "origin": delivered.origin}
+    tables = [("Phone binary", document.copy())]
+    if library is not None:
+        with building(console, "the library for arm64 Linux") as show:
+            build_arm64_library(library, force, show)
+        facts = dataclasses.asdict(check_arm64_library(library))
+        document["library"] = facts
+        tables.append(("Library for arm64 Linux", facts | {"exports": len(facts["exports"])}))
+    console.result(
+        document, *((title, [{"fact": key, "value": value} for key, value in rows.items()]) for title, rows in tables)
+    )

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from phonograd.device_runtime import native_build
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.native_build import check_host_library, check_phone_binary, deliver_phone_binary
+from phonograd.device_runtime.native_build import (
+    check_arm64_library,
+    check_host_library,
+    check_phone_binary,
+    deliver_phone_binary,
+)
 from phonograd.device_runtime.native_build.checks import PHONE_MAX_BYTES
 
 LOAD, DYNAMIC, INTERP, STACK = 1, 2, 3, 0x6474E551
@@ -123,6 +128,18 @@ def test_a_good_host_library(tmp_path: Path) -> None:
 def test_a_host_library_that_breaks_the_wheels_promise(tmp_path: Path, bad: Elf, message: str) -> None:
     with pytest.raises(BuildError, match=message):
         check_host_library(bad.write(tmp_path / "lib"))
+
+
+def test_the_library_of_arm64_linux_makes_the_same_promise(tmp_path: Path) -> None:
+    arm64 = replace(HOST, machine=183)
+    assert check_arm64_library(arm64.write(tmp_path / "lib")).exports == ("pg_plan", "pg_step")
+    for bad, message in (
+        (HOST, r"machine 183 \(aarch64\) expected, found 62"),
+        (replace(arm64, needed=("libc.so",)), "no library but glibc's expected, found it needs libc.so"),
+        (replace(arm64, version="GLIBC_2.18"), "symbols of glibc 2.17 or before expected, found GLIBC_2.18"),
+    ):
+        with pytest.raises(BuildError, match=message):
+            check_arm64_library(bad.write(tmp_path / "lib"))
 
 
 @pytest.mark.parametrize(
