@@ -20,7 +20,7 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
-.PHONY: demo test check bench bench-kernels results native apk \
+.PHONY: demo test check bench bench-kernels results native apk aar \
 	long-test build-test wheel-test phone-test harness-test browser-test apk-test sanitize format clean
 
 demo: $(READY)
@@ -88,6 +88,11 @@ native: $(READY)
 apk: $(READY)
 	mkdir -p dist
 	$(VENV)/bin/python -m phonograd.android_harness.app --out dist/phonograd-demo.apk --keystore $(VENV)/debug.p12
+
+# The Android library that an app adds to Gradle, by the same tools.
+aar: $(READY)
+	mkdir -p dist
+	$(VENV)/bin/python -m phonograd.android_harness.app --aar dist/phonograd.aar
 
 bench: $(READY)
 	$(VENV)/bin/phonograd bench epoch

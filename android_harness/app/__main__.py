@@ -1,4 +1,4 @@
-"""`python -m phonograd.android_harness.app`: build the APK."""
+"""`python -m phonograd.android_harness.app`: build the APK, or the AAR."""
 
 import dataclasses
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from phonograd.android_harness.app.aar import build_aar
 from phonograd.android_harness.app.apk import build_apk
 from phonograd.android_harness.app.toolchain import find_tools
 from phonograd.device_runtime.base.errors import PhonogradError
@@ -16,21 +17,31 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command()
 @click.option("--out", type=FILE, default=Path("phonograd-demo.apk"), show_default=True, help="The APK.")
+@click.option(
+    "--aar", type=FILE, help="Build this Android library (.aar) for an app's Gradle build, in place of the APK."
+)
 @click.option("--binary", type=FILE, help="The phone binary, from build-phone. [default: this version's]")
 @click.option("--sdk", type=click.Path(path_type=Path), help="An Android SDK. [default: ANDROID_HOME, else Debian's]")
 @click.option("--d8", type=FILE, help="The dexer: d8 or dx. [default: the SDK's]")
 @click.option("--android-jar", type=FILE, help="The API to compile against. [default: the SDK's newest]")
 @click.option("--keystore", type=FILE, help="Sign with this debug key, made if missing. [default: a new one each time]")
 def main(
-    out: Path, binary: Path | None, sdk: Path | None, d8: Path | None, android_jar: Path | None, keystore: Path | None
+    out: Path,
+    aar: Path | None,
+    binary: Path | None,
+    sdk: Path | None,
+    d8: Path | None,
+    android_jar: Path | None,
+    keystore: Path | None,
 ) -> None:
-    """Build the APK that runs phonograd-phone as a job, from the Java classes and the phone binary."""
+    """Build the APK that runs phonograd-phone as a job, from the Java classes and the phone binary; or the AAR."""
     try:
-        apk = build_apk(out, find_tools(sdk, d8, android_jar), binary, keystore)
+        tools = find_tools(sdk, d8, android_jar)
+        built = build_apk(out, tools, binary, keystore) if aar is None else build_aar(aar, tools, binary)
     except PhonogradError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    click.echo(json.dumps(dataclasses.asdict(apk)))
+    click.echo(json.dumps(dataclasses.asdict(built)))
 
 
 if __name__ == "__main__":

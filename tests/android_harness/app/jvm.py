@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.android_harness.app.apk import compile_java
+from phonograd.android_harness.app.contents import compile_java
 from phonograd.android_harness.app.toolchain import Tools, run_tool
 
 HERE = Path(__file__).parent

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.app import Apk, Tools, build_apk, find_tools
-from phonograd.android_harness.app.apk import BINARY, JAVA, compile_java, make_debug_key
+from phonograd.android_harness.app.apk import BINARY, make_debug_key
+from phonograd.android_harness.app.contents import JAVA, compile_java
 from phonograd.android_harness.app.toolchain import run_tool
 from phonograd.device_runtime.base.errors import BuildError
 from phonograd.device_runtime.base.files import sha256_of_file
