@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
-from phonograd.device_runtime.formats.manifest import CHECKPOINT, MANIFEST, WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.manifest import CHECKPOINT, MANIFEST, PREDICTION, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 
 # Its name on the phone, under the work folder.
@@ -25,6 +25,7 @@ def phone_artifacts(artifacts: Artifacts, scratch: Path, model: Path | None = No
     document = json.loads(artifacts.path(MANIFEST).read_text("utf-8"))
     document["files"][CHECKPOINT] = {"bytes": 0, "sha256": hashlib.sha256(b"").hexdigest()}
     if model is not None:
+        document["files"].pop(PREDICTION, None)  # of the folder's own weights
         document["files"][WEIGHTS] = {"bytes": model.stat().st_size, "sha256": sha256_of_file(model)}
         with TensorFile(model) as tensors:
             for entry in document["tensors"]:
@@ -32,5 +33,5 @@ def phone_artifacts(artifacts: Artifacts, scratch: Path, model: Path | None = No
     write_bytes(manifest, json.dumps(document, indent=2).encode() + b"\n")
     write_bytes(checkpoint, b"")
     own = {MANIFEST: manifest, CHECKPOINT: checkpoint, WEIGHTS: model or artifacts.path(WEIGHTS)}
-    names = (MANIFEST, *artifacts.manifest.files)
+    names = (MANIFEST, *document["files"])
     return {f"{ARTIFACTS_FOLDER}/{name}": own.get(name, artifacts.path(name)) for name in names}

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from phonograd.device_runtime.formats.manifest import (
     COUNTS,
     EVAL_MODEL,
     FILES,
+    PREDICTION,
     TEACHER_PREFIX,
     TRAINING_MODEL,
     TRAINING_MODEL_SAMPLED,
@@ -34,6 +36,7 @@ from phonograd.device_runtime.formats.manifest import (
     open_artifacts,
 )
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.prediction_weights import write_prediction_weights
 from phonograd.device_runtime.formats.tensor_file import Array, check_finite, check_specs, save_tensors, spec_of
 from phonograd.device_runtime.text.counts import counts_bytes, zipf_counts
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
@@ -50,6 +53,8 @@ except ImportError as error:
     ) from error
 
 OLD_SUFFIX = "replaced"
+# The kinds of prediction weights.
+Predict = Literal["int8"]
 
 
 class _LossIsInTheGraph(onnxblock.Block):  # type: ignore[misc]  # onnxruntime has no types
@@ -69,11 +74,13 @@ def export_artifacts(
     overwrite: bool = False,
     frozen: Collection[str] = (),
     counts: Sequence[int] | Ids | None = None,
+    predict: Predict | None = None,
 ) -> Artifacts:
     """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
 
     weights: canonical tensors (LanguageModelConfig.tensor_specs), float32. `progress` hears the name of each stage.
-    frozen: names of tensors that phones don't train. counts: of each word in general text; None: by Zipf's law. Raises
+    frozen: names of tensors that phones don't train. counts: of each word in general text; None: by Zipf's law.
+    predict: "int8" also writes prediction weights. Raises
     WeightsError (shapes, not finite), ArtifactsError (folder exists; vocabulary of another size; nothing to train),
     StorageError.
     """
@@ -97,7 +104,9 @@ def export_artifacts(
     try:
         with storage_errors(folder):
             counted = counts_bytes(vocabulary, zipf_counts(len(vocabulary)) if counts is None else counts)
-            _fill(partial, config, training, weights, vocabulary, counted, progress or (lambda _: None), frozen)
+            _fill(
+                partial, config, training, weights, vocabulary, counted, progress or (lambda _: None), frozen, predict
+            )
             _put_in_place(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -127,6 +136,7 @@ def _fill(
     counts: bytes,
     progress: Callable[[str], None],
     frozen: Collection[str],
+    predict: Predict | None,
 ) -> None:
     progress("gradient graph")
     graph = training_graph(config, training, weights, frozen)
@@ -139,16 +149,19 @@ def _fill(
     teacher = [name for name in graph.frozen if name.startswith(TEACHER_PREFIX)]
     _write_evaluation_model(folder, evaluation_graph(config, weights), teacher)
     progress("weights")
-    save_tensors(folder / WEIGHTS, weights, frozen_metadata(frozen, weights))
+    written = save_tensors(folder / WEIGHTS, weights, frozen_metadata(frozen, weights))
+    if predict is not None:
+        write_prediction_weights(folder / PREDICTION, weights, written.sha256)
     write_bytes(folder / VOCABULARY, vocabulary.to_bytes())
     write_bytes(folder / COUNTS, counts)
     progress("hashes")
+    names = (*FILES, PREDICTION) if predict is not None else FILES
     manifest = Manifest(
         model=config,
         training=training,
         states=tuple(graph.states),
         tensors=tuple(_tensor_entry(name, array) for name, array in weights.items()),
-        files={name: FileEntry((folder / name).stat().st_size, sha256_of_file(folder / name)) for name in FILES},
+        files={name: FileEntry((folder / name).stat().st_size, sha256_of_file(folder / name)) for name in names},
         tools={
             **{package: version(package) for package in ("phonograd", "onnx", "onnxruntime-training-cpu", "numpy")},
             "python": platform.python_version(),

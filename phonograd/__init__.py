@@ -27,6 +27,7 @@ __all__ = [
     "Model",
     "OutOfMemoryError",
     "PhonogradError",
+    "Predictor",
     "PretrainConfig",
     "PretrainProgress",
     "PretrainResult",
@@ -72,8 +73,10 @@ __all__ = [
     "models",
     "open_artifacts",
     "open_model",
+    "open_predictor",
     "predict",
     "pretrain",
+    "quantize",
     "read_update",
     "report",
     "rollback",
@@ -89,7 +92,8 @@ _MODULES = {
     "phonograd.api.administration": ("discard", "models", "report", "rollback", "round_report"),
     "phonograd.api.exporting": ("export_artifacts",),
     "phonograd.api.inspecting": ("inspect",),
-    "phonograd.api.model": ("Model", "Suggestion", "evaluate", "open_model", "predict"),
+    "phonograd.api.model": ("Model", "evaluate", "open_model"),
+    "phonograd.api.predicting": ("open_predictor", "predict", "quantize"),
     "phonograd.api.pretraining": ("pretrain",),
     "phonograd.api.rounds": ("JoinedRound", "connect", "download", "join_round", "upload"),
     "phonograd.api.serving": ("RunningServer", "start_server"),
@@ -123,9 +127,11 @@ _MODULES = {
         "current_round",
     ),
     "phonograd.device_runtime.engine.backend": ("BackendOptions",),
+    "phonograd.device_runtime.engine.predictor": ("Predictor",),
     "phonograd.device_runtime.formats.manifest": ("Artifacts", "TrainingConfig", "open_artifacts"),
     "phonograd.device_runtime.formats.model_config": ("LanguageModelConfig",),
     "phonograd.device_runtime.text.evaluation": ("Evaluation",),
+    "phonograd.device_runtime.text.suggestions": ("Suggestion",),
     "phonograd.device_runtime.text.vocabulary": ("Vocabulary",),
     "phonograd.device_runtime.training.trainer": ("EpochReport",),
     "phonograd.device_runtime.update.update_file": ("UpdateInfo",),
@@ -151,7 +157,8 @@ if TYPE_CHECKING:
     from phonograd.api.administration import discard, models, report, rollback, round_report
     from phonograd.api.exporting import export_artifacts
     from phonograd.api.inspecting import inspect
-    from phonograd.api.model import Model, Suggestion, evaluate, open_model, predict
+    from phonograd.api.model import Model, evaluate, open_model
+    from phonograd.api.predicting import open_predictor, predict, quantize
     from phonograd.api.pretraining import pretrain
     from phonograd.api.rounds import JoinedRound, connect, download, join_round, upload
     from phonograd.api.serving import RunningServer, start_server
@@ -185,9 +192,11 @@ if TYPE_CHECKING:
         current_round,
     )
     from phonograd.device_runtime.engine.backend import BackendOptions
+    from phonograd.device_runtime.engine.predictor import Predictor
     from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
     from phonograd.device_runtime.formats.model_config import LanguageModelConfig
     from phonograd.device_runtime.text.evaluation import Evaluation
+    from phonograd.device_runtime.text.suggestions import Suggestion
     from phonograd.device_runtime.text.vocabulary import Vocabulary
     from phonograd.device_runtime.training.trainer import EpochReport
     from phonograd.device_runtime.update.update_file import UpdateInfo

@@ -59,6 +59,12 @@ class Options(ctypes.Structure):
     )
 
 
+class Suggested(ctypes.Structure):
+    """pg_suggestion."""
+
+    _fields_ = (("word", c_char_p), ("id", c_int64), ("probability", c_double))
+
+
 def options_of(options: BackendOptions, fuse: bool = True) -> Options:
     """pg_options of a backend's options; `fuse` False runs every node by itself, for tests."""
     return Options(
@@ -104,6 +110,15 @@ PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "pg_state_resume": (c_int, (c_void_p, c_void_p, c_void_p, c_int64, POINTER(c_int64))),
     "pg_state_save": (c_int, (c_void_p, c_void_p, c_void_p, c_int64)),
     "pg_state_discard": (c_int, (c_void_p,)),
+    "pg_predictor_open": (c_int, (c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
+    "pg_predictor_close": (None, (c_void_p,)),
+    "pg_predictor_reset": (c_int, (c_void_p,)),
+    "pg_predictor_feed": (c_int, (c_void_p, c_char_p)),
+    "pg_predictor_suggest": (c_int, (c_void_p, c_char_p, c_int32, POINTER(Suggested), POINTER(c_int32))),
+    "pg_predictor_scores": (c_int, (c_void_p, c_void_p)),
+    "pg_predictor_state": (c_int, (c_void_p, POINTER(c_void_p), POINTER(c_size_t))),
+    "pg_predictor_restore": (c_int, (c_void_p, c_char_p, c_size_t)),
+    "pg_quantize": (c_int, (c_char_p, c_char_p, c_char_p)),
     "pg_graph_open": (c_int, (c_char_p, c_char_p, c_char_p, POINTER(Options), POINTER(c_void_p))),
     "pg_graph_close": (None, (c_void_p,)),
     "pg_graph_set": (c_int, (c_void_p, c_char_p, c_void_p, c_size_t)),

@@ -34,11 +34,13 @@ CHECKPOINT = "checkpoint"
 WEIGHTS = "weights.safetensors"
 VOCABULARY = "vocab.txt"
 COUNTS = "counts.txt"
+PREDICTION = "prediction.safetensors"
 GRAPHS = (TRAINING_MODEL, TRAINING_MODEL_SAMPLED, EVAL_MODEL, OPTIMIZER_MODEL)
 FILES_1 = (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL, CHECKPOINT, WEIGHTS, VOCABULARY)
 FILES = (*FILES_1, TRAINING_MODEL_SAMPLED, COUNTS)
 # By schema version: folders of version 1 have nothing to train with an output sample.
 FILES_OF = {1: FILES_1, SCHEMA_VERSION: FILES}
+OPTIONAL_FILES = (PREDICTION,)
 # The frozen copy of the model in an LwF graph: the same tensors under this prefix.
 TEACHER_PREFIX = "teacher."
 
@@ -124,7 +126,7 @@ class Artifacts:
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """The path of one of FILES."""
+        """The path of one of FILES or OPTIONAL_FILES."""
         return self.folder / name
 
     @property
@@ -188,6 +190,6 @@ def _parse(text: bytes) -> Manifest:
         for name in kind.__struct_fields__:
             if name not in document[part]:  # a default is for who makes one, not for a file
                 raise FieldError(f"{part}.{name}: missing")
-    if odd := set(manifest.files) ^ set(FILES_OF[version]):
+    if odd := set(manifest.files) - set(OPTIONAL_FILES) ^ set(FILES_OF[version]):
         raise FieldError(f"files: missing or unknown in schema_version {version}: {', '.join(sorted(odd))}")
     return manifest

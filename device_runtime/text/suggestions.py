@@ -1,5 +1,7 @@
 """A keyboard's three suggestions: the most probable next words. FORMAT.md, "Keystroke savings"."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Floats
@@ -7,6 +9,14 @@ from phonograd.device_runtime.text.evaluation import Scorer
 from phonograd.device_runtime.text.kss import SUGGESTIONS, PrefixIndex
 from phonograd.device_runtime.text.messages import fold, split_messages
 from phonograd.device_runtime.text.vocabulary import EOS, Vocabulary
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A word that may come next, and its probability among all words."""
+
+    word: str
+    probability: float
 
 
 def score_next(scorer: Scorer, vocabulary: Vocabulary, context: bytes, bptt: int) -> Floats:

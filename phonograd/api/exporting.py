@@ -5,7 +5,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -45,6 +45,7 @@ def export_artifacts(
     renames: Mapping[str, str] | None = None,
     trained_with: StrPath | None = None,
     freeze: Sequence[str] = (),
+    predict: Literal["int8"] | None = None,
     overwrite: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Artifacts:
@@ -55,8 +56,8 @@ def export_artifacts(
     LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
     `<eos>` first; its counts are read from beside the file, else follow Zipf's law. trained_with: the vocabulary's file
     that the model was trained with, if that is another: rows follow their words. training: what the
-    training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. progress
-    hears each stage, and what was noticed.
+    training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. predict:
+    "int8" also writes prediction weights, for `open_predictor`. progress hears each stage, and what was noticed.
 
     Raises WeightsError (names, shapes, dtypes, not finite), VocabularyError, ArtifactsError (the folder is there; an
     unknown preset), UsageError (nothing to freeze by a name), StorageError, MissingExtraError without
@@ -80,6 +81,7 @@ def export_artifacts(
         overwrite,
         tensors_named(found.config, freeze),
         counts,
+        predict,
     )
 
 

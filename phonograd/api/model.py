@@ -3,7 +3,6 @@
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -18,19 +17,11 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.evaluation import evaluate as evaluate_text
 from phonograd.device_runtime.text.kss import PrefixIndex
-from phonograd.device_runtime.text.suggestions import score_next, suggest
+from phonograd.device_runtime.text.suggestions import Suggestion, score_next, suggest
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 # As `load_backend`; a caller may put its own before it, to show that the engine is being compiled.
 LoadBackend = Callable[[str, Artifacts, Path | None, BackendOptions], Backend]
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """A word that may come next, and its probability among all words."""
-
-    word: str
-    probability: float
 
 
 class Model:
@@ -90,8 +81,8 @@ class Model:
     def predict(self, context: str, prefix: str = "") -> list[Suggestion]:
         """The three most probable next words that begin with `prefix`, best first; fewer if there are fewer.
 
-        context: what was written before, messages a line each; the last line is the one being written. Raises
-        TrainingError if the model's scores are not finite.
+        context: what was written before, messages a line each; the last line is the one being written. All of it is
+        read in each call; `open_predictor` is for keyboards. Raises TrainingError if the model's scores are not finite.
         """
         scores = score_next(self._backend, self.vocabulary, context.encode(), self.artifacts.manifest.training.bptt)
         highest = float(scores.max())
@@ -140,20 +131,3 @@ def evaluate(
     """What a model makes of one text: `open_model` and `Model.evaluate` in one call."""
     with open_model(artifacts, weights=weights, backend=backend, options=options) as model:
         return model.evaluate(text, kss=kss, progress=progress)
-
-
-def predict(
-    artifacts: Artifacts | StrPath,
-    context: str,
-    prefix: str = "",
-    *,
-    weights: StrPath | None = None,
-    backend: str = DEFAULT_BACKEND,
-    options: BackendOptions | None = None,
-) -> list[Suggestion]:
-    """What a keyboard would suggest: `open_model` and `Model.predict` in one call.
-
-    It loads the model each time; for many predictions, keep one `open_model`.
-    """
-    with open_model(artifacts, weights=weights, backend=backend, options=options) as model:
-        return model.predict(context, prefix)

@@ -1,7 +1,7 @@
 """`phonograd export` and `phonograd inspect`: the artifacts folder."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import click
 
@@ -82,6 +82,11 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     multiple=True,
     help="Exclude a tensor, or all below a name such as lstm.0, from training and updates. May be repeated.",
 )
+@click.option(
+    "--predict",
+    type=click.Choice(["int8"]),
+    help="Also write prediction weights: a quarter of the size, for a keyboard's suggestions.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing folder.")
 @click.option("--out", type=PATH, required=True, help="The artifacts folder to write.")
 @output_options
@@ -98,6 +103,7 @@ def export(
     user_share: float | None,
     clip_norm: float,
     freeze: tuple[str, ...],
+    predict: Literal["int8"] | None,
     overwrite: bool,
     out: Path,
     **training: Any,
@@ -146,6 +152,7 @@ def export(
         overwrite=overwrite,
         frozen=tensors_named(config, freeze),
         counts=counts,
+        predict=predict,
     )
     document = inspect_artifacts(written)
     console.result(document, *_summary(document))

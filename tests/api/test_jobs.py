@@ -179,4 +179,10 @@ def test_suggestions_begin_with_what_is_typed() -> None:
         assert found == sorted(found, key=lambda suggestion: -suggestion.probability)
         everything = model.predict("w1 w2\nw3 ")
         assert 0 < sum(suggestion.probability for suggestion in everything) < 1
-    assert phonograd.predict(exported(MODEL, TRAINING), "w1 w2\nw3 ", "W1") == found
+    again = phonograd.predict(exported(MODEL, TRAINING), "w1 w2\nw3 ", "W1")
+    assert [one.word for one in again] == [one.word for one in found]
+    shares = [[one.probability for one in words] for words in (again, found)]
+    assert shares[0] == pytest.approx(shares[1], rel=1e-5)
+    for backend, precision in (("ort", "fp32"), ("native", "bf16-emulated")):  # without the predictor
+        options = phonograd.BackendOptions(precision=precision)
+        assert len(phonograd.predict(exported(MODEL, TRAINING), "w1", backend=backend, options=options)) == 3

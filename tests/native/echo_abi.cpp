@@ -117,6 +117,32 @@ pg_status pg_engine_phases(pg_engine*, const char** json) {
   return PG_OK;
 }
 
+pg_status pg_predictor_open(const char*, const char*, const pg_options*, pg_predictor**) {
+  return PG_BUG;
+}
+void pg_predictor_close(pg_predictor*) {}
+pg_status pg_predictor_reset(pg_predictor*) {
+  return PG_BUG;
+}
+pg_status pg_predictor_feed(pg_predictor*, const char*) {
+  return PG_BUG;
+}
+pg_status pg_predictor_suggest(pg_predictor*, const char*, int32_t, pg_suggestion*, int32_t*) {
+  return PG_BUG;
+}
+pg_status pg_predictor_scores(pg_predictor*, float*) {
+  return PG_BUG;
+}
+pg_status pg_predictor_state(const pg_predictor*, const void**, size_t*) {
+  return PG_BUG;
+}
+pg_status pg_predictor_restore(pg_predictor*, const void*, size_t) {
+  return PG_BUG;
+}
+pg_status pg_quantize(const char*, const char*, const char*) {
+  return PG_BUG;
+}
+
 pg_status pg_state_open(pg_engine*, const char*, const int64_t*, int64_t, double, int32_t, pg_state**) {
   return closed();
 }

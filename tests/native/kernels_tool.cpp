@@ -1,6 +1,6 @@
 // Measures the kernels of one set against double: `functions SET [PLANTED]`, `gemm SET THREADS
-// fp32|bf16|bf16-emulated`, and `rounding SET bf16|bf16-emulated`. One JSON object on stdout. PLANTED: units in the
-// last place by which each function's result at 1 is made wrong.
+// fp32|bf16|bf16-emulated`, `rounding SET bf16|bf16-emulated`, and `integers SET`. One JSON object on stdout. PLANTED:
+// units in the last place by which each function's result at 1 is made wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -231,6 +231,37 @@ void gemm(const KernelSet& set, int threads, const std::string& precision) {
   std::printf("{\"products\": %ld, \"wrong\": %ld}\n", count, wrong);
 }
 
+// Sums of int8 products of awkward sizes, the largest that fit among them: exact, and nothing else is written.
+void integers(const KernelSet& set) {
+  std::mt19937 random(1);
+  long rows = 0, wrong = 0;
+  for (int depth : {1, 3, 8, 15, 16, 17, 31, 33, 64, 65, 100, 650, 1500}) {
+    const int most = std::min<int>(INT16_MAX, INT32_MAX / (128 * depth));
+    for (int M : {1, 2, 7, 64}) {
+      const int a_row = depth + M % 3;
+      std::vector<int8_t> a(static_cast<size_t>(M * a_row));
+      std::vector<int16_t> x(static_cast<size_t>(depth));
+      const bool extreme = M == 2;
+      for (int8_t& value : a) value = static_cast<int8_t>(extreme ? -128 : static_cast<int>(random() % 256) - 128);
+      for (int16_t& value : x) {
+        value =
+            static_cast<int16_t>(extreme ? most : static_cast<int>(random() % static_cast<unsigned>(most)) - most / 2);
+      }
+      constexpr int32_t kMark = 12345;
+      std::vector<int32_t> sums(static_cast<size_t>(M + 1), kMark);
+      set.multiply_int8(M, depth, a.data(), a_row, x.data(), sums.data());
+      wrong += sums[static_cast<size_t>(M)] != kMark;
+      for (int m = 0; m < M; ++m, ++rows) {
+        int64_t right = 0;
+        for (int k = 0; k < depth; ++k)
+          right += int64_t{a[static_cast<size_t>(m * a_row + k)]} * x[static_cast<size_t>(k)];
+        wrong += right != sums[static_cast<size_t>(m)];
+      }
+    }
+  }
+  std::printf("{\"rows\": %ld, \"wrong\": %ld}\n", rows, wrong);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -241,6 +272,8 @@ int main(int count, char** arguments) {
     functions(set, count > 3 ? std::atof(arguments[3]) : 0);
   } else if (what == "rounding") {
     rounding(bf16_kernels(set, std::string(arguments[3]) == "bf16-emulated"));
+  } else if (what == "integers") {
+    integers(set);
   } else {
     gemm(set, std::atoi(arguments[3]), arguments[4]);
   }

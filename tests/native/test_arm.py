@@ -72,6 +72,34 @@ def test_numbers_are_rounded_to_bf16_as_everywhere(kernels_tool: Path) -> None:
     assert found["wrong"] == 0
 
 
+@pytest.mark.parametrize("kernels", ["neon", "portable"])
+def test_sums_of_int8_products_are_exact(kernels_tool: Path, kernels: str) -> None:
+    found = outcome_of(emulated("cortex-a53", kernels_tool, "integers", kernels)).events[0]
+    assert found["rows"] > 900
+    assert found["wrong"] == 0
+
+
+@pytest.mark.parametrize("cpu", FEATURES)
+def test_a_phone_quantizes_and_predicts_as_this_machine_does(
+    tmp_path: Path, place: Place, binary: Path, cpu: str
+) -> None:
+    """With int8 weights to the bit, whatever the kernels; with the model's own weights but for rounding."""
+    folder, context = place.artifacts.folder, ("--context", "w1 w2\nw3 w4", "--prefix", "w1")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert place.run("quantize", folder, "--out", here).code == 0
+    assert outcome_of(emulated(cpu, binary, "quantize", folder, "--out", there)).code == 0
+    assert here.read_bytes() == there.read_bytes()
+    for precision, weights in (("int8", ("--weights", here)), ("fp32", ())):
+        expected = place.run("predict", folder, *context, *weights).only("suggestions")
+        assert expected["precision"] == precision
+        for kernels in ("neon", "portable"):
+            line = emulated(cpu, binary, "predict", folder, *context, *weights, "--kernels", kernels)
+            found = outcome_of(line).only("suggestions")
+            assert [one["word"] for one in found["words"]] == [one["word"] for one in expected["words"]]
+            shares = [[one["probability"] for one in said["words"]] for said in (found, expected)]
+            assert shares[0] == (shares[1] if precision == "int8" else pytest.approx(shares[1], rel=1e-5))
+
+
 @pytest.mark.parametrize("cpu", FEATURES)
 def test_a_phone_trains_the_weights_that_this_machine_trains(
     tmp_path: Path, place: Place, binary: Path, cpu: str

@@ -73,3 +73,10 @@ def test_products_of_awkward_sizes(tool: Path, kernels: str, threads: str, preci
     found = told(tool, "gemm", kernels, threads, precision)
     assert found["products"] > 700
     assert found["wrong"] == 0
+
+
+@pytest.mark.parametrize("kernels", FUNCTIONS)
+def test_sums_of_int8_products_are_exact(tool: Path, kernels: str) -> None:
+    found = told(tool, "integers", kernels)
+    assert found["rows"] > 900
+    assert found["wrong"] == 0

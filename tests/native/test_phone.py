@@ -18,7 +18,7 @@ from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine import load_backend
-from phonograd.device_runtime.formats.manifest import VOCABULARY
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.update.codecs import CODECS
@@ -208,6 +208,19 @@ def test_suggestions_are_the_most_probable_words(place: Place, context: str, pre
     assert [entry["probability"] for entry in words] == pytest.approx([probabilities[id] for id in best], rel=1e-4)
 
 
+def test_prediction_weights_are_written_and_used(tmp_path: Path, place: Place) -> None:
+    out = tmp_path / "int8.safetensors"
+    written = place.run("quantize", place.artifacts.folder, "--out", out).only("quantized")
+    assert written["path"] == str(out)
+    assert (written["nbytes"], written["sha256"]) == (out.stat().st_size, sha256_of_file(out))
+    assert written["nbytes"] < place.artifacts.path(WEIGHTS).stat().st_size / 3
+    line = ("predict", place.artifacts.folder, "--context", "w1 w2")
+    found, expected = (place.run(*line, *more).only("suggestions") for more in (("--weights", out), ()))
+    assert (found["precision"], expected["precision"]) == ("int8", "fp32")
+    for one, other in zip(found["words"], expected["words"], strict=True):
+        assert one["probability"] == pytest.approx(other["probability"], rel=0.05)
+
+
 def _given(name: str, value: str) -> tuple[str, ...]:
     return (f"{name}={value}",) if value else ()
 
@@ -247,7 +260,7 @@ def test_help_and_version(place: Place) -> None:
 
     assert said("--version") == f"phonograd-phone {__version__}\n"
     everything = said("--help")
-    for command in ("train", "eval", "predict", "bench", "info"):
+    for command in ("train", "eval", "predict", "quantize", "bench", "info"):
         assert f"  {command} " in everything
         assert said(command, "--help").startswith(f"usage: phonograd-phone {command}")
     assert "--save-every N" in said("train", "--threads", "2", "--help")

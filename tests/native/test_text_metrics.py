@@ -119,10 +119,10 @@ TYPED = st.sampled_from(
 )
 
 
-@given(CONTEXTS, TYPED, TABLES, st.integers(1, 7))
+@given(CONTEXTS, TYPED, TABLES, st.integers(1, 7), st.integers(1, 40))
 @settings(max_examples=200, deadline=None)
 def test_suggestions_are_the_best_of_all_words(
-    tool: TextTool, context: bytes, typed: bytes, table: Floats, bptt: int
+    tool: TextTool, context: bytes, typed: bytes, table: Floats, bptt: int, count: int
 ) -> None:
     load(tool, table)
     *before, current = context.split(b"\n")
@@ -134,7 +134,8 @@ def test_suggestions_are_the_best_of_all_words(
     scores = TableScorer(table).logits(np.array(ids, np.int64)[:, None])[-1]
     prefix = typed.lower().replace("\u2019".encode(), b"'")
     candidates = [word for word in range(2, len(VOCABULARY)) if VOCABULARY.words[word].startswith(prefix)]
-    best = sorted(candidates, key=lambda word: (-scores[word], word))[:3]
-    assert tool.numbers("suggest", context, typed, bptt) == best
+    ranked = sorted(candidates, key=lambda word: (-scores[word], word))
+    best = ranked[:3]
+    assert tool.numbers("suggest", scores.tobytes(), typed, count) == ranked[:count]
     np.testing.assert_array_equal(score_next(TableScorer(table), VOCABULARY, context, bptt), scores)
     assert suggest(PrefixIndex.of(VOCABULARY), scores, typed) == best

@@ -150,9 +150,11 @@ class Tool {
     } else if (what == "evaluate") {
       evaluate_text(request, answer);
     } else if (what == "suggest") {
-      const std::string context = request.bytes(), typed = request.bytes();
-      const float* scores = score_next(*scorer_, *vocabulary_, context, request.whole());
-      for (const int64_t id : suggest(*index_, scores, typed)) answer.add(id);
+      const std::string bytes = request.bytes(), typed = request.bytes();
+      std::vector<float> scores(bytes.size() / sizeof(float));
+      std::memcpy(scores.data(), bytes.data(), scores.size() * sizeof(float));
+      const auto k = static_cast<size_t>(request.whole());
+      for (const int64_t id : suggest(*index_, scores.data(), typed, k)) answer.add(id);
     } else if (what == "update") {
       update(request, answer);
     } else {

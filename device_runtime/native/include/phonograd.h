@@ -225,6 +225,47 @@ PG_API pg_status pg_round_discard_state(pg_round* round);
 PG_API void pg_round_close(pg_round* round);
 
 /*
+ * Prediction for a keyboard: what may come next, after what was written so far. Weights are mapped read-only, and a
+ * word costs one step of the network. A predictor neither needs nor hinders an engine.
+ *
+ * Text is UTF-8, split into words as texts to train on are (FORMAT.md, "Text"). options: fp32, and fuse and seed are
+ * not used.
+ */
+typedef struct pg_predictor pg_predictor;
+
+typedef struct pg_suggestion {
+  const char* word;   /* NUL-terminated; valid until the next pg_predictor_suggest, or until close */
+  int64_t id;         /* its number in the vocabulary */
+  double probability; /* among all V words */
+} pg_suggestion;
+
+/* Open a folder's model at the start of a text. weights: NULL for the folder's prediction weights if it has them, else
+   its weights; or a file of either kind, such as another round's. With prediction weights, suggestions and scores are
+   the same bits on every CPU. */
+PG_API pg_status pg_predictor_open(const char* folder, const char* weights, const pg_options* options,
+                                   pg_predictor** predictor);
+PG_API void pg_predictor_close(pg_predictor* predictor);
+/* Return to the start of a text. */
+PG_API pg_status pg_predictor_reset(pg_predictor* predictor);
+/* Continue the text: whole words, in one call or in several; a line feed ends a message. */
+PG_API pg_status pg_predictor_feed(pg_predictor* predictor, const char* text);
+/* The most probable next words that begin with `prefix`, the letters typed of the word so far ("" for none): best
+   first, at most `capacity`, never <unk> or <eos>. *count: how many. The first call after feed computes the scores of
+   all words; later ones, as further letters are typed, only look them up. PG_TRAINING if scores are not finite. */
+PG_API pg_status pg_predictor_suggest(pg_predictor* predictor, const char* prefix, int32_t capacity,
+                                      pg_suggestion* suggestions, int32_t* count);
+/* Write the scores float32 [V] of the next word by id; their softmax is the probabilities. */
+PG_API pg_status pg_predictor_scores(pg_predictor* predictor, float* scores);
+/* Where the text stands, to return to it later (after other text, or a correction): *bytes bytes at *state, valid until
+   the next call on this predictor. It says much about the text: keep it on the phone. */
+PG_API pg_status pg_predictor_state(const pg_predictor* predictor, const void** state, size_t* bytes);
+/* Continue from a state of a predictor of the same model. PG_STATE if it is none. */
+PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_t bytes);
+/* Write a model's prediction weights, in int8, to the file `out`, atomically: a quarter of the model's size, and a
+   quarter of the time. weights: NULL for the folder's own, or a tensor file such as a new round's model. */
+PG_API pg_status pg_quantize(const char* folder, const char* weights, const char* out);
+
+/*
  * Any graph of operators that the engine knows, its values accessed by name. For models other than language models (the
  * MLP of paper P) and for tests of single operators. optimizer: NULL, or optimizer_model.onnx to let run() update the
  * parameters. weights: NULL, or a tensor file; its tensors become the graph's inputs of the same names, as parameters.

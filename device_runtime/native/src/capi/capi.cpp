@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kMostCandidates = int64_t{1} << 28;  // no vocabulary is larger
 
+}  // namespace
+
 EngineOptions checked(const pg_options* options) {
   border::require(options != nullptr, "options: NULL; expected a pg_options");
   border::require(options->threads >= 1 && options->threads <= 1024,
@@ -30,6 +32,8 @@ EngineOptions checked(const pg_options* options) {
   if (options->kernels != nullptr) result.kernels = options->kernels;
   return result;
 }
+
+namespace {
 
 pg_engine* open_engine(OpenFolder folder, const char* weights, const pg_options* options,
                        const OutputSample& sample = {}) {

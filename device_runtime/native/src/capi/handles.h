@@ -9,6 +9,10 @@
 #include "engine/engine.h"
 #include "engine/program.h"
 #include "formats/tensor_file.h"
+#include "phonograd.h"
+
+// The options of an engine. Throws Error(usage).
+phonograd::EngineOptions checked(const pg_options* options);
 
 // An engine, its options, and the text it returned last.
 struct pg_engine {

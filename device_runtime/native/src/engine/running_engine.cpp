@@ -1,6 +1,9 @@
 #include "engine/running_engine.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "kernels/kernel_set.h"
 
 namespace phonograd {
 namespace {
@@ -18,15 +21,14 @@ Cores all_cores() {
   return {allowed, allowed};
 }
 
-void RunningEngine::describe(JsonLine& line) const {
-  line.text("kernels", engine->kernels_name());
-  line.text("precision", name_of(options.precision));
+void RunningEngine::describe(JsonLine& line, const std::string& precision) const {
+  line.text("kernels", kernel_set(options.kernels.c_str()).name);
+  line.text("precision", precision.empty() ? name_of(options.precision) : precision);
   line.integer("threads", options.threads).raw("pinned", options.pin_threads ? "true" : "false");
   line.integers("cores", cores).integers("allowed_cores", allowed_cores);
 }
 
-RunningEngine start_engine(const std::string& folder, const std::string& weights, EngineOptions options,
-                           const Cores& cores, const OutputSample& sample) {
+RunningEngine place_threads(EngineOptions options, const Cores& cores) {
   RunningEngine running;
   // Waiting threads spin, so two on one core would slow each other down.
   options.threads = std::min(options.threads, static_cast<int>(cores.chosen.size()));
@@ -37,7 +39,13 @@ RunningEngine start_engine(const std::string& folder, const std::string& weights
     running.cores = numbers(fastest_first(cores.chosen));
     running.cores.resize(static_cast<size_t>(options.threads));
   }
-  running.engine = std::make_unique<Engine>(folder, weights, options, sample);
+  return running;
+}
+
+RunningEngine start_engine(const std::string& folder, const std::string& weights, EngineOptions options,
+                           const Cores& cores, const OutputSample& sample) {
+  RunningEngine running = place_threads(std::move(options), cores);
+  running.engine = std::make_unique<Engine>(folder, weights, running.options, sample);
   return running;
 }
 

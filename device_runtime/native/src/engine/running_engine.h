@@ -27,9 +27,12 @@ struct RunningEngine {
   std::vector<int> allowed_cores, cores;
   std::unique_ptr<Engine> engine;
 
-  // Adds kernels, precision, threads, and where they run.
-  void describe(JsonLine& line) const;
+  // Adds kernels, precision ("": the options'), threads, and where they run.
+  void describe(JsonLine& line, const std::string& precision = "") const;
 };
+
+// At most one thread a chosen core; `engine` stays empty.
+RunningEngine place_threads(EngineOptions options, const Cores& cores);
 
 // Load the artifacts, with at most one thread a chosen core. Throws what Engine's constructor throws.
 RunningEngine start_engine(const std::string& folder, const std::string& weights, EngineOptions options,

@@ -22,17 +22,16 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kMaxSize = int64_t{1} << 28;
 constexpr const char* kWeights = "weights.safetensors";
 // By schema version.
-constexpr std::initializer_list<const char*> kFiles1 = {
-    "training_model.onnx", "eval_model.onnx", "optimizer_model.onnx", "checkpoint", kWeights, "vocab.txt"};
-constexpr std::initializer_list<const char*> kFiles2 = {
+const std::vector<const char*> kFiles1 = {"training_model.onnx", "eval_model.onnx", "optimizer_model.onnx",
+                                          "checkpoint",          kWeights,          "vocab.txt"};
+const std::vector<const char*> kFiles2 = {
     "training_model.onnx",         "eval_model.onnx", "optimizer_model.onnx", "checkpoint", kWeights, "vocab.txt",
     "training_model_sampled.onnx", "counts.txt"};
 
 // One JSON object of the manifest, held to its fields. All methods but the constructor take a field's name.
 class Section {
  public:
-  Section(const std::string& path, std::string what, const json::Value& value,
-          std::initializer_list<const char*> fields)
+  Section(const std::string& path, std::string what, const json::Value& value, const std::vector<const char*>& fields)
       : path_(path), what_(std::move(what)), value_(value) {
     const auto* object = value.as<json::Object>();
     if (object == nullptr) fail(what_ + " is " + value.text() + ", expected an object");
@@ -177,7 +176,10 @@ void read_tensors(const std::string& path, const Section& top, Manifest* manifes
 
 void check_files(const std::string& path, const Section& top, Manifest* manifest) {
   const json::Value& value = top.at("files");
-  const Section files(path, "files", value, manifest->sampled ? kFiles2 : kFiles1);
+  manifest->predicts = value.find(kPredictionFile) != nullptr;
+  std::vector<const char*> names = manifest->sampled ? kFiles2 : kFiles1;
+  if (manifest->predicts) names.push_back(kPredictionFile);
+  const Section files(path, "files", value, names);
   for (const json::Member& member : *value.as<json::Object>()) {
     const Section entry(path, "files." + member.key, member.value, {"bytes", "sha256"});
     const auto* bytes = entry.at("bytes").as<int64_t>();

@@ -7,6 +7,8 @@
 
 namespace phonograd {
 
+constexpr const char* kPredictionFile = "prediction.safetensors";
+
 struct ManifestState {
   std::string input;           // the graph's input
   std::string output;          // and its value after the window
@@ -36,6 +38,7 @@ struct Manifest {
   std::vector<ManifestTensor> tensors;  // trainable ones, in the order of the weights file
   std::string weights_sha256;           // of weights.safetensors: the model's identity
   bool sampled = false;                 // whether the folder has training_model_sampled.onnx and counts.txt
+  bool predicts = false;                // whether it has prediction.safetensors
 
   std::string path(const std::string& file) const { return folder + "/" + file; }
   // Throws Error(artifacts) unless `sampled`.

@@ -42,6 +42,9 @@ struct KernelSet {
   void (*multiply_rows)(int M, int N, int depth, const float* A, ptrdiff_t a_row, const float* X, ptrdiff_t x_row,
                         float* C, ptrdiff_t ldc, float beta);
 
+  // sums[m] = sum_k A[m, k] x[k], exactly: |sum_k 128 x[k]| must fit int32. Rows of A are a_row apart, contiguous in k.
+  void (*multiply_int8)(int M, int depth, const int8_t* A, ptrdiff_t a_row, const int16_t* x, int32_t* sums);
+
   // Elementwise, in place allowed. Largest error over all floats, in units in the last place of the exact result, held
   // by tests/native: exp 1.2, sigmoid 2.4, tanh 1.7 (exp and sigmoid: 0 below -87.3; exp: infinity above 88.7; NaN
   // stays NaN).

@@ -19,6 +19,7 @@ struct Command {
 Command train_command();
 Command eval_command();
 Command predict_command();
+Command quantize_command();
 Command bench_command();
 Command info_command();
 

@@ -1,13 +1,11 @@
 // `phonograd-phone predict`: the suggestions a keyboard would show.
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 
-#include "base/error.h"
+#include "base/peak_memory.h"
 #include "phone/commands.h"
 #include "phone/engine_options.h"
 #include "phone/print.h"
-#include "text/kss.h"
+#include "predict/predictor.h"
 
 namespace phonograd::phone {
 namespace {
@@ -17,44 +15,39 @@ Syntax syntax() {
   syntax.options = {
       {"--context", "TEXT", "Text before the word, one message a line. [default: none]"},
       {"--prefix", "LETTERS", "Letters of the word typed so far. [default: none]"},
+      {"--weights", "FILE",
+       "Weights, or prediction weights of quantize. [default: the folder's prediction weights, else its weights]"},
   };
-  for (const Option& option : engine_options(false)) syntax.options.push_back(option);
+  for (const Option& option : engine_options(false)) {
+    if (option.name != "--weights") syntax.options.push_back(option);
+  }
   return syntax;
 }
 
-// log sum exp of scores [V]: subtracted from a score, it gives the log-probability.
-double normaliser(const float* scores, int64_t V) {
-  const double highest = static_cast<double>(*std::max_element(scores, scores + V));
-  double sum = 0;
-  for (int64_t i = 0; i < V; ++i) sum += std::exp(static_cast<double>(scores[i]) - highest);
-  return highest + std::log(sum);
-}
-
 int run(const Arguments& arguments) {
-  const Manifest manifest = read_manifest(arguments.positional());
-  const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
-  const RunningEngine running = start_engine(arguments);
-  EngineScorer scorer(*running.engine);
-  const PrefixIndex index(vocabulary);
-  const std::string context = arguments.text("--context"), prefix = arguments.text("--prefix");
+  const RunningEngine running = place_threads(chosen_engine(arguments), move_to_cores(arguments));
+  const PredictorOptions options{running.options.threads, running.options.pin_threads, running.options.kernels};
   const auto began = std::chrono::steady_clock::now();
-  const float* scores = score_next(scorer, vocabulary, context, manifest.bptt);
-  const double total = normaliser(scores, vocabulary.size());
-  if (!std::isfinite(total)) {
-    throw Error(Status::training,
-                "predict: the model's scores are not finite; its weights hold NaN or are far too large");
-  }
+  const auto seconds_since = [](std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  Predictor predictor(arguments.positional(), arguments.text("--weights"), options);
+  const double open_seconds = seconds_since(began);
+  const std::string context = arguments.text("--context"), prefix = arguments.text("--prefix");
+  const auto opened = std::chrono::steady_clock::now();
+  predictor.feed(context);
   std::vector<JsonLine> words;
-  for (const int64_t word : suggest(index, scores, prefix)) {
+  for (const Prediction& found : predictor.suggest(prefix)) {
     JsonLine entry;
-    entry.text("word", vocabulary.word(word));
-    words.push_back(entry.number("probability", std::exp(static_cast<double>(scores[word]) - total)));
+    entry.text("word", predictor.vocabulary().word(found.word));
+    words.push_back(entry.number("probability", found.probability));
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const double seconds = seconds_since(opened);
   JsonLine line("suggestions");
   line.text("context", context).text("prefix", prefix).list("words", words).number("seconds", seconds);
-  running.describe(line);
-  print(line);
+  line.number("open_seconds", open_seconds);
+  running.describe(line, predictor.int8() ? "int8" : "fp32");
+  print(line.integer("peak_rss_bytes", peak_rss_bytes()));
   return 0;
 }
 

@@ -82,22 +82,6 @@ std::vector<int64_t> lengths_of(const std::vector<std::string_view>& messages) {
 
 }  // namespace
 
-const float* score_next(Scorer& scorer, const Vocabulary& vocabulary, std::string_view context, int64_t bptt) {
-  const size_t line_feed = context.rfind('\n');
-  const size_t current = line_feed == std::string_view::npos ? 0 : line_feed + 1;
-  std::vector<int64_t> tokens = vocabulary.stream(split_messages(context.substr(0, current)));
-  tokens.insert(tokens.begin(), kEos);  // as in training, <eos> predicts the first word
-  vocabulary.encode(context.substr(current), tokens);
-  const int64_t N = static_cast<int64_t>(tokens.size()), V = vocabulary.size();
-  const float* last = nullptr;
-  scorer.reset();
-  for (int64_t at = 0; at < N; at += bptt) {
-    const int64_t T = std::min(bptt, N - at);
-    last = scorer.logits(tokens.data() + at, T, 1) + (T - 1) * V;
-  }
-  return last;
-}
-
 Evaluation evaluate(Scorer& scorer, const Vocabulary& vocabulary, const std::vector<std::string_view>& messages,
                     int64_t minibatch, int64_t bptt, bool kss, const EvaluationProgress& progress) {
   const std::vector<int64_t> stream = vocabulary.stream(messages);

@@ -1,4 +1,4 @@
-// Evaluating a model on a text: scores of the next word; perplexity, top-1 accuracy and keystroke savings. FORMAT.md.
+// Evaluating a model on a text: perplexity, top-1 accuracy and keystroke savings. FORMAT.md.
 // Counts equal those of device_runtime/text/evaluation.py; perplexities may differ by the rounding of exp and log.
 #pragma once
 
@@ -20,11 +20,6 @@ struct Scorer {
   // points into the model's memory and is valid until the next call.
   virtual const float* logits(const int64_t* tokens, int64_t T, int64_t B) = 0;
 };
-
-// Scores [V] of the next word after a context: earlier messages, one a line, and as the last line the part of the
-// current message written so far, which may be empty. Resets the scorer and feeds it at most `bptt` steps at a time.
-// The result points into the scorer's memory and is valid until its next call.
-const float* score_next(Scorer& scorer, const Vocabulary& vocabulary, std::string_view context, int64_t bptt);
 
 struct Evaluation {
   int64_t tokens = 0;  // <eos> and unknown words included

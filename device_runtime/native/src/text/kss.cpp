@@ -53,19 +53,13 @@ int64_t PrefixIndex::keystrokes(int64_t word, const float* scores) const {
   return count;
 }
 
-std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, std::string_view typed) {
+std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, std::string_view typed, size_t k) {
   const PrefixIndex::Range range = index.with_prefix(fold(typed));
-  std::vector<int64_t> best;
   const auto before = [&](int64_t one, int64_t other) {
     return scores[one] > scores[other] || (scores[one] == scores[other] && one < other);
   };
-  for (const int64_t* id = range.begin; id != range.end; ++id) {
-    size_t place = best.size();
-    while (place > 0 && before(*id, best[place - 1])) --place;
-    if (place == kSuggestions) continue;
-    best.insert(best.begin() + static_cast<std::ptrdiff_t>(place), *id);
-    if (best.size() > kSuggestions) best.pop_back();
-  }
+  std::vector<int64_t> best(std::min(k, static_cast<size_t>(range.end - range.begin)));
+  std::partial_sort_copy(range.begin, range.end, best.begin(), best.end(), before);
   return best;
 }
 

@@ -36,9 +36,9 @@ class PrefixIndex {
   std::vector<int64_t> order_;  // [V-2]
 };
 
-// Ids of the 3 words with the highest scores [V] that begin with `typed` (folded as text is), best first, ties by lower
-// id; fewer if fewer words have that prefix. Never <unk> or <eos>. Except for ties, these are the words that
+// Ids of the k words with the highest scores [V] that begin with `typed` (folded as text is), best first, ties by lower
+// id; fewer if fewer words have that prefix. Never <unk> or <eos>. Except for ties, the first three are the words that
 // PrefixIndex::keystrokes counts as suggested. Thread-safe.
-std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, std::string_view typed);
+std::vector<int64_t> suggest(const PrefixIndex& index, const float* scores, std::string_view typed, size_t k);
 
 }  // namespace phonograd

@@ -1,0 +1,87 @@
+"""A keyboard's predictor: the native engine's pg_predictor."""
+
+import ctypes
+import os
+import weakref
+from ctypes import c_int32, c_size_t, c_void_p
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.c_abi import Suggested, load_library, options_of
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text.kss import SUGGESTIONS
+from phonograd.device_runtime.text.suggestions import Suggestion
+
+
+class Predictor:
+    """Reads a text piece by piece and suggests the next word at any point. Made by `open_predictor`. Not thread-safe.
+
+    It keeps the recurrent state, so that each word costs one step of the network.
+    """
+
+    def __init__(self, artifacts: Artifacts, weights: Path | None, options: BackendOptions):
+        self._library = load_library()
+        self._vocabulary = artifacts.manifest.model.vocabulary
+        self._handle = c_void_p()
+        folder, file = os.fsencode(artifacts.folder), weights and os.fsencode(weights)
+        self._library.call("pg_predictor_open", folder, file, options_of(options), ctypes.byref(self._handle))
+        self._free = weakref.finalize(self, self._library.function("pg_predictor_close"), self._handle.value)
+
+    def __enter__(self) -> "Predictor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free its memory; it can't be used afterwards."""
+        self._free()
+        self._handle = c_void_p()
+
+    def reset(self) -> None:
+        """Return to the start of a text."""
+        self._library.call("pg_predictor_reset", self._handle)
+
+    def feed(self, text: str) -> None:
+        """Continue the text: whole words, in one call or in several; a line feed ends a message."""
+        self._library.call("pg_predictor_feed", self._handle, _encoded(text))
+
+    def suggest(self, prefix: str = "", count: int = SUGGESTIONS) -> list[Suggestion]:
+        """The `count` most probable next words that begin with `prefix`, best first; fewer if there are fewer.
+
+        The first call after `feed` computes the scores of all words; later ones only look them up. Raises
+        TrainingError if the model's scores are not finite, WeightsError if the weights were changed meanwhile.
+        """
+        capacity = min(count, self._vocabulary)
+        found, written = (Suggested * max(1, capacity))(), c_int32()
+        self._library.call(
+            "pg_predictor_suggest", self._handle, _encoded(prefix), capacity, found, ctypes.byref(written)
+        )
+        return [Suggestion(one.word.decode("utf-8", "replace"), one.probability) for one in found[: written.value]]
+
+    def scores(self) -> Floats:
+        """Scores [V] float32 of the next word; their softmax is the probabilities. Raises what `suggest` raises."""
+        scores = np.empty(self._vocabulary, np.float32)
+        self._library.call("pg_predictor_scores", self._handle, scores.ctypes.data)
+        return scores
+
+    def state(self) -> bytes:
+        """Where the text stands, for `restore`. It says much about the text: keep it on the phone."""
+        data, size = c_void_p(), c_size_t()
+        self._library.call("pg_predictor_state", self._handle, ctypes.byref(data), ctypes.byref(size))
+        return ctypes.string_at(data, size.value)
+
+    def restore(self, state: bytes) -> None:
+        """Continue from a state of a predictor of the same model. Raises StateError if it is none."""
+        self._library.call("pg_predictor_restore", self._handle, state, len(state))
+
+
+def _encoded(text: str) -> bytes:
+    encoded = text.encode()
+    if b"\0" in encoded:
+        raise TextError("text: found a NUL byte; expected UTF-8 text")
+    return encoded

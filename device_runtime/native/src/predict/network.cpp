@@ -1,0 +1,155 @@
+#include "predict/network.h"
+
+#include <algorithm>
+#include <cmath>
+
+// Products and sums are rounded one by one on every CPU, so that int8 predictions are the same everywhere.
+#pragma clang fp contract(off)
+
+namespace phonograd {
+namespace {
+
+// Rows that a thread takes at a time.
+constexpr int64_t kRows = 128;
+
+// x [n] as whole numbers times the result, the smallest scale with which sums of products with int8 fit int32. NaN for
+// an x that is not finite; then the numbers are 0.
+float round_to_integers(const float* x, int64_t n, int16_t* rounded) {
+  float largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    finite = finite && std::isfinite(x[i]);
+    largest = std::max(largest, std::fabs(x[i]));
+  }
+  const int64_t most = std::min<int64_t>(INT16_MAX, INT32_MAX / (128 * n));
+  const float scale = finite ? largest / static_cast<float>(most) : NAN;
+  const bool usable = scale > 0;
+  const float limit = static_cast<float>(most);
+  for (int64_t i = 0; i < n; ++i) {
+    const float level = usable ? std::nearbyint(x[i] / scale) : 0;
+    rounded[i] = static_cast<int16_t>(std::min(limit, std::max(-limit, level)));
+  }
+  return scale;
+}
+
+}  // namespace
+
+Network::Network(const Manifest& manifest, PredictionWeights& weights, ThreadPool& pool, const KernelSet& kernels)
+    : pool_(pool),
+      kernels_(kernels),
+      cells_(weights.int8() ? kernel_set("portable") : kernels),
+      lstm_(manifest.cell == "lstm"),
+      H_(manifest.hidden),
+      states_(lstm_ ? 2 : 1),
+      gates_(lstm_ ? 4 : 3) {
+  const int64_t V = manifest.vocabulary, E = manifest.embedding;
+  embedding_ = weights.matrix("embedding.weight", {V, E});
+  read_layers(manifest, weights);
+  if (manifest.tied && E != H_) projection_ = weights.matrix("projection.weight", {E, H_});
+  decoder_ = manifest.tied ? embedding_ : weights.matrix("decoder.weight", {V, H_});
+  if (manifest.output_bias) output_bias_ = weights.vector("decoder.bias", {V});
+  weights.require_no_more();
+  x_.resize(static_cast<size_t>(std::max(E, H_)));
+  g_.resize(static_cast<size_t>(gates_ * H_));
+  q_.resize(static_cast<size_t>(H_));
+  rounded_.resize(x_.size());
+}
+
+void Network::read_layers(const Manifest& manifest, PredictionWeights& weights) {
+  const int64_t rows = gates_ * H_;
+  for (int64_t number = 0; number < manifest.layers; ++number) {
+    const std::string name = manifest.cell + "." + std::to_string(number) + ".";
+    Layer layer;
+    layer.W = weights.matrix(name + "W", {1, rows, number == 0 ? manifest.embedding : H_});
+    layer.R = weights.matrix(name + "R", {1, rows, H_});
+    const float* biases = weights.vector(name + "B", {1, 2 * rows});
+    const int64_t added = lstm_ ? rows : 2 * H_;
+    for (int64_t m = 0; m < rows; ++m) layer.biases.push_back(m < added ? biases[m] + biases[rows + m] : biases[m]);
+    layer.inside = lstm_ ? nullptr : biases + rows + added;
+    layers_.push_back(std::move(layer));
+  }
+}
+
+void Network::step(int64_t word, float* state) {
+  embed(word, x_.data());
+  const float* x = x_.data();
+  for (const Layer& layer : layers_) {
+    float* h = state;
+    if (lstm_) {
+      lstm(layer, x, h, h + H_);
+    } else {
+      gru(layer, x, h);
+    }
+    x = h;
+    state += states_ * H_;
+  }
+}
+
+void Network::lstm(const Layer& layer, const float* x, float* h, float* c) {
+  std::copy(layer.biases.begin(), layer.biases.end(), g_.begin());
+  add_product(layer.W, x, g_.data());
+  add_product(layer.R, h, g_.data());
+  cells_.lstm_cell(static_cast<int>(H_), g_.data(), H_, c, c, h);
+}
+
+void Network::gru(const Layer& layer, const float* x, float* h) {
+  std::copy(layer.biases.begin(), layer.biases.end(), g_.begin());
+  std::copy_n(layer.inside, H_, q_.begin());
+  add_product(layer.W, x, g_.data());
+  add_product(layer.R.part(0, 2 * H_), h, g_.data());
+  add_product(layer.R.part(2 * H_, H_), h, q_.data());
+  float *z = g_.data(), *r = z + H_, *n = r + H_;
+  const auto units = static_cast<size_t>(H_);
+  cells_.sigmoid(z, z, 2 * units);
+  for (size_t u = 0; u < units; ++u) n[u] += r[u] * q_[u];
+  cells_.hyperbolic_tangent(n, n, units);
+  for (size_t u = 0; u < units; ++u) h[u] = (1 - z[u]) * n[u] + z[u] * h[u];
+}
+
+void Network::scores(const float* state, float* scores) {
+  const float* x = state + (layers_.size() - 1) * static_cast<size_t>(states_ * H_);
+  if (projection_.rows > 0) {
+    std::fill_n(x_.begin(), projection_.rows, 0.0f);
+    add_product(projection_, x, x_.data());
+    x = x_.data();
+  }
+  if (output_bias_ != nullptr) {
+    std::copy_n(output_bias_, decoder_.rows, scores);
+  } else {
+    std::fill_n(scores, decoder_.rows, 0.0f);
+  }
+  add_product(decoder_, x, scores);
+}
+
+void Network::embed(int64_t word, float* x) const {
+  const WeightMatrix row = embedding_.part(word, 1);
+  for (int64_t i = 0; i < row.columns; ++i) {
+    x[i] = row.integers == nullptr ? row.floats[i] : static_cast<float>(row.integers[i]) * row.scales[0];
+  }
+}
+
+void Network::add_product(const WeightMatrix& matrix, const float* x, float* y) {
+  if (matrix.integers != nullptr) return add_integer_product(matrix, x, y);
+  const auto columns = static_cast<int>(matrix.columns);
+  pool_.for_each((matrix.rows + kRows - 1) / kRows, [&](int64_t block, int) {
+    const int64_t first = block * kRows;
+    const auto rows = static_cast<int>(std::min(kRows, matrix.rows - first));
+    kernels_.multiply_rows(rows, 1, columns, matrix.floats + first * columns, columns, x, columns, y + first, 1, 1);
+  });
+}
+
+void Network::add_integer_product(const WeightMatrix& matrix, const float* x, float* y) {
+  const float x_scale = round_to_integers(x, matrix.columns, rounded_.data());
+  const auto columns = static_cast<int>(matrix.columns);
+  pool_.for_each((matrix.rows + kRows - 1) / kRows, [&](int64_t block, int) {
+    const int64_t first = block * kRows, rows = std::min(kRows, matrix.rows - first);
+    int32_t sums[kRows];
+    kernels_.multiply_int8(static_cast<int>(rows), columns, matrix.integers + first * columns, columns, rounded_.data(),
+                           sums);
+    for (int64_t m = 0; m < rows; ++m) {
+      y[first + m] += static_cast<float>(sums[m]) * (matrix.scales[first + m] * x_scale);
+    }
+  });
+}
+
+}  // namespace phonograd
