@@ -16,6 +16,7 @@ import numpy as np
 from phonograd.bench.aggregator import AggregationJob
 from phonograd.bench.contestants import ROOT, BenchError
 from phonograd.bench.environment import Environment, this_environment
+from phonograd.bench.markdown import MB
 from phonograd.bench.measuring import in_fresh_process
 from phonograd.bench.synthetic import random_weights, write_synthetic_updates
 from phonograd.device_runtime.formats.tensor_file import TensorFile, save_tensors, tile_ranges
@@ -218,3 +219,22 @@ def difference(one: Path, other: Path) -> float:
                     raise BenchError(f"bench: {other.name}, tensor {name}: a weight is not finite; check the updates")
                 largest = max(largest, gap)
     return largest
+
+
+def aggregate_rows(result: AggregateBench) -> Iterator[dict[str, object]]:
+    """The table that the command prints."""
+    for one in result.contestants:
+        yield {
+            "contestant": one.name,
+            "updates": one.updates,
+            "update MB": one.update_bytes / MB,
+            "seconds": one.aggregate_seconds,
+            "and loading": one.load_seconds,
+            "ratio": one.ratio,
+            "with loading": one.ratio_with_loading,
+            "peak MB": round(one.peak_rss_bytes / MB),
+            "own MB": round(one.own_rss_bytes / MB),
+            "largest difference": one.difference,
+        }
+    for name, reason in result.left_out.items():
+        yield {"contestant": f"{name}: left out, {reason}"}

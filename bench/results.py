@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from phonograd.bench.predict_section import predict_section
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.base.files import write_bytes
 
@@ -349,6 +350,7 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "parity": _parity,
     "kernels": _kernels,
     "upload": _upload,
+    "predict": predict_section,
     "phone": _phone,
     "aggregate": _aggregate,
     "ingest": _ingest,

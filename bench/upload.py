@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.bench.environment import Environment, this_environment
+from phonograd.bench.markdown import MB
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
@@ -240,3 +241,18 @@ def _named(texts: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     for path in texts:
         found[path.stem] = found.get(path.stem, 0) + 1
         yield path.stem if found[path.stem] == 1 else f"{path.stem} {found[path.stem]}", path
+
+
+def upload_rows(result: UploadBench) -> Iterator[dict[str, object]]:
+    """The table that the command prints."""
+    for one in result.codecs:
+        yield {
+            "codec": one.codec,
+            "MB": f"{one.bytes / MB:.3f}",
+            "ratio": f"{one.ratio:.1f}",
+            "encode s": one.encode_seconds,
+            "decode s": one.decode_seconds,
+            **{text: f"{value:.2f} ({one.change[text]:+.2%})" for text, value in one.perplexities.items()},
+        }
+    if result.before:
+        yield {"codec": "before the round", **{text: f"{value:.2f}" for text, value in result.before.items()}}

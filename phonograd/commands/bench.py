@@ -21,10 +21,8 @@ from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.update.codecs import CODECS
 
 if TYPE_CHECKING:
-    from phonograd.bench.aggregate import AggregateBench
     from phonograd.bench.epoch import EpochBench
     from phonograd.bench.parity import Parity
-    from phonograd.bench.upload import UploadBench
     from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 PATH = click.Path(path_type=Path)
@@ -305,34 +303,16 @@ def aggregate(
 
     The runs take turns, each in its own process. The exit code is 16 if the averages differ.
     """
-    from phonograd.bench.aggregate import AggregateBenchConfig, bench_aggregate
+    from phonograd.bench.aggregate import AggregateBenchConfig, aggregate_rows, bench_aggregate
     from phonograd.bench.results import save_result
 
     result = bench_aggregate(AggregateBenchConfig(preset, updates, codecs, flower_python, rounds=rounds), console.say)
     document = msgspec.to_builtins(result)
     if save is not None:
         save_result(save, document, repeated())
-    console.result(document, (f"The average of updates to {preset}", [*_aggregate_rows(result)]))
+    console.result(document, (f"The average of updates to {preset}", [*aggregate_rows(result)]))
     if result.disagreements:
         raise BenchError(f"bench: the averages differ: {'; '.join(result.disagreements)}")
-
-
-def _aggregate_rows(result: "AggregateBench") -> Iterator[dict[str, object]]:
-    for one in result.contestants:
-        yield {
-            "contestant": one.name,
-            "updates": one.updates,
-            "update MB": one.update_bytes / MB,
-            "seconds": one.aggregate_seconds,
-            "and loading": one.load_seconds,
-            "ratio": one.ratio,
-            "with loading": one.ratio_with_loading,
-            "peak MB": round(one.peak_rss_bytes / MB),
-            "own MB": round(one.own_rss_bytes / MB),
-            "largest difference": one.difference,
-        }
-    for name, reason in result.left_out.items():
-        yield {"contestant": f"{name}: left out, {reason}"}
 
 
 @bench.command()
@@ -408,7 +388,7 @@ def upload(
     weights, and the average is evaluated. Without --user the deltas are random and there is no perplexity.
     """
     from phonograd.bench.results import save_result
-    from phonograd.bench.upload import UploadBenchConfig, bench_upload
+    from phonograd.bench.upload import UploadBenchConfig, bench_upload, upload_rows
 
     if tests and not users:
         raise click.UsageError("--test needs --user, the texts that phones train on")
@@ -422,21 +402,29 @@ def upload(
     document = msgspec.to_builtins(result)
     if save is not None:
         save_result(save, document, repeated())
-    console.result(document, (f"An update of each of {result.phones} phones", [*_upload_rows(result)]))
+    console.result(document, (f"An update of each of {result.phones} phones", [*upload_rows(result)]))
 
 
-def _upload_rows(result: "UploadBench") -> Iterator[dict[str, object]]:
-    for one in result.codecs:
-        yield {
-            "codec": one.codec,
-            "MB": f"{one.bytes / MB:.3f}",
-            "ratio": f"{one.ratio:.1f}",
-            "encode s": one.encode_seconds,
-            "decode s": one.decode_seconds,
-            **{text: f"{value:.2f} ({one.change[text]:+.2%})" for text, value in one.perplexities.items()},
-        }
-    if result.before:
-        yield {"codec": "before the round", **{text: f"{value:.2f}" for text, value in result.before.items()}}
+@bench.command()
+@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@click.option("--text", type=PATH, help="A text to type, and to measure keystroke savings on.")
+@click.option("--words", type=click.IntRange(1), default=100, show_default=True, help="Words to time.")
+@click.option("--context", type=click.IntRange(1), default=20, show_default=True, help="Words before each.")
+@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@save_option
+@output_options
+def predict(console: Console, artifacts: Path | None, save: Path | None, **settings: Any) -> None:
+    """Compare a keyboard's predictor, in float32 and int8, with Model.predict: time, memory, keystroke savings."""
+    from phonograd.bench.predict import PredictBenchConfig, bench_predict, predict_rows
+    from phonograd.bench.results import save_result
+
+    build_on_first_use(console)
+    with _artifacts(console, artifacts) as folder:
+        result = bench_predict(folder, PredictBenchConfig(**settings), console.say)
+    document = msgspec.to_builtins(result)
+    if save is not None:
+        save_result(save, document, repeated())
+    console.result(document, ("From a word to three suggestions for the next", [*predict_rows(result)]))
 
 
 @bench.command("phone-cost")

@@ -65,7 +65,8 @@ def test_results_are_saved_and_made_a_page_by_kind_then_name(tmp_path: Path) -> 
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps({"kind": "poem"}))
     with pytest.raises(
-        ArtifactsError, match="kind epoch, parity, kernels, upload, phone, aggregate, ingest expected, found 'poem'"
+        ArtifactsError,
+        match="kind epoch, parity, kernels, upload, predict, phone, aggregate, ingest expected, found 'poem'",
     ):
         load_results(tmp_path)
 

@@ -1,0 +1,284 @@
+"""Compares a keyboard's predictor, in float32 and int8, with Model.predict: milliseconds, memory, keystroke savings."""
+
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.bench.environment import Environment, this_environment
+from phonograd.bench.markdown import MB
+from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
+from phonograd.device_runtime.engine import load_backend
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.predictor import Predictor
+from phonograd.device_runtime.formats.manifest import PREDICTION, VOCABULARY, WEIGHTS, Artifacts, open_artifacts
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.prediction_weights import write_prediction_weights
+from phonograd.device_runtime.formats.tensor_file import Floats, load_tensors
+from phonograd.device_runtime.text.evaluation import Evaluation, Scorer, evaluate
+from phonograd.device_runtime.text.kss import PrefixIndex
+from phonograd.device_runtime.text.messages import read_messages, tokenize
+from phonograd.device_runtime.text.suggestions import score_next, suggest
+from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
+
+SCHEMA_VERSION = 1
+OPENINGS = 5  # of each, in a process of its own; the median counts
+WARM_UP = 3  # words before those that are timed
+MODEL = "Model.predict"
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class PredictBenchConfig:
+    """text: to take the words from, and to measure keystroke savings on; None: random words, which savings say nothing
+    of. words: how many are timed. context: words before each, which Model.predict reads again each time.
+    """
+
+    text: Path | None = None
+    words: int = 100
+    context: int = 20
+    threads: int = 2
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One way to predict.
+
+    word_seconds: with the word before it, to three suggestions among all words; ratio: the first way's median by this
+    one's; letter_seconds: after that, to three suggestions with the word's first one or two letters. open_seconds:
+    median. own_rss_bytes: peak memory of a process that opened it and predicted, less what it had before. kss and
+    perplexity: None without a text.
+    """
+
+    name: str
+    weight_bytes: int
+    word_seconds: tuple[float, ...]
+    median_seconds: float
+    p90_seconds: float
+    ratio: float
+    letter_seconds: float
+    open_seconds: float
+    own_rss_bytes: int
+    kss: float | None
+    perplexity: float | None
+
+
+@dataclass(frozen=True)
+class PredictBench:
+    """The whole benchmark. tokens: of the text."""
+
+    kind: str
+    schema_version: int
+    environment: Environment
+    threads: int
+    weights_sha256: str
+    model: LanguageModelConfig
+    context: int
+    text: str | None
+    tokens: int
+    ways: tuple[Prediction, ...]
+
+
+class WholeContext:
+    """What Model.predict does: the backend scores all words after the whole context."""
+
+    def __init__(self, artifacts: Artifacts, options: BackendOptions):
+        self.backend = load_backend("native", artifacts, None, options)
+        self.close = self.backend.close
+        self._bptt = artifacts.manifest.training.bptt
+        self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY))
+        self._index = PrefixIndex.of(self._vocabulary)
+
+    def predict(self, context: str, prefix: str = "") -> list[tuple[int, float]]:
+        """Three suggestions: ids, and probabilities among all words."""
+        scores = score_next(self.backend, self._vocabulary, context.encode(), self._bptt)
+        shares = np.exp(scores.astype(np.float64) - float(scores.max()))
+        return [(word, shares[word] / shares.sum()) for word in suggest(self._index, scores, prefix.encode())]
+
+
+class PredictorScorer:
+    """A predictor, as evaluation asks: tokens [T, 1], one text."""
+
+    def __init__(self, predictor: Predictor, vocabulary: Vocabulary):
+        self._predictor = predictor
+        self._words = [word.decode("utf-8", "surrogateescape") for word in vocabulary.words]
+        self._begun = False
+
+    def reset(self) -> None:
+        """Begin the text."""
+        self._predictor.reset()
+        self._begun = False
+
+    def logits(self, tokens: Ids) -> Floats:
+        """Scores [T, V] after each token."""
+        rows = []
+        for token in tokens[:, 0].tolist():
+            if self._begun:  # the first <eos> is what a predictor begins with
+                self._predictor.feed("\n" if token == EOS else self._words[token])
+            self._begun = True
+            rows.append(self._predictor.scores())
+        return np.stack(rows)
+
+
+def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> PredictBench:
+    """Time each way on the same words in turn. Raises what opening the folder and the text raise."""
+    artifacts = open_artifacts(folder)
+    with tempfile.TemporaryDirectory() as place:
+        say("quantizing")
+        int8 = Path(place) / PREDICTION
+        write_prediction_weights(int8, load_tensors(artifacts.path(WEIGHTS)), artifacts.weights_sha256)
+        files = {MODEL: artifacts.path(WEIGHTS), "predictor, float32": artifacts.path(WEIGHTS), "predictor, int8": int8}
+        times, letters, quality = _measured(artifacts, files, config, say)
+        ways = []
+        for name, path in files.items():
+            say(f"opening {name}")
+            seconds, memory = in_fresh_process(_opening, folder, name, path, config.threads)
+            ways.append(
+                Prediction(
+                    name=name,
+                    weight_bytes=path.stat().st_size,
+                    word_seconds=tuple(times[name]),
+                    median_seconds=statistics.median(times[name]),
+                    p90_seconds=float(np.quantile(times[name], 0.9)),
+                    ratio=statistics.median(times[MODEL]) / statistics.median(times[name]),
+                    letter_seconds=statistics.median(letters[name]),
+                    open_seconds=seconds,
+                    own_rss_bytes=memory,
+                    kss=quality[name].kss if quality else None,
+                    perplexity=quality[name].perplexity if quality else None,
+                )
+            )
+    return PredictBench(
+        kind="predict",
+        schema_version=SCHEMA_VERSION,
+        environment=this_environment(),
+        threads=config.threads,
+        weights_sha256=artifacts.weights_sha256,
+        model=artifacts.manifest.model,
+        context=config.context,
+        text=None if config.text is None else config.text.name,
+        tokens=quality[MODEL].tokens if quality else 0,
+        ways=tuple(ways),
+    )
+
+
+def _measured(
+    artifacts: Artifacts, files: Mapping[str, Path], config: PredictBenchConfig, say: Say
+) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, Evaluation]]:
+    """Seconds a word and a letter of each way, and its quality on the text, if there is one."""
+    options = BackendOptions(threads=config.threads)
+    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY))
+    quality: dict[str, Evaluation] = {}
+    with contextlib.ExitStack() as kept:
+        model = kept.enter_context(contextlib.closing(WholeContext(artifacts, options)))
+        predictors = {
+            name: kept.enter_context(Predictor(artifacts, path, options))
+            for name, path in files.items()
+            if name != MODEL
+        }
+        say(f"timing {config.words} words")
+        times, letters = _times(model, predictors, _words(config, vocabulary), config)
+        if config.text is not None:
+            messages, bptt = read_messages(config.text), artifacts.manifest.training.bptt
+            scorers: dict[str, Scorer] = {MODEL: model.backend}
+            scorers |= {name: PredictorScorer(predictor, vocabulary) for name, predictor in predictors.items()}
+            for name, scorer in scorers.items():
+                say(f"keystroke savings of {name}")
+                quality[name] = evaluate(scorer, vocabulary, messages, 1, bptt, kss=True)
+    return times, letters, quality
+
+
+def _words(config: PredictBenchConfig, vocabulary: Vocabulary) -> list[str]:
+    """The words to type, context included. A text that is too short is read again."""
+    count = config.context + WARM_UP + config.words
+    if config.text is None:
+        ids = np.random.default_rng(0).integers(2, len(vocabulary), count)
+        return [vocabulary.words[word].decode("utf-8", "replace") for word in ids]
+    found = [word for message in read_messages(config.text) for word in tokenize(message)]
+    known = [word.decode() for word in found if vocabulary.encode([word])[0] != UNK]
+    return (known * (count // max(1, len(known)) + 1))[:count]
+
+
+def _times(
+    model: WholeContext, predictors: Mapping[str, Predictor], words: list[str], config: PredictBenchConfig
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds a word and a letter of each way, which take turns."""
+    times: dict[str, list[float]] = {name: [] for name in (MODEL, *predictors)}
+    letters: dict[str, list[float]] = {name: [] for name in times}
+    for predictor in predictors.values():
+        predictor.feed(" ".join(words[: config.context]))
+    for at in range(config.context, len(words)):
+        context, prefix = " ".join(words[at - config.context + 1 : at + 1]), _next_letters(words, at)
+        for name, (by_word, by_letter) in _ways(model, predictors, words[at], context, prefix).items():
+            for taken, work in ((times, by_word), (letters, by_letter)):
+                began = time.perf_counter()
+                work()
+                if at >= config.context + WARM_UP:
+                    taken[name].append(time.perf_counter() - began)
+    return times, letters
+
+
+def _next_letters(words: list[str], at: int) -> str:
+    """The first one or two letters of the word that comes."""
+    return words[(at + 1) % len(words)][: 1 + at % 2]
+
+
+def _ways(
+    model: WholeContext, predictors: Mapping[str, Predictor], word: str, context: str, prefix: str
+) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+    """What each does for a word, and for the letters of the next one."""
+
+    def fed(predictor: Predictor) -> None:
+        predictor.feed(word)
+        predictor.suggest()
+
+    ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        MODEL: (lambda: model.predict(context), lambda: model.predict(context, prefix))
+    }
+    for name, predictor in predictors.items():
+        ways[name] = (lambda one=predictor: fed(one), lambda one=predictor: one.suggest(prefix))  # type: ignore[misc]
+    return ways
+
+
+def _opening(folder: Path, name: str, weights: Path, threads: int) -> tuple[float, int]:
+    """Median seconds to open it, and its own peak memory."""
+    artifacts, options = open_artifacts(folder, verify=False), BackendOptions(threads=threads)
+    load_library()
+    before = peak_rss_bytes()
+    seconds = []
+    for _ in range(OPENINGS):
+        began = time.perf_counter()
+        if name == MODEL:
+            with contextlib.closing(WholeContext(artifacts, options)) as model:
+                seconds.append(time.perf_counter() - began)
+                model.predict("a b c")
+        else:
+            with Predictor(artifacts, weights, options) as predictor:
+                seconds.append(time.perf_counter() - began)
+                predictor.feed("a b c")
+                predictor.suggest()
+    return statistics.median(seconds), peak_rss_bytes() - before
+
+
+def predict_rows(result: PredictBench) -> Iterator[dict[str, object]]:
+    """The table that the command prints."""
+    for one in result.ways:
+        yield {
+            "way": one.name,
+            "ms a word": one.median_seconds * 1e3,
+            "p90": one.p90_seconds * 1e3,
+            "times faster": one.ratio,
+            "ms a letter": one.letter_seconds * 1e3,
+            "ms to open": one.open_seconds * 1e3,
+            "own MB": one.own_rss_bytes / MB,
+            "weights MB": one.weight_bytes / MB,
+            "KSS": "-" if one.kss is None else f"{one.kss:.2%}",
+            "perplexity": "-" if one.perplexity is None else f"{one.perplexity:.2f}",
+        }
