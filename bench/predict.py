@@ -43,7 +43,7 @@ class PredictBenchConfig:
 
     text: Path | None = None
     words: int = 100
-    context: int = 20
+    context: int = 15
     threads: int = 2
 
 

@@ -409,7 +409,7 @@ def upload(
 @click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
 @click.option("--text", type=PATH, help="A text to type, and to measure keystroke savings on.")
 @click.option("--words", type=click.IntRange(1), default=100, show_default=True, help="Words to time.")
-@click.option("--context", type=click.IntRange(1), default=20, show_default=True, help="Words before each.")
+@click.option("--context", type=click.IntRange(1), default=15, show_default=True, help="Words before each.")
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
 @save_option
 @output_options
