@@ -15,6 +15,7 @@ constexpr int64_t kColumns = 336;
 constexpr int64_t kColumnsAbove = 32;  // narrow, so that threads have equal shares above a diagonal
 // Rows of a product between which the next panel is fetched ahead; whole tiles of every set that packs rows.
 constexpr int64_t kRowsPerFetch = 24;
+constexpr int64_t kLine = 16;  // floats in a cache line
 // Last-level cache, which the threads share: B packed whole, 4 MB.
 constexpr size_t kSharedFloats = 1u << 20;
 
@@ -143,10 +144,14 @@ void Products::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& 
     const int64_t width = std::min(panel, N - n), rows = std::min(M, diagonal + n + width);
     if (rows <= 0) continue;
     pack_block(K, width, {B.data + n * B.column, B.row, B.column}, operands.panel, operands.pairs != nullptr);
-    const float* next = B.data + (n + 2 * panel - 1) * B.column;
+    const float* next = B.data + (n + panel) * B.column;
     const int64_t lines = divided_up(K * kRowsPerFetch, rows);
     for (int64_t m = 0, k = 0; m < rows; m += kRowsPerFetch) {
-      for (const int64_t end = std::min(K, k + lines); k < end; ++k) __builtin_prefetch(next + k * B.row);
+      for (const int64_t end = std::min(K, k + lines); k < end; ++k) {
+        for (int64_t last = std::min(panel, kLine) - 1; last < panel; last += kLine) {
+          __builtin_prefetch(next + k * B.row + last * B.column);
+        }
+      }
       multiply_block(m, std::min(kRowsPerFetch, rows - m), width, K, operands, C + m * ldc + n, ldc, alpha, beta);
     }
   }
