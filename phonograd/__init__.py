@@ -31,6 +31,7 @@ __all__ = [
     "PretrainConfig",
     "PretrainProgress",
     "PretrainResult",
+    "PrivacySettings",
     "ResumableState",
     "RoundRules",
     "RunningServer",
@@ -64,6 +65,7 @@ __all__ = [
     "decode_update",
     "discard",
     "download",
+    "empirical_privacy",
     "encode_update",
     "evaluate",
     "export_artifacts",
@@ -95,6 +97,7 @@ _MODULES = {
     "phonograd.api.model": ("Model", "evaluate", "open_model"),
     "phonograd.api.predicting": ("open_predictor", "predict", "quantize"),
     "phonograd.api.pretraining": ("pretrain",),
+    "phonograd.api.privacy": ("empirical_privacy",),
     "phonograd.api.rounds": ("JoinedRound", "connect", "download", "join_round", "upload"),
     "phonograd.api.serving": ("RunningServer", "start_server"),
     "phonograd.api.simulating": ("simulate",),
@@ -143,6 +146,7 @@ _MODULES = {
     "phonograd.server_agg.settings.rules": ("RoundRules",),
     "phonograd.server_agg.settings.security": ("SecuritySettings",),
     "phonograd.server_agg.settings.server": ("ServerSettings",),
+    "phonograd.simulation.empirical.pairs": ("PrivacySettings",),
     "phonograd.simulation.records": ("SimulationRecord",),
     "phonograd.simulation.settings": ("SimulationSettings",),
 }
@@ -160,6 +164,7 @@ if TYPE_CHECKING:
     from phonograd.api.model import Model, evaluate, open_model
     from phonograd.api.predicting import open_predictor, predict, quantize
     from phonograd.api.pretraining import pretrain
+    from phonograd.api.privacy import empirical_privacy
     from phonograd.api.rounds import JoinedRound, connect, download, join_round, upload
     from phonograd.api.serving import RunningServer, start_server
     from phonograd.api.simulating import simulate
@@ -208,6 +213,7 @@ if TYPE_CHECKING:
     from phonograd.server_agg.settings.rules import RoundRules
     from phonograd.server_agg.settings.security import SecuritySettings
     from phonograd.server_agg.settings.server import ServerSettings
+    from phonograd.simulation.empirical.pairs import PrivacySettings
     from phonograd.simulation.records import SimulationRecord
     from phonograd.simulation.settings import SimulationSettings
 else:

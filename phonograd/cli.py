@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
         "simulate",
         "Simulate federated rounds of many phones on this machine.",
     ),
+    "privacy": ("phonograd.commands.privacy", "privacy", "Compute epsilon, and measure what a model gives away."),
     "bench": ("phonograd.commands.bench", "bench", "Benchmark training and aggregation on this machine."),
     "demo": ("phonograd.commands.demo", "demo", "Run one federated round at full size, from corpus to report."),
 }

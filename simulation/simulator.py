@@ -49,7 +49,7 @@ class Simulation:
         self._settings = settings
         self._texts = texts
         self._count = workers
-        self.population = _population(artifacts, texts, settings)
+        self.population = population_of(artifacts, texts, settings, settings.test_users)
         with contextlib.ExitStack() as kept:
             self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
             kept.callback(self._folder.close)
@@ -160,12 +160,13 @@ class Simulation:
         return ", ".join(parts)
 
 
-def _population(artifacts: Artifacts, texts: Texts, settings: SimulationSettings) -> Population:
+def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettings, test_users: int) -> Population:
+    """Users by what they do; those whose text does not fill a window are left out. Raises TextError."""
     manifest = artifacts.manifest
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), manifest.model.vocabulary)
     share = settings.user_share if texts.rehearsal else 1.0
     least = math.ceil(manifest.training.minibatch * manifest.training.bptt * share)
-    return populate(texts.users, vocabulary, least, settings.test_users, settings.seed)
+    return populate(texts.users, vocabulary, least, test_users, settings.seed)
 
 
 def _job(artifacts: Artifacts, texts: Texts, settings: SimulationSettings) -> dict[str, object]:

@@ -35,7 +35,7 @@ ROOMS: Mapping[str, list[str]] = {
     ],
     "simulation": [
         *("settings", "users", "schedule", "phone", "workers", "records", "quality", "server", "folder", "one_round"),
-        *("simulator", "table", "page"),
+        *("simulator", "table", "page", "empirical"),
     ],
     "android_harness": [
         *(

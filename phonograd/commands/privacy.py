@@ -1,0 +1,140 @@
+"""`phonograd privacy`: epsilon without a server, and empirical privacy."""
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from phonograd.commands.native import build_on_first_use
+from phonograd.console import Console, output_options
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.simulation.empirical.pairs import PrivacySettings
+from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
+from phonograd.simulation.settings import SimulationSettings
+
+PATH = click.Path(path_type=Path)
+DEFAULTS = PrivacySettings()
+
+
+@click.group(invoke_without_command=True)
+@click.option("--reproduce-table", type=click.Choice(["8"]), help="Compute paper P's Table 8 from its Table 7.")
+@output_options
+@click.pass_context
+def privacy(context: click.Context, console: Console, reproduce_table: str | None) -> None:
+    """Compute epsilon without a server, and measure what a model gives away."""
+    if context.invoked_subcommand is not None:
+        if reproduce_table is not None:
+            raise click.UsageError("--reproduce-table takes no subcommand")
+        return
+    if reproduce_table is None:
+        click.echo(context.get_help())
+        return
+    epsilons = paper_table_8()
+    rows = [{"delta": f"{delta:g}", "epsilon": epsilon} for delta, epsilon in zip(DELTAS, epsilons, strict=True)]
+    console.result({"epsilon": epsilons}, ("Paper P, Table 8", rows))
+
+
+@privacy.command()
+@click.option("--population", type=click.IntRange(1), required=True, help="Enrolled phones, N.")
+@click.option("--per-round", type=click.IntRange(1), required=True, help="Phones expected in a round, K: q = K / N.")
+@click.option("--noise", type=click.FloatRange(0), required=True, help="Noise multiplier, z.")
+@click.option("--rounds", type=click.IntRange(1), required=True)
+@click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), required=True)
+@output_options
+def epsilon(console: Console, population: int, per_round: int, noise: float, rounds: int, delta: float) -> None:
+    """The epsilon that rounds of dp-fedavg or dp-fedsgd spend (paper M), by privacy loss distributions and by RDP."""
+    from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
+
+    if per_round > population:
+        raise click.UsageError(f"--per-round: at most --population ({population}) expected, found {per_round}")
+    sampling = per_round / population
+    spent = dataclasses.asdict(privacy_spent([PrivateRounds(sampling, noise, rounds)], delta))
+    document = {"sampling": sampling, "noise_multiplier": noise, **spent}
+    # JSON has no infinity: without noise there is no epsilon.
+    document = {name: None if value == float("inf") else value for name, value in document.items()}
+    console.result(document, ("Privacy spent", [{"figure": name, "value": value} for name, value in document.items()]))
+
+
+@privacy.command()
+@click.argument("artifacts", type=PATH)
+@click.option("--users", type=PATH, required=True, help="As in phonograd simulate.")
+@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
+@click.option(
+    "--user-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=TrainingConfig().user_share,
+    show_default=True,
+    help="λ, with --rehearsal.",
+)
+@click.option("--pairs", type=click.IntRange(1), default=DEFAULTS.pairs, show_default=True, help="Adjacent sets.")
+@click.option(
+    "--clients-per-round",
+    type=click.IntRange(1),
+    default=DEFAULTS.simulation.clients_per_round,
+    show_default=True,
+    help="Users of a set.",
+)
+@click.option("--texts", type=click.IntRange(1), default=DEFAULTS.texts, show_default=True, help="Drawn for each pair.")
+@click.option("--words", type=click.IntRange(1), default=DEFAULTS.words, show_default=True, help="Of a text.")
+@click.option("--text-bytes", type=click.IntRange(1), default=DEFAULTS.simulation.text_bytes, show_default=True)
+@click.option("--output-sample", type=click.IntRange(1), metavar="N", help="As in phonograd train.")
+@click.option("--seed", type=click.IntRange(0), default=DEFAULTS.simulation.seed, show_default=True)
+@click.option("--workers", type=click.IntRange(1), help="Processes that train.  [default: one a core]")
+@output_options
+def empirical(
+    console: Console,
+    artifacts: Path,
+    users: Path,
+    rehearsal: Path | None,
+    user_share: float,
+    pairs: int,
+    clients_per_round: int,
+    texts: int,
+    words: int,
+    text_bytes: int,
+    output_sample: int | None,
+    seed: int,
+    workers: int | None,
+) -> None:
+    """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.
+
+    For each pair of adjacent user sets one round is simulated with each, texts are drawn from the first model, and the
+    tail of their likelihood ratio is fitted. Lilliefors' test says whether the fit holds.
+    """
+    from phonograd.api.privacy import empirical_privacy
+
+    simulation = SimulationSettings(
+        clients_per_round=clients_per_round,
+        text_bytes=text_bytes,
+        user_share=user_share,
+        output_sample=output_sample,
+        seed=seed,
+    )
+    settings = PrivacySettings(pairs, texts, words, simulation)
+    build_on_first_use(console)
+    with console.progress("pairs") as show:
+        found = empirical_privacy(
+            artifacts,
+            users,
+            settings,
+            rehearsal=rehearsal,
+            workers=workers,
+            progress=lambda done, total: show(done, total, ""),
+        )
+    rows = [
+        {
+            "user": pair.user,
+            "other": pair.other,
+            "alpha": pair.tail.alpha,
+            "C": pair.tail.C,
+            "Lilliefors": pair.tail.statistic,
+            "passes": pair.tail.passes,
+            **{f"epsilon, delta {delta:g}": epsilon_of(pair.tail.alpha, pair.tail.C, delta) for delta in DELTAS},
+        }
+        for pair in found
+    ]
+    worst = worst_epsilons([(pair.tail.alpha, pair.tail.C) for pair in found])
+    passing = sum(pair.tail.passes for pair in found) / len(found)
+    summary = [{"delta": f"{delta:g}", "epsilon": value} for delta, value in zip(DELTAS, worst, strict=True)]
+    document = {"pairs": rows, "deltas": DELTAS, "epsilon": worst, "passing": passing}
+    console.result(document, ("Pairs of adjacent user sets", rows), ("Largest epsilon", summary))

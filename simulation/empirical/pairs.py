@@ -1,0 +1,121 @@
+"""Adjacent sets of users: the models that two rounds make which differ by one phone."""
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from phonograd.device_runtime.base.errors import TextError, TrainingError
+from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
+from phonograd.simulation.empirical.sampling import draw_texts, log_likelihoods
+from phonograd.simulation.empirical.tail import Tail, fit_tail
+from phonograd.simulation.phone import PhoneJob
+from phonograd.simulation.server import Arrival, ModelFiles, close_round
+from phonograd.simulation.settings import SimulationSettings
+from phonograd.simulation.users import Messages, text_slice
+from phonograd.simulation.workers import Workers, start_workers
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """An empirical measurement of privacy (paper P: 20 pairs, 30,000 texts of 10 words).
+
+    pairs: of adjacent sets; a set has `simulation.clients_per_round` users, of which one differs; texts: drawn for each
+    pair, of `words` words; simulation: how phones train and the server averages; its rounds, evaluation and unreliable
+    phones have no meaning here.
+    """
+
+    pairs: int = 20
+    texts: int = 30_000
+    words: int = 10
+    simulation: SimulationSettings = dataclasses.field(default_factory=SimulationSettings)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of adjacent sets: the users that differ, and the tail of the likelihood ratio."""
+
+    user: str
+    other: str
+    tail: Tail
+
+
+def measure_pairs(
+    artifacts: Artifacts,
+    users: dict[str, Messages],
+    rehearsal: Messages,
+    settings: PrivacySettings,
+    workers: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Pair]:
+    """Measure one pair after the other. progress hears (pairs done, pairs in all).
+
+    Raises TextError for too few users, TrainingError if training diverges or both models of a pair are the same.
+    """
+    simulation = settings.simulation
+    K = simulation.clients_per_round
+    if len(users) <= K:
+        raise TextError(f"users: more than {K} with enough text expected (`clients_per_round`), found {len(users)}")
+    with start_workers(workers, artifacts, rehearsal, simulation) as phones:
+        for number in range(settings.pairs):
+            names = sorted(users)
+            SplitMix64(stream_of(simulation.seed, f"pair {number}")).shuffle(names)
+            chosen = names[: K + 1]
+            with tempfile.TemporaryDirectory(prefix="phonograd-privacy-") as folder:
+                models = _adjacent_models(artifacts, phones, users, chosen, simulation, Path(folder))
+                ratios = _log_ratios(artifacts, *models, settings, stream_of(simulation.seed, f"texts {number}"))
+            yield Pair(chosen[0], chosen[-1], fit_tail(ratios))
+            if progress is not None:
+                progress(number + 1, settings.pairs)
+
+
+def _adjacent_models(
+    artifacts: Artifacts,
+    phones: Workers,
+    users: dict[str, Messages],
+    chosen: Sequence[str],
+    settings: SimulationSettings,
+    folder: Path,
+) -> tuple[Path, Path]:
+    """The models of all chosen users but the last, and of all but the first; their phones train once."""
+    base = ModelFiles(artifacts.path(WEIGHTS), folder / "none")
+    sha256 = artifacts.weights_sha256
+    paths = {user: folder / f"{place}.safetensors" for place, user in enumerate(chosen)}
+    seeds = SplitMix64(stream_of(settings.seed, "output samples"))
+    jobs = [
+        PhoneJob(
+            user, text_slice(users[user], settings.text_bytes, 0)[0], 1, base.weights, sha256, seeds.next(), paths[user]
+        )
+        for user in chosen
+    ]
+    results = {result.user: result for result in phones.train(jobs)}
+    for result in results.values():
+        if result.diverged:
+            raise TrainingError(f"user {result.user}: {result.diverged}")
+    models = []
+    for name, members in (("first", chosen[:-1]), ("second", chosen[1:])):
+        arrivals = [Arrival(user, paths[user], results[user].sha256) for user in members]
+        files = ModelFiles(folder / f"{name}.safetensors", folder / f"{name}.optimizer.safetensors")
+        if close_round(settings.strategy, 1, base, sha256, arrivals, files, len(users)).model is None:
+            raise TrainingError("the strategy needs more updates than `clients_per_round`")
+        models.append(files.weights)
+    return models[0], models[1]
+
+
+def _log_ratios(
+    artifacts: Artifacts, first: Path, second: Path, settings: PrivacySettings, seed: int
+) -> npt.NDArray[np.float64]:
+    """log c of texts drawn from the first model."""
+    options = BackendOptions(threads=2)
+    with contextlib.closing(load_backend("native", artifacts, first, options)) as model:
+        texts = draw_texts(model, settings.texts, settings.words, seed)
+        own = log_likelihoods(model, texts)
+    with contextlib.closing(load_backend("native", artifacts, second, options)) as model:
+        return own - log_likelihoods(model, texts)

@@ -1,0 +1,122 @@
+"""The tail of likelihood ratios, held to statsmodels and to distributions that are known."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from statsmodels.stats.diagnostic import lilliefors as reference
+
+import phonograd
+from phonograd import console
+from phonograd.api.privacy import empirical_privacy
+from phonograd.cli import phonograd as group
+from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.simulation.empirical.pairs import PrivacySettings
+from phonograd.simulation.empirical.sampling import BATCH, draw_texts, log_likelihoods
+from phonograd.simulation.empirical.tail import epsilon_of, fit_tail, lilliefors
+from tests.support.artifacts import exported
+
+MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=20, embedding=8, hidden=8, layers=1)
+ARTIFACTS = exported(MODEL, phonograd.TrainingConfig(minibatch=2, bptt=5), spread=8)
+USERS = {
+    f"user-{user}": [f"w{(user + line) % 6} w{user} w{(user * line) % 4}" for line in range(30)] for user in range(6)
+}
+
+
+def test_lilliefors_statistic_is_that_of_statsmodels() -> None:
+    random = np.random.default_rng(1)
+    for values in (random.exponential(2.0, 50), random.uniform(0, 1, 333), random.lognormal(size=20)):
+        assert lilliefors(values) == pytest.approx(np.sqrt(len(values)) * reference(values, "exp")[0], rel=1e-12)
+
+
+def test_a_known_tail_is_found() -> None:
+    """P(c > x) = C x^-alpha, drawn by its inverse."""
+    uniforms = np.random.default_rng(2).uniform(size=200_000)
+    tail = fit_tail((np.log(3.0) - np.log(uniforms)) / 15)
+    assert tail.alpha == pytest.approx(15, rel=0.1)
+    assert abs(tail.C - 3.0) < 1.5
+    assert tail.passes
+    assert (tail.samples, tail.used) == (200_000, 894)
+    assert tail.epsilon(1e-4) == epsilon_of(tail.alpha, tail.C, 1e-4)
+    assert not fit_tail(uniforms).passes  # no Pareto tail
+    assert epsilon_of(10, 1e-5, 1e-4) == 0
+
+
+@pytest.mark.parametrize("ratios", [np.zeros(1000), np.ones(99), np.full(1000, np.inf)])
+def test_ratios_without_a_tail_are_refused(ratios: np.ndarray) -> None:
+    with pytest.raises(phonograd.TrainingError, match="likelihood ratios"):
+        fit_tail(ratios)
+
+
+def test_texts_are_drawn_by_the_models_chances() -> None:
+    engine = load_backend("native", ARTIFACTS, None, BackendOptions())
+    count = 3 * BATCH + 7
+    texts = draw_texts(engine, count, 2, seed=3)
+    assert texts.shape == (2, count)
+    assert np.array_equal(texts, draw_texts(engine, count, 2, seed=3))
+    assert not np.array_equal(texts, draw_texts(engine, count, 2, seed=4))
+    engine.reset()
+    scores = engine.logits(np.ones((1, 1), np.int64))[0].astype(np.float64)
+    chances = np.exp(scores - scores.max())
+    chances /= chances.sum()
+    frequencies = np.bincount(texts[0], minlength=20) / count
+    assert np.abs(frequencies - chances).max() < 5 * np.sqrt(0.25 / count)
+    likelihoods = log_likelihoods(engine, texts)
+    engine.reset()
+    second = engine.logits(np.array([[1], [texts[0, 5]]]))[1].astype(np.float64)
+    second -= second.max()
+    expected = np.log(chances[texts[0, 5]]) + second[texts[1, 5]] - np.log(np.exp(second).sum())
+    assert likelihoods[5] == pytest.approx(expected, abs=1e-4)
+    engine.close()
+
+
+def test_pairs_of_adjacent_sets_are_measured() -> None:
+    simulation = phonograd.SimulationSettings(clients_per_round=3, text_bytes=200, seed=2)
+    settings = PrivacySettings(pairs=2, texts=400, words=3, simulation=simulation)
+    heard: list[tuple[int, int]] = []
+    found = empirical_privacy(ARTIFACTS, USERS, settings, workers=1, progress=lambda *pairs: heard.append(pairs))
+    assert heard == [(1, 2), (2, 2)]
+    assert found == empirical_privacy(ARTIFACTS, USERS, settings, workers=1)
+    for pair in found:
+        assert pair.user != pair.other
+        assert pair.tail.alpha > 0
+        assert (pair.tail.samples, pair.tail.used) == (400, 40)
+    with pytest.raises(phonograd.TextError, match=r"more than 6 with enough text expected .*, found 6"):
+        many = phonograd.SimulationSettings(clients_per_round=6)
+        empirical_privacy(ARTIFACTS, USERS, PrivacySettings(simulation=many), workers=1)
+
+
+def test_the_papers_table_8(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["privacy", "--reproduce-table", "8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"epsilon": [0.67, 0.83, 0.99]}
+
+
+def test_epsilon_of_paper_m_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    """dp-accounting 0.6 gives 4.18 by RDP and 3.89 by PLD, where the paper's moments accountant gave 4.634."""
+    options = ["--population", "763430", "--per-round", "5000", "--noise", "1", "--rounds", "5000", "--delta", "1e-9"]
+    assert command(["privacy", "epsilon", *options, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["epsilon"] == pytest.approx(3.89, abs=0.01)
+    assert document["epsilon_rdp"] == pytest.approx(4.18, abs=0.01)
+    assert command(["privacy", "epsilon", *options, "--noise", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epsilon"] is None
+    assert command(["privacy", "epsilon", *options, "--per-round", "763431"]) == 2
+    assert "--per-round: at most --population (763430) expected" in capsys.readouterr().err
+
+
+def test_the_command_measures_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
+    (tmp_path / "users.jsonl").write_text("\n".join(lines))
+    options = ["--users", str(tmp_path / "users.jsonl"), "--pairs", "1", "--clients-per-round", "2", "--texts", "200"]
+    options += ["--words", "3", "--text-bytes", "200", "--workers", "1", "--json"]
+    assert command(["privacy", "empirical", str(ARTIFACTS.folder), *options]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["passing"] in (0, 1)
+    assert [pair["passes"] for pair in document["pairs"]] == [bool(document["passing"])]
+    assert len(document["epsilon"]) == 3
+
+
+def command(arguments: Sequence[str]) -> int:
+    return console.run(group, list(arguments))
