@@ -105,15 +105,18 @@ bench-kernels: $(READY)
 	OPENBLAS_NUM_THREADS=$(THREADS) $(VENV)/bin/pytest phonograd/bench/kernels -o addopts="-q --import-mode=importlib" \
 		-o python_files="bench_*.py" -o python_functions="bench_*" $(if $(SAVE),--save $(SAVE))
 
-# Measures everything anew, and makes bench/RESULTS.md of it; some 25 minutes on a quiet machine. Left as they are:
-# peers with environments of their own (--executorch-python, --flower-python), and `bench upload`, which needs texts.
+# Measures everything anew, and makes bench/RESULTS.md of it; some 25 minutes on a quiet machine. What needs environments
+# of its own is left out without them: PEERS="executorch=PYTHON jax=PYTHON litert=PYTHON", FLOWER=PYTHON. Their packages are
+# executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; flwr; each also msgspec and numpy. Left as it is:
+# `bench upload`, which needs texts.
 results: $(READY)
-	$(VENV)/bin/phonograd bench epoch --all-variants --output-sample 2000 --steps 20 --save bench/results/epoch.json
+	$(VENV)/bin/phonograd bench epoch --all-variants --precision fp32,bf16 --kinds untied,tied,lwf,gru --output-sample 2000 \
+		$(addprefix --python ,$(PEERS)) --steps 20 --save bench/results/epoch.json
 	$(VENV)/bin/phonograd bench parity --save bench/results/parity.json
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json
-	$(VENV)/bin/phonograd bench aggregate --save bench/results/aggregate.json
-	$(VENV)/bin/phonograd bench ingest --save bench/results/ingest.json
+	$(VENV)/bin/phonograd bench aggregate --rounds 2 $(addprefix --flower-python ,$(FLOWER)) --save bench/results/aggregate.json
+	$(VENV)/bin/phonograd bench ingest --rounds 3 --save bench/results/ingest.json
 	$(VENV)/bin/phonograd bench results
 
 format: $(READY)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from phonograd.bench.measuring import MALLOC_SETTINGS
@@ -19,8 +19,11 @@ from phonograd.device_runtime.base.errors import PhonogradError
 
 ROOT = Path(__file__).parents[2]
 
+NO_PYTHONS: Mapping[str, str] = MappingProxyType({})
 OURS = "phonograd.bench.peers.backend"
-PEERS = ("native", "ort", "torch", "executorch")
+TORCH = "phonograd.bench.peers.pytorch"
+OWN_PYTHON = ("executorch", "jax", "litert")  # peers that no extra installs: each runs in an environment of its own
+PEERS = ("native", "ort", "torch", *OWN_PYTHON)
 TORCH_VARIANTS = ("eager", "sparse", "compiled", "bf16")
 
 
@@ -34,7 +37,7 @@ class BenchError(PhonogradError):
 class Entry:
     """A contestant: its name in the table, the peer's module, its variant, and the Python interpreter that runs it.
 
-    output_sample: see Job.
+    output_sample: see Job; kind: the name of the artifacts folder that it trains, None is the first.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Entry:
     variant: str = ""
     python: str = sys.executable
     output_sample: int | None = None
+    kind: str | None = None
 
     @property
     def reduced(self) -> bool:
@@ -51,39 +55,53 @@ class Entry:
 
 @dataclass(frozen=True)
 class Turn:
-    """One step: its seconds, its loss (None if it has none), and the process's peak memory after it."""
+    """One step: its seconds, also by phase if it tells, its loss (None if it has none), and the process's peak memory
+    after it.
+    """
 
     seconds: float
     loss: float | None
+    phases: Mapping[str, float]
     peak_rss_bytes: int
 
 
 def selected_entries(
-    backends: Sequence[str], variants: Sequence[str], precisions: Sequence[str], executorch_python: str | None
+    backends: Sequence[str],
+    variants: Sequence[str] = (),
+    precisions: Sequence[str] = ("fp32",),
+    pythons: Mapping[str, str] = NO_PYTHONS,
 ) -> list[Entry]:
-    """The contestants in the order of `backends`: torch once for each variant, native once for each precision."""
+    """The contestants in the order of `backends`: torch once for each variant, native once for each precision.
+
+    pythons: interpreters by the names of peers in OWN_PYTHON; this one runs those without.
+    """
     entries = []
     for backend in backends:
         if backend == "torch":
-            entries += [Entry(f"torch {variant}", "phonograd.bench.peers.pytorch", variant) for variant in variants]
+            entries += [Entry(f"torch {variant}", TORCH, variant) for variant in variants]
         elif backend == "native":
             entries += [
                 Entry(name, OURS, name)
                 for name in ("native" if precision == "fp32" else f"native {precision}" for precision in precisions)
             ]
-        elif backend == "executorch":
-            entries.append(
-                Entry(backend, "phonograd.bench.peers.executorch", python=executorch_python or sys.executable)
-            )
+        elif backend in OWN_PYTHON:
+            python = pythons.get(backend, sys.executable)
+            entries.append(Entry(backend, f"phonograd.bench.peers.{backend}", python=python))
         else:
             entries.append(Entry(backend, OURS, backend))
     return entries
 
 
 def sampled(entries: Sequence[Entry], output_sample: int) -> list[Entry]:
-    """phonograd's backends among the entries, each with an output sample."""
-    ours = (entry for entry in entries if entry.peer == OURS)
-    return [dataclasses.replace(entry, name=f"{entry.name} sampled", output_sample=output_sample) for entry in ours]
+    """Those of the entries that can have an output sample, phonograd's backends and torch, each with one."""
+    able = (entry for entry in entries if entry.peer in (OURS, TORCH))
+    return [dataclasses.replace(entry, name=f"{entry.name} sampled", output_sample=output_sample) for entry in able]
+
+
+def of_kind(entries: Sequence[Entry], kind: str) -> list[Entry]:
+    """Backend native among the entries, at each of its precisions and output samples, with another kind of model."""
+    ours = (entry for entry in entries if entry.peer == OURS and entry.variant.startswith("native"))
+    return [dataclasses.replace(entry, name=f"{kind} {entry.name}", kind=kind) for entry in ours]
 
 
 def worker_environment(threads: int) -> dict[str, str]:

@@ -2,65 +2,124 @@
 of its hottest inner loop, and the seconds of an epoch that would follow.
 """
 
+import itertools
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.flops import step_flop
 from phonograd.bench.phone.instructions import Counter, instruction_counter
 from phonograd.bench.phone.loops import Loop, LoopCost, hottest_loop, loop_cost
-from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
+from phonograd.device_runtime.engine.backend import Precision
+from phonograd.device_runtime.engine.c_abi import find_library
+from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.native_build import NATIVE, PHONE, build_phone_binary
+from phonograd.device_runtime.native_build import NATIVE, PHONE, build_host_command, build_phone_binary
 from phonograd.device_runtime.native_build.compiler import find_zig
+from phonograd.device_runtime.text.counts import load_counts
+from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
+from phonograd.device_runtime.text.vocabulary import Vocabulary
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Small enough for qemu, large enough for the products to dominate.
 SMALL = LanguageModelConfig("lstm", vocabulary=2000, embedding=64, hidden=64, layers=2)
 TOLERANCE = 0.02
 # The products in fp32 and in bf16, and the cores that llvm-mca is asked about: the little ones of most phones, and the
 # A76 class by its server sibling; with bf16 instructions their successors, the A710 class by its sibling.
-KERNELS = {
-    Path("src/kernels/kernels_neon.cpp"): ("cortex-a55", "neoverse-n1"),
-    Path("src/kernels/bf16_neon.cpp"): ("cortex-a510", "neoverse-n2"),
+KERNELS: Mapping[Path, tuple[Precision, tuple[str, ...]]] = {
+    Path("src/kernels/kernels_neon.cpp"): ("fp32", ("cortex-a55", "neoverse-n1")),
+    Path("src/kernels/bf16_neon.cpp"): ("bf16", ("cortex-a510", "neoverse-n2")),
 }
+BEST = "max"  # qemu's processor with all it can play: bf16 on aarch64, AVX2 on x86_64
 # Popov et al., section 3: an epoch over about 20 KB of text on "a quad-core 2.31 GHz" phone.
 PAPER_CORES, PAPER_GHZ, PAPER_EPOCH_SECONDS, PAPER_STEPS = 4, 2.31, 140.0, 20
+SAMPLED = 10  # an output sample draws a tenth of the vocabulary: of the paper's as many as an epoch's words and 2,000
 
 Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
 class Count:
-    """Instructions per trained token: a run of two steps minus a run of one, so that loading cancels out."""
+    """Instructions per trained token: a run of two steps minus a run of one, so that loading cancels out.
+
+    output_words: words that the softmax runs over, the vocabulary or an output sample's.
+    """
 
     model: str
+    machine: str
     cpu: str
+    precision: Precision
+    output_words: int
     tokens: int
     instructions_per_token: float
     flop_per_instruction: float
 
 
-def count_instructions(counter: Counter, binary: Path, folder: Path, cpu: str) -> Count:
-    """Run `phonograd-phone bench` on one thread for one step and for two. Raises BenchError."""
-    manifest = open_artifacts(folder).manifest
+@dataclass(frozen=True)
+class Run:
+    """What to count: a build of the phone's command, on a processor, in a precision, maybe with an output sample."""
 
-    def run(number: int) -> int:
-        return counter.count(cpu, binary, "bench", folder, "--steps", str(number), "--threads", "1")
+    machine: str
+    counter: Counter
+    binary: Path
+    cpu: str
+    precision: Precision
+    sampled: bool
 
-    executed = run(2) - run(1)
-    tokens = manifest.training.minibatch * manifest.training.bptt
+
+def count_instructions(run: Run, folder: Path) -> Count:
+    """Train on one thread for one step and for two, the same words in both. Raises BenchError."""
+    artifacts = open_artifacts(folder)
+    model, training = artifacts.manifest.model, artifacts.manifest.training
+    tokens = training.minibatch * training.bptt
+    window = np.random.default_rng(0).integers(model.vocabulary, size=tokens)
+    command: list[str | Path] = [
+        run.binary,
+        "train",
+        folder,
+        "--threads",
+        "1",
+        "--precision",
+        run.precision,
+        "--seed",
+        "0",
+    ]
+    words = model.vocabulary
+    if run.sampled:
+        drawn = words // SAMPLED
+        words = _sampled_words(artifacts, window, drawn)
+        command += ["--output-sample", f"{drawn}", "--sample-seed", "0"]
+    with tempfile.TemporaryDirectory() as place:
+
+        def executed(steps: int) -> int:
+            stream = Path(place) / "stream"
+            np.tile(window, steps).astype("<i4").tofile(stream)
+            return run.counter.count(run.cpu, *command, "--tokens", stream)
+
+        step = executed(2) - executed(1)
     return Count(
-        _name(manifest.model),
-        cpu,
+        _name(model),
+        run.machine,
+        run.cpu,
+        run.precision,
+        words,
         tokens,
-        executed / tokens,
-        step_flop(manifest.model, manifest.training) / executed,
+        step / tokens,
+        step_flop(model, training, words) / step,
     )
+
+
+def _sampled_words(artifacts: Artifacts, stream: Any, drawn: int) -> int:
+    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
+    counts = load_counts(artifacts.path(COUNTS), vocabulary)
+    return len(draw_output_sample(stream, counts, SampleDraw(drawn, 0)))
 
 
 def kernel_loop(kernel: Path) -> Loop:
@@ -76,72 +135,119 @@ def kernel_loop(kernel: Path) -> Loop:
         return hottest_loop(out.read_text("utf-8"), "multiply")
 
 
-def projected_seconds(cycles: float) -> float:
-    """Seconds of an epoch on the paper's phone, if all cores are always busy and never wait for memory."""
-    return cycles / (PAPER_CORES * PAPER_GHZ * 1e9)
+@dataclass(frozen=True)
+class Projection:
+    """An epoch of the paper's model on one kind of core.
+
+    cycles_per_token: if all arithmetic ran at the inner loop's rate; epoch_seconds: of that, on the paper's phone, if
+    all cores are always busy and never wait for memory. The others: if every instruction that was counted took as long
+    as that loop's; None if they were not counted.
+    """
+
+    cpu: str
+    precision: Precision
+    output_words: int
+    cycles_per_token: float
+    epoch_seconds: float
+    all_cycles_per_token: float | None
+    all_epoch_seconds: float | None
 
 
-def _projection(cost: LoopCost, epoch_flop: float, epoch_instructions: float | None) -> dict[str, float | None]:
-    """Seconds if all arithmetic ran at this loop's rate, and if all instructions took as long as this loop's."""
-    all_instructions = None
-    if epoch_instructions is not None:
-        all_instructions = projected_seconds(epoch_instructions / cost.instructions_per_cycle)
-    return {
-        "flop_per_cycle": cost.flop_per_cycle,
-        "projected_epoch_seconds": projected_seconds(epoch_flop / cost.flop_per_cycle),
-        "projected_with_overhead_seconds": all_instructions,
-    }
+def projection(
+    cost: LoopCost, precision: Precision, paper: LanguageModelConfig, words: int, instructions: float | None
+) -> Projection:
+    """words: that the softmax runs over; instructions: counted, a token."""
+    training = TrainingConfig()
+    tokens = training.minibatch * training.bptt
+    cycles = step_flop(paper, training, words) / tokens / cost.flop_per_cycle
+    all_cycles = None if instructions is None else instructions / cost.instructions_per_cycle
+
+    def epoch(cycles_per_token: float) -> float:
+        return cycles_per_token * tokens * PAPER_STEPS / (PAPER_CORES * PAPER_GHZ * 1e9)
+
+    return Projection(
+        cost.cpu, precision, words, cycles, epoch(cycles), all_cycles, None if all_cycles is None else epoch(all_cycles)
+    )
 
 
 def bench_phone(
     folders: Sequence[Path], paper: LanguageModelConfig, cpus: Sequence[str], say: Say = str
 ) -> dict[str, Any]:
-    """The document of kind "phone", with counts for each folder and processor. paper: the model whose epoch is
-    projected.
+    """The document of kind "phone", with counts for each folder. paper: the model whose epoch is projected; cpus: those
+    that fp32 is counted on.
 
     Raises BenchError, UnsupportedError for a missing tool, and what building the binary raises.
     """
     say("building the phone binary, which can take minutes the first time")
-    binary = build_phone_binary().path
-    counts: list[Count] = []
-    with instruction_counter() as counter:
-        for folder in folders:
-            for cpu in cpus:
-                say(f"counting instructions on {cpu}, model {len(counts) // len(cpus) + 1} of {len(folders)}")
-                counts.append(count_instructions(counter, binary, folder, cpu))
-        qemu = counter.version
+    phone, host = build_phone_binary().path, build_host_command().path
+    with instruction_counter("aarch64") as arm, instruction_counter("x86_64") as x86, ThreadPoolExecutor(2) as pool:
+        on_phones: list[tuple[Precision, str]] = [*(("fp32", cpu) for cpu in cpus), ("bf16", BEST)]
+        runs = [
+            Run("aarch64", arm, phone, cpu, precision, sampled)
+            for precision, cpu in on_phones
+            for sampled in (False, True)
+        ]
+        jobs = [*itertools.product(runs, folders)]
+        # The host's build only shows a change; at full size it would take as long as all others.
+        jobs += [(Run("x86_64", x86, host, BEST, "fp32", sampled), folders[0]) for sampled in (False, True)]
+        counts = []
+        for count in pool.map(lambda job: count_instructions(*job), jobs):
+            counts.append(count)
+            say(f"{len(counts)} of {len(jobs)} runs counted under qemu")
+        qemu = arm.version
     say("asking llvm-mca")
-    loops = [(kernel_loop(kernel), cores) for kernel, cores in KERNELS.items()]
-    training = TrainingConfig()
-    epoch_flop = step_flop(paper, training) * PAPER_STEPS
-    epoch_tokens = training.minibatch * training.bptt * PAPER_STEPS
-    epoch_instructions = next(
-        (count.instructions_per_token * epoch_tokens for count in counts if count.model == _name(paper)), None
-    )
-    costs = [loop_cost(loop, core) for loop, cores in loops for core in cores]
+    costs = [
+        (precision, loop_cost(loop, core))
+        for kernel, (precision, cores) in KERNELS.items()
+        for loop in [kernel_loop(kernel)]
+        for core in cores
+    ]
+    projections = [
+        projection(cost, precision, paper, words, instructions)
+        for precision, cost in costs
+        for words, instructions in _counted(counts, paper, precision).items()
+    ]
     return {
         "kind": "phone",
         "schema_version": SCHEMA_VERSION,
-        "binary_bytes": binary.stat().st_size,
+        "binary_bytes": phone.stat().st_size,
+        "library_bytes": find_library().stat().st_size,
         "qemu": qemu,
         "counts": [asdict(count) for count in counts],
-        "loops": [{**asdict(cost), **_projection(cost, epoch_flop, epoch_instructions)} for cost in costs],
-        "epoch_gflop": epoch_flop / 1e9,
+        "loops": [{**asdict(cost), "flop_per_cycle": cost.flop_per_cycle} for _, cost in costs],
+        "projections": [asdict(one) for one in projections],
         "phone": {"cores": PAPER_CORES, "ghz": PAPER_GHZ, "measured_epoch_seconds": PAPER_EPOCH_SECONDS},
     }
 
 
+def _counted(counts: Sequence[Count], paper: LanguageModelConfig, precision: Precision) -> dict[int, float | None]:
+    """Instructions a token of the paper's model by output words; without a count, those of all words and a sample's."""
+    found: dict[int, float | None] = {
+        one.output_words: one.instructions_per_token
+        for one in counts
+        if (one.model, one.machine, one.precision) == (_name(paper), "aarch64", precision)
+    }
+    return found or dict.fromkeys((paper.vocabulary, paper.vocabulary // SAMPLED))
+
+
+def _key(count: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(count[field] for field in ("model", "machine", "cpu", "precision", "output_words"))
+
+
 def regressions(found: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """A line for each count that exceeds the saved count of the same model and processor by more than TOLERANCE."""
-    bars = {(one["model"], one["cpu"]): one["instructions_per_token"] for one in kept["counts"]}
+    """A line for each count that exceeds the saved one of the same run by more than TOLERANCE."""
+    bars = {_key(one): one["instructions_per_token"] for one in kept["counts"]}
     lines = []
     for one in found["counts"]:
-        bar = bars.get((one["model"], one["cpu"]))
+        bar, what = (
+            bars.get(_key(one)),
+            f"{one['model']} on {one['cpu']}, {one['precision']}, {one['output_words']:,} words",
+        )
         if bar is None:
-            lines.append(f"{one['model']} on {one['cpu']}: no saved count to compare with; save one first")
+            lines.append(f"{what}: no saved count to compare with; save one first")
         elif one["instructions_per_token"] > bar * (1 + TOLERANCE):
             more = one["instructions_per_token"] / bar - 1
-            lines.append(f"{one['model']} on {one['cpu']}: {more:.1%} more instructions a token than {bar:,.0f}")
+            lines.append(f"{what}: {more:.1%} more instructions a token than {bar:,.0f}")
     return lines
 
 

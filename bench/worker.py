@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,15 @@ class Contestant(Protocol):
         ...
 
 
+@runtime_checkable
+class Phased(Protocol):
+    """A contestant that times the phases of its step itself."""
+
+    def phases(self) -> Mapping[str, float]:
+        """Seconds of the last step by phase."""
+        ...
+
+
 def serve(job: Job, commands: IO[str], answers: IO[str]) -> None:
     """Load the job's peer and step until `commands` ends."""
 
@@ -80,7 +89,8 @@ def serve(job: Job, commands: IO[str], answers: IO[str]) -> None:
         began = time.perf_counter()
         loss = contestant.step(tokens, targets)
         seconds = time.perf_counter() - began
-        answer(seconds=seconds, loss=loss, peak_rss_bytes=peak_rss_bytes())
+        phases = dict(contestant.phases()) if isinstance(contestant, Phased) else {}
+        answer(seconds=seconds, loss=loss, phases=phases, peak_rss_bytes=peak_rss_bytes())
 
 
 def main() -> None:

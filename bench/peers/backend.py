@@ -1,5 +1,6 @@
 """Our backends: `native` and `ort`, by the interface that `phonograd train` uses."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
+from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.windows import Window
@@ -25,12 +27,15 @@ class BackendContestant:
         sample = sample_of(job, artifacts)
         chosen: dict[str, Any] = {"precision": precision} if precision else {}
         self._backend = load_backend(name, artifacts, None, BackendOptions(job.threads, sample=sample, **chosen))
+        if isinstance(self._backend, NativeBackend):
+            self.phases = self._backend.phases
         self._learning_rate = artifacts.manifest.training.learning_rate
         words = artifacts.manifest.model.vocabulary if sample is None else len(sample)
         self.about: Mapping[str, Any] = {
             "versions": version_of("numpy", "onnxruntime-training-cpu") if name == "ort" else version_of("phonograd"),
             "kernels": load_library().cpu_info()["kernels"][0] if name == "native" else None,
             "output_layer": {"kind": "full" if sample is None else "sampled", "words": words},
+            "factored": _factored(self._backend.plan()) if isinstance(self._backend, NativeBackend) else (),
             "libraries": {path.name: sha256_of_file(path) for path in _own_libraries()},
         }
 
@@ -41,6 +46,11 @@ class BackendContestant:
     def weights(self) -> dict[str, Array]:
         """Of `bench parity`: the tensors as they are now."""
         return self._backend.weights()
+
+
+def _factored(plan: str) -> list[str]:
+    """The tensors whose gradients a plan leaves as two factors."""
+    return re.findall(r"^ +([\w.]+) \[[\d,]+\].*\bfactored\b", plan, re.MULTILINE)
 
 
 def _own_libraries() -> list[Path]:

@@ -1,11 +1,8 @@
-"""ExecuTorch with XNNPACK: the joint forward and backward graph, then its own SGD. Runs in an environment of its own.
+"""ExecuTorch with XNNPACK: the joint forward and backward graph, then its own SGD.
 
-Lowering the paper's model takes minutes and much memory, so another process does it once; the program is kept in the
-cache folder under the hash of the artifacts.
+Runs in an environment of its own.
 """
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +13,10 @@ from executorch.extension.pybindings import portable_lib
 from executorch.extension.training import get_sgd_optimizer
 
 from phonograd.bench.environment import version_of
-from phonograd.bench.worker import Ids, Job, UnavailableError
-from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.device_runtime.formats.manifest import MANIFEST, open_artifacts
-from phonograd.device_runtime.native_build.compiler import cache_folder
+from phonograd.bench.peers.lowered import lowered
+from phonograd.bench.peers.untied_lstm import require_untied_lstm
+from phonograd.bench.worker import Ids, Job
+from phonograd.device_runtime.formats.manifest import open_artifacts
 
 FORWARD = "forward"
 
@@ -28,17 +25,10 @@ class ExecutorchContestant:
     """The untied LSTM with ce; clipping is a smaller learning rate. Raises UnavailableError for other models."""
 
     def __init__(self, job: Job):
-        folder = Path(job.artifacts)
-        manifest = open_artifacts(folder, verify=False).manifest
-        self._training, model = manifest.training, manifest.model
-        if model.cell != "lstm" or model.tied or self._training.loss != "ce" or self._training.dropout:
-            raise UnavailableError("this peer trains an untied LSTM with ce and without dropout only")
-        program = cache_folder() / "executorch" / f"{sha256_of_file(folder / MANIFEST)}.pte"
-        if not program.is_file():
-            program.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run(
-                [sys.executable, "-m", "phonograd.bench.peers.executorch_export", folder, program], check=True
-            )
+        artifacts = open_artifacts(Path(job.artifacts), verify=False)
+        self._training, model = artifacts.manifest.training, artifacts.manifest.model
+        require_untied_lstm(artifacts.manifest)
+        program = lowered("phonograd.bench.peers.executorch_export", artifacts)
         torch.set_num_threads(job.threads)
         portable_lib._unsafe_reset_threadpool(job.threads)
         self._module = portable_lib._load_for_executorch(str(program))

@@ -61,7 +61,8 @@ class TorchContestant:
             dense, self._training.learning_rate, fused=None if job.variant in ("eager", "exact") else True
         )
         self._loss = torch.compile(self._loss_of) if job.variant == "compiled" else self._loss_of
-        self.about: Mapping[str, Any] = {"versions": version_of("torch")}
+        words = config.vocabulary if self._sample is None else len(self._sample)
+        self.about: Mapping[str, Any] = {"versions": version_of("torch"), "output_layer": {"words": words}}
 
     def step(self, tokens: Ids, targets: Ids) -> float:
         """See Contestant."""
@@ -85,15 +86,21 @@ class TorchContestant:
     def _loss_of(
         self, tokens: torch.Tensor, targets: torch.Tensor, state: RecurrentState
     ) -> tuple[torch.Tensor, RecurrentState]:
-        logits, after = self._model(tokens, state)
+        logits, after = self._scores(tokens, state)
         summed = self._training.loss_reduction == "sum_over_time"
-        scores = logits.flatten(0, 1)
-        if self._sample is not None:  # picked from those of all words, which is right and not fast
-            scores = scores[:, torch.from_numpy(self._sample.candidates)] + torch.from_numpy(self._sample.shifts)
         loss = nn.functional.cross_entropy(
-            scores, targets.flatten(), ignore_index=IGNORED, reduction="sum" if summed else "mean"
+            logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum" if summed else "mean"
         )
         return loss / self._training.minibatch if summed else loss, tuple(part.detach().float() for part in after)
+
+    def _scores(self, tokens: torch.Tensor, state: RecurrentState) -> tuple[torch.Tensor, RecurrentState]:
+        """Logits of all words, or of the candidates: the model with only their rows in its output layer."""
+        if self._sample is None:
+            return self._model(tokens, state)  # type: ignore[no-any-return]
+        candidates, shifts = (torch.from_numpy(part) for part in (self._sample.candidates, self._sample.shifts))
+        rows = {f"decoder.{name}": part[candidates] for name, part in self._model.decoder.named_parameters()}
+        logits, after = torch.func.functional_call(self._model, rows, (tokens, state), tie_weights=False)
+        return logits + shifts, after
 
     def _plain_update(self) -> None:
         clip_norm = self._training.clip_norm

@@ -1,5 +1,6 @@
-"""Exact instruction counts of aarch64 programs, by qemu-user and a plugin of ours."""
+"""Exact instruction counts of programs, by qemu-user and a plugin of ours."""
 
+import os
 import re
 import subprocess
 import tempfile
@@ -25,20 +26,26 @@ class Counter:
 
     def count(self, cpu: str, *command: str | Path) -> int:
         """Instructions of one run of a program, from its first to its exit. Raises BenchError if it fails."""
-        out = self.plugin.with_suffix(".count")
-        out.unlink(missing_ok=True)
+        descriptor, name = tempfile.mkstemp(".count", dir=self.plugin.parent)  # two may run at once
+        os.close(descriptor)
+        out = Path(name)
         line = [self.qemu, "-cpu", cpu, "-plugin", f"{self.plugin},out={out}", *map(str, command)]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode != 0 or not out.is_file():
+        counted = out.read_text("ascii")
+        out.unlink()
+        if done.returncode != 0 or not counted:
             last = (done.stderr.strip().splitlines() or ["it counted nothing"])[-1]
             raise BenchError(f"bench: {Path(command[0]).name} under qemu exited with code {done.returncode}: {last}")
-        return int(out.read_text("ascii"))
+        return int(counted)
 
 
 @contextmanager
-def instruction_counter() -> Iterator[Counter]:
-    """A counter for as long as the block lasts. Raises UnsupportedError without qemu-aarch64 or ziglang."""
-    qemu = find_tool("qemu-aarch64", "Debian's package qemu-user")
+def instruction_counter(machine: str) -> Iterator[Counter]:
+    """A counter for programs of a machine, aarch64 or x86_64, for as long as the block lasts.
+
+    Raises UnsupportedError without qemu for it or ziglang.
+    """
+    qemu = find_tool(f"qemu-{machine}", "Debian's package qemu-user")
     said = subprocess.run([qemu, "--version"], capture_output=True, text=True, check=True).stdout
     version = re.findall(r"version (\d+)\.([\d.]+)", said)[0]
     interface = 1 if int(version[0]) < 9 else 2

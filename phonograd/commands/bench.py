@@ -1,6 +1,5 @@
 """`phonograd bench`: what training and aggregation cost on this machine."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -12,58 +11,37 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from phonograd.bench.contestants import PEERS, TORCH_VARIANTS, BenchError, sampled, selected_entries
+from phonograd.bench.contestants import BenchError, selected_entries
 from phonograd.bench.epoch import EpochBenchConfig
+from phonograd.commands.bench_epoch import epoch
+from phonograd.commands.bench_options import (
+    PATH,
+    PRESET,
+    Names,
+    artifacts_or_random,
+    list_of,
+    names_option,
+    random_artifacts,
+    repeated,
+    save_option,
+)
 from phonograd.commands.codec_options import IN_GROUPS, today, with_zstd
 from phonograd.commands.native import build_on_first_use
 from phonograd.console import Console, output_options
-from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.update.codecs import CODECS
 
 if TYPE_CHECKING:
-    from phonograd.bench.epoch import EpochBench
     from phonograd.bench.parity import Parity
-    from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
-PATH = click.Path(path_type=Path)
 DEFAULTS = EpochBenchConfig()
-PRESET = "popov-2x650"
 MB = 1e6
-Names = tuple[str, ...]
-UNREPEATED = ("--save", "--json", "--quiet")  # what they change is not the result
-
-
-def _list_of(allowed: Names) -> Callable[[click.Context, click.Parameter, str], Names]:
-    """A callback that reads "a,b" and refuses what is not allowed or said twice."""
-
-    def read(_context: click.Context, _parameter: click.Parameter, text: str) -> Names:
-        names = tuple(name.strip() for name in text.split(","))
-        for name in names:
-            if name not in allowed or names.count(name) > 1:
-                raise click.BadParameter(f"{name!r}: expected each of {', '.join(allowed)} at most once, by commas")
-        return names
-
-    return read
-
-
-def _names_option(
-    name: str, allowed: Names, default: str, text: str
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(
-        name,
-        metavar="NAMES",
-        callback=_list_of(allowed),
-        default=default,
-        show_default=True,
-        help=f"{text}: of {', '.join(allowed)}.",
-    )
 
 
 def _codecs_options(default: Names, shown: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add --codecs and --zstd; the command receives both as `codecs`, names that files have."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> Names:
-        names = default if value is None else _list_of(tuple(CODECS))(context, parameter, value)
+        names = default if value is None else list_of(tuple(CODECS))(context, parameter, value)
         return names if value is None else tuple(today(name, "--codecs") for name in names)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -79,124 +57,17 @@ def _codecs_options(default: Names, shown: str, text: str) -> Callable[[Callable
     return decorate
 
 
-def repeated() -> str:
-    """The running command as it can be typed again on another machine: no paths but the names of them."""
-    context = click.get_current_context()
-    words = ["phonograd", "bench", str(context.command.name)]
-    for parameter in context.command.params:
-        value, name = context.params[str(parameter.name)], parameter.opts[0]
-        said = context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
-        if not said or name in UNREPEATED:
-            continue
-        if isinstance(parameter, click.Option) and parameter.is_flag:
-            words.append(name)
-        elif isinstance(value, Path) or name.endswith("-python"):
-            words += [name, name.lstrip("-").upper()]
-        elif parameter.multiple and value and isinstance(value[0], Path):
-            words += [name, name.lstrip("-").upper() + "..."]
-        elif parameter.multiple:
-            words += [word for one in value for word in (name, str(one))]
-        else:
-            words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
-    return " ".join(words)
-
-
-save_option = click.option("--save", type=PATH, help="Save the rounded result here, for `bench results`.")
-
-
 @click.group()
 def bench() -> None:
     """Benchmark training and aggregation on this machine. Compare the ratios; absolute times depend on the machine."""
 
 
-@bench.command()
-@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
-@_names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
-@_names_option("--variants", TORCH_VARIANTS, "eager,sparse", "Variants of the torch step")
-@click.option("--all-variants", is_flag=True, help="Run all --variants; compiling takes a minute.")
-@_names_option("--precision", PRECISIONS, "fp32", "Precisions of backend native")
-@click.option(
-    "--executorch-python",
-    metavar="PYTHON",
-    help="A Python interpreter with executorch and torch; adds runtime executorch.",
-)
-@click.option(
-    "--output-sample",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Run phonograd's backends also with an output sample of N words.",
-)
-@click.option("--steps", type=click.IntRange(1), default=DEFAULTS.steps, show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
-@save_option
-@output_options
-def epoch(
-    console: Console,
-    artifacts: Path | None,
-    backends: Names,
-    variants: Names,
-    all_variants: bool,
-    precision: Names,
-    executorch_python: str | None,
-    output_sample: int | None,
-    steps: int,
-    threads: int,
-    save: Path | None,
-) -> None:
-    """Compare training steps of several runtimes on the same windows, and with the machine's sgemm rate.
-
-    The runtimes take turns. Each has its own process, with the same malloc settings and threads, which is stopped
-    while others run. A runtime that can't run here is reported as left out. The exit code is 16 if the losses differ.
-    """
-    from phonograd.bench.epoch import bench_epoch
-    from phonograd.bench.results import save_result
-
-    if executorch_python and "executorch" not in backends:
-        backends = (*backends, "executorch")
-    entries = selected_entries(backends, TORCH_VARIANTS if all_variants else variants, precision, executorch_python)
-    if output_sample is not None:
-        entries += sampled(entries, output_sample)
-    config = dataclasses.replace(DEFAULTS, steps=steps, threads=threads)
-    if "native" in backends:
-        build_on_first_use(console)
-    with _artifacts(console, artifacts) as folder:
-        result = bench_epoch(folder, entries, config, console.say)
-    document = msgspec.to_builtins(result)
-    if save is not None:
-        save_result(save, document, repeated())
-    console.result(document, (_title(result), [*_rows(result)]))
-    if result.disagreements:
-        raise BenchError(f"bench: the contestants do not compute the same: {'; '.join(result.disagreements)}")
-
-
-def _title(result: "EpochBench") -> str:
-    return f"One step of {result.minibatch * result.bptt} tokens, {result.threads} threads, {result.environment.cpu}"
-
-
-def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
-    for one in result.contestants:
-        yield {
-            "contestant": one.name,
-            "words": one.output_words,
-            "ratio": one.ratio,
-            "least": one.ratio_least,
-            "seconds": one.median_seconds,
-            "p10": one.p10_seconds,
-            "p90": one.p90_seconds,
-            "GFLOP/s": one.gflops,
-            "of sgemm": f"{one.fraction_of_sgemm:.0%}",
-            "peak MB": round(one.peak_rss_bytes / MB),
-            "own MB": round(one.own_rss_bytes / MB),
-            "last loss": one.last_loss,
-        }
-    yield {"contestant": "sgemm " + "x".join(map(str, result.sgemm_shape)), "GFLOP/s": result.sgemm_gflops}
-    for name, reason in result.left_out.items():
-        yield {"contestant": f"{name}: left out, {reason}"}
+bench.add_command(epoch)
 
 
 @bench.command()
 @click.option("--artifacts", type=PATH, help="Artifacts folder to train.  [default: popov-2x650 with random weights]")
-@_names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Runtimes to compare in pairs")
+@names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Runtimes to compare in pairs")
 @click.option(
     "--output-sample", type=click.IntRange(1), metavar="N", help="Train all runtimes with an output sample of N words."
 )
@@ -224,10 +95,9 @@ def parity(
     if "native" in backends:
         build_on_first_use(console)
     entries = [
-        dataclasses.replace(entry, output_sample=output_sample)
-        for entry in selected_entries(backends, ("exact",), ("fp32",), None)
+        dataclasses.replace(entry, output_sample=output_sample) for entry in selected_entries(backends, ("exact",))
     ]
-    with _artifacts(console, artifacts) as folder:
+    with artifacts_or_random(console, artifacts) as folder:
         result = bench_parity(folder, entries, ParityConfig(steps, threads), console.say)
     document = msgspec.to_builtins(result)
     if save is not None:
@@ -249,37 +119,6 @@ def _parity_rows(result: "Parity") -> Iterator[dict[str, object]]:
 
 def _shown(errors: Mapping[str, float]) -> dict[str, object]:
     return {pair: f"{error:.1e}" for pair, error in errors.items()}
-
-
-@contextlib.contextmanager
-def _artifacts(console: Console, folder: Path | None) -> Iterator[Path]:
-    """That folder, or for as long as the block lasts the paper's model with random weights."""
-    if folder is not None:
-        yield folder
-        return
-    from phonograd.export.presets import preset_named
-
-    console.say(f"exporting {PRESET} with random weights")
-    with tempfile.TemporaryDirectory() as place:
-        yield _random_artifacts(Path(place) / "artifacts", preset_named(PRESET).model)
-
-
-def _random_artifacts(folder: Path, model: "LanguageModelConfig") -> Path:
-    """A folder of random weights, written by another process: exporting takes memory that must not be counted."""
-    from phonograd.bench.measuring import in_fresh_process
-
-    in_fresh_process(_export, folder, model)
-    return folder
-
-
-def _export(folder: Path, model: "LanguageModelConfig") -> None:
-    from phonograd.device_runtime.formats.manifest import TrainingConfig
-    from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
-    from phonograd.export.artifacts import export_artifacts
-    from phonograd.export.torch_layout import seeded_weights
-
-    words = Vocabulary((UNK_WORD, EOS_WORD, *(b"w%d" % number for number in range(model.vocabulary - 2))))
-    export_artifacts(folder, model, TrainingConfig(), seeded_weights(model, 0), words)
 
 
 @bench.command()
@@ -397,7 +236,7 @@ def upload(
     if users:
         build_on_first_use(console)
     config = UploadBenchConfig(codecs, users, rehearsal, tests, phones, threads)
-    with _artifacts(console, artifacts) as folder:
+    with artifacts_or_random(console, artifacts) as folder:
         result = bench_upload(folder, config, console.say)
     document = msgspec.to_builtins(result)
     if save is not None:
@@ -419,7 +258,7 @@ def predict(console: Console, artifacts: Path | None, save: Path | None, **setti
     from phonograd.bench.results import save_result
 
     build_on_first_use(console)
-    with _artifacts(console, artifacts) as folder:
+    with artifacts_or_random(console, artifacts) as folder:
         result = bench_predict(folder, PredictBenchConfig(**settings), console.say)
     document = msgspec.to_builtins(result)
     if save is not None:
@@ -447,16 +286,16 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
     paper = preset_named(PRESET).model
     with tempfile.TemporaryDirectory() as place:
         models = [SMALL, paper] if full_size else [SMALL]
-        folders = [_random_artifacts(Path(place) / f"{number}", model) for number, model in enumerate(models)]
+        folders = [random_artifacts(Path(place) / f"{number}", model) for number, model in enumerate(models)]
         document = bench_phone(folders, paper, cpus, console.say)
     kept = None if against is None else json.loads(against.read_text("utf-8"))
     if save is not None:
         save_result(save, document, repeated())
-    counts, loops = (
+    counts, loops, projections = (
         [{key: value for key, value in one.items() if key != "function"} for one in document[part]]
-        for part in ("counts", "loops")
+        for part in ("counts", "loops", "projections")
     )
-    console.result(document, ("Instructions", counts), ("Inner loop, and an epoch projected from it", loops))
+    console.result(document, ("Instructions", counts), ("Inner loops", loops), ("Projected epochs", projections))
     over = [] if kept is None else regressions(rounded(document), kept)
     if over:
         raise BenchError(f"bench: {'; '.join(over)}")

@@ -7,13 +7,22 @@ import msgspec
 import numpy as np
 import pytest
 
-from phonograd.bench.contestants import BenchError, Entry, Worker, sampled, selected_entries, worker_environment
-from phonograd.bench.epoch import EpochBenchConfig, bench_epoch, disagreements
+from phonograd.bench.contestants import (
+    OWN_PYTHON,
+    BenchError,
+    Entry,
+    Worker,
+    of_kind,
+    sampled,
+    selected_entries,
+    worker_environment,
+)
+from phonograd.bench.epoch import EpochBench, EpochBenchConfig, _fastest, _fraction, bench_epoch, disagreements
+from phonograd.bench.kinds import KINDS, kind_named
 from phonograd.bench.results import SECTIONS
 from phonograd.bench.worker import Job
 from phonograd.cli import phonograd
 from phonograd.console import run
-from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from tests.support.artifacts import exported
 
@@ -27,18 +36,19 @@ def fake(variant: str = "", name: str = "") -> Entry:
 
 
 def test_backends_and_torch_are_measured_on_the_same_windows(artifacts: Path) -> None:
-    result = bench_epoch(artifacts, selected_entries(["ort", "torch"], ["eager", "sparse"], ["fp32"], None), SHORT)
+    result = bench_epoch({"untied": artifacts}, selected_entries(["ort", "torch"], ["eager", "sparse"]), SHORT)
     assert [one.name for one in result.contestants] == ["ort", "torch eager", "torch sparse"]
     # The same arithmetic, so the same loss after three updates, clipping, carried states and all.
     assert result.disagreements == ()
     losses = [one.last_loss for one in result.contestants]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
-    assert result.step_gflop == pytest.approx(6 * 200 * (result.model.parameters - 100 * 16) / 1e9)
+    gflop = result.kinds["untied"].step_gflop
+    assert gflop == pytest.approx(6 * 200 * (result.kinds["untied"].model.parameters - 100 * 16) / 1e9)
     for one in result.contestants:
         assert len(one.step_seconds) == 3
         assert one.median_seconds == sorted(one.step_seconds)[1]
         assert one.epoch_seconds == pytest.approx(20 * one.median_seconds)
-        assert one.gflops == pytest.approx(result.step_gflop / one.median_seconds)
+        assert one.gflops == pytest.approx(gflop / one.median_seconds)
         assert 0 < one.own_rss_bytes < one.peak_rss_bytes
     first, second = result.contestants[:2]
     ratios = [own / other for own, other in zip(second.step_seconds, first.step_seconds, strict=True)]
@@ -46,57 +56,125 @@ def test_backends_and_torch_are_measured_on_the_same_windows(artifacts: Path) ->
     assert (first.ratio, first.ratio_least) == (1, 1)
 
 
-def test_our_backends_are_measured_with_an_output_sample_too() -> None:
-    artifacts = exported(LanguageModelConfig("lstm", 2000, 16, 16, 1), TrainingConfig()).folder
-    entries = selected_entries(["native", "torch", "ort"], ["eager"], ["fp32"], None)
+@pytest.fixture(scope="module")
+def of_all_kinds() -> EpochBench:
+    """Every kind of a small model by native, full and sampled; the first also by torch and ort."""
+    models = {name: kind_named(name, LanguageModelConfig("lstm", 2000, 16, 16, 2)) for name in KINDS}
+    entries = selected_entries(["native", "torch", "ort"], ["eager", "sparse"])
     entries += sampled(entries, 100)
-    result = bench_epoch(artifacts, entries, SHORT)
-    full, *_, first, second = result.contestants
-    assert [one.name for one in result.contestants] == ["native", "torch eager", "ort", "native sampled", "ort sampled"]
-    assert first.output_words == second.output_words < full.output_words == result.model.vocabulary
-    # The losses agree among those with the same words, and not with the others.
-    assert result.disagreements == ()
-    assert second.last_loss == pytest.approx(first.last_loss, rel=1e-5)
-    assert first.last_loss != pytest.approx(full.last_loss, rel=1e-3)
-    saved = (result.model.vocabulary - first.output_words) * (
-        result.model.hidden + 1
-    )  # the output layer's rows left out
-    assert first.gflops * first.median_seconds == pytest.approx(result.step_gflop - 6 * 200 * saved / 1e9)
-    page = "\n".join(SECTIONS["epoch"](msgspec.to_builtins(result)))
+    entries += [entry for name in KINDS[1:] for entry in of_kind(entries, name)]
+    return bench_epoch({name: exported(*kind).folder for name, kind in models.items()}, entries, SHORT)
 
+
+def test_contestants_are_measured_with_an_output_sample_too(of_all_kinds: EpochBench) -> None:
+    found = {one.name: one for one in of_all_kinds.contestants}
+    full, first = found["native"], found["native sampled"]
+    assert first.output_words < full.output_words == 2000
+    for name in ("ort", "torch eager", "torch sparse"):
+        assert found[f"{name} sampled"].output_words == first.output_words
+        assert found[f"{name} sampled"].last_loss == pytest.approx(first.last_loss, rel=1e-5)
+    # The losses agree among those with the same words, and not with the others.
+    assert of_all_kinds.disagreements == ()
+    assert first.last_loss != pytest.approx(full.last_loss, rel=1e-3)
+    saved = (2000 - first.output_words) * (16 + 1)  # the output layer's rows left out
+    assert first.gflop == pytest.approx(full.gflop - 6 * 200 * saved / 1e9)
+    page = "\n".join(SECTIONS["epoch"](msgspec.to_builtins(of_all_kinds)))
     assert f"{first.output_words} words" in page
+
+
+def test_native_runs_every_kind_of_model(of_all_kinds: EpochBench) -> None:
+    kinds = {one.name: one.kind for one in of_all_kinds.contestants if one.kind != "untied"}
+    assert kinds == {f"{name} native{how}": name for name in KINDS[1:] for how in ("", " sampled")}
+    assert list(of_all_kinds.kinds) == list(KINDS)
+    gflop = {name: kind.step_gflop for name, kind in of_all_kinds.kinds.items()}
+    assert gflop["lwf"] == pytest.approx(gflop["untied"] * 4 / 3)
+    assert gflop["gru"] < gflop["untied"] == gflop["tied"]
+
+
+def test_phases_hold_all_arithmetic_of_the_step(of_all_kinds: EpochBench) -> None:
+    native = [one for one in of_all_kinds.contestants if "native" in one.name]
+    assert len(native) == 2 * len(KINDS)
+    for one in native:
+        assert sum(phase.gflop for phase in one.phases) == pytest.approx(one.gflop)
+        assert all(phase.seconds <= max(one.step_seconds) for phase in one.phases)
+        assert {"embedding", "recurrent forward", "recurrent backward", "update"} <= {
+            phase.name for phase in one.phases
+        }
+        for phase in one.phases:
+            assert (phase.fraction_of_ceiling is None) == (phase.gflop == 0)
+    assert not any(one.phases for one in of_all_kinds.contestants if one not in native)
+    page = "\n".join(SECTIONS["epoch"](msgspec.to_builtins(of_all_kinds)))
+    assert "| contestant | other | embedding | recurrent forward |" in page
+
+
+def test_a_phase_with_products_must_be_one_of_the_engines(artifacts: Path) -> None:
+    with pytest.raises(BenchError, match="phases products, recurrent backward expected, found recurrent forward"):
+        bench_epoch({"untied": artifacts}, [fake("phased")], SHORT)
+
+
+def test_the_ceiling_is_the_fastest_product_in_the_same_precision(of_all_kinds: EpochBench) -> None:
+    fast, slow = Entry("a", "p"), Entry("b", "p")
+    reduced = Entry("c bf16", "p", "bf16")
+    rates = {slow: [9.0, 1.0, 1.0], fast: [2.0, 2.0, 2.0], reduced: [5.0, 5.0, 5.0]}
+    assert _fastest(rates, False) == [2.0, 2.0, 2.0]  # by the median: a product that is fast once is none
+    assert _fastest(rates, True) == [5.0, 5.0, 5.0]
+    assert _fastest({slow: [1.0]}, True) == ()
+    assert _fraction(10.0, [1.0, 2.0, 4.0], [20.0, 20.0, 20.0]) == 0.25
+    assert _fraction(0.0, [1.0], [20.0]) is None
+    assert _fraction(1.0, [1.0], ()) is None
+    assert {one.name for one in of_all_kinds.ceilings} >= {"openblas", "torch", "native"}
+    assert all(one.gflops > 0 for one in of_all_kinds.ceilings)
+    assert of_all_kinds.ceiling_shape == (200, 16, 2000)
+
+
+def test_folders_that_do_not_go_together_are_refused(artifacts: Path) -> None:
+    other = exported(LanguageModelConfig("lstm", 50, 4, 4, 1)).folder
+    with pytest.raises(BenchError, match="the same vocabulary, minibatch and steps expected"):
+        bench_epoch({"untied": artifacts, "tied": other}, [fake()], SHORT)
+
+
+@pytest.mark.parametrize("peer", OWN_PYTHON)
+def test_a_peer_with_its_own_python_computes_the_same(artifacts: Path, peer: str) -> None:
+    given = dict(pair.split("=", 1) for pair in os.environ.get("PEERS", "").split())
+    if peer not in given:
+        pytest.skip(f"the environment variable PEERS has no {peer}=PYTHON")
+    result = bench_epoch({"untied": artifacts}, selected_entries(["native", peer], pythons=given), SHORT)
+    native, other = result.contestants
+    assert other.last_loss == pytest.approx(native.last_loss, rel=1e-5)
 
 
 def test_who_cannot_run_here_is_named_and_left_out(artifacts: Path) -> None:
     absent = [fake("absent"), Entry("gone", "phonograd.bench.peers.no_such_module")]
-    result = bench_epoch(artifacts, [fake(), *absent], SHORT)
+    result = bench_epoch({"untied": artifacts}, [fake(), *absent], SHORT)
     assert [one.name for one in result.contestants] == ["fake "]
     assert result.left_out == {
         "fake absent": "no such chip",
         "gone": "No module named 'phonograd.bench.peers.no_such_module'",
     }
     with pytest.raises(BenchError, match="no contestant can run here: no such chip"):
-        bench_epoch(artifacts, absent, SHORT)
+        bench_epoch({"untied": artifacts}, absent, SHORT)
 
 
 def test_a_contestant_that_fails_is_named(artifacts: Path) -> None:
     with pytest.raises(BenchError, match="fake broken cannot load the artifacts: cannot read it"):
-        bench_epoch(artifacts, [fake(), fake("broken")], SHORT)
+        bench_epoch({"untied": artifacts}, [fake(), fake("broken")], SHORT)
     with pytest.raises(BenchError, match="fake -1 exited with code 1: fell over"):
-        bench_epoch(artifacts, [fake("-1")], SHORT)
+        bench_epoch({"untied": artifacts}, [fake("-1")], SHORT)
     with pytest.raises(BenchError, match="gone: /no/python cannot be run"):
-        bench_epoch(artifacts, [Entry("gone", "phonograd.bench.peers.executorch", python="/no/python")], SHORT)
+        bench_epoch(
+            {"untied": artifacts}, [Entry("gone", "phonograd.bench.peers.executorch", python="/no/python")], SHORT
+        )
 
 
 def test_losses_that_differ_are_told(artifacts: Path) -> None:
-    result = bench_epoch(artifacts, [fake(), fake("1.0005"), fake("1.01"), fake("2", "like bf16")], SHORT)
+    result = bench_epoch({"untied": artifacts}, [fake(), fake("1.0005"), fake("1.01"), fake("2", "like bf16")], SHORT)
     assert len(result.disagreements) == 2
     assert "fake 1.01" in result.disagreements[0]
     assert disagreements({}, 1e-3) == ()
     assert len(disagreements({"a": 1.0, "b": float("nan")}, 1e-3)) == 1
     # Reduced precision is not held to float32's loss.
-    assert selected_entries(["native"], [], ["fp32", "bf16"], None)[1].reduced
-    assert not selected_entries(["native"], [], ["fp32"], None)[0].reduced
+    assert selected_entries(["native"], [], ["fp32", "bf16"])[1].reduced
+    assert not selected_entries(["native"], [], ["fp32"])[0].reduced
 
 
 def test_a_worker_stands_still_between_its_turns(tmp_path: Path) -> None:
@@ -119,14 +197,39 @@ def test_every_contestant_gets_the_same_malloc_settings_and_threads() -> None:
 def test_the_command_saves_and_fails_when_losses_differ(
     artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ["bench", "epoch", "--artifacts", str(artifacts), "--backends", "ort", "--steps", "1", "--threads", "1"]
+    line = ["bench", "epoch", "--artifacts", str(artifacts), "--backends", "ort", "--python", "jax=/a/python"]
+    line += ["--steps", "1", "--threads", "1"]
     for loss, code in (("1", 0), ("2", 16)):
         entries = [fake(), fake(loss)]
-        monkeypatch.setattr("phonograd.commands.bench.selected_entries", lambda *options, entries=entries: entries)
+        monkeypatch.setattr(
+            "phonograd.commands.bench_epoch.selected_entries", lambda *options, entries=entries: entries
+        )
         assert run(phonograd, [*line, "--save", str(tmp_path / "r.json"), "--json"]) == code
         out, err = capsys.readouterr()
         shown, saved = json.loads(out), json.loads((tmp_path / "r.json").read_text())
         assert [one["name"] for one in shown["contestants"]] == ["fake ", f"fake {loss}"]
         assert bool(saved["disagreements"]) == (code == 16) == ("do not compute the same" in err)
-        assert saved["command"] == ("phonograd bench epoch --artifacts ARTIFACTS --backends ort --steps 1 --threads 1")
+        repeat = "--artifacts ARTIFACTS --backends ort --python jax=PYTHON --steps 1 --threads 1"
+        assert saved["command"] == f"phonograd bench epoch {repeat}"
     assert run(phonograd, ["bench", "epoch", "--backends", "ort,ort"]) == 2
+
+
+def test_other_pythons_are_given_by_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    def select(backends, variants, precisions, pythons):
+        asked.append((backends, dict(pythons)))
+        raise BenchError("enough")
+
+    monkeypatch.setattr("phonograd.commands.bench_epoch.selected_entries", select)
+    line = ["bench", "epoch", "--backends", "ort"]
+    assert run(phonograd, [*line, "--python", "jax=/a", "--python", "litert=/b"]) == 16
+    assert run(phonograd, [*line, "--executorch-python", "/c"]) == 16
+    assert asked == [
+        (("ort", "jax", "litert"), {"jax": "/a", "litert": "/b"}),
+        (("ort", "executorch"), {"executorch": "/c"}),
+    ]
+    assert "--executorch-python is now --python executorch=PYTHON" in capsys.readouterr().err
+    for wrong in ("jax", "flower=/a", "jax="):
+        assert run(phonograd, [*line, "--python", wrong]) == 2
+        assert "NAME=PYTHON expected" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_what_cannot_be_compared_is_refused(artifacts: Path, tmp_path: Path) -> 
     model = preset_named("tiny").model
     folder = exported(model, TrainingConfig(dropout=0.5)).folder
     with pytest.raises(BenchError, match="dropout 0 expected"):
-        bench_parity(folder, selected_entries(["native", "ort"], [], ["fp32"], None), SHORT)
+        bench_parity(folder, selected_entries(["native", "ort"], [], ["fp32"]), SHORT)
 
 
 def test_pytorch_keeps_a_tied_model_tied() -> None:

@@ -2,16 +2,20 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.environment import find_tool
 from phonograd.bench.phone.instructions import Counter, instruction_counter
 from phonograd.bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
-from phonograd.bench.phone_cost import KERNELS, count_instructions, kernel_loop, projected_seconds, regressions
+from phonograd.bench.phone_cost import KERNELS, Run, count_instructions, kernel_loop, projection, regressions
 from phonograd.bench.results import render
 from phonograd.device_runtime.base.errors import UnsupportedError
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.native_build.compiler import find_zig
+from phonograd.export.presets import preset_named
+from tests.support.artifacts import exported
 
 # An outer loop around two inner ones, as the compiler writes them.
 ASSEMBLY = """
@@ -67,21 +71,40 @@ def test_figures_of_a_loop() -> None:
     cost = LoopCost("cortex-a55", "f", fmla=24, multiply_adds=96, instructions=36, cycles=24.0)
     assert cost.flop_per_cycle == 8
     assert cost.instructions_per_cycle == 1.5
-    assert projected_seconds(4 * 2.31e9) == pytest.approx(1)
 
 
-def test_loading_is_taken_off_the_instructions_of_a_token(artifacts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_is_projected_from_a_loop_and_from_all_instructions() -> None:
+    paper = preset_named("popov-2x650").model
+    cost = LoopCost("cortex-a55", "f", fmla=24, multiply_adds=96, instructions=36, cycles=24.0)
+    full = projection(cost, "fp32", paper, paper.vocabulary, None)
+    assert full.cycles_per_token == pytest.approx(157.8e6 / 8, rel=1e-3)
+    assert full.epoch_seconds == pytest.approx(full.cycles_per_token * 4000 / (4 * 2.31e9))
+    assert (full.all_cycles_per_token, full.all_epoch_seconds) == (None, None)
+    sampled = projection(cost, "fp32", paper, 3000, 1.5e6)
+    assert sampled.cycles_per_token == pytest.approx(full.cycles_per_token - 6 * 27000 * 651 / 8)
+    assert sampled.all_cycles_per_token == pytest.approx(1e6)
+    assert sampled.all_epoch_seconds == pytest.approx(1e6 * 4000 / (4 * 2.31e9))
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_loading_is_taken_off_the_instructions_of_a_token(monkeypatch: pytest.MonkeyPatch, sampled: bool) -> None:
+    artifacts = exported(LanguageModelConfig("lstm", 2000, 16, 16, 2)).folder
     seen = []
 
     def count(self: Counter, cpu: str, *command: str | Path) -> int:
-        seen.append((cpu, command[1:3]))
-        return 1_000_000 + 200 * 77 * int(command[4])
+        stream = np.fromfile(command[-1], "<i4")
+        seen.append((cpu, command[1:3], len(stream), set(stream), "--output-sample" in command))
+        return 1_000_000 + 77 * len(stream)
 
     monkeypatch.setattr(Counter, "count", count)
-    found = count_instructions(Counter("qemu", "7.2", Path("p")), Path("binary"), artifacts, "cortex-a53")
+    run = Run("aarch64", Counter("qemu", "7.2", Path("p")), Path("binary"), "max", "bf16", sampled)
+    found = count_instructions(run, artifacts)
     assert found.instructions_per_token == 77
     assert found.tokens == 200
-    assert seen == [("cortex-a53", ("bench", artifacts))] * 2
+    assert (found.machine, found.cpu, found.precision) == ("aarch64", "max", "bf16")
+    words = seen[0][3]
+    assert seen == [("max", ("train", artifacts), tokens, words, sampled) for tokens in (400, 200)]
+    assert found.output_words == pytest.approx(len(words) + 200, abs=40) if sampled else found.output_words == 2000
 
 
 def test_a_program_that_fails_is_not_counted(tmp_path: Path) -> None:
@@ -91,12 +114,14 @@ def test_a_program_that_fails_is_not_counted(tmp_path: Path) -> None:
 
 def test_more_instructions_than_kept_are_told() -> None:
     def document(**counts: float) -> dict[str, object]:
-        return {"counts": [{"model": name, "cpu": "max", "instructions_per_token": n} for name, n in counts.items()]}
+        run = {"machine": "aarch64", "cpu": "max", "precision": "fp32", "output_words": 2000}
+        return {"counts": [{"model": name, "instructions_per_token": n, **run} for name, n in counts.items()]}
 
     assert regressions(document(a=101.0, b=50.0), document(a=100.0, b=100.0, c=1.0)) == []
     lines = regressions(document(a=103.0, d=1.0), document(a=100.0))
     assert lines == [
-        "a on max: 3.0% more instructions a token than 100", "d on max: no saved count to compare with; save one first",
+        "a on max, fp32, 2,000 words: 3.0% more instructions a token than 100",
+        "d on max, fp32, 2,000 words: no saved count to compare with; save one first",
     ]  # fmt: skip
 
 
@@ -108,19 +133,31 @@ def test_a_tool_that_is_missing_is_named_with_its_package() -> None:
 def test_a_page_of_the_phone() -> None:
     loop = {
         "cpu": "cortex-a55", "function": "phonograd::neon::multiply", "fmla": 24, "instructions": 37, "cycles": 42.0,
-        "flop_per_cycle": 4.57, "projected_epoch_seconds": 14.94, "projected_with_overhead_seconds": None,
+        "flop_per_cycle": 4.57,
     }  # fmt: skip
     document = {
-        "kind": "phone", "command": "phonograd bench phone-cost", "binary_bytes": 931576, "qemu": "7.2.22",
+        "kind": "phone", "command": "phonograd bench phone-cost", "binary_bytes": 931576, "library_bytes": 800123,
+        "qemu": "7.2.22",
         "counts": [
-            {"model": "LSTM", "cpu": "max", "tokens": 600, "instructions_per_token": 5e5, "flop_per_instruction": 2.1}
+            {
+                "model": "LSTM", "machine": "aarch64", "cpu": "max", "precision": "fp32", "output_words": 2000,
+                "tokens": 600, "instructions_per_token": 5e5, "flop_per_instruction": 2.1,
+            }
         ],
-        "loops": [loop], "epoch_gflop": 631.2,
+        "loops": [loop],
+        "projections": [
+            {
+                "cpu": "cortex-a55", "precision": "fp32", "output_words": 3000, "cycles_per_token": 4.5e6,
+                "epoch_seconds": 1.94, "all_cycles_per_token": None, "all_epoch_seconds": None,
+            }
+        ],
         "phone": {"cores": 4, "ghz": 2.31, "measured_epoch_seconds": 140.0},
     }  # fmt: skip
     page = render({"phone.json": json.loads(json.dumps(document))})
-    assert "| LSTM | max | 500,000 | 2.10 |" in page
-    assert "| cortex-a55 | phonograd::neon::multiply | 24 | 37 | 42.0 | 4.57 | 14.9 | - |" in page
+    assert "has 931,576 bytes, the host's library 800,123" in page
+    assert "| LSTM | aarch64 | max | fp32 | 2,000 | 500,000 | 2.10 |" in page
+    assert "| cortex-a55 | phonograd::neon::multiply | 24 | 37 | 42.0 | 4.57 |" in page
+    assert "| cortex-a55 | fp32 | 3,000 | 4,500,000 | 1.9 | - | - |" in page
     assert "**projections, not measurements**" in page
 
 
@@ -137,7 +174,7 @@ def test_instructions_are_counted_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "p.c").write_text(PROGRAM)
     flags = ("-target", "aarch64-linux-musl", "-nostdlib", "-static", "-o", str(tmp_path / "p"))
     subprocess.run([find_zig(), "cc", str(tmp_path / "p.c"), *flags], check=True)
-    with instruction_counter() as counter:
+    with instruction_counter("aarch64") as counter:
         assert counter.count("cortex-a53", tmp_path / "p") == 2004
 
 
@@ -145,7 +182,7 @@ def test_instructions_are_counted_one_by_one(tmp_path: Path) -> None:
 def test_the_inner_loops_of_the_phone_build_keep_the_multipliers_busy() -> None:
     """Cycles at most for a tile of 8 by 12 and one instruction deep; two units of 128 bits need 12."""
     most = {"cortex-a55": 28, "neoverse-n1": 13, "cortex-a510": 26, "neoverse-n2": 13}
-    for kernel, cores in KERNELS.items():
+    for kernel, (_, cores) in KERNELS.items():
         loop = kernel_loop(kernel)
         assert len(loop.multiply_adds) == 24
         assert len(set(loop.multiply_adds)) == 1

@@ -12,15 +12,25 @@ ENVIRONMENT = {"cpu": "Some CPU", "features": ["avx2", "fma"], "cores": 2, "syst
 
 EPOCH = {
     "kind": "epoch", "environment": ENVIRONMENT, "threads": 2, "command": "phonograd bench epoch",
-    "model": {"cell": "lstm", "layers": 2, "hidden": 650, "vocabulary": 30000},
-    "minibatch": 10, "bptt": 20, "clip_norm": 5.0, "step_gflop": 31.5, "weight_bytes": 183200000,
-    "sgemm_shape": [200, 650, 30000], "sgemm_gflops": 220.4, "warm_up": 2,
+    "kinds": {
+        "untied": {
+            "model": {"cell": "lstm", "layers": 2, "hidden": 650, "vocabulary": 30000},
+            "training": {"minibatch": 10, "bptt": 20, "clip_norm": 5.0}, "weight_bytes": 183200000,
+        },
+    },
+    "ceiling_shape": [200, 650, 30000], "warm_up": 2,
+    "ceilings": [{"name": "torch bf16", "reduced": True, "gflops": 620.4, "about": {"versions": {"torch": "2.13"}}}],
     "left_out": {"torch bf16": "no AVX512-BF16"}, "disagreements": [],
     "contestants": [
         {
-            "name": "native", "step_seconds": [0.15, 0.16], "median_seconds": 0.155, "p10_seconds": 0.151,
-            "p90_seconds": 0.159, "gflops": 203.2, "fraction_of_sgemm": 0.921, "ratio": 1.0, "ratio_least": 1.0,
+            "name": "native", "kind": "untied", "output_words": 30000, "step_seconds": [0.15, 0.16],
+            "median_seconds": 0.155, "p10_seconds": 0.151, "p90_seconds": 0.159, "tokens_per_second": 1290.3,
+            "gflop": 31.5, "gflops": 203.2, "fraction_of_ceiling": 0.921, "ratio": 1.0, "ratio_least": 1.0,
             "peak_rss_bytes": 260000000, "own_rss_bytes": 230000000,
+            "phases": [
+                {"name": "embedding", "seconds": 0.0001, "gflop": 0.0, "fraction_of_ceiling": None},
+                {"name": "update", "seconds": 0.06, "gflop": 10.5, "fraction_of_ceiling": 0.8},
+            ],
             "about": {"versions": {"phonograd": "0.1.0"}, "kernels": "avx2"},
         },
     ],
@@ -36,9 +46,12 @@ def test_a_page_of_an_epoch() -> None:
     assert "## A step: LSTM 2x650, 30,000 words" in page
     assert "Some CPU (avx2, fma), 2 cores, Linux, Python 3.11.7; 2 threads." in page
     assert (
-        "| native (phonograd 0.1.0, avx2 kernels) | 1.00 | 1.00 | 0.155 | 0.151 - 0.159 | 203 | 92% | 260 | 1.4 | 230 |"
-        in page
+        "| native (phonograd 0.1.0, avx2 kernels) | 1.00 | 1.00 | 0.155 | 0.151 - 0.159 | 1290 | 31.5 | 203 | 92% "
+        "| 260 | 1.4 | 230 |" in page
     )
+    assert "| torch (torch 2.13) | bf16 | 620 |" in page
+    assert "| contestant | embedding | update | the step |" in page
+    assert "| native | 0.1 ms | 60 ms, 10.5 GFLOP, 80% | 155 ms, 31.5 GFLOP, 92% |" in page
     assert "Left out: torch bf16 (no AVX512-BF16)." in page
     assert page.endswith("Repeat: `phonograd bench epoch` (`results/epoch.json`).\n")
 

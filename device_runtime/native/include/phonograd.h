@@ -283,7 +283,8 @@ PG_API pg_status pg_graph_get(pg_graph* graph, const char* name, const void** da
 /*
  * For benchmarks: run a kernel of a set (NULL: the best) on generated operands, once to warm up, then `repeats` times;
  * seconds [repeats]. Names: gemm_nn, gemm_nt (B given transposed), gemm_tn (A): C[M,N] += A[M,K] B[K,N]; gemm_rows:
- * C[M,N] = A[M,K] X[N,K]^T for few N; exp, sigmoid, tanh of N elements. May change between versions.
+ * C[M,N] = A[M,K] X[N,K]^T for few N; exp, sigmoid, tanh of N elements. A gemm's name with _bf16 at its end rounds A
+ * and B to bfloat16. May change between versions.
  */
 PG_API pg_status pg_bench_kernel(const char* kernels, const char* name, int64_t M, int64_t N, int64_t K,
                                  int32_t threads, int32_t repeats, double* seconds);

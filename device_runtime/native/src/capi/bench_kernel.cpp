@@ -4,10 +4,12 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capi/border.h"
 #include "engine/compute.h"
+#include "kernels/bf16.h"
 #include "phonograd.h"
 
 namespace {
@@ -69,6 +71,12 @@ std::function<void()> map_of_elements(Compute& compute, void (*function)(const f
   };
 }
 
+constexpr std::string_view kBf16 = "_bf16";  // suffix of a product that rounds its operands
+
+bool rounds(const std::string& name) {
+  return name.size() > kBf16.size() && name.compare(name.size() - kBf16.size(), kBf16.size(), kBf16) == 0;
+}
+
 std::function<void()> work_of(Compute& compute, const std::string& name, Sizes sizes) {
   const KernelSet& kernels = compute.kernels;
   if (name == "gemm_nn" || name == "gemm_nt" || name == "gemm_tn") return product(compute, name, sizes);
@@ -87,8 +95,12 @@ extern "C" pg_status pg_bench_kernel(const char* kernels, const char* name, int6
                                      int32_t threads, int32_t repeats, double* seconds) {
   return border::guarded([&] {
     border::require(threads >= 1 && threads <= 64, "threads: " + std::to_string(threads) + "; expected 1 to 64");
-    Compute compute(threads, false, kernel_set(kernels));
-    const std::function<void()> work = work_of(compute, name, Sizes(M, N, K));
+    const KernelSet& set = kernel_set(kernels);
+    std::string function = name;
+    const bool bf16 = rounds(function);
+    if (bf16) function.resize(function.size() - kBf16.size());
+    Compute compute(threads, false, set, bf16 ? &bf16_kernels(set, false) : nullptr);
+    const std::function<void()> work = work_of(compute, function, Sizes(M, N, K));
     work();  // the first call allocates
     for (int32_t i = 0; i < repeats; ++i) {
       const auto began = std::chrono::steady_clock::now();

@@ -1,0 +1,169 @@
+"""`phonograd bench epoch`: training steps of several runtimes and kinds of models."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from phonograd.bench.contestants import (
+    OWN_PYTHON,
+    PEERS,
+    TORCH_VARIANTS,
+    BenchError,
+    of_kind,
+    sampled,
+    selected_entries,
+)
+from phonograd.bench.epoch import EpochBenchConfig
+from phonograd.bench.kinds import KINDS
+from phonograd.commands.bench_options import PATH, Names, artifacts_or_random, names_option, repeated, save_option
+from phonograd.commands.native import build_on_first_use
+from phonograd.console import Console, output_options
+from phonograd.device_runtime.engine.backend import PRECISIONS
+from phonograd.former_names import say_today
+
+if TYPE_CHECKING:
+    from phonograd.bench.epoch import EpochBench
+
+DEFAULTS = EpochBenchConfig()
+MB = 1e6
+
+
+def _interpreters(_context: click.Context, _parameter: click.Parameter, values: Names) -> dict[str, str]:
+    """Interpreters by runtime, of NAME=PYTHON."""
+    found = {}
+    for value in values:
+        name, _, python = value.partition("=")
+        if name not in OWN_PYTHON or not python or name in found:
+            expected = f"NAME=PYTHON expected, NAME each of {', '.join(OWN_PYTHON)} at most once"
+            raise click.BadParameter(f"{value!r}: {expected}")
+        found[name] = python
+    return found
+
+
+def _former_executorch(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        say_today("--executorch-python", "--python executorch=PYTHON")
+    return value
+
+
+@click.command()
+@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
+@names_option("--variants", TORCH_VARIANTS, "eager,sparse", "Variants of the torch step")
+@click.option("--all-variants", is_flag=True, help="Run all --variants; compiling takes a minute.")
+@names_option("--precision", PRECISIONS, "fp32", "Precisions of backend native")
+@names_option("--kinds", KINDS, KINDS[0], "Kinds of the paper's model; those after the first are run by native only")
+@click.option(
+    "--python",
+    "pythons",
+    metavar="NAME=PYTHON",
+    multiple=True,
+    callback=_interpreters,
+    help=f"A Python interpreter that has this runtime, of {', '.join(OWN_PYTHON)}; adds it. May be repeated.",
+)
+@click.option("--executorch-python", hidden=True, callback=_former_executorch)
+@click.option(
+    "--output-sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run phonograd's backends and torch also with an output sample of N words.",
+)
+@click.option("--steps", type=click.IntRange(1), default=DEFAULTS.steps, show_default=True)
+@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@save_option
+@output_options
+def epoch(
+    console: Console,
+    artifacts: Path | None,
+    backends: Names,
+    variants: Names,
+    all_variants: bool,
+    precision: Names,
+    kinds: Names,
+    pythons: Mapping[str, str],
+    executorch_python: str | None,
+    output_sample: int | None,
+    steps: int,
+    threads: int,
+    save: Path | None,
+) -> None:
+    """Compare training steps of several runtimes on the same windows, and with the machine's own matrix products.
+
+    The runtimes take turns. Each has its own process, with the same malloc settings and threads, which is stopped
+    while others run. A runtime that can't run here is reported as left out. The exit code is 16 if the losses differ.
+    """
+    from phonograd.bench.epoch import bench_epoch
+    from phonograd.bench.results import save_result
+
+    if artifacts is not None and len(kinds) > 1:
+        raise click.UsageError("--kinds are of the paper's model; give either --artifacts or several kinds")
+    if executorch_python is not None:
+        pythons = {"executorch": executorch_python, **pythons}
+    backends = tuple(dict.fromkeys((*backends, *pythons)))
+    entries = selected_entries(backends, TORCH_VARIANTS if all_variants else variants, precision, pythons)
+    if output_sample is not None:
+        entries += sampled(entries, output_sample)
+    entries += [entry for kind in kinds[1:] for entry in of_kind(entries, kind)]
+    config = dataclasses.replace(DEFAULTS, steps=steps, threads=threads)
+    if "native" in backends:
+        build_on_first_use(console)
+    with contextlib.ExitStack() as stack:
+        if artifacts is not None:
+            folders = {kinds[0]: artifacts}
+        else:
+            folders = {kind: stack.enter_context(artifacts_or_random(console, None, kind)) for kind in kinds}
+        result = bench_epoch(folders, entries, config, console.say)
+    document = msgspec.to_builtins(result)
+    if save is not None:
+        save_result(save, document, repeated())
+    console.result(document, (_title(result), [*_rows(result)]), ("Phases of a step", [*_phase_rows(result)]))
+    if result.disagreements:
+        raise BenchError(f"bench: the contestants do not compute the same: {'; '.join(result.disagreements)}")
+
+
+def _title(result: "EpochBench") -> str:
+    tokens = result.ceiling_shape[0]
+    return f"One step of {tokens} tokens, {result.threads} threads, {result.environment.cpu}"
+
+
+def _rows(result: "EpochBench") -> Iterator[dict[str, object]]:
+    for one in result.contestants:
+        yield {
+            "contestant": one.name,
+            "words": one.output_words,
+            "ratio": one.ratio,
+            "least": one.ratio_least,
+            "seconds": one.median_seconds,
+            "p10": one.p10_seconds,
+            "p90": one.p90_seconds,
+            "GFLOP/s": one.gflops,
+            "of ceiling": _percent(one.fraction_of_ceiling),
+            "peak MB": round(one.peak_rss_bytes / MB),
+            "own MB": round(one.own_rss_bytes / MB),
+            "last loss": one.last_loss,
+        }
+    for ceiling in result.ceilings:
+        yield {"contestant": f"product: {ceiling.name}", "GFLOP/s": ceiling.gflops}
+    for name, reason in result.left_out.items():
+        yield {"contestant": f"{name}: left out, {reason}"}
+
+
+def _phase_rows(result: "EpochBench") -> Iterator[dict[str, object]]:
+    for one in result.contestants:
+        for phase in one.phases:
+            yield {
+                "contestant": one.name,
+                "phase": phase.name,
+                "seconds": phase.seconds,
+                "GFLOP": phase.gflop,
+                "of ceiling": _percent(phase.fraction_of_ceiling),
+            }
+
+
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{fraction:.0%}"

@@ -1,0 +1,106 @@
+"""Options that benchmarks share, the command that repeats one, and artifacts with random weights."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from phonograd.bench.kinds import KINDS, kind_named
+from phonograd.console import Console
+
+if TYPE_CHECKING:
+    from phonograd.device_runtime.formats.manifest import TrainingConfig
+    from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+
+PATH = click.Path(path_type=Path)
+PRESET = "popov-2x650"
+Names = tuple[str, ...]
+UNREPEATED = ("--save", "--json", "--quiet")  # what they change is not the result
+
+
+def list_of(allowed: Names) -> Callable[[click.Context, click.Parameter, str], Names]:
+    """A callback that reads "a,b" and refuses what is not allowed or said twice."""
+
+    def read(_context: click.Context, _parameter: click.Parameter, text: str) -> Names:
+        names = tuple(name.strip() for name in text.split(","))
+        for name in names:
+            if name not in allowed or names.count(name) > 1:
+                raise click.BadParameter(f"{name!r}: expected each of {', '.join(allowed)} at most once, by commas")
+        return names
+
+    return read
+
+
+def names_option(
+    name: str, allowed: Names, default: str, text: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """An option that takes some of the names in `allowed`, separated by commas; text: its help without them."""
+    return click.option(
+        name,
+        metavar="NAMES",
+        callback=list_of(allowed),
+        default=default,
+        show_default=True,
+        help=f"{text}: of {', '.join(allowed)}.",
+    )
+
+
+def repeated() -> str:
+    """The running command as it can be typed again on another machine: no paths but the names of them."""
+    context = click.get_current_context()
+    words = ["phonograd", "bench", str(context.command.name)]
+    for parameter in context.command.params:
+        value, name = context.params[str(parameter.name)], parameter.opts[0]
+        said = context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+        if not said or name in UNREPEATED:
+            continue
+        if isinstance(parameter, click.Option) and parameter.is_flag:
+            words.append(name)
+        elif isinstance(value, Mapping):
+            words += [word for runtime in value for word in (name, f"{runtime}=PYTHON")]
+        elif isinstance(value, Path) or name.endswith("-python"):
+            words += [name, name.lstrip("-").upper()]
+        elif parameter.multiple and value and isinstance(value[0], Path):
+            words += [name, name.lstrip("-").upper() + "..."]
+        elif parameter.multiple:
+            words += [word for one in value for word in (name, str(one))]
+        else:
+            words += [name, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return " ".join(words)
+
+
+save_option = click.option("--save", type=PATH, help="Save the rounded result here, for `bench results`.")
+
+
+@contextlib.contextmanager
+def artifacts_or_random(console: Console, folder: Path | None, kind: str = KINDS[0]) -> Iterator[Path]:
+    """That folder, or for as long as the block lasts a kind of the paper's model with random weights."""
+    if folder is not None:
+        yield folder
+        return
+    from phonograd.export.presets import preset_named
+
+    console.say(f"exporting {PRESET}, {kind}, with random weights")
+    with tempfile.TemporaryDirectory() as place:
+        yield random_artifacts(Path(place) / "artifacts", *kind_named(kind, preset_named(PRESET).model))
+
+
+def random_artifacts(folder: Path, model: "LanguageModelConfig", training: "TrainingConfig | None" = None) -> Path:
+    """A folder of random weights, written by another process: exporting takes memory that must not be counted."""
+    from phonograd.bench.measuring import in_fresh_process
+
+    in_fresh_process(_export, folder, model, training)
+    return folder
+
+
+def _export(folder: Path, model: "LanguageModelConfig", training: "TrainingConfig | None") -> None:
+    from phonograd.device_runtime.formats.manifest import TrainingConfig
+    from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
+    from phonograd.export.artifacts import export_artifacts
+    from phonograd.export.torch_layout import seeded_weights
+
+    words = Vocabulary((UNK_WORD, EOS_WORD, *(b"w%d" % number for number in range(model.vocabulary - 2))))
+    export_artifacts(folder, model, training or TrainingConfig(), seeded_weights(model, 0), words)
