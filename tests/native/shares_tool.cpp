@@ -3,15 +3,28 @@
 //   shares_tool model ITEMS SPEED...        each thread's items and the time the last one ends, in a model without
 //   noise shares_tool real ITEMS REPEATS SLOW...  seconds of REPEATS shared phases, thread i doing its work SLOW_i
 //   times over
+//   shares_tool waiting THREADS             prints a line for each way to wait in which all waiting threads slept
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 
+// Six words that threads wait for or write, each on a cache line of its own, behind two lines that never change.
+static_assert(alignof(phonograd::ThreadPool) == 64 && sizeof(phonograd::ThreadPool) == (2 + 6) * 64);
+
 namespace {
+
+using phonograd::ThreadPool;
 
 // Whoever is free first takes next; a range takes its items by the thread's speed.
 void model(int64_t items, const std::vector<double>& speeds) {
@@ -46,7 +59,7 @@ void model(int64_t items, const std::vector<double>& speeds) {
 }
 
 void real(int64_t items, int64_t repeats, const std::vector<double>& slow) {
-  phonograd::ThreadPool pool(static_cast<int>(slow.size()), true);
+  ThreadPool pool(static_cast<int>(slow.size()), true);
   std::vector<double> sums(slow.size() * 16, 1);
   const auto began = std::chrono::steady_clock::now();
   pool.run([&](int thread) {
@@ -61,9 +74,40 @@ void real(int64_t items, int64_t repeats, const std::vector<double>& slow) {
   std::printf("%.6f\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
 }
 
+// Whether the kernel has the thread sleep.
+bool sleeps(long thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  return line.compare(line.rfind(')') + 1, 3, " S ") == 0;
+}
+
+void until_asleep(const std::vector<long>& threads, const char* where) {
+  while (!std::all_of(threads.begin(), threads.end(), sleeps)) usleep(1000);
+  std::puts(where);
+}
+
+void waiting(int threads) {
+  ThreadPool pool(threads, false);
+  std::vector<long> numbers(static_cast<size_t>(threads));
+  pool.run([&](int thread) { numbers[static_cast<size_t>(thread)] = syscall(SYS_gettid); });
+  const std::vector<long> workers(numbers.begin() + 1, numbers.end()), caller(numbers.begin(), numbers.begin() + 1);
+  until_asleep(workers, "for a task");
+  pool.run([&](int thread) {
+    if (thread == 0) until_asleep(workers, "at a barrier");
+    pool.barrier();
+  });
+  pool.run([&](int thread) {
+    if (thread == 1) until_asleep(caller, "for the workers");
+  });
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
+  if (count == 3 && std::strcmp(arguments[1], "waiting") == 0) {
+    waiting(std::atoi(arguments[2]));
+    return 0;
+  }
   const bool is_model = count > 3 && std::strcmp(arguments[1], "model") == 0;
   std::vector<double> numbers;
   for (int i = is_model ? 3 : 4; i < count; ++i) numbers.push_back(std::atof(arguments[i]));

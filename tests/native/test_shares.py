@@ -46,3 +46,15 @@ def test_equal_cores_keep_their_own_shares(tool: Path) -> None:
 def test_fewer_items_than_cores(tool: Path, items: int) -> None:
     done, _ = modelled(tool, items, PHONE)
     assert sum(done) == items
+
+
+def test_a_thread_that_waits_long_sleeps(tool: Path) -> None:
+    """For its core's other work, and for the battery; one that spins for ever runs into the time limit."""
+    done = subprocess.run([tool, "waiting", "3"], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["for a task", "at a barrier", "for the workers"]
+
+
+def test_threads_share_phase_after_phase(tool: Path) -> None:
+    """What `make sanitize` looks at for races."""
+    line = [tool, "real", "7", "200", "1", "3", "1"]
+    assert float(subprocess.run(line, capture_output=True, text=True, check=True).stdout) > 0

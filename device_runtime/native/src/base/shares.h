@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,7 @@ class Shares {
   struct alignas(64) Taken {
     std::atomic<int64_t> items{0};
   };
+  static_assert(sizeof(Taken) == 64);
   std::vector<Taken> taken_;  // of each thread's share, from its front
 };
 
