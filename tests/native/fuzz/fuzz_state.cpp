@@ -1,6 +1,5 @@
 // The reader of training states on any bytes, its checksum made to fit: a state of this job and model that changes just
 // what the file holds, or Error(state) and the engine's memory as it was.
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/crc32.h"
+#include "memory_file.h"
 #include "training/state_file.h"
 
 using namespace phonograd;
@@ -19,7 +19,7 @@ static void expect(bool good) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const int memory = memfd_create("fuzz", MFD_CLOEXEC);
+  static const int memory = memory_file();
   std::vector<uint8_t> bytes(data, data + size);
   if (size >= 4) {
     const uint32_t sum = crc32(0, bytes.data(), size - 4);

@@ -1,5 +1,4 @@
 // The tensor file reader on any bytes: tensors that lie within the file, or Error(weights).
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -7,6 +6,7 @@
 #include <string>
 
 #include "formats/tensor_file.h"
+#include "memory_file.h"
 
 using namespace phonograd;
 
@@ -15,7 +15,7 @@ static void expect(bool good) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const int memory = memfd_create("fuzz", MFD_CLOEXEC);
+  static const int memory = memory_file();
   expect(memory >= 0 && ftruncate(memory, 0) == 0);
   expect(size == 0 || pwrite(memory, data, size, 0) == static_cast<ssize_t>(size));
   const std::string path = "/proc/self/fd/" + std::to_string(memory);

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (int64_t id = 0; id < vocabulary.size(); ++id) {
       const std::string_view word = vocabulary.word(id);
       if (vocabulary.id(word) != id) std::abort();
-      if (id > kEos && index.typed(id, scores.data()) != 0) std::abort();  // of equal scores none is greater
+      if (id > kEos && index.keystrokes(id, scores.data()) != 0) std::abort();  // of equal scores none is greater
       bytes += word.size() + 1;
     }
     if (bytes != size && bytes != size + 1) std::abort();

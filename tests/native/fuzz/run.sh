@@ -15,9 +15,8 @@ flags="-std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -f
 CXX=${CXX:-clang++-19}
 
 objects=
-for source in "$native"/src/base/*.cpp "$native"/src/formats/*.cpp "$native"/src/text/*.cpp \
-  "$native"/src/training/state_file.cpp "$native"/src/update/deltas.cpp; do
-  object=$built/objects/$(basename "$source" .cpp).o
+for source in $(ls "$native"/src/*/*.cpp "$fuzz"/*_graph.cpp | grep -v /src/phone/); do
+  object=$built/objects/$(echo "${source%.cpp}" | tr / _).o
   # shellcheck disable=SC2086
   $CXX $flags -fsanitize=fuzzer-no-link -c "$source" -o "$object"
   objects="$objects $object"
@@ -32,7 +31,7 @@ for name in "$@"; do
   # shellcheck disable=SC2086
   $CXX $flags -fsanitize=fuzzer "$fuzz/fuzz_$name.cpp" $objects -pthread -o "$built/fuzz_$name"
   mkdir -p "$built/corpus/$name"
-  "$built/fuzz_$name" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
+  "$built/fuzz_$name" -max_total_time="$seconds" -max_len=16384 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
     -verbosity=1 -artifact_prefix="$built/$name." "$built/corpus/$name" "$fuzz/corpus/$name" >"$built/$name.log" 2>&1 ||
     { tail -40 "$built/$name.log"; echo "$name: FAILED, see $built/$name.log" >&2; exit 1; }
   tail -8 "$built/$name.log"

@@ -63,20 +63,22 @@ int Graph::find(const std::string& name) const {
 }
 
 int Graph::root(int number) const {
-  while (value(number).view_of >= 0) number = value(number).view_of;
-  return number;
+  return value(number).view_of >= 0 ? value(number).view_of : number;
 }
 
 std::vector<int> Graph::users(int number) const {
-  std::vector<int> found;
-  for (int consumer : value(number).consumers) {
-    bool is_view = false;
-    for (int output : node(consumer).outputs) {
-      if (output < 0 || value(output).view_of != number) continue;
-      is_view = true;
-      for (int user : users(output)) found.push_back(user);
+  std::vector<int> found, views = {number};
+  for (size_t i = 0; i < views.size(); ++i) {
+    const int view = views[i];
+    for (int consumer : value(view).consumers) {
+      bool is_view = false;
+      for (int output : node(consumer).outputs) {
+        if (output < 0 || value(output).view_of != root(number)) continue;
+        is_view = true;
+        views.push_back(output);
+      }
+      if (!is_view) found.push_back(consumer);
     }
-    if (!is_view) found.push_back(consumer);
   }
   return found;
 }
@@ -133,7 +135,17 @@ Graph::Graph(onnx::Model model, const FreeSizes& sizes, CheckNode check) : model
   for (const onnx::ValueInfo& info : model_.outputs) {
     const int output = find(info.name);
     if (output < 0) throw Error(Status::artifacts, path() + ": output '" + info.name + "' is not produced by any node");
-    values_[static_cast<size_t>(output)].is_output = true;
+    for (const int shown : {output, root(output)}) values_[static_cast<size_t>(shown)].is_output = true;
+  }
+  check_overwritten();
+}
+
+void Graph::check_overwritten() const {
+  for (const Value& value : values_) {
+    if (!value.is_overwritten || (value.consumers.size() == 1 && !value.is_output)) continue;
+    throw Error(Status::artifacts, path() + ": value '" + value.name +
+                                       "' is overwritten by the node that reads it, and read by another node or as an "
+                                       "output; export the artifacts again");
   }
 }
 

@@ -25,13 +25,14 @@ struct Value {
   DataType type = DataType::undefined;
   Shape shape;
   bool is_input = false;   // bound from outside: parameters, states, tokens
-  bool is_output = false;  // read from outside
+  bool is_output = false;  // read from outside, by itself or as a view
   const onnx::Constant* constant = nullptr;
   bool has_integers = false;      // int64 values known while planning: shapes and axes
   std::vector<int64_t> integers;  // these
   int producer = -1;              // number of a node, -1 if there is none
   std::vector<int> consumers;     // numbers of nodes, once for each use
-  int view_of = -1;               // the value whose memory this one is
+  int view_of = -1;               // the value whose memory this one is; no view itself
+  bool is_overwritten = false;    // by the node that reads it
 };
 
 struct Node {
@@ -69,6 +70,7 @@ class Graph {
  private:
   friend class NodeChecker;
   int add_value(const std::string& name);
+  void check_overwritten() const;
 
   onnx::Model model_;
   std::vector<Value> values_;

@@ -49,6 +49,19 @@ void NodeChecker::require_floats(size_t index, const Shape& shape) const {
   require_shape(index, shape);
 }
 
+void NodeChecker::require_result_of(const char* op, size_t output, size_t index) const {
+  const Value& value = input(index);
+  const bool made = value.producer >= 0 && graph_.node(value.producer).source->op == op;
+  require(made && output < graph_.node(value.producer).outputs.size() &&
+              graph_.node(value.producer).outputs[output] == node_.inputs[index],
+          "input '" + value.name + "' is not output " + std::to_string(output) + " of a node " + op);
+}
+
+void NodeChecker::overwrite_result_of(const char* op, size_t output, size_t index) {
+  require_result_of(op, output, index);
+  graph_.values_[static_cast<size_t>(node_.inputs[index])].is_overwritten = true;
+}
+
 const std::vector<int64_t>& NodeChecker::integers(size_t index) const {
   const Value& value = typed_input(index, DataType::int64);
   require(value.has_integers, "input '" + value.name + "' must be a constant or a shape");
@@ -104,7 +117,9 @@ void NodeChecker::output_view(size_t index, size_t of_input, const Shape& shape)
   require(element_count(shape) == element_count(source.shape),
           "a view " + to_text(shape) + " of '" + source.name + "' " + to_text(source.shape));
   output(index, source.type, shape);
-  if (has_output(index)) graph_.values_[static_cast<size_t>(node_.outputs[index])].view_of = node_.inputs[of_input];
+  if (has_output(index)) {
+    graph_.values_[static_cast<size_t>(node_.outputs[index])].view_of = graph_.root(node_.inputs[of_input]);
+  }
 }
 
 void NodeChecker::output_integers(size_t index, const std::vector<int64_t>& values) {

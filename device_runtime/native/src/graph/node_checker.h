@@ -26,6 +26,10 @@ class NodeChecker {
   const Value& float_input(size_t index, size_t rank) const;
   void require_shape(size_t index, const Shape& shape) const;
   void require_floats(size_t index, const Shape& shape) const;
+  // The input is result number `output` of a node of that operator, as it is in memory.
+  void require_result_of(const char* op, size_t output, size_t index) const;
+  // The node overwrites this result of another: the graph is refused if anything else reads it.
+  void overwrite_result_of(const char* op, size_t output, size_t index);
   // The int64 values of an input that must be known while planning: an initializer, or the result of Shape.
   const std::vector<int64_t>& integers(size_t index) const;
 

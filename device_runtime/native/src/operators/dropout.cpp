@@ -78,7 +78,9 @@ void check_dropout(NodeChecker& node) {
 }
 
 std::unique_ptr<Operator> make_dropout(NodeBuilder& node) {
-  return std::make_unique<Dropout>(node.input(0), node.input(1), node.output(0), node.output(1), node.number());
+  Tensor* y = node.output(0);
+  if (y == nullptr) y = node.scratch("dropped", node.input(0)->elements());  // only the mask is read
+  return std::make_unique<Dropout>(node.input(0), node.input(1), y, node.output(1), node.number());
 }
 
 void check_dropout_gradient(NodeChecker& node) {

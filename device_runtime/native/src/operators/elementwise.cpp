@@ -196,6 +196,7 @@ std::unique_ptr<Operator> make_relu(NodeBuilder& node) {
 
 void check_cast(NodeChecker& node) {
   node.require(node.attribute("to", 0) == static_cast<int64_t>(DataType::float32), "only casts to float32 are known");
+  node.require(node.input(0).type != DataType::undefined, "input '" + node.input(0).name + "' has no data");
   node.output(0, DataType::float32, node.input(0).shape);
 }
 

@@ -119,7 +119,7 @@ class CrossEntropy : public Operator {
   CrossEntropy(NodeBuilder& node)
       : logits_(node.input(0)),
         targets_(node.input(1)),
-        loss_(node.output(0)),
+        loss_(node.output(0) != nullptr ? node.output(0) : node.scratch("loss", 1)),
         log_p_(node.output(1) != nullptr ? node.output(1) : node.scratch("log p", node.input(0)->elements())),
         ignored_(node.source().integer("ignore_index", -1)),
         mean_(node.source().text("reduction", "mean") == "mean"),

@@ -191,6 +191,8 @@ void check_gradient(NodeChecker& node) {
   node.require(node.attribute("input_forget", 0) == 0, "coupled input and forget gates are not known");
   for (size_t index : {size_t{6}, size_t{7}, size_t{9}}) node.require_floats(index, {s.T, 1, s.B, s.H});
   node.require_floats(8, {s.T, 1, s.B, kGates * s.H});
+  node.require_result_of("LSTMTraining", 3, 7);
+  node.overwrite_result_of("LSTMTraining", 4, 8);
   node.require(!node.has_output(4) && !node.has_output(5), "gradients of the first states are not known");
   give_gradients(node, kGates, s);
 }

@@ -45,10 +45,11 @@ struct Axes {
 Axes axes_of(const Shape& shape, const std::vector<int64_t>& given, bool& good) {
   if (given.empty()) return {0, shape.size()};
   std::vector<int64_t> axes = given;
-  for (int64_t& axis : axes) axis += axis < 0 ? static_cast<int64_t>(shape.size()) : 0;
+  const auto rank = static_cast<int64_t>(shape.size());
+  for (int64_t& axis : axes) axis += axis < 0 ? rank : 0;
   std::sort(axes.begin(), axes.end());
-  for (size_t i = 0; i < axes.size(); ++i) good = good && axes[i] == axes[0] + static_cast<int64_t>(i);
-  good = good && axes.front() >= 0 && axes.back() < static_cast<int64_t>(shape.size());
+  good = axes.front() >= 0 && axes.back() < rank;
+  for (size_t i = 1; good && i < axes.size(); ++i) good = axes[i] == axes[i - 1] + 1;
   return {static_cast<size_t>(axes.front()), static_cast<size_t>(axes.back()) + 1};
 }
 

@@ -77,7 +77,7 @@ void check_mark(NodeChecker& node) {
   const Shape& shape = node.typed_input(0, DataType::float32).shape;
   node.typed_input(1, DataType::float32);
   node.require_shape(1, shape);
-  node.output(0, DataType::boolean, {1});
+  node.output(0, DataType::undefined, {1});  // nothing writes it, so nothing may read it
 }
 
 }  // namespace
