@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import statistics
@@ -233,3 +234,29 @@ def test_other_pythons_are_given_by_name(monkeypatch: pytest.MonkeyPatch, capsys
     for wrong in ("jax", "flower=/a", "jax="):
         assert run(phonograd, [*line, "--python", wrong]) == 2
         assert "NAME=PYTHON expected" in capsys.readouterr().err
+
+
+def test_kinds_are_run_by_native_in_each_precision_full_and_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def measure(folders, entries, config, say):
+        asked.extend([folders, [(entry.name, entry.kind, entry.output_sample) for entry in entries]])
+        raise BenchError("enough")
+
+    monkeypatch.setattr("phonograd.bench.epoch.bench_epoch", measure)
+    monkeypatch.setattr(
+        "phonograd.commands.bench_epoch.artifacts_or_random",
+        lambda console, folder, kind: contextlib.nullcontext(Path(kind)),
+    )
+    line = ["bench", "epoch", "--backends", "native,torch", "--variants", "eager", "--kinds", "untied,tied"]
+    assert run(phonograd, [*line, "--precision", "fp32,bf16", "--output-sample", "7"]) == 16
+    assert asked == [
+        {"untied": Path("untied"), "tied": Path("tied")},
+        [
+            ("native", None, None), ("native bf16", None, None), ("torch eager", None, None),
+            ("native sampled", None, 7), ("native bf16 sampled", None, 7), ("torch eager sampled", None, 7),
+            ("tied native", "tied", None), ("tied native bf16", "tied", None),
+            ("tied native sampled", "tied", 7), ("tied native bf16 sampled", "tied", 7),
+        ],
+    ]  # fmt: skip
+    assert run(phonograd, [*line, "--artifacts", "somewhere"]) == 2

@@ -1,5 +1,6 @@
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,17 @@ from phonograd.bench.contestants import BenchError
 from phonograd.bench.environment import find_tool
 from phonograd.bench.phone.instructions import Counter, instruction_counter
 from phonograd.bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
-from phonograd.bench.phone_cost import KERNELS, Run, count_instructions, kernel_loop, projection, regressions
+from phonograd.bench.phone_cost import (
+    KERNELS,
+    Count,
+    Run,
+    _counted,
+    bench_phone,
+    count_instructions,
+    kernel_loop,
+    projection,
+    regressions,
+)
 from phonograd.bench.results import render
 from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -159,6 +170,33 @@ def test_a_page_of_the_phone() -> None:
     assert "| cortex-a55 | phonograd::neon::multiply | 24 | 37 | 42.0 | 4.57 |" in page
     assert "| cortex-a55 | fp32 | 3,000 | 4,500,000 | 1.9 | - | - |" in page
     assert "**projections, not measurements**" in page
+
+
+@pytest.mark.phone
+def test_every_run_of_the_phones_binary_is_counted_and_projected() -> None:
+    model = LanguageModelConfig("lstm", 2000, 16, 16, 2)
+    document = bench_phone([exported(model).folder], model, ["cortex-a53"])
+    counts = {(one["machine"], one["precision"], one["output_words"]): one for one in document["counts"]}
+    (sampled,) = {words for _, _, words in counts} - {2000}
+    runs = (("aarch64", "fp32"), ("aarch64", "bf16"), ("x86_64", "fp32"))
+    assert list(counts) == [(*run, words) for run in runs for words in (2000, sampled)]
+    for run in runs:
+        full, less = (counts[(*run, words)]["instructions_per_token"] for words in (2000, sampled))
+        assert 0 < less < full
+    assert document["binary_bytes"] > 0 < document["library_bytes"]
+    projected = [(one["cpu"], one["precision"], one["output_words"]) for one in document["projections"]]
+    cores = (("cortex-a55", "fp32"), ("neoverse-n1", "fp32"), ("cortex-a510", "bf16"), ("neoverse-n2", "bf16"))
+    assert projected == [(*core, words) for core in cores for words in (2000, sampled)]
+    assert all(one["all_epoch_seconds"] > one["epoch_seconds"] for one in document["projections"])
+
+
+def test_what_was_not_counted_is_not_projected() -> None:
+    paper = preset_named("popov-2x650").model
+    assert _counted([], paper, "fp32") == {30000: None, 3000: None}
+    count = Count("LSTM 2x650, 30,000 words", "aarch64", "cortex-a53", "fp32", 3210, 200, 5e6, 2.8)
+    assert _counted([count], paper, "fp32") == {3210: 5e6}
+    assert _counted([count], paper, "bf16") == {3210: None}
+    assert _counted([replace(count, machine="x86_64")], paper, "fp32") == {30000: None, 3000: None}
 
 
 # Two, twice a thousand, and two.
