@@ -66,7 +66,7 @@ apk-test: $(READY)
 # sanitizers need much of.
 export CLANG ?= clang++-19
 SANITIZED = $(VENV)/bin/pytest -p tests.native.sanitized
-UNSANITIZED = test_allocation.py test_arm.py test_build.py test_phone_binary.py
+UNSANITIZED = test_allocation.py test_arm.py test_build.py test_c_example.py test_phone_binary.py
 UNLIMITED = --deselect tests/native/test_phone_refusals.py::test_out_of_memory_has_a_code_of_its_own
 THREADED = test_fuzz.py test_kernels.py test_phone.py test_phone_refusals.py test_shares.py test_state.py
 sanitize: $(READY)
