@@ -1,12 +1,13 @@
 /*
- * A phone's part in a round, in C: train on a user's text mixed with general text, and write the update.
+ * A phone's part in a round, in C: train on a user's text mixed with general text, write the trained weights and the
+ * update for the server, and suggest words with these weights.
  *
- *   round ARTIFACTS USER GENERAL STATE UPDATE
+ *   round ARTIFACTS USER GENERAL STATE WEIGHTS UPDATE
  *
  * Ctrl-C stops it with the state saved; the same command resumes. On arm64 Linux, from the root of a checkout:
  *
  *   phonograd build-phone --library libphonograd.so
- *   cc -I device_runtime/native/include examples/c/round.c -L. -lphonograd -Wl,-rpath,'$ORIGIN' -o round
+ *   cc -I device_runtime/native/include examples/c/round.c libphonograd.so -Wl,-rpath,'$ORIGIN' -o round
  */
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +34,22 @@ static int failed(pg_status status) {
   return status;
 }
 
-static int run(pg_round* round) {
+/* The three most probable first words of a message. */
+static int suggest(const char* folder, const char* weights) {
+  const pg_options options = {.threads = 1, .fuse = 1};
+  pg_predictor* predictor = NULL;
+  pg_suggestion words[3];
+  int32_t count = 0;
+  pg_status status = pg_predictor_open(folder, weights, &options, &predictor);
+  if (status == PG_OK) status = pg_predictor_suggest(predictor, "", 3, words, &count);
+  if (status != PG_OK) failed(status);
+  for (int32_t i = 0; i < count; ++i) printf("%s: %.1f %%\n", words[i].word, 100 * words[i].probability);
+  pg_predictor_close(predictor);
+  return status;
+}
+
+/* Whether the round finished is in *finished. */
+static int train(pg_round* round, int32_t* finished) {
   pg_model model = {.size = sizeof model};
   pg_status status = pg_round_model(round, &model);
   if (status != PG_OK) return failed(status);
@@ -43,12 +59,11 @@ static int run(pg_round* round) {
   open_round = round;
   signal(SIGINT, stop);
   signal(SIGTERM, stop);
-  int32_t finished = 0;
-  status = pg_round_train(round, show, NULL, &finished);
+  status = pg_round_train(round, show, NULL, finished);
   signal(SIGINT, SIG_DFL); /* the round may not be cancelled once it is closed */
   signal(SIGTERM, SIG_DFL);
   if (status != PG_OK) return failed(status);
-  if (!finished) {
+  if (!*finished) {
     puts("cancelled; the same command resumes");
     return 0;
   }
@@ -62,8 +77,8 @@ static int run(pg_round* round) {
 }
 
 int main(int count, char** words) {
-  if (count != 6) {
-    fputs("usage: round ARTIFACTS USER GENERAL STATE UPDATE\n", stderr);
+  if (count != 7) {
+    fputs("usage: round ARTIFACTS USER GENERAL STATE WEIGHTS UPDATE\n", stderr);
     return PG_USAGE;
   }
   if (pg_abi_version() != PG_ABI_VERSION) {
@@ -79,7 +94,8 @@ int main(int count, char** words) {
   options.user.path = words[2];
   options.rehearsal.path = words[3];
   options.state = words[4];
-  options.update = words[5];
+  options.out = words[5];
+  options.update = words[6];
   options.codec = "delta-int8";
   options.seed = &seed;
   options.save_every = 2;
@@ -87,7 +103,8 @@ int main(int count, char** words) {
   pg_round* round = NULL;
   const pg_status status = pg_round_open(&options, &round);
   if (status != PG_OK) return failed(status);
-  const int code = run(round);
+  int32_t finished = 0;
+  const int code = train(round, &finished);
   pg_round_close(round);
-  return code;
+  return code == 0 && finished ? suggest(options.folder, options.out) : code;
 }
