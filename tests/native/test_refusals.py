@@ -24,6 +24,7 @@ from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
+from phonograd.device_runtime.text.output_sample import OutputSample
 from phonograd.device_runtime.text.windows import Window
 from tests.native.graphs import SmallGraph, node
 from tests.support.artifacts import exported
@@ -233,6 +234,23 @@ def test_an_engine_refuses_an_unknown_operator_of_its_training_graph(tmp_path: P
     onnx.save(model, path)
     with pytest.raises(ArtifactsError, match=re.escape(str(path)) + r".*LSTMTrainins\): the engine has no such"):
         NativeBackend.load(open_artifacts(tmp_path / "artifacts", verify=False), None, BackendOptions())
+
+
+@pytest.mark.parametrize("graph", ["training_model.onnx", "training_model_sampled.onnx", "eval_model.onnx"])
+def test_graphs_whose_parameters_have_another_shape_are_refused(tmp_path: Path, graph: str) -> None:
+    """A row more would be read from behind the tensor."""
+    lwf = TrainingConfig(minibatch=2, bptt=2, loss="lwf")
+    made = exported(LanguageModelConfig("lstm", V, 4, 6, 1), lwf).folder
+    path = Path(shutil.copytree(made, tmp_path / "artifacts")) / graph
+    name = "embedding.weight" if graph == "eval_model.onnx" else "teacher.embedding.weight"
+    model = onnx.load(path)
+    (weight,) = (value for value in model.graph.input if value.name == name)
+    weight.type.tensor_type.shape.dim[0].dim_value = V + 1
+    onnx.save(model, path)
+    artifacts = open_artifacts(tmp_path / "artifacts", verify=False)
+    sample = OutputSample(np.arange(V), zeros(V)) if "sampled" in graph else None
+    with pytest.raises(ArtifactsError, match=rf"{graph}: input '{name}' .*\[{V + 1},4\].*export the artifacts again"):
+        NativeBackend.load(artifacts, None, BackendOptions(sample=sample)).logits(np.array([[V]]))
 
 
 @pytest.mark.parametrize("fuse", [True, False])

@@ -72,10 +72,11 @@ def test_weights_are_the_same_bits_on_any_number_of_threads(
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
 
 
-def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(folders: dict[str, Artifacts]) -> None:
-    _, weights = trained(folders["lstm-clipped"], 1, KERNELS[0], "bf16-emulated")
+@pytest.mark.parametrize("name", ["lstm-clipped", "lstm-tied-projected", "gru-tied-lwf"])
+def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(folders: dict[str, Artifacts], name: str) -> None:
+    _, weights = trained(folders[name], 1, KERNELS[0], "bf16-emulated")
     for threads in (2, 3, 8):
-        _, other = trained(folders["lstm-clipped"], threads, KERNELS[0], "bf16-emulated")
+        _, other = trained(folders[name], threads, KERNELS[0], "bf16-emulated")
         for tensor, expected in weights.items():
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
 

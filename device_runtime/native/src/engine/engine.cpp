@@ -43,6 +43,12 @@ bool is_torch_weight(const std::string& name) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
+// The tensor that an input of this name holds; a teacher's is the model's.
+std::string tensor_name(const std::string& input) {
+  const bool of_teacher = input.rfind(kTeacherPrefix, 0) == 0;
+  return of_teacher ? input.substr(std::strlen(kTeacherPrefix)) : input;
+}
+
 // A recurrent state and the value it becomes.
 struct CarriedState {
   Tensor *now, *next;
@@ -74,6 +80,7 @@ struct Engine::Impl {
   void bind_weights();
   void check_finite();
   void require_unchanged() const;
+  void check_parameters(const Graph& graph, const std::map<std::string, float*>& bound) const;
   void plan_training();
   std::unique_ptr<Graph> training_graph(std::map<std::string, float*>& bound);
   void pack(onnx::Model& model, std::map<std::string, float*>& bound);
@@ -161,6 +168,20 @@ void Engine::Impl::check_finite() {
   file.require_unchanged();
 }
 
+// Holds a graph's inputs to the shapes of the tensors that they are bound to.
+void Engine::Impl::check_parameters(const Graph& graph, const std::map<std::string, float*>& bound) const {
+  for (const Value& value : graph.values()) {
+    const auto found = bound.find(value.name);
+    if (!value.is_input || found == bound.end()) continue;
+    Shape shape = file.at(tensor_name(value.name)).shape;
+    if (found->second != memory.at(value.name)) shape[0] = candidates.count();  // packed rows
+    if (value.type == DataType::float32 && value.shape == shape) continue;
+    throw Error(Status::artifacts, graph.path() + ": input '" + value.name + "' float32 " + to_text(shape) +
+                                       " expected, as the model's tensor, found " + to_text(value.shape) +
+                                       "; export the artifacts again");
+  }
+}
+
 void Engine::Impl::plan_training() {
   ProgramOptions how;
   how.fuse = options.fuse;
@@ -168,6 +189,7 @@ void Engine::Impl::plan_training() {
   how.clip_norm = read_clip_norm(manifest.path("optimizer_model.onnx"));
   std::map<std::string, float*> bound = memory;
   auto graph = training_graph(bound);
+  check_parameters(*graph, bound);
   training = std::make_unique<Program>(std::move(graph), compute, bound, how);
   const Shape window = {manifest.bptt, manifest.minibatch};
   tokens = &need(*training, "tokens", DataType::int64, window);
@@ -203,8 +225,7 @@ std::unique_ptr<Graph> Engine::Impl::training_graph(std::map<std::string, float*
 
 void Engine::Impl::pack(onnx::Model& model, std::map<std::string, float*>& bound) {
   for (const auto& [name, shape] : pack_candidates(model, candidates.count())) {
-    const bool of_teacher = name.rfind(kTeacherPrefix, 0) == 0;
-    const TensorSpec* spec = file.find(of_teacher ? name.substr(std::strlen(kTeacherPrefix)) : name);
+    const TensorSpec* spec = file.find(tensor_name(name));
     if (spec == nullptr || spec->shape != shape || shape[0] != manifest.vocabulary) {
       throw Error(Status::artifacts, model.path + ": input '" + name + "' " + to_text(shape) +
                                          " is gathered by words and is no tensor of the model with that shape; "
@@ -254,6 +275,7 @@ void Engine::Impl::plan_evaluation(int64_t T, int64_t B) {
   evaluation.reset();
   auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("eval_model.onnx")),
                                        FreeSizes{{"T", T}, {"B", B}}, check_node);
+  check_parameters(*graph, memory);
   evaluation = std::make_unique<Program>(std::move(graph), compute, memory, ProgramOptions{options.fuse, false, 0});
   evaluation_T = T;
   evaluation_B = B;

@@ -49,6 +49,7 @@ void Planner::plan() {
     for (const OutputLayer& layer : find_output_layers(graph_)) {
       layers[layer.at] = layer;
       fused_nodes_.insert(layer.nodes.begin(), layer.nodes.end());
+      fused_nodes_.insert(layer.later.begin(), layer.later.end());
       if (layer.weight_gradient >= 0) factored_.insert(layer.weight_gradient);
     }
     for (const MarkedGradient& gradient : gradients) leave_factored(gradient);
@@ -138,13 +139,13 @@ void Planner::add_node(int node) {
 }
 
 void Planner::add_output_layer(const OutputLayer& layer) {
-  const Shape& weight = graph_.value(layer.weight).shape;
-  const int64_t V = weight[0], H = weight[1], N = graph_.value(layer.hidden).shape[0];
+  const Shape& weight = graph_.value(layer.logits.weight).shape;
+  const int64_t V = weight[0], H = weight[1], N = graph_.value(layer.logits.hidden).shape[0];
   const int64_t columns = OutputLayerOperator::columns(N);
   OutputLayerTensors t;
-  t.hidden = use(layer.hidden);
-  t.weight = use(layer.weight);
-  t.bias = layer.bias < 0 ? nullptr : use(layer.bias);
+  t.hidden = use(layer.logits.hidden);
+  t.weight = use(layer.logits.weight);
+  t.bias = layer.logits.bias < 0 ? nullptr : use(layer.logits.bias);
   t.targets = use(layer.targets);
   t.loss_gradient = use(layer.loss_gradient);
   t.loss = use(layer.loss);
@@ -159,8 +160,29 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   t.per_token = scratch("log sums", 3 * columns, false);
   keep(t.hidden);
   if (layer.weight_gradient >= 0) made_by_piece_[layer.weight_gradient] = now_;
-  add_piece(std::make_unique<OutputLayerOperator>(t, LossSettings{layer.mean, layer.ignored}),
+  DistillationTensors soft;
+  if (layer.soft_targets) soft = soft_targets(*layer.soft_targets);
+  add_piece(std::make_unique<OutputLayerOperator>(t, LossSettings{layer.mean, layer.ignored},
+                                                  layer.soft_targets ? &soft : nullptr),
             std::to_string(layer.nodes.size()) + " nodes around " + graph_.node(layer.nodes[1]).source->name);
+  for (int node : layer.later) add_node(node);
+}
+
+DistillationTensors Planner::soft_targets(const OutputLayer::SoftTargets& soft) {
+  const Shape& weight = graph_.value(soft.teacher.weight).shape;
+  const int64_t V = weight[0], H = weight[1], N = graph_.value(soft.teacher.hidden).shape[0];
+  DistillationTensors t;
+  t.hidden = use(soft.teacher.hidden);
+  t.weight = use(soft.teacher.weight);
+  t.bias = soft.teacher.bias < 0 ? nullptr : use(soft.teacher.bias);
+  t.log_likelihoods = use(soft.log_likelihoods);
+  t.gradient = use(soft.gradient);
+  t.logits = scratch("teacher's logits", V * OutputLayerOperator::columns(N), false);
+  t.packed_hidden =
+      scratch("packed teacher's hidden", static_cast<int64_t>(compute_.products.packed_size(H, N)), false);
+  t.sums =
+      scratch("sums of teacher's exponentials", OutputLayerOperator::sums_floats(V, N, Distillation::kSums), false);
+  return t;
 }
 
 ParameterGradient Planner::planned(const MarkedGradient& gradient) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engine/program.h"
+#include "operators/distillation.h"
 
 namespace phonograd {
 
@@ -24,6 +25,7 @@ class Planner {
   void add_piece(std::unique_ptr<Operator> work, const std::string& nodes);
   void add_node(int node);
   void add_output_layer(const OutputLayer& layer);
+  DistillationTensors soft_targets(const OutputLayer::SoftTargets& soft);
   void add_update(const std::vector<MarkedGradient>& marked);
   ParameterGradient planned(const MarkedGradient& gradient);
   Factors factors_of(const GradientTerm& term);

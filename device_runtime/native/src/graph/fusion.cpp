@@ -1,7 +1,6 @@
 #include "graph/fusion.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <string_view>
 
@@ -106,20 +105,139 @@ bool is_sum_of_rows(const Graph& graph, int node) {
   return is(graph, node, "ReduceSum") && axes >= 0 && graph.value(axes).integers == std::vector<int64_t>{0};
 }
 
+// Finds the only two nodes that read a value's memory, by their operators.
+bool two_users(const Graph& graph, int value, const char* first_op, const char* second_op, int& first, int& second) {
+  if (value < 0 || graph.value(value).is_output) return false;
+  const std::vector<int> users = graph.users(value);
+  if (users.size() != 2) return false;
+  const bool in_order = is(graph, users[0], first_op) && is(graph, users[1], second_op);
+  first = users[in_order ? 0 : 1], second = users[in_order ? 1 : 0];
+  return is(graph, first, first_op) && is(graph, second, second_op);
+}
+
+// A node's other input of two, or -1 if the value is neither.
+int other_input(const Graph& graph, int node, int value) {
+  if (graph.node(node).inputs.size() != 2) return -1;
+  if (same(graph, input(graph, node, 0), value)) return input(graph, node, 1);
+  return same(graph, input(graph, node, 1), value) ? input(graph, node, 0) : -1;
+}
+
+std::optional<OutputLayer::Logits> logits_of(const Graph& graph, int value) {
+  const int product = graph.value(value).producer;
+  if (product < 0 || !plain_gemm(graph, product, 0, 1) || graph.value(value).is_output) return {};
+  const OutputLayer::Logits made{product, input(graph, product, 0), root_of_input(graph, product, 1),
+                                 input(graph, product, 2)};
+  if (!graph.value(made.weight).is_input || !same(graph, made.weight, input(graph, product, 1))) return {};
+  if (made.bias < 0) return made;
+  const Shape of_bias = {graph.value(made.weight).shape[0]};
+  if (graph.value(made.bias).shape != of_bias || source(graph, product).real("beta", 1) != 1) return {};
+  return made;
+}
+
+// The sum over the words of a value [N, V], or -1.
+int sum_over_words(const Graph& graph, int node, int value) {
+  if (node < 0 || !is(graph, node, "ReduceSum") || !same(graph, input(graph, node, 0), value)) return -1;
+  const int axes = input(graph, node, 1), sum = output(graph, node, 0);
+  if (axes < 0 || graph.value(axes).integers != std::vector<int64_t>{1} || sum < 0) return -1;
+  return graph.value(sum).shape == Shape{graph.value(value).shape[0]} ? sum : -1;
+}
+
+// The distillation around the LogSoftmax of the student's logits; `dlogits`, the gradient of the cross-entropy alone,
+// becomes that of both.
+bool match_soft_targets(const Graph& graph, int log_softmax, OutputLayer& layer, int& dlogits) {
+  const int log_q = output(graph, log_softmax, 0);
+  int product = -1, log_softmax_gradient = -1, by_gradient = -1;
+  if (!two_users(graph, log_q, "Mul", "LogSoftmaxGrad_13", product, log_softmax_gradient)) return false;
+  const int p = other_input(graph, product, log_q), softmax = p < 0 ? -1 : graph.value(p).producer;
+  if (softmax < 0 || !is(graph, softmax, "Softmax") || graph.value(p).shape != graph.value(log_q).shape) return false;
+  const int teacher_logits = root_of_input(graph, softmax, 0);
+  const auto teacher = logits_of(graph, teacher_logits);
+  if (!teacher || only_user(graph, teacher_logits) != softmax) return false;
+  if (!same(graph, teacher_logits, input(graph, softmax, 0))) return false;
+
+  const int products = output(graph, product, 0), sum = only_user(graph, products);
+  const int log_likelihoods = sum_over_words(graph, sum, products);
+  if (log_likelihoods < 0 || !two_users(graph, p, "Mul", "Mul", by_gradient, product)) return false;
+  if (!same(graph, other_input(graph, product, p), log_q)) std::swap(by_gradient, product);
+  const int spread = other_input(graph, by_gradient, p), expand = spread < 0 ? -1 : graph.value(spread).producer;
+  if (expand < 0 || !is(graph, expand, "Expand") || only_user(graph, spread) != by_gradient) return false;
+  const int gradient = input(graph, expand, 0);
+  if (graph.value(gradient).shape != Shape{graph.value(p).shape[0], 1}) return false;
+
+  const int scaled = output(graph, by_gradient, 0), soft_gradient = output(graph, log_softmax_gradient, 0);
+  if (only_user(graph, scaled) != log_softmax_gradient || !same(graph, input(graph, log_softmax_gradient, 0), scaled) ||
+      !same(graph, input(graph, log_softmax_gradient, 1), log_q)) {
+    return false;
+  }
+  const int total = only_user(graph, soft_gradient);
+  if (total < 0 || !is(graph, total, "Sum") || only_user(graph, dlogits) != total ||
+      !same(graph, other_input(graph, total, soft_gradient), dlogits)) {
+    return false;
+  }
+  layer.soft_targets = {*teacher, log_likelihoods, gradient};
+  for (int node :
+       {log_softmax, teacher->node, softmax, product, sum, expand, by_gradient, log_softmax_gradient, total}) {
+    layer.nodes.push_back(node);
+  }
+  layer.at = total;
+  dlogits = output(graph, total, 0);
+  return true;
+}
+
+// The readers of dlogits: gradients of the hidden states, the weight and the bias, each once, and no one else.
+bool match_gradients(const Graph& graph, const std::vector<MarkedGradient>& gradients, int dlogits,
+                     OutputLayer& layer) {
+  layer.weight_gradient = layer.hidden_gradient = layer.bias_gradient = -1;
+  if (dlogits < 0 || graph.value(dlogits).is_output) return false;
+  for (int user : graph.users(dlogits)) {
+    const int second = input(graph, user, 1), result = output(graph, user, 0);
+    if (result < 0 || !same(graph, input(graph, user, 0), dlogits)) return false;
+    if (layer.weight_gradient < 0 && is_outer_product(graph, user) && same(graph, second, layer.logits.hidden) &&
+        is_left_to_the_update(gradients, result)) {
+      layer.weight_gradient = result;
+    } else if (layer.hidden_gradient < 0 && plain_gemm(graph, user, 0, 0) && input(graph, user, 2) < 0 &&
+               same(graph, second, layer.logits.weight)) {
+      layer.hidden_gradient = result;
+    } else if (layer.bias_gradient < 0 && is_sum_of_rows(graph, user) && layer.logits.bias >= 0 &&
+               graph.value(result).shape == graph.value(layer.logits.bias).shape && goes_to_the_update(graph, result)) {
+      layer.bias_gradient = result;
+    } else {
+      return false;
+    }
+    layer.nodes.push_back(user);
+  }
+  return layer.hidden_gradient >= 0;
+}
+
+// Sets the nodes that have to wait for the layer; false if the layer would wait for one of them.
+bool match_order(const Graph& graph, OutputLayer& layer) {
+  std::set<int> late = {graph.root(layer.loss)};
+  std::vector<int> needed = {layer.logits.hidden, layer.logits.bias, layer.targets, layer.loss_gradient};
+  if (layer.soft_targets) {
+    const OutputLayer::SoftTargets& soft = *layer.soft_targets;
+    late.insert(graph.root(soft.log_likelihoods));
+    needed.insert(needed.end(), {soft.teacher.hidden, soft.teacher.bias, soft.gradient});
+  }
+  const auto is_late = [&](int value) { return value >= 0 && late.count(graph.root(value)) != 0; };
+  for (int number = 0; number < layer.at; ++number) {
+    if (std::find(layer.nodes.begin(), layer.nodes.end(), number) != layer.nodes.end()) continue;
+    const Node& node = graph.node(number);
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), is_late)) continue;
+    layer.later.push_back(number);
+    for (int value : node.outputs) {
+      if (value >= 0 && !graph.value(value).has_integers) late.insert(graph.root(value));  // a shape is known before
+    }
+  }
+  return std::none_of(needed.begin(), needed.end(), is_late);
+}
+
 // The layer around one loss node, or false.
 bool match(const Graph& graph, const std::vector<MarkedGradient>& gradients, const std::set<int>& updated, int loss,
            OutputLayer& layer) {
-  const int logits = root_of_input(graph, loss, 0), product = graph.value(logits).producer;
-  if (product < 0 || !plain_gemm(graph, product, 0, 1) || only_user(graph, logits) != loss) return false;
-  layer.hidden = input(graph, product, 0);
-  layer.weight = root_of_input(graph, product, 1);
-  layer.bias = input(graph, product, 2);
-  if (!graph.value(layer.weight).is_input || !same(graph, layer.weight, input(graph, product, 1))) return false;
-  if (!same(graph, logits, input(graph, loss, 0)) || !is_factor(graph, updated, layer.hidden)) return false;
-  const Shape of_bias = {graph.value(layer.weight).shape[0]};
-  if (layer.bias >= 0 && (graph.value(layer.bias).shape != of_bias || source(graph, product).real("beta", 1) != 1)) {
-    return false;
-  }
+  const int logits = root_of_input(graph, loss, 0);
+  const auto made = logits_of(graph, logits);
+  if (!made || !same(graph, logits, input(graph, loss, 0)) || !is_factor(graph, updated, made->hidden)) return false;
+  layer.logits = *made;
   const int log_p = output(graph, loss, 1), gradient = only_user(graph, log_p);
   if (gradient < 0 || !is(graph, gradient, "SoftmaxCrossEntropyLossGrad")) return false;
   if (!same(graph, log_p, input(graph, gradient, 1)) || output(graph, loss, 0) < 0) return false;
@@ -133,31 +251,15 @@ bool match(const Graph& graph, const std::vector<MarkedGradient>& gradients, con
   layer.at = gradient;
   layer.loss = output(graph, loss, 0);
   layer.loss_gradient = input(graph, gradient, 0);
-  for (int user : graph.users(layer.loss)) {
-    if (user <= gradient) return false;
+  layer.nodes = {made->node, loss, gradient};
+  int dlogits = output(graph, gradient, 0), log_softmax = -1, same_loss = -1;
+  if (two_users(graph, logits, "LogSoftmax", "SoftmaxCrossEntropyLoss", log_softmax, same_loss)) {
+    if (!same(graph, logits, input(graph, log_softmax, 0))) return false;
+    if (!match_soft_targets(graph, log_softmax, layer, dlogits)) return false;
+  } else if (only_user(graph, logits) != loss) {
+    return false;
   }
-  layer.nodes = {product, loss, gradient};
-  layer.weight_gradient = layer.hidden_gradient = layer.bias_gradient = -1;
-  const int dlogits = output(graph, gradient, 0);
-  if (dlogits < 0) return false;
-  for (int user : graph.users(dlogits)) {
-    const int second = input(graph, user, 1), result = output(graph, user, 0);
-    if (result < 0 || !same(graph, input(graph, user, 0), dlogits)) return false;
-    if (layer.weight_gradient < 0 && is_outer_product(graph, user) && same(graph, second, layer.hidden) &&
-        is_left_to_the_update(gradients, result)) {
-      layer.weight_gradient = result;
-    } else if (layer.hidden_gradient < 0 && plain_gemm(graph, user, 0, 0) && input(graph, user, 2) < 0 &&
-               same(graph, second, layer.weight)) {
-      layer.hidden_gradient = result;
-    } else if (layer.bias_gradient < 0 && is_sum_of_rows(graph, user) && layer.bias >= 0 &&
-               graph.value(result).shape == of_bias && goes_to_the_update(graph, result)) {
-      layer.bias_gradient = result;
-    } else {
-      return false;
-    }
-    layer.nodes.push_back(user);
-  }
-  return layer.hidden_gradient >= 0 && !graph.value(dlogits).is_output;
+  return match_gradients(graph, gradients, dlogits, layer) && match_order(graph, layer);
 }
 
 // The value that a gradient is a view of, if it has the same shape; else the gradient itself.
@@ -212,10 +314,16 @@ std::vector<OutputLayer> find_output_layers(const Graph& graph) {
   const std::vector<MarkedGradient> gradients = find_gradients(graph);
   const std::set<int> updated = updated_parameters(graph);
   std::vector<OutputLayer> layers;
+  std::set<int> taken;
   for (int node = 0; node < static_cast<int>(graph.nodes().size()); ++node) {
     OutputLayer layer;
-    if (is(graph, node, "SoftmaxCrossEntropyLoss") && match(graph, gradients, updated, node, layer))
-      layers.push_back(layer);
+    if (!is(graph, node, "SoftmaxCrossEntropyLoss") || !match(graph, gradients, updated, node, layer)) continue;
+    std::vector<int> own = layer.nodes;
+    own.insert(own.end(), layer.later.begin(), layer.later.end());
+    // A node that another layer runs, or that waits for it, would run at two places.
+    if (std::any_of(own.begin(), own.end(), [&](int number) { return taken.count(number) != 0; })) continue;
+    taken.insert(own.begin(), own.end());
+    layers.push_back(layer);
   }
   return layers;
 }

@@ -1,6 +1,7 @@
 // Patterns of nodes: those that run as one, and gradients that need not be stored.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "graph/graph.h"
@@ -12,13 +13,27 @@ namespace phonograd {
 //   dlogits
 // where dW and dbias are gradients of parameters, or not there (of frozen ones), and no one else reads logits, log p or
 // dlogits.
+// With distillation (LwF) there are also, of a teacher whose weights have no gradient,
+//   p = softmax of its logits; log_likelihoods = sum over the words of p log q, q = softmax of the logits above;
+// and dlogits has their gradient too.
 struct OutputLayer {
+  // logits = hidden W^T + bias, where W is an input.
+  struct Logits {
+    int node;                  // the product
+    int hidden, weight, bias;  // values; bias -1 if there is none
+  };
+  struct SoftTargets {
+    Logits teacher;
+    int log_likelihoods, gradient;  // values [N]; the gradient perhaps under another shape
+  };
   int at;  // the node in whose place it runs: the last whose inputs it needs
   std::vector<int> nodes;
-  int hidden, weight, bias;  // values; bias -1 if there is none
+  std::vector<int> later;  // nodes before that one that need its results
+  Logits logits;
   int targets, loss_gradient, loss, hidden_gradient, weight_gradient, bias_gradient;  // -1: of a frozen parameter
   bool mean;        // the loss: a mean over the targets, else a sum
   int64_t ignored;  // the target that does not count
+  std::optional<SoftTargets> soft_targets;
 };
 
 std::vector<OutputLayer> find_output_layers(const Graph& graph);

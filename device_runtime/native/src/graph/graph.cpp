@@ -71,6 +71,8 @@ std::vector<int> Graph::users(int number) const {
   for (size_t i = 0; i < views.size(); ++i) {
     const int view = views[i];
     for (int consumer : value(view).consumers) {
+      const int made = node(consumer).outputs[0];
+      if (made >= 0 && value(made).has_integers) continue;
       bool is_view = false;
       for (int output : node(consumer).outputs) {
         if (output < 0 || value(output).view_of != root(number)) continue;

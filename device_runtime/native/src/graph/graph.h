@@ -64,7 +64,8 @@ class Graph {
   const Node& node(int number) const { return nodes_[static_cast<size_t>(number)]; }
   int find(const std::string& name) const;  // -1 if there is none
   int root(int value) const;                // whose memory it is
-  // Uses of a value's memory: its own consumers and those of all views of it, views themselves left out.
+  // Uses of a value's memory: its own consumers and those of all views of it, views themselves left out, and those that
+  // need its shape only.
   std::vector<int> users(int value) const;
 
  private:

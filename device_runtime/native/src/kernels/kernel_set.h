@@ -67,6 +67,9 @@ struct KernelSet {
                               float* sum);
   // Maxima and sums of two groups of rows, joined into the first; of no rows: the lowest float and 0.
   void (*merge_log_sum)(int columns, float* highest, float* sum, const float* other_highest, const float* other_sum);
+  // dots[n] = the sum over r of (X[r, n] + bias[r]) * Y[r, n]. bias: nullptr for none.
+  void (*column_dots)(int rows, int columns, const float* bias, const float* X, ptrdiff_t ldx, const float* Y,
+                      ptrdiff_t ldy, float* dots);
   // X[r, n] *= scale[n]; row_sum[r] = the sum over n of the result.
   void (*scale_columns)(int rows, int columns, float* X, ptrdiff_t ldx, const float* scale, float* row_sum);
 

@@ -18,11 +18,12 @@ int64_t OutputLayerOperator::block_rows(int64_t V) {
   return std::min(kMostDepth, divided_up(divided_up(V, blocks), kRowMultiple) * kRowMultiple);
 }
 
-int64_t OutputLayerOperator::sums_floats(int64_t V, int64_t N) {
-  return (divided_up(V, block_rows(V)) + 1) * 2 * columns(N);
+int64_t OutputLayerOperator::sums_floats(int64_t V, int64_t N, int64_t sums) {
+  return (divided_up(V, block_rows(V)) + 1) * sums * columns(N);
 }
 
-OutputLayerOperator::OutputLayerOperator(const OutputLayerTensors& tensors, LossSettings settings)
+OutputLayerOperator::OutputLayerOperator(const OutputLayerTensors& tensors, LossSettings settings,
+                                         const DistillationTensors* soft_targets)
     : t_(tensors),
       settings_(settings),
       N_(tensors.hidden->shape[0]),
@@ -30,11 +31,14 @@ OutputLayerOperator::OutputLayerOperator(const OutputLayerTensors& tensors, Loss
       H_(tensors.weight->shape[1]),
       columns_(columns(N_)),
       rows_(block_rows(V_)),
-      blocks_(divided_up(V_, rows_)) {}
+      blocks_(divided_up(V_, rows_)) {
+  if (soft_targets != nullptr) distillation_.emplace(*soft_targets, rows_, columns_);
+}
 
 std::string OutputLayerOperator::description() const {
-  return "output layer, softmax, cross-entropy and gradients V=" + std::to_string(V_) + " H=" + std::to_string(H_) +
-         " N=" + std::to_string(N_) + ", weight's gradient factored";
+  return std::string("output layer, softmax, cross-entropy") + (distillation_ ? ", distillation" : "") +
+         " and gradients V=" + std::to_string(V_) + " H=" + std::to_string(H_) + " N=" + std::to_string(N_) +
+         ", weight's gradient factored";
 }
 
 Factors OutputLayerOperator::factors(size_t) const {
@@ -63,6 +67,7 @@ void OutputLayerOperator::check_targets() const {
 void OutputLayerOperator::exponentials(Run& run) {
   // The tokens of a padded column are those of no token; pack() fills them with zeros.
   run.products.pack(H_, N_, transposed(row_major(t_.hidden->floats(), H_)), t_.packed_hidden->floats());
+  if (distillation_) distillation_->pack(run);
   run.pool.for_each(blocks_, [&](int64_t block, int thread) { exponentials_of_block(run, block, thread); });
 }
 
@@ -80,6 +85,7 @@ void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block, int thr
     if (r < 0 || r >= rows) continue;
     t_.per_token->floats()[n] = logits[r * columns_ + n] + (bias == nullptr ? 0.0f : bias[r]);
   }
+  if (distillation_) distillation_->add_block(run, block, logits, bias, thread);
   float* highest = t_.sums->floats() + (block + 1) * 2 * columns_;
   run.kernels.column_exponentials(static_cast<int>(rows), static_cast<int>(columns_), bias, logits, columns_, highest,
                                   highest + columns_);
@@ -109,6 +115,7 @@ void OutputLayerOperator::sums_and_loss(const KernelSet& kernels) {
     scale[n] = counts ? *t_.loss_gradient->floats() * of_all : 0;
     if (n >= N_) log_sum[n] = std::numeric_limits<float>::max();  // exp of the padding is zero
   }
+  if (distillation_) distillation_->finish_sums(kernels, log_sum);
   *t_.loss->floats() = static_cast<float>(settings_.mean ? total / static_cast<double>(counted) : total);
 }
 
@@ -131,7 +138,9 @@ void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first
   float* factor = t_.sums->floats() + (block + 1) * 2 * columns_;  // where the block's maxima were
   for (int64_t n = 0; n < columns_; ++n) factor[n] -= log_sum[n];
   run.kernels.exponential(factor, factor, static_cast<size_t>(columns_));
-  for (int64_t n = 0; n < columns_; ++n) factor[n] *= scale[n];
+  for (int64_t n = 0; n < columns_; ++n) {
+    factor[n] *= distillation_ && n < N_ ? scale[n] - distillation_->gradient()[n] : scale[n];
+  }
   float sums[kMostDepth];
   run.kernels.scale_columns(static_cast<int>(rows), static_cast<int>(columns_), D, columns_, factor, sums);
   for (int64_t n = 0; n < N_; ++n) {
@@ -140,6 +149,7 @@ void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first
     D[r * columns_ + n] -= scale[n];
     sums[r] -= scale[n];
   }
+  if (distillation_) distillation_->add_gradient(run, block, D, sums);
   if (t_.bias_gradient != nullptr) std::copy_n(sums, rows, t_.bias_gradient->floats() + v);
   const Matrix by_token{D, 1, columns_};
   const float beta = first ? 0 : 1;

@@ -5,7 +5,9 @@
 // number of parts that no thread count changes, and each part has sums of its own, added up in the end.
 #pragma once
 
-#include "operators/operator.h"
+#include <optional>
+
+#include "operators/distillation.h"
 
 namespace phonograd {
 
@@ -34,10 +36,12 @@ class OutputLayerOperator : public Operator {
   // Columns of the logits' memory for N tokens: whole vectors.
   static int64_t columns(int64_t N) { return (N + 15) / 16 * 16; }
   static int64_t block_rows(int64_t V);
-  static int64_t sums_floats(int64_t V, int64_t N);
+  static int64_t sums_floats(int64_t V, int64_t N, int64_t sums = 2);
   static int64_t parts_floats(int64_t N, int64_t H) { return kParts * (N * H + N * N); }
 
-  OutputLayerOperator(const OutputLayerTensors& tensors, LossSettings settings);
+  // soft_targets: nullptr for a loss that is cross-entropy alone.
+  OutputLayerOperator(const OutputLayerTensors& tensors, LossSettings settings,
+                      const DistillationTensors* soft_targets = nullptr);
   void run(Run& run) override;
   const char* phase() const override { return "output layer"; }
   std::string description() const override;
@@ -55,6 +59,7 @@ class OutputLayerOperator : public Operator {
   OutputLayerTensors t_;
   LossSettings settings_;
   int64_t N_, V_, H_, columns_, rows_, blocks_;  // rows_ of a block
+  std::optional<Distillation> distillation_;
 };
 
 }  // namespace phonograd

@@ -1,0 +1,40 @@
+"""Which models' steps run fused: no gradient of a matrix has memory, and logits have one matrix."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.text.output_sample import OutputSample
+from tests.support.artifacts import exported
+
+V, C, E, H, T, B = 3000, 2000, 24, 40, 3, 5
+TRAINING = TrainingConfig(minibatch=B, bptt=T)
+LWF = TrainingConfig(minibatch=B, bptt=T, loss="lwf")
+LWF_MEAN = TrainingConfig(minibatch=B, bptt=T, loss="lwf", loss_reduction="mean")
+MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
+    "untied": (LanguageModelConfig("lstm", V, E, H, 2), TRAINING),
+    "tied": (LanguageModelConfig("lstm", V, H, H, 2, tied=True), TRAINING),
+    "lwf": (LanguageModelConfig("lstm", V, E, H, 1), LWF),
+    "tied lwf": (LanguageModelConfig("gru", V, E, H, 1, tied=True), LWF_MEAN),
+    "tied, projected": (LanguageModelConfig("gru", V, E, H, 1, tied=True, output_bias=False), TRAINING),
+}
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_as_large_as_a_weight_is_stored_but_the_logits(name: str, sampled: bool) -> None:
+    words = C if sampled else V
+    sample = OutputSample(np.arange(C), np.zeros(C, np.float32)) if sampled else None
+    backend = NativeBackend(exported(*MODELS[name]), None, BackendOptions(sample=sample))
+    plan = backend.plan()
+    backend.close()
+    assert plan.count(": output layer, softmax") == 1
+    sizes = re.findall(r"^ +\d+ (\d+) \d+-\d+ (.+)$", plan, re.MULTILINE)
+    logits = ["logits", "teacher's logits"] if "lwf" in name else ["logits"]
+    assert sorted(value for size, value in sizes if int(size) >= 4 * words * T * B) == logits
