@@ -110,8 +110,8 @@ bench-kernels: $(READY)
 
 # Measures everything anew, and makes bench/RESULTS.md of it; some 25 minutes on a quiet machine. What needs environments
 # of its own is left out without them: PEERS="executorch=PYTHON jax=PYTHON litert=PYTHON", FLOWER=PYTHON. Their packages are
-# executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; flwr; each also msgspec and numpy. Left as it is:
-# `bench upload`, which needs texts.
+# executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; flwr; each also msgspec and numpy. Left as they
+# are: `bench upload` and `bench predict`, which need texts.
 results: $(READY)
 	$(VENV)/bin/phonograd bench epoch --all-variants --precision fp32,bf16 --kinds untied,tied,lwf,gru --output-sample 2000 \
 		$(addprefix --python ,$(PEERS)) --steps 20 --save bench/results/epoch.json

@@ -261,8 +261,8 @@ PG_API pg_status pg_predictor_scores(pg_predictor* predictor, float* scores);
 PG_API pg_status pg_predictor_state(const pg_predictor* predictor, const void** state, size_t* bytes);
 /* Continue from a state of a predictor of the same model. PG_STATE if it is none. */
 PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_t bytes);
-/* Write a model's prediction weights, in int8, to the file `out`, atomically: a quarter of the model's size, and a
-   quarter of the time. weights: NULL for the folder's own, or a tensor file such as a new round's model. */
+/* Write a model's prediction weights, in int8, to the file `out`, atomically: a quarter of the model's size, and less
+   than half of the time. weights: NULL for the folder's own, or a tensor file such as a new round's model. */
 PG_API pg_status pg_quantize(const char* folder, const char* weights, const char* out);
 
 /*
