@@ -56,7 +56,7 @@ def predict(
 
 
 def quantize(artifacts: Artifacts | StrPath, out: StrPath, *, weights: StrPath | None = None) -> WrittenFile:
-    """Write a model's prediction weights, in int8: a quarter of its size; a prediction takes less than half of the time.
+    """Write a model's prediction weights, in int8: a quarter of its size, and less than half of the time.
 
     weights: as for `evaluate`; None: the folder's own. `phonograd-phone quantize` writes the same bytes on a phone.
     Raises ArtifactsError, WeightsError, StorageError.
