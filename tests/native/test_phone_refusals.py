@@ -191,7 +191,8 @@ def test_out_of_memory_has_a_code_of_its_own(place: Place, tmp_path: Path) -> No
     with weights.open("wb") as file:
         file.truncate(200 << 20)
     found = place.train("--weights", weights, preexec_fn=limited(128))
-    assert (found.code, found.err) == (26, f"phonograd-phone: {weights}: cannot be mapped: Cannot allocate memory\n")
+    said = f"{weights}: cannot be mapped: Cannot allocate memory; close other apps or use a smaller model"
+    assert (found.code, found.err) == (26, f"phonograd-phone: {said}\n")
 
 
 def test_artifacts_that_cannot_be_used(place: Place, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.text.windows import Window
@@ -151,6 +152,7 @@ def test_a_full_disk_keeps_the_state_saved_before(
 ) -> None:
     before = (stopped / STATE).read_bytes()
     options = ("--state", stopped, "--save-every", 3)
+    find_library()  # whose compiler would meet the full disk
     said = f"{stopped / STATE}: cannot write: File too large; free space or choose another place"
     with files_of_at_most(len(before) // 2):
         full = place.train(*options, restore_signals=True)  # a program that Python starts has SIGXFSZ as by default

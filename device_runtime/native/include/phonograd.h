@@ -12,6 +12,9 @@
  *   - Weights are mapped and must not change until their handle is closed: if the file is written to or truncated, the
  *     next call fails with PG_WEIGHTS (a new file under the same name is fine). So that the process survives until
  *     then, the first mapping installs a SIGBUS handler; it passes all other faults on to the previous handler.
+ *   - Lack of memory is PG_OUT_OF_MEMORY, lack of disk space PG_STORAGE, wherever it strikes. Handles stay valid (reset
+ *     an engine before you use it again), and files that were there before are unchanged. Only memory that Linux
+ *     promised and cannot provide when a page is first written has no status: its killer ends a process.
  *   - Strings are UTF-8 paths or names, NUL-terminated. Buffers are little-endian, dense, row-major, and stay the
  *     caller's; shapes are given in the letters V (vocabulary), E (embedding), H (hidden), T (steps), B (minibatch).
  *   - A struct that begins with `size` may get more fields at its end. The caller sets size to its sizeof. In options,

@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,6 +32,28 @@ int open_retrying(const char* path, int flags, mode_t mode = 0) {
   return descriptor;
 }
 
+// A write beyond a file size limit raises SIGXFSZ, which kills a process that does not ignore it. While this exists,
+// the calling thread only gets the write's error, EFBIG.
+class FileSizeSignalHeld {
+ public:
+  FileSizeSignalHeld() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~FileSizeSignalHeld() {
+    const timespec at_once{};
+    while (sigtimedwait(&signal_, nullptr, &at_once) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
+  FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
+
+ private:
+  sigset_t signal_, before_;
+};
+
 // 0 or errno.
 int sync_retrying(int descriptor) {
   while (fsync(descriptor) != 0) {
@@ -44,6 +67,7 @@ int sync_retrying(int descriptor) {
 }
 
 void write_all(int descriptor, const std::string& name, const void* data, size_t bytes) {
+  const FileSizeSignalHeld held;
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t count = ::write(descriptor, next, bytes);

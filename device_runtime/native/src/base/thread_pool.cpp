@@ -9,6 +9,7 @@
 
 #include "base/cpu_cores.h"
 #include "base/error.h"
+#include "base/files.h"
 
 namespace phonograd {
 
@@ -72,11 +73,12 @@ ThreadPool::ThreadPool(int threads, bool pin) : threads_(threads), shares_(threa
     Worker& worker = workers_[static_cast<size_t>(thread - 1)];
     worker.pool = this;
     worker.thread = thread;
-    if (pthread_create(&worker.handle, nullptr, start, &worker) != 0) {
+    if (const int reason = pthread_create(&worker.handle, nullptr, start, &worker)) {
       workers_.resize(static_cast<size_t>(thread - 1));
       stop();
       throw Error(Status::out_of_memory, "thread " + std::to_string(thread) + " of " + std::to_string(threads) +
-                                             ": no memory for another thread; use fewer `threads`");
+                                             ": cannot be started: " + reason_of(reason) +
+                                             "; use fewer `threads`, or close other apps");
     }
   }
 }

@@ -1,6 +1,8 @@
 // The wrapper of the C ABI's functions: no exception leaves `guarded`, and each thread keeps its last error message.
 #pragma once
 
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -9,9 +11,26 @@
 
 namespace phonograd::border {
 
-inline std::string& last_error() {
-  static thread_local std::string message;
+constexpr size_t kMessageBytes = 4096;
+
+// Of the calling thread. A plain array: the C library has to be told of a string's destructor, and ends the process if
+// it finds no memory for that.
+inline char* last_error() {
+  static thread_local char message[kMessageBytes];
   return message;
+}
+
+// Needs no memory. A message that is too long is cut between two characters of its UTF-8.
+inline void set_last_error(const char* before, const char* text = "", const char* after = "") {
+  char* message = last_error();
+  size_t size = 0;
+  for (const char* part : {before, text, after}) {
+    size_t taken = strnlen(part, kMessageBytes - 1 - size);
+    while (taken > 0 && (part[taken] & 0xC0) == 0x80) --taken;
+    std::memcpy(message + size, part, taken);
+    size += taken;
+  }
+  message[size] = '\0';
 }
 
 // Throws Error(usage).
@@ -22,20 +41,18 @@ inline void require(bool good, const std::string& message) {
 template <typename Work>
 int guarded(Work work) noexcept {
   try {
-    try {
-      work();
-      return static_cast<int>(Status::ok);
-    } catch (const Error& error) {
-      last_error() = error.what();
-      return static_cast<int>(error.status());
-    } catch (const std::bad_alloc&) {
-      last_error() = "out of memory; close other apps";
-      return static_cast<int>(Status::out_of_memory);
-    } catch (const std::exception& error) {
-      last_error() = std::string("unexpected: ") + error.what() + "; please report this";
-    }
-  } catch (...) {  // no memory for the message either
+    work();
+    return static_cast<int>(Status::ok);
+  } catch (const Error& error) {
+    set_last_error(error.what());
+    return static_cast<int>(error.status());
+  } catch (const std::bad_alloc&) {
+    set_last_error("out of memory; close other apps or use a smaller model");
     return static_cast<int>(Status::out_of_memory);
+  } catch (const std::exception& error) {
+    set_last_error("unexpected: ", error.what(), "; please report this");
+  } catch (...) {
+    set_last_error("unexpected; please report this");
   }
   return static_cast<int>(Status::bug);
 }

@@ -54,7 +54,7 @@ int32_t pg_abi_version(void) {
 }
 
 const char* pg_last_error(void) {
-  return border::last_error().c_str();
+  return border::last_error();
 }
 
 pg_status pg_engine_open(const char* folder, const char* weights, const pg_options* options, pg_engine** engine) {

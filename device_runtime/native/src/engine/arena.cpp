@@ -53,7 +53,8 @@ Memory::Memory(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    throw Error(Status::out_of_memory, "out of memory: " + std::to_string(bytes) + " bytes needed; close other apps");
+    throw Error(Status::out_of_memory,
+                "out of memory: " + std::to_string(bytes) + " bytes needed; close other apps or use a smaller model");
   }
   data_ = static_cast<unsigned char*>(memory);
 }

@@ -273,12 +273,11 @@ void Engine::Impl::plan_evaluation(int64_t T, int64_t B) {
   }
   evaluation_states.clear();
   evaluation.reset();
+  evaluation_T = evaluation_B = 0;  // until all is in place: what follows may find no memory
   auto graph = std::make_unique<Graph>(onnx::read_model(manifest.path("eval_model.onnx")),
                                        FreeSizes{{"T", T}, {"B", B}}, check_node);
   check_parameters(*graph, memory);
   evaluation = std::make_unique<Program>(std::move(graph), compute, memory, ProgramOptions{options.fuse, false, 0});
-  evaluation_T = T;
-  evaluation_B = B;
   need(*evaluation, "tokens", DataType::int64, {T, B});
   need(*evaluation, "logits", DataType::float32, {T * B, manifest.vocabulary});
   for (const ManifestState& state : manifest.states) {
@@ -290,6 +289,8 @@ void Engine::Impl::plan_evaluation(int64_t T, int64_t B) {
   for (size_t i = 0; i < carried.size(); ++i) {
     std::memcpy(evaluation_states[i].now->data, carried[i].data(), carried[i].size() * sizeof(float));
   }
+  evaluation_T = T;
+  evaluation_B = B;
 }
 
 Engine::Engine(const std::string& folder, const std::string& weights, const EngineOptions& options,

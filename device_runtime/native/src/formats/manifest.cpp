@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <initializer_list>
+#include <iterator>
 #include <set>
 
 #include "base/error.h"
@@ -21,12 +22,10 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 // So that 8 times the product of two sizes, the largest number of elements a layer can ask for, is far from overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 28;
 constexpr const char* kWeights = "weights.safetensors";
-// By schema version.
-const std::vector<const char*> kFiles1 = {"training_model.onnx", "eval_model.onnx", "optimizer_model.onnx",
-                                          "checkpoint",          kWeights,          "vocab.txt"};
-const std::vector<const char*> kFiles2 = {
-    "training_model.onnx",         "eval_model.onnx", "optimizer_model.onnx", "checkpoint", kWeights, "vocab.txt",
-    "training_model_sampled.onnx", "counts.txt"};
+// Arrays, not vectors: these would allocate when the library is loaded, where a lack of memory ends the process.
+constexpr const char* kFiles[] = {"training_model.onnx", "eval_model.onnx", "optimizer_model.onnx",
+                                  "checkpoint",          kWeights,          "vocab.txt"};
+constexpr const char* kFilesOfASample[] = {"training_model_sampled.onnx", "counts.txt"};  // since schema version 2
 
 // One JSON object of the manifest, held to its fields. All methods but the constructor take a field's name.
 class Section {
@@ -177,7 +176,8 @@ void read_tensors(const std::string& path, const Section& top, Manifest* manifes
 void check_files(const std::string& path, const Section& top, Manifest* manifest) {
   const json::Value& value = top.at("files");
   manifest->predicts = value.find(kPredictionFile) != nullptr;
-  std::vector<const char*> names = manifest->sampled ? kFiles2 : kFiles1;
+  std::vector<const char*> names(std::begin(kFiles), std::end(kFiles));
+  if (manifest->sampled) names.insert(names.end(), std::begin(kFilesOfASample), std::end(kFilesOfASample));
   if (manifest->predicts) names.push_back(kPredictionFile);
   const Section files(path, "files", value, names);
   for (const json::Member& member : *value.as<json::Object>()) {

@@ -233,7 +233,9 @@ Mapping TensorFile::mapped(bool writable) const {
     return Mapping(descriptor_, size_, writable);
   } catch (const std::system_error& error) {
     const int reason = error.code().value();
-    throw Error(reason == ENOMEM ? Status::out_of_memory : status_, path_ + ": cannot be mapped: " + reason_of(reason));
+    const std::string what = path_ + ": cannot be mapped: " + reason_of(reason);
+    if (reason != ENOMEM) throw Error(status_, what + "; copy it to another place");
+    throw Error(Status::out_of_memory, what + "; close other apps or use a smaller model");
   }
 }
 

@@ -90,12 +90,12 @@ constexpr const char* kOutOfMemory = "phonograd-phone: out of memory; close othe
   std::abort();
 }
 
-int run(const std::vector<std::string>& words) {
+int run(int count, char** words) {
   std::set_terminate(on_terminate);
-  // So that a file size limit is an error like a full disk, and does not kill the process.
+  // So that a file size limit is an error like a full disk, for stdout too, and does not kill the process.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
-    return dispatch(words);
+    return dispatch(std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count));
   } catch (const Error& error) {
     std::string line = error.what();
     std::replace(line.begin(), line.end(), '\n', ' ');  // a file's name may have one
@@ -114,5 +114,5 @@ int run(const std::vector<std::string>& words) {
 }  // namespace phonograd::phone
 
 int main(int count, char** words) {
-  return phonograd::phone::run(std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count));
+  return phonograd::phone::run(count, words);
 }

@@ -1,0 +1,182 @@
+"""Out of memory, a full or broken disk: each is a status with a message, wherever it strikes, and never a death.
+
+The command and a program that uses the C ABI are linked with `failing_calls.cpp`, which makes one call fail, or all
+from one on. Each call is tried wherever it is made; of memory, whose calls are thousands, a sample.
+"""
+
+import errno
+import itertools
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from phonograd.device_runtime.native_build import engine_sources
+from phonograd.device_runtime.native_build.targets import command_sources
+from tests.native.conftest import BuildTool
+from tests.support.phone_command import Outcome, Place, outcome_of, outputs, text_of
+
+FAILING = Path(__file__).with_name("failing_calls.cpp")
+NEVER = 1 << 40
+PLACES = 30  # that are tried, at most
+
+MEMORY, DISK = 26, 11
+# Exit codes of a file that can't be opened or read, by what it is.
+INPUTS = {3, 4, 5, 6, 11, 17}
+# The call, reasons (which take turns), and the exit codes that follow; 0 where the program can do without.
+FAULTS = (
+    ("malloc", [errno.ENOMEM], {MEMORY, 0}),
+    ("mmap", [errno.ENOMEM], {MEMORY}),
+    ("pthread_create", [errno.EAGAIN], {MEMORY}),
+    ("write", [errno.ENOSPC, errno.EDQUOT, errno.EIO], {DISK}),
+    ("fsync", [errno.EIO, errno.ENOSPC], {DISK}),
+    ("rename", [errno.ENOSPC, errno.EIO], {DISK}),
+    ("close", [errno.EIO], {DISK, 0}),
+    ("mkdir", [errno.EROFS], {DISK}),
+    ("unlink", [errno.EROFS], {DISK}),
+    ("flock", [errno.ENOLCK], {DISK}),
+    ("open", [errno.EMFILE], INPUTS),
+    ("read", [errno.EIO], INPUTS),
+    ("pread", [errno.EIO], INPUTS),
+)
+faults = pytest.mark.parametrize(("call", "reasons", "codes"), FAULTS)
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A command line whose program's calls fail on request; `folder` is where it writes."""
+
+    line: list[str]
+    folder: Path
+
+    def run(self, wish: str, **settings: object) -> Outcome:
+        """Run it with PHONOGRAD_FAIL."""
+        return outcome_of(self.line, env={**os.environ, "PHONOGRAD_FAIL": wish}, **settings)
+
+    def calls(self, call: str) -> int:
+        """How often it makes a call when all goes well."""
+        count = self.folder.parent / "count"
+        env = {**os.environ, "PHONOGRAD_FAIL": f"{call}:{NEVER}:0", "PHONOGRAD_CALLS": str(count)}
+        assert subprocess.run(self.line, env=env, capture_output=True, check=True).stderr == b""
+        return int(count.read_text())
+
+    def wishes(self, call: str, reasons: list[int]) -> Iterator[str]:
+        """Places where the call can fail: by turns only there, and from there on."""
+        total = self.calls(call)
+        assert total > 0
+        step = max(1, total / PLACES)
+        for place, reason in zip(range(int(total / step)), itertools.cycle(reasons), strict=False):
+            yield f"{call}:{1 + int(place * step)}{'+' if place % 2 else ''}:{reason}"
+
+
+def emptied(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+
+
+@pytest.fixture(scope="module")
+def command(build_tool: BuildTool) -> Path:
+    return build_tool("failing_command", [FAILING, *command_sources()])
+
+
+@pytest.fixture
+def train(place: Place, command: Path, tmp_path: Path) -> Failing:
+    """A short epoch that reads and writes all that there is, with a state saved after every second step."""
+    folder, short = tmp_path / "out", tmp_path / "short"
+    folder.mkdir()
+    short.write_bytes(text_of(3, 120))
+    line = ["train", place.artifacts.folder, "--user", short, "--seed", 0]
+    line += ["--threads", 2, "--state", folder / "state", "--save-every", 2, *outputs(folder)]
+    return Failing([str(command), *map(str, line)], folder)
+
+
+def contents(folder: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@faults
+def test_the_command_ends_with_a_code_and_a_line(
+    train: Failing, call: str, reasons: list[int], codes: set[int]
+) -> None:
+    """Whatever was written before is whole, and the state resumes to the bits of an undisturbed epoch."""
+    assert outcome_of(train.line).code == 0
+    expected = contents(train.folder)
+    emptied(train.folder)
+    for wish in train.wishes(call, reasons):
+        found = train.run(wish)
+        assert found.code in codes, (wish, found.err)
+        if found.code != 0:
+            assert found.err.startswith("phonograd-phone: "), (wish, found.err)
+            assert (found.err.count("\n"), "a bug" in found.err) == (1, False), (wish, found.err)
+        left = contents(train.folder)
+        if call not in ("unlink", "close"):  # by these the partial files are removed
+            assert not [name for name in left if name.endswith(".partial")], wish
+        assert all(left[name] == expected[name] for name in expected if name in left), wish
+        assert outcome_of(train.line).code == 0
+        assert contents(train.folder) == expected, wish
+        emptied(train.folder)
+
+
+# Of these, unlink is only called by pg_state_discard.
+@pytest.mark.parametrize(("call", "reasons", "codes"), [fault for fault in FAULTS if fault[0] != "unlink"])
+def test_the_c_abi_returns_a_status_and_a_message(
+    place: Place, build_tool: BuildTool, tmp_path: Path, call: str, reasons: list[int], codes: set[int]
+) -> None:
+    """After one failure the same process goes on, to the same bits."""
+    source = Path(__file__).with_name("session_tool.cpp")
+    program = build_tool("session_tool", [source, FAILING, *engine_sources()])
+    folder = tmp_path / "out"
+    session = Failing([str(program), str(place.artifacts.folder), str(folder)], folder)
+    undisturbed = subprocess.run(session.line, capture_output=True, text=True, check=True).stdout.split()
+    assert undisturbed[0] == "0"
+    shutil.rmtree(folder)
+    for wish in session.wishes(call, reasons):
+        shutil.rmtree(folder, ignore_errors=True)
+        env = {**os.environ, "PHONOGRAD_FAIL": wish}
+        done = subprocess.run(session.line, env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), (wish, done)
+        lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+        assert int(lines[0][0]) in codes, (wish, done.stdout)
+        if lines[0][0] != "0":
+            assert int(lines[1][0]) in (codes | {0} if "+" in wish else {0}), (wish, done.stdout)
+        assert all(said for _, said in lines), (wish, done.stdout)
+        assert {said for code, said in lines if code == "0"} <= {undisturbed[1]}, (wish, done.stdout)
+
+
+@pytest.fixture
+def file_limit() -> Callable[[], None]:
+    """For a child process, which has SIGXFSZ as by default: no file of more than 64 KiB."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+
+
+def test_a_file_size_limit_does_not_kill_an_app(
+    place: Place, build_tool: BuildTool, tmp_path: Path, file_limit: Callable[[], None]
+) -> None:
+    source = Path(__file__).with_name("session_tool.cpp")
+    program = build_tool("session_tool", [source, FAILING, *engine_sources()])
+    line = [program, place.artifacts.folder, tmp_path / "state"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, preexec_fn=file_limit)
+    said = f"11 {tmp_path}/state/state.safetensors: cannot write: File too large; free space or choose another place\n"
+    assert (done.returncode, done.stdout) == (0, 2 * said)
+
+
+@pytest.mark.parametrize("megabytes", range(6, 22))
+def test_any_limit_of_memory_is_a_code(place: Place, megabytes: int) -> None:
+    """The loader needs some 5 MB, and training 19, most of them the threads' stacks."""
+    limit = (megabytes << 20, megabytes << 20)
+    found = place.train("--threads", 2, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+    assert found.code in (0, MEMORY), found
+    assert found.err.count("\n") == (found.code != 0)
+
+
+def test_a_thread_that_cannot_be_started_is_named(train: Failing) -> None:
+    found = train.run(f"pthread_create:1:{errno.EAGAIN}")
+    said = (
+        "thread 1 of 2: cannot be started: Resource temporarily unavailable; use fewer --threads, or close other apps"
+    )
+    assert (found.code, found.err) == (MEMORY, f"phonograd-phone: {said}\n")
