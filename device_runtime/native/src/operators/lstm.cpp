@@ -28,7 +28,8 @@ class Lstm : public Operator {
         gates_(node.output(4)),
         biases_(node.scratch("biases", kGates * s_.H)),
         first_c_(node.scratch("c0", s_.H * s_.B)),
-        h_(node.scratch("h", s_.H * s_.B)) {
+        h_(node.scratch("h", s_.H * s_.B)),
+        states_(node.scratch("states of two steps", 2 * s_.B * padded_)) {
     if (y_ == nullptr) y_ = node.scratch("y", s_.N() * s_.H);
     if (cells_ == nullptr) cells_ = node.scratch("cells", s_.H * s_.N());
     if (gates_ == nullptr) gates_ = node.scratch("gates", kGates * s_.H * s_.N());
@@ -40,6 +41,7 @@ class Lstm : public Operator {
       biases_->floats()[m] = bias_ == nullptr ? 0 : bias_->floats()[m] + bias_->floats()[rows + m];
     }
     input_gates(run, s_, kGates, *x_, *w_, biases_->floats(), gates_->floats());
+    for (int64_t b = 0; b < s_.B; ++b) std::copy_n(h0_->floats() + b * s_.H, s_.H, states_->floats() + b * padded_);
     for (int64_t u = 0; u < s_.H; ++u) {
       for (int64_t b = 0; b < s_.B; ++b) first_c_->floats()[u * s_.B + b] = c0_->floats()[b * s_.H + u];
     }
@@ -66,17 +68,17 @@ class Lstm : public Operator {
     const KernelSet& kernels = run.kernels;
     const int64_t B = s_.B, H = s_.H, N = s_.N();
     for (int64_t t = 0; t < s_.T; ++t) {
-      const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * B * H;  // [B, H]
-      float* h_now = y_->floats() + t * B * H;
+      const float* h_before = states_->floats() + t % 2 * B * padded_;
+      float *h_now = states_->floats() + (t + 1) % 2 * B * padded_, *y = y_->floats() + t * B * H;  // y: [B, H]
       run.pool.share(thread, H, [&](int64_t first, int64_t end) {
         for (int64_t u = first; u < end; ++u) {
           float* gates = gates_->floats() + u * N + t * B;  // four rows [B], H * N apart
           kernels.multiply_rows(kGates, static_cast<int>(B), static_cast<int>(H), r_->floats() + u * H, H * H, h_before,
-                                H, gates, H * N, 1);
+                                padded_, gates, H * N, 1);
           float* c = cells_->floats() + u * N + t * B;
           float* h = h_->floats() + u * B;
           kernels.lstm_cell(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, h);
-          for (int64_t b = 0; b < B; ++b) h_now[b * H + u] = h[b];
+          for (int64_t b = 0; b < B; ++b) y[b * H + u] = h_now[b * padded_ + u] = h[b];
         }
       });
     }
@@ -84,7 +86,9 @@ class Lstm : public Operator {
 
   Tensor *x_, *w_, *r_, *bias_, *h0_, *c0_;
   RecurrentShape s_;
+  int64_t padded_ = divided_up(s_.H, 16) * 16;  // a state's row begins with a cache line: no load takes two
   Tensor *y_, *last_h_, *last_c_, *cells_, *gates_, *biases_, *first_c_, *h_;
+  Tensor* states_;  // [2, B, padded_]: before a step and after it, in turn
 };
 
 class LstmGradient : public Operator {

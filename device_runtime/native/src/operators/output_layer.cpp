@@ -169,9 +169,9 @@ void OutputLayerOperator::add_parts(Run& run) {
     for (int64_t part = 0; part < kParts; ++part) {
       if (blocks_ * part / kParts == blocks_ * (part + 1) / kParts) continue;  // it has no block
       const float* of_part = t_.parts->floats() + part * part_floats;
-      for (int64_t h = 0; h < H_; ++h) dhidden[h] += of_part[n * H_ + h];
+      run.kernels.add_scaled(static_cast<size_t>(H_), 1, of_part + n * H_, dhidden);
       if (gram == nullptr) continue;
-      for (int64_t m = n; m < N_; ++m) gram[m] += of_part[N_ * H_ + n * N_ + m];
+      run.kernels.add_scaled(static_cast<size_t>(N_ - n), 1, of_part + N_ * H_ + n * N_ + n, gram + n);
     }
   });
 }
