@@ -270,7 +270,7 @@ def cases_with_gradients() -> dict[str, Case]:
         for N, V, ignored in ((6, 9, -1), (1, 2, -1), (7, 600, -1), (5, 4, 2)):
             made[f"cross-entropy {reduction} {N} {V} {ignored}"] = cross_entropy(N, V, reduction, ignored)
     for cell in ("LSTM", "GRU"):
-        for T, B, E, H in ((1, 1, 1, 1), (3, 2, 3, 5), (4, 9, 5, 10)):
+        for T, B, E, H in ((1, 1, 1, 1), (3, 2, 3, 5), (4, 9, 5, 10), (2, 12, 3, 18)):
             made[f"{cell} {T} {B} {E} {H}"] = recurrent(cell, T, B, E, H, bias=True)
         made[f"{cell} without biases"] = recurrent(cell, 3, 3, 2, 4, bias=False)
     return made
