@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.errors import UsageError
 
 # The fields that change an epoch's amount of work or the way a phone does it.
 _WORKLOAD = ("manifest_sha256", "parameters", "minibatch", "bptt", "tokens")
-_SETTINGS = ("threads", "cores", "pin", "precision", "output_sample")
+_SETTINGS = ("threads", "cores", "pin", "precision", "output_sample", "duty", "nice")
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*")
 
 
@@ -69,7 +69,7 @@ class Comparison(Record, frozen=True):
     differences: Annotated[
         tuple[str, ...],
         about(
-            "Why the times are not comparable: another workload, threads, cores, precision or output sample"
+            "Why the times are not comparable: another workload, threads, cores, precision, output sample, duty or nice"
             "; empty if they are"
         ),
     ]

@@ -32,6 +32,13 @@ class DropOut:
     exit_code: int
 
 
+class OutputLayer(msgspec.Struct, frozen=True):
+    """The words that the softmax ran over: the vocabulary, or an output sample."""
+
+    kind: Literal["full", "sampled"]
+    words: Positive
+
+
 class Training(msgspec.Struct, frozen=True):
     """One epoch on a phone, as phonograd-phone reported it; `seconds` is the sum of its steps by the phone's clock."""
 
@@ -45,6 +52,10 @@ class Training(msgspec.Struct, frozen=True):
     kernels: str
     precision: str
     threads: Positive
+    output_layer: OutputLayer
+    duty: Number
+    nice: int
+    rest_seconds: Amount
 
 
 class PulledUpdate(msgspec.Struct, frozen=True):

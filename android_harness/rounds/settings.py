@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from phonograd.android_harness.session.pace import require_pace
 from phonograd.android_harness.session.program import CORES_PATTERN
 from phonograd.android_harness.session.settings import WORK_FOLDER, SessionSettings
 from phonograd.device_runtime.base.errors import UsageError
@@ -21,8 +22,10 @@ class PhoneTraining:
 
     rehearsal: general text on this machine, pushed to phones. user_share: λ, with rehearsal only. cores: big (not much
     slower than the fastest), little, all, or a hexadecimal mask. threads: at most one per core, None: one per core;
-    each stays on its core. None for user_share and learning_rate means the default. Raises UsageError for impossible
-    settings.
+    each stays on its core. output_sample: train the softmax over the text's words and this many others, None: over the
+    vocabulary; each phone keeps its draw to itself. duty: share of the time that steps take, the rest of it is rests
+    between them. nice: lower the priority to this nice value. None means the default of phonograd-phone. Raises
+    UsageError for impossible settings.
     """
 
     codec: str = DEFAULT_CODEC
@@ -32,12 +35,18 @@ class PhoneTraining:
     threads: int | None = None
     cores: str = "big"
     precision: Precision = "fp32"
+    output_sample: int | None = None
+    duty: float | None = None
+    nice: int | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in PHONE_CODECS:
             raise UsageError(f"codec {self.codec!r}: expected one that phones have: {', '.join(PHONE_CODECS)}")
         if self.user_share is not None and self.rehearsal is None:
-            raise UsageError("user_share needs rehearsal, the general text to mix in")
+            raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
+        if self.output_sample is not None and self.output_sample < 1:
+            raise UsageError(f"`output_sample` is {self.output_sample}, expected at least 1")
+        require_pace(self.duty, self.nice)
         if not CORES_PATTERN.fullmatch(self.cores):
             raise UsageError(f"cores {self.cores!r}: expected big, little, all, or a hexadecimal mask such as f0")
 
@@ -50,6 +59,9 @@ class PhoneTraining:
             "--cores": self.cores,
             "--threads": self.threads,
             "--precision": self.precision,
+            "--output-sample": self.output_sample,
+            "--duty": self.duty,
+            "--nice": self.nice,
         }
         options = [str(part) for option, value in chosen.items() if value is not None for part in (option, value)]
         return [*options, "--pin-threads"]

@@ -202,6 +202,8 @@ class BenchTask:
             *("--cores", cores, "--precision", settings.precision),
             *_sample_options(settings),
             *([] if threads is None else ["--threads", str(threads)]),
+            *([] if settings.duty is None else ["--duty", str(settings.duty)]),
+            *([] if settings.nice is None else ["--nice", str(settings.nice)]),
             *(["--pin-threads"] if settings.pin else []),
         ]
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from phonograd.android_harness.phones.readiness import Readiness
+from phonograd.android_harness.session.pace import require_pace
 from phonograd.android_harness.session.program import CORES_PATTERN
 from phonograd.android_harness.session.settings import SessionSettings
 from phonograd.device_runtime.base.errors import UsageError
@@ -52,6 +53,8 @@ class PhoneBenchSettings:
     hexadecimal mask; pin keeps each thread on one of them. threads: at most one per core, None: one per core;
     phonograd-phone decides which cores these are, and every epoch records them.
     output_sample: train the softmax over the text's words and this many others, None: over the vocabulary.
+    duty: share of the time that steps take, the rest of it is rests between them; nice: lower the priority to this nice
+    value; None: phonograd-phone's defaults.
     cooldown_seconds: longest wait before an epoch for the temperature to settle, 0: none.
     min_battery: below this percentage a phone is left out, or runs no further epoch.
     sample_seconds: time between samples of frequencies and temperatures.
@@ -71,6 +74,8 @@ class PhoneBenchSettings:
     pin: bool = True
     precision: Precision = "fp32"
     output_sample: int | None = None
+    duty: float | None = None
+    nice: int | None = None
     cooldown_seconds: float = 180.0
     min_battery: int = Readiness.min_battery_percent
     sample_seconds: float = 1.0
@@ -119,6 +124,7 @@ class PhoneBenchSettings:
         for good, message in checks:
             if not good:
                 raise UsageError(message)
+        require_pace(self.duty, self.nice)
 
 
 def settings_document(settings: PhoneBenchSettings) -> Mapping[str, object]:

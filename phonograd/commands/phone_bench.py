@@ -70,6 +70,8 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     metavar="N",
     help="Train the softmax over the text's words and N others, drawn at random.",
 )
+@click.option("--duty", type=float, help="Share of the time that steps take; below 1, rests keep phones cooler.")
+@click.option("--nice", type=int, help="Lower the priority to this nice value, at most 19.")
 @click.option(
     "--cooldown",
     type=float,
@@ -163,6 +165,8 @@ def phone_bench(  # click passes options by name
     pin_threads: bool,
     precision: Precision,
     output_sample: int | None,
+    duty: float | None,
+    nice: int | None,
     cooldown: float,
     user: Path | None,
     rehearsal: Path | None,
@@ -198,6 +202,8 @@ def phone_bench(  # click passes options by name
         pin=pin_threads,
         precision=precision,
         output_sample=output_sample,
+        duty=duty,
+        nice=nice,
         cooldown_seconds=cooldown,
         min_battery=min_battery,
         sample_seconds=sample_every,

@@ -69,6 +69,14 @@ class RoundShortError(PhonogradError):
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), default=PhoneTraining.precision, show_default=True)
 @click.option(
+    "--output-sample",
+    type=int,
+    metavar="N",
+    help="Train the softmax over each text's words and about N others, drawn at random on the phone.",
+)
+@click.option("--duty", type=float, help="Share of the time that steps take; below 1, rests keep phones cooler.")
+@click.option("--nice", type=int, help="Lower the priority to this nice value, at most 19.")
+@click.option(
     "--updates",
     type=PATH,
     default=Path("phonograd-updates"),
@@ -128,6 +136,9 @@ def phone_round(
     threads: int | None,
     cores: str,
     precision: Precision,
+    output_sample: int | None,
+    duty: float | None,
+    nice: int | None,
     updates: Path,
     min_phones: int,
     patience: float,
@@ -154,10 +165,12 @@ def phone_round(
     from phonograd.device_runtime.native_build import deliver_phone_binary
     from phonograd.device_runtime.native_build.compiler import cache_folder
 
-    training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision)
+    training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision, output_sample, duty, nice)
     settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, heartbeat_timeout)
     aggregation = ServerAccess(connection, read_tokens(token_file) if token_file else None)
     folder = open_artifacts(artifacts)
+    if output_sample is not None:
+        folder.require_sampled()  # before any phone is used
     adb = Adb(find_adb())
     ready, not_ready = ready_phones(adb, serials)
     at_work = {phone.serial for phone in ready}

@@ -136,6 +136,8 @@ def test_threads_and_cores_are_those_that_the_phone_reports(tmp_path: Path) -> N
     assert line[:6] == ["--codec", "rows-f32", "--user-share", "0.25", "--lr", "0.5"]
     assert line[6:] == ["--cores", "big", "--precision", "fp32", "--pin-threads"]
     assert PhoneTraining(threads=3).options()[2:6] == ["--cores", "big", "--threads", "3"]
+    sampled = PhoneTraining(output_sample=2000, duty=0.5, nice=10).options()
+    assert sampled[6:] == ["--output-sample", "2000", "--duty", "0.5", "--nice", "10", "--pin-threads"]
 
 
 def test_a_report_with_a_missing_field() -> None:

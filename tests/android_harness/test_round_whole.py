@@ -246,6 +246,15 @@ def test_settings_reach_the_phone(bench: Bench) -> None:
     assert sizes["rot-q4"] < sizes["rows-f32"] / 4
 
 
+def test_a_sampled_output_layer_and_rests_on_the_phone(bench: Bench) -> None:
+    bench.attached = ready("p1")
+    (phone,) = bench.run(training=PhoneTraining(cores="all", output_sample=20, duty=0.9)).phones
+    assert phone.receipt is not None
+    assert phone.training.output_layer.kind == "sampled"
+    assert 20 < phone.training.output_layer.words < bench.place.artifacts.manifest.model.vocabulary
+    assert (phone.training.duty, phone.training.rest_seconds > 0) == (0.9, True)
+
+
 def test_a_round_that_closes_meanwhile(bench: Bench) -> None:
     """Three other phones fill the round while p1 trains: its update is stale, and kept."""
 

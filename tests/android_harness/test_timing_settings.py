@@ -22,6 +22,8 @@ from phonograd.device_runtime.formats.manifest import TrainingConfig
         ({"cores": "big; reboot"}, "--cores is 'big; reboot'"),
         ({"precision": "fp8"}, "--precision is 'fp8', expected one of fp32, bf16, bf16-emulated"),
         ({"output_sample": 0}, "--output-sample is 0, expected at least 1"),
+        ({"duty": 0.0}, "`duty` is 0.0, expected more than 0 and at most 1"),
+        ({"nice": 20}, "`nice` is 20, expected 0 to 19"),
         ({"cooldown_seconds": -1.0}, "--cooldown is -1.0"),
         ({"cooldown_seconds": float("nan")}, "--cooldown is nan"),
         ({"min_battery": 101}, "--min-battery is 101, expected 0 to 100"),
