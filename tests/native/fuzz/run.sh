@@ -11,16 +11,15 @@ native=device_runtime/native
 built=build/fuzz
 mkdir -p "$built/objects"
 flags="-std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
-  -D_GLIBCXX_ASSERTIONS -Wall -Wextra -Wpedantic -Wshadow -Werror -I$native/src -I$native/include"
+  -D_GLIBCXX_ASSERTIONS -Wno-deprecated-declarations -Wall -Wextra -Wpedantic -Wshadow -Werror -I$native/src -I$native/include"
 CXX=${CXX:-clang++-19}
 
-objects=
-for source in $(ls "$native"/src/*/*.cpp "$fuzz"/*_graph.cpp | grep -v /src/phone/); do
-  object=$built/objects/$(echo "${source%.cpp}" | tr / _).o
-  # shellcheck disable=SC2086
-  $CXX $flags -fsanitize=fuzzer-no-link -c "$source" -o "$object"
-  objects="$objects $object"
-done
+sources=$(ls "$native"/src/*/*.cpp "$fuzz"/*_graph.cpp | grep -v /src/phone/)
+objects=$(for source in $sources; do echo "$built/objects/$(echo "${source%.cpp}" | tr / _).o"; done)
+export CXX flags built
+# shellcheck disable=SC2016
+printf '%s\n' $sources | xargs -P "$(nproc)" -I SOURCE sh -c '
+  $CXX $flags -fsanitize=fuzzer-no-link -c SOURCE -o "$built/objects/$(echo SOURCE | sed "s/\.cpp$//" | tr / _).o"'
 
 [ $# -gt 0 ] || set -- $(ls "$fuzz" | sed -n 's/^fuzz_\(.*\)\.cpp$/\1/p')
 TMPDIR=$(mktemp -d)
