@@ -16,6 +16,7 @@ struct Bf16Kernels {
   const char* name;  // "avx512-bf16", "bfmmla", or "emulated": rounded the same, multiplied in float arithmetic
   int panel;         // that of the set it goes with
   int depth;         // an element's bf16 along the depth, which is filled up to a multiple of it: 2, a pair, or 4, two
+  bool subnormals;   // they are kept; else packed as the zeros that the instructions take them for
 
   // A [rows, depth], one of its strides 1, as pairs in the order that multiply() likes best, and their strides for it;
   // `pairs` has room for the set's whole tiles.
