@@ -67,7 +67,8 @@ def test_a_mask_takes_its_cores_and_all_takes_all(cores_tool: Path) -> None:
 
 
 def test_a_second_pinned_engine_sees_all_cpus(build_tool: BuildTool, place: Place) -> None:
-    sources = [HERE / "pinning_tool.cpp", *BASE, NATIVE / "src/base/thread_pool.cpp"]
+    others = (NATIVE / f"src/base/{name}.cpp" for name in ("files", "shares", "thread_pool"))
+    sources = [HERE / "pinning_tool.cpp", *BASE, *others]
     tool = build_tool("pinning_tool", sources)
     fastest_first = place.run("info").only("info")["choices"]["all"]
     expected = [*fastest_first, len(fastest_first)]

@@ -17,7 +17,7 @@ EQUAL = (1.0,) * 4
 
 @pytest.fixture(scope="module")
 def tool(build_tool: BuildTool) -> Path:
-    base = [NATIVE / "src" / "base" / f"{name}.cpp" for name in ("shares", "thread_pool", "cpu_cores")]
+    base = [NATIVE / "src" / "base" / f"{name}.cpp" for name in ("cpu_cores", "files", "shares", "thread_pool")]
     return build_tool("shares_tool", [HERE / "shares_tool.cpp", *base])
 
 
