@@ -172,7 +172,7 @@ struct Product {
     if (a_transposed) A = transposed(A);
     if (b_transposed) B = transposed(B);
     products.gemm(M, N, K, A, B, c.data(), ldc, alpha, beta, above);
-    if (in_bf16 && !above) {
+    if (in_bf16) {
       for (float& x : a) x = rounded_to_bf16(x);
       for (float& x : b) x = rounded_to_bf16(x);
     }

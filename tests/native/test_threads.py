@@ -1,6 +1,7 @@
 """The weights do not depend on the number of threads, to the bit; between kernel sets they differ by rounding only."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.formats.tensor_file import Array, load_tensors, save_tensors
 from phonograd.device_runtime.text.windows import IGNORED, Window
 from tests.support.artifacts import exported
 
@@ -31,6 +32,9 @@ MODELS: Mapping[str, tuple[LanguageModelConfig, TrainingConfig]] = {
     "gru-tied-lwf": (LanguageModelConfig("gru", V, H, H, 1, tied=True), _training(loss="lwf")),
 }
 KERNELS = load_library().cpu_info()["kernels"]
+BF16: list[Precision] = ["bf16-emulated"]
+if load_library().cpu_info()["bf16"]:
+    BF16.append("bf16")
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +76,44 @@ def test_weights_are_the_same_bits_on_any_number_of_threads(
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
 
 
-@pytest.mark.parametrize("name", ["lstm-clipped", "lstm-tied-projected", "gru-tied-lwf"])
-def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(folders: dict[str, Artifacts], name: str) -> None:
-    _, weights = trained(folders[name], 1, KERNELS[0], "bf16-emulated")
-    for threads in (2, 3, 8):
-        _, other = trained(folders[name], threads, KERNELS[0], "bf16-emulated")
+@pytest.mark.parametrize("precision", BF16)
+@pytest.mark.parametrize("name", ["lstm-clipped", "gru", "lstm-tied-projected", "gru-tied-lwf"])
+def test_weights_in_bf16_are_the_same_bits_on_any_number_of_threads(
+    folders: dict[str, Artifacts], name: str, precision: Precision
+) -> None:
+    _, weights = trained(folders[name], 1, KERNELS[0], precision)
+    for threads in (2, 3, 4, 8):
+        _, other = trained(folders[name], threads, KERNELS[0], precision)
         for tensor, expected in weights.items():
             assert other[tensor].tobytes() == expected.tobytes(), (tensor, threads)
+
+
+def rounded_to_bf16(array: Array) -> Array:
+    bits = array.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize("precision", ["fp32", *BF16])
+@pytest.mark.parametrize("name", ["lstm-dropout", "gru"])
+def test_a_sweep_in_bf16_rounds_the_recurrent_weights(
+    folders: dict[str, Artifacts], tmp_path: Path, name: str, precision: Precision
+) -> None:
+    """Rounding them beforehand then changes no bit of what a step moves elsewhere, forward and backward."""
+    weights = load_tensors(folders[name].folder / "weights.safetensors")
+    recurrent = [tensor for tensor in weights if tensor.endswith(".R")]
+    save_tensors(tmp_path / "rounded", {**weights, **{R: rounded_to_bf16(weights[R]) for R in recurrent}})
+    moved = []
+    for path in (None, tmp_path / "rounded"):
+        options = BackendOptions(threads=2, seed=9, kernels=KERNELS[0], precision=precision)
+        backend = NativeBackend.load(folders[name], path, options)
+        backend.step(windows()[0], LEARNING_RATE)
+        moved.append(backend.weights())
+        backend.close()
+    others = [tensor for tensor in weights if tensor not in recurrent]
+    assert recurrent and others
+    for tensor in others:
+        same = moved[0][tensor].tobytes() == moved[1][tensor].tobytes()
+        assert same == (precision != "fp32"), tensor
 
 
 @pytest.mark.parametrize("name", MODELS)

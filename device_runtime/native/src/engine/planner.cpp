@@ -26,7 +26,7 @@ class PlannedNode : public NodeBuilder {
   const std::vector<int64_t>& integers(size_t index) const override {
     return planner_.graph_.value(node_.inputs[index]).integers;
   }
-  const KernelSet& kernels() const override { return planner_.compute_.kernels; }
+  const Products& products() const override { return planner_.compute_.products; }
 
  private:
   Planner& planner_;

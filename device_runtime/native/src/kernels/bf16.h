@@ -18,6 +18,9 @@ struct Bf16Kernels {
   int depth;         // an element's bf16 along the depth, which is filled up to a multiple of it: 2, a pair, or 4, two
   bool subnormals;   // they are kept; else packed as the zeros that the instructions take them for
 
+  // Pairs that hold a depth of so many numbers: of whole elements.
+  int64_t pairs_of(int64_t numbers) const { return (numbers + depth - 1) / depth * (depth / 2); }
+
   // A [rows, depth], one of its strides 1, as pairs in the order that multiply() likes best, and their strides for it;
   // `pairs` has room for the set's whole tiles.
   Strides (*to_pairs)(const float* A, ptrdiff_t a_row, ptrdiff_t a_column, int rows, int depth, uint32_t* pairs);

@@ -35,13 +35,13 @@ Products::Products(ThreadPool& pool, const KernelSet& kernels, const Bf16Kernels
   for (OfThread& own : of_thread_) {
     own.panel.resize(static_cast<size_t>(kMostDepth * kernels.panel));
     if (!kernels.reads_rows) own.rows.resize(static_cast<size_t>(kMostRows * kDepth));
-    if (bf16 != nullptr) own.pairs.resize(static_cast<size_t>(kMostRows * pairs_of(kDepth)));
+    if (bf16 != nullptr) own.pairs.resize(static_cast<size_t>(kMostRows * bf16->pairs_of(kDepth)));
   }
 }
 
 size_t Products::packed_size(int64_t K, int64_t N) const {
   // Pairs are as large as floats; of a depth of 1 there may be two.
-  const int64_t elements = bf16_ == nullptr ? K : std::max(K, pairs_of(K));
+  const int64_t elements = bf16_ == nullptr ? K : std::max(K, bf16_->pairs_of(K));
   return static_cast<size_t>(elements * divided_up(N, kernels_.panel) * kernels_.panel);
 }
 
@@ -50,9 +50,9 @@ void Products::pack(int64_t K, int64_t N, Matrix B, float* packed) {
   const int64_t panel = kernels_.panel, panels = divided_up(N, panel);
   pool_.for_each(blocks * panels, [&](int64_t item, int) {
     const int64_t k = item / panels * depth, n = item % panels * panel;
-    const int64_t rows = std::min(depth, K - k), elements = bf16_ == nullptr ? rows : pairs_of(rows);
+    const int64_t rows = std::min(depth, K - k), elements = bf16_ == nullptr ? rows : bf16_->pairs_of(rows);
     pack_block(rows, std::min(panel, N - n), {B.data + k * B.row + n * B.column, B.row, B.column},
-               packed + k * panels * panel + n * elements, bf16_ != nullptr);
+               packed + k * panels * panel + n * elements);
   });
 }
 
@@ -62,8 +62,37 @@ void Products::multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, float*
   for (int64_t k = 0; k < K; k += depth) {
     const int64_t deep = std::min(depth, K - k);
     const Matrix block{A.data + k * A.column, A.row, A.column};
-    const Operands ready = operands(M, deep, block, bf16_ != nullptr, packed + k * width, thread);
-    multiply_block(0, M, N, deep, ready, C, ldc, alpha, k == 0 ? beta : 1);
+    const Operands ready = operands(M, deep, block, packed + k * width, thread);
+    if (bf16_ == nullptr) {
+      multiply_block(0, M, N, deep, ready, C, ldc, alpha, k == 0 ? beta : 1);
+      continue;
+    }
+    // What this thread rounds next: deeper, or the rows after those that the others have meanwhile.
+    const bool deeper = k + depth < K;
+    const float* next = deeper ? block.data + depth * A.column : A.data + M * pool_.threads() * A.row;
+    multiply_and_fetch(M, N, deep, ready, {next, A.row, A.column}, C, ldc, alpha, k == 0 ? beta : 1);
+  }
+}
+
+// Rounding waits for memory, and does nothing else meanwhile: so the next operand [M, K] is fetched during the product,
+// a few lines at a time.
+void Products::multiply_and_fetch(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix next, float* C,
+                                  ptrdiff_t ldc, float alpha, float beta) const {
+  const int64_t panel = kernels_.panel, along = next.column == 1 ? K : M, across = next.column == 1 ? M : K;
+  const ptrdiff_t stride = next.column == 1 ? next.row : next.column;
+  const int64_t pieces = divided_up(N, panel) * divided_up(M, kRowsPerFetch), of_row = divided_up(along, kLine);
+  const int64_t lines = divided_up(across * of_row, pieces);
+  int64_t row = 0, line = 0;
+  for (int64_t n = 0; n < N; n += panel) {
+    const Operands of_panel{operands.a, operands.pairs, operands.by, operands.panel + n * bf16_->pairs_of(K)};
+    for (int64_t m = 0; m < M; m += kRowsPerFetch) {
+      for (int64_t i = 0; i < lines && row < across; ++i) {
+        __builtin_prefetch(next.data + row * stride + line * kLine);
+        if (++line == of_row) line = 0, ++row;
+      }
+      multiply_block(m, std::min(kRowsPerFetch, M - m), std::min(panel, N - n), K, of_panel, C + m * ldc + n, ldc,
+                     alpha, beta);
+    }
   }
 }
 
@@ -107,27 +136,26 @@ void Products::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix
 
 void Products::multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
                                  float alpha, float beta, int64_t diagonal, int thread) {
-  const bool in_bf16 = bf16_ != nullptr && diagonal == kNone;
-  const int64_t at_most = most_rows(K, in_bf16);
+  const int64_t at_most = most_rows(K);
   for (int64_t m = 0; m < M; m += at_most) {
     const int64_t rows = std::min(at_most, M - m);
     const Matrix block{A.data + m * A.row, A.row, A.column};
     float* panel = of_thread_[static_cast<size_t>(thread)].panel.data();
-    const Operands ready = operands(rows, K, block, in_bf16, panel, thread);
+    const Operands ready = operands(rows, K, block, panel, thread);
     multiply_panels(rows, N, K, ready, B, C + m * ldc, ldc, alpha, beta, diagonal - m);
   }
 }
 
-int64_t Products::most_rows(int64_t K, bool in_bf16) const {
-  if (!in_bf16 && kernels_.reads_rows) return std::numeric_limits<int64_t>::max();
-  const int64_t elements = in_bf16 ? pairs_of(K) : K;
-  return kMostRows * (in_bf16 ? pairs_of(kDepth) : kDepth) / elements / kernels_.rows * kernels_.rows;
+int64_t Products::most_rows(int64_t K) const {
+  if (bf16_ == nullptr && kernels_.reads_rows) return std::numeric_limits<int64_t>::max();
+  const int64_t elements = bf16_ != nullptr ? bf16_->pairs_of(K) : K;
+  return kMostRows * (bf16_ != nullptr ? bf16_->pairs_of(kDepth) : kDepth) / elements / kernels_.rows * kernels_.rows;
 }
 
-Products::Operands Products::operands(int64_t M, int64_t K, const Matrix& A, bool in_bf16, float* panel, int thread) {
+Products::Operands Products::operands(int64_t M, int64_t K, const Matrix& A, float* panel, int thread) {
   OfThread& own = of_thread_[static_cast<size_t>(thread)];
   const int rows = static_cast<int>(M), depth = static_cast<int>(K);
-  if (in_bf16) {
+  if (bf16_ != nullptr) {
     const Strides by = bf16_->to_pairs(A.data, A.row, A.column, rows, depth, own.pairs.data());
     return {nullptr, own.pairs.data(), by, panel};
   }
@@ -143,7 +171,7 @@ void Products::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& 
   for (int64_t n = 0; n < N; n += panel) {
     const int64_t width = std::min(panel, N - n), rows = std::min(M, diagonal + n + width);
     if (rows <= 0) continue;
-    pack_block(K, width, {B.data + n * B.column, B.row, B.column}, operands.panel, operands.pairs != nullptr);
+    pack_block(K, width, {B.data + n * B.column, B.row, B.column}, operands.panel);
     const float* next = B.data + (n + panel) * B.column;
     const int64_t lines = divided_up(K * kRowsPerFetch, rows);
     for (int64_t m = 0, k = 0; m < rows; m += kRowsPerFetch) {
@@ -157,9 +185,9 @@ void Products::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& 
   }
 }
 
-void Products::pack_block(int64_t K, int64_t N, Matrix B, float* packed, bool in_bf16) const {
+void Products::pack_block(int64_t K, int64_t N, Matrix B, float* packed) const {
   const int depth = static_cast<int>(K), columns = static_cast<int>(N);
-  if (in_bf16) {
+  if (bf16_ != nullptr) {
     bf16_->pack(B.data, B.row, B.column, depth, columns, reinterpret_cast<uint32_t*>(packed));
   } else {
     kernels_.pack(B.data, B.row, B.column, depth, columns, packed);
@@ -176,7 +204,7 @@ void Products::multiply_block(int64_t m, int64_t M, int64_t N, int64_t K, const 
                       ldc, alpha, beta);
     return;
   }
-  bf16_->multiply(rows, columns, static_cast<int>(pairs_of(K)), operands.pairs + m * by.row, by.row, by.column,
+  bf16_->multiply(rows, columns, static_cast<int>(bf16_->pairs_of(K)), operands.pairs + m * by.row, by.row, by.column,
                   reinterpret_cast<const uint32_t*>(operands.panel), C, ldc, alpha, beta);
 }
 

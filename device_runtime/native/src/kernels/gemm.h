@@ -34,9 +34,12 @@ inline Matrix transposed(Matrix m) {
 // Products on the threads of a pool, which must outlive this, and the memory that packing needs. Not thread-safe.
 class Products {
  public:
-  // bf16: nullptr for fp32. With it every product below has bf16 operands, but those above a diagonal: a norm wants all
-  // its digits.
+  // bf16: nullptr for fp32. With it every product below has bf16 operands.
   Products(ThreadPool& pool, const KernelSet& kernels, const Bf16Kernels* bf16 = nullptr);
+
+  int threads() const { return pool_.threads(); }
+  const KernelSet& kernels() const { return kernels_; }
+  const Bf16Kernels* bf16() const { return bf16_; }
 
   // C[M, N] = alpha A[M, K] B[K, N] + beta C, C row-major with rows ldc apart; beta is 0 or 1. Above: only elements
   // with column >= row are sure to be computed (a symmetric result).
@@ -68,12 +71,13 @@ class Products {
     float* panel;
   };
   // So many rows of A have room to be packed at a time, to a depth of K.
-  int64_t most_rows(int64_t K, bool in_bf16) const;
-  Operands operands(int64_t M, int64_t K, const Matrix& A, bool in_bf16, float* panel, int thread);
-  int64_t pairs_of(int64_t K) const { return divided_up(K, bf16_->depth) * (bf16_->depth / 2); }
+  int64_t most_rows(int64_t K) const;
+  Operands operands(int64_t M, int64_t K, const Matrix& A, float* panel, int thread);
   void multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix B, float* C, ptrdiff_t ldc,
                        float alpha, float beta, int64_t diagonal) const;
-  void pack_block(int64_t K, int64_t N, Matrix B, float* packed, bool in_bf16) const;
+  void multiply_and_fetch(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix next, float* C,
+                          ptrdiff_t ldc, float alpha, float beta) const;
+  void pack_block(int64_t K, int64_t N, Matrix B, float* packed) const;
   void multiply_block(int64_t m, int64_t M, int64_t N, int64_t K, const Operands& operands, float* C, ptrdiff_t ldc,
                       float alpha, float beta) const;
 

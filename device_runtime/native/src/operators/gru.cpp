@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "operators/recurrent.h"
 
@@ -29,6 +30,7 @@ class Gru : public Operator {
         q_(node.scratch("q", s_.H * s_.B)) {
     if (y_ == nullptr) y_ = node.scratch("y", s_.N() * s_.H);
     if (gates_ == nullptr) gates_ = node.scratch("gates", kGates * s_.H * s_.N());
+    if (packs_recurrent(node, s_)) packed_.emplace(node, kGates, s_);
   }
 
   void run(Run& run) override {
@@ -39,6 +41,7 @@ class Gru : public Operator {
       biases_->floats()[m] = bias_ == nullptr ? 0 : bias_->floats()[m] + recurrent;
     }
     input_gates(run, s_, kGates, *x_, *w_, biases_->floats(), gates_->floats());
+    if (packed_) packed_->pack(run, r_->floats());
     run.pool.run([&](int thread) { sweep(run, thread); });
     if (last_h_ == nullptr) return;
     std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H,
@@ -55,19 +58,38 @@ class Gru : public Operator {
     const int64_t B = s_.B, H = s_.H;
     for (int64_t t = 0; t < s_.T; ++t) {
       const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * B * H;  // [B, H]
+      if (packed_) {
+        packed_->share(run, thread, row_major(h_before, H), [&](int64_t u, const float* sums, ptrdiff_t of_gate) {
+          float *z = gates_->floats() + u * s_.N() + t * B, *q = q_->floats() + u * B;
+          std::fill_n(q, B, 0.0f);
+          packed_->add(sums, z);
+          packed_->add(sums + of_gate, z + H * s_.N());
+          packed_->add(sums + 2 * of_gate, q);
+          cell(run.kernels, t, u, h_before);
+        });
+        continue;
+      }
       run.pool.share(thread, H, [&](int64_t first, int64_t end) {
-        for (int64_t u = first; u < end; ++u) cell(run.kernels, t, u, h_before);
+        for (int64_t u = first; u < end; ++u) {
+          multiply_rows(run.kernels, t, u, h_before);
+          cell(run.kernels, t, u, h_before);
+        }
       });
     }
   }
 
-  void cell(const KernelSet& kernels, int64_t t, int64_t u, const float* h_before) const {
+  void multiply_rows(const KernelSet& kernels, int64_t t, int64_t u, const float* h_before) const {
     const int64_t B = s_.B, H = s_.H, N = s_.N();
     const int columns = static_cast<int>(B), depth = static_cast<int>(H);
-    const size_t count = static_cast<size_t>(B);
-    float *z = gates_->floats() + u * N + t * B, *r = z + H * N, *n = r + H * N, *q = q_->floats() + u * B;
+    float *z = gates_->floats() + u * N + t * B, *q = q_->floats() + u * B;
     kernels.multiply_rows(2, columns, depth, r_->floats() + u * H, H * H, h_before, H, z, H * N, 1);
     kernels.multiply_rows(1, columns, depth, r_->floats() + (2 * H + u) * H, H, h_before, H, q, B, 0);
+  }
+
+  void cell(const KernelSet& kernels, int64_t t, int64_t u, const float* h_before) const {
+    const int64_t B = s_.B, H = s_.H, N = s_.N();
+    const size_t count = static_cast<size_t>(B);
+    float *z = gates_->floats() + u * N + t * B, *r = z + H * N, *n = r + H * N, *q = q_->floats() + u * B;
     kernels.sigmoid(z, z, count);
     kernels.sigmoid(r, r, count);
     const float recurrent_bias = bias_ == nullptr ? 0 : bias_->floats()[(kGates + 2) * H + u];
@@ -80,6 +102,7 @@ class Gru : public Operator {
   Tensor *x_, *w_, *r_, *bias_, *h0_;
   RecurrentShape s_;
   Tensor *y_, *last_h_, *gates_, *biases_, *q_;
+  std::optional<PackedGates> packed_;
 };
 
 class GruGradient : public Operator {
@@ -100,15 +123,14 @@ class GruGradient : public Operator {
         dbias_(node.output(3)),
         before_(node.kept("states before", s_.N() * s_.H)),
         recurrent_(node.kept("recurrent side", kGates * s_.H * s_.N())),
-        packed_(
-            node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.kernels(), kGates * s_.H, s_.H)))),
         step_(node.scratch("gates of a step", kGates * s_.H * s_.B)),
         back_(node.scratch("dh back", s_.B * s_.H)),
-        direct_(node.scratch("dh through z", s_.H * s_.B)) {}
+        direct_(node.scratch("dh through z", s_.H * s_.B)),
+        recurrent_product_(node, 1, s_.B, kGates * s_.H, s_.H) {}
 
   void run(Run& run) override {
     const int64_t H = s_.H, N = s_.N(), rows = kGates * H;
-    pack_recurrent(run, rows, H, r_->floats(), packed_->floats());
+    recurrent_product_.pack(run, 0, row_major(r_->floats(), H));
     states_before(s_, h0_->floats(), y_->floats(), before_->floats());
     // q of all tokens again, [H, N] in the place of its own gradient.
     float* q = recurrent_->floats() + 2 * H * N;
@@ -148,7 +170,7 @@ class GruGradient : public Operator {
       run.pool.share(thread, H, [&](int64_t first, int64_t end) {
         for (int64_t u = first; u < end; ++u) cell_gradient(t, u);
       });
-      if (t > 0) hidden_gradient(run, thread, kGates * H, s_, step_->floats(), packed_->floats(), back_->floats());
+      if (t > 0) hidden_gradient(run, thread, recurrent_product_, s_, step_->floats(), back_->floats());
     }
   }
 
@@ -175,7 +197,8 @@ class GruGradient : public Operator {
 
   Tensor *x_, *w_, *r_, *bias_, *h0_, *y_, *gates_, *dy_;
   RecurrentShape s_;
-  Tensor *dx_, *dw_, *dr_, *dbias_, *before_, *recurrent_, *packed_, *step_, *back_, *direct_;
+  Tensor *dx_, *dw_, *dr_, *dbias_, *before_, *recurrent_, *step_, *back_, *direct_;
+  StepProduct recurrent_product_;
 };
 
 void check_forward(NodeChecker& node) {

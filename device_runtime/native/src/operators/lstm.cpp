@@ -2,6 +2,7 @@
 // from one to the other only, so they hold the layouts of recurrent.h: G [4H, N] and C [H, N].
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "operators/recurrent.h"
 
@@ -33,6 +34,7 @@ class Lstm : public Operator {
     if (y_ == nullptr) y_ = node.scratch("y", s_.N() * s_.H);
     if (cells_ == nullptr) cells_ = node.scratch("cells", s_.H * s_.N());
     if (gates_ == nullptr) gates_ = node.scratch("gates", kGates * s_.H * s_.N());
+    if (packs_recurrent(node, s_)) packed_.emplace(node, kGates, s_);
   }
 
   void run(Run& run) override {
@@ -45,6 +47,7 @@ class Lstm : public Operator {
     for (int64_t u = 0; u < s_.H; ++u) {
       for (int64_t b = 0; b < s_.B; ++b) first_c_->floats()[u * s_.B + b] = c0_->floats()[b * s_.H + u];
     }
+    if (packed_) packed_->pack(run, r_->floats());
     run.pool.run([&](int thread) { sweep(run, thread); });
     if (last_h_ != nullptr) {
       std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H,
@@ -65,23 +68,36 @@ class Lstm : public Operator {
 
  private:
   void sweep(Run& run, int thread) const {
-    const KernelSet& kernels = run.kernels;
     const int64_t B = s_.B, H = s_.H, N = s_.N();
     for (int64_t t = 0; t < s_.T; ++t) {
       const float* h_before = states_->floats() + t % 2 * B * padded_;
-      float *h_now = states_->floats() + (t + 1) % 2 * B * padded_, *y = y_->floats() + t * B * H;  // y: [B, H]
+      if (packed_) {
+        packed_->share(run, thread, row_major(h_before, padded_), [&](int64_t u, const float* sums, ptrdiff_t of_gate) {
+          for (int64_t gate = 0; gate < kGates; ++gate) {
+            packed_->add(sums + gate * of_gate, gates_->floats() + (gate * H + u) * N + t * B);
+          }
+          cell(run.kernels, t, u);
+        });
+        continue;
+      }
       run.pool.share(thread, H, [&](int64_t first, int64_t end) {
         for (int64_t u = first; u < end; ++u) {
-          float* gates = gates_->floats() + u * N + t * B;  // four rows [B], H * N apart
-          kernels.multiply_rows(kGates, static_cast<int>(B), static_cast<int>(H), r_->floats() + u * H, H * H, h_before,
-                                padded_, gates, H * N, 1);
-          float* c = cells_->floats() + u * N + t * B;
-          float* h = h_->floats() + u * B;
-          kernels.lstm_cell(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, h);
-          for (int64_t b = 0; b < B; ++b) y[b * H + u] = h_now[b * padded_ + u] = h[b];
+          run.kernels.multiply_rows(kGates, static_cast<int>(B), static_cast<int>(H), r_->floats() + u * H, H * H,
+                                    h_before, padded_, gates_->floats() + u * N + t * B, H * N, 1);
+          cell(run.kernels, t, u);
         }
       });
     }
+  }
+
+  void cell(const KernelSet& kernels, int64_t t, int64_t u) const {
+    const int64_t B = s_.B, H = s_.H, N = s_.N();
+    float* gates = gates_->floats() + u * N + t * B;  // four rows [B], H * N apart
+    float* c = cells_->floats() + u * N + t * B;
+    float* h = h_->floats() + u * B;
+    kernels.lstm_cell(static_cast<int>(B), gates, H * N, t == 0 ? first_c_->floats() + u * B : c - B, c, h);
+    float *y = y_->floats() + t * B * H, *h_now = states_->floats() + (t + 1) % 2 * B * padded_;
+    for (int64_t b = 0; b < B; ++b) y[b * H + u] = h_now[b * padded_ + u] = h[b];
   }
 
   Tensor *x_, *w_, *r_, *bias_, *h0_, *c0_;
@@ -89,6 +105,7 @@ class Lstm : public Operator {
   int64_t padded_ = divided_up(s_.H, 16) * 16;  // a state's row begins with a cache line: no load takes two
   Tensor *y_, *last_h_, *last_c_, *cells_, *gates_, *biases_, *first_c_, *h_;
   Tensor* states_;  // [2, B, padded_]: before a step and after it, in turn
+  std::optional<PackedGates> packed_;
 };
 
 class LstmGradient : public Operator {
@@ -109,17 +126,16 @@ class LstmGradient : public Operator {
         dr_(node.output(2)),
         dbias_(node.output(3)),
         before_(node.kept("states before", s_.N() * s_.H)),
-        packed_(
-            node.scratch("packed R", static_cast<int64_t>(packed_recurrent_size(node.kernels(), kGates * s_.H, s_.H)))),
         step_(node.scratch("gates of a step", kGates * s_.H * s_.B)),
         back_(node.scratch("dh back", s_.B * s_.H)),
         dh_(node.scratch("dh", s_.H * s_.B)),
         dc_(node.scratch("dc", s_.H * s_.B)),
-        first_c_(node.scratch("c0", s_.H * s_.B)) {}
+        first_c_(node.scratch("c0", s_.H * s_.B)),
+        recurrent_product_(node, 1, s_.B, kGates * s_.H, s_.H) {}
 
   void run(Run& run) override {
     const int64_t H = s_.H, B = s_.B, rows = kGates * H;
-    pack_recurrent(run, rows, H, r_->floats(), packed_->floats());
+    recurrent_product_.pack(run, 0, row_major(r_->floats(), H));
     states_before(s_, h0_->floats(), y_->floats(), before_->floats());
     std::fill_n(dc_->floats(), H * B, 0.0f);
     std::fill_n(back_->floats(), H * B, 0.0f);
@@ -154,7 +170,7 @@ class LstmGradient : public Operator {
       run.pool.share(thread, H, [&](int64_t first, int64_t end) {
         for (int64_t u = first; u < end; ++u) cell_gradient(kernels, t, u);
       });
-      if (t > 0) hidden_gradient(run, thread, kGates * H, s_, step_->floats(), packed_->floats(), back_->floats());
+      if (t > 0) hidden_gradient(run, thread, recurrent_product_, s_, step_->floats(), back_->floats());
     }
   }
 
@@ -173,7 +189,8 @@ class LstmGradient : public Operator {
 
   Tensor *x_, *w_, *r_, *h0_, *c0_, *y_, *cells_, *gates_, *dy_;
   RecurrentShape s_;
-  Tensor *dx_, *dw_, *dr_, *dbias_, *before_, *packed_, *step_, *back_, *dh_, *dc_, *first_c_;
+  Tensor *dx_, *dw_, *dr_, *dbias_, *before_, *step_, *back_, *dh_, *dc_, *first_c_;
+  StepProduct recurrent_product_;
 };
 
 void check_forward(NodeChecker& node) {

@@ -73,7 +73,7 @@ class NodeBuilder {
   virtual int number() const = 0;
   virtual const onnx::Node& source() const = 0;
   virtual const std::vector<int64_t>& integers(size_t index) const = 0;  // as NodeChecker's
-  virtual const KernelSet& kernels() const = 0;
+  virtual const Products& products() const = 0;
 };
 
 template <typename Kind>

@@ -71,29 +71,32 @@ void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums) {
   });
 }
 
-size_t packed_recurrent_size(const KernelSet& kernels, int64_t rows, int64_t H) {
-  const int64_t panel = kernels.panel;
-  return static_cast<size_t>((H + panel - 1) / panel * panel * rows);
-}
-
-void pack_recurrent(Run& run, int64_t rows, int64_t H, const float* r, float* packed) {
-  const KernelSet& kernels = run.kernels;
-  const int64_t panel = kernels.panel;
-  run.pool.for_each(divided_up(H, panel), [&](int64_t item, int) {
-    kernels.pack(r + item * panel, H, 1, static_cast<int>(rows), static_cast<int>(std::min(panel, H - item * panel)),
-                 packed + item * panel * rows);
-  });
-}
-
-void hidden_gradient(Run& run, int thread, int64_t rows, const RecurrentShape& s, const float* d, const float* packed,
+void hidden_gradient(Run& run, int thread, const StepProduct& recurrent, const RecurrentShape& s, const float* d,
                      float* dh) {
-  const KernelSet& kernels = run.kernels;
-  const int64_t panel = kernels.panel;
-  run.pool.share(thread, divided_up(s.H, panel), [&](int64_t first_panel, int64_t end_panel) {
-    const int64_t first = first_panel * panel, end = std::min(s.H, end_panel * panel);
-    kernels.multiply(static_cast<int>(s.B), static_cast<int>(end - first), static_cast<int>(rows), d, 1, s.B,
-                     packed + first * rows, dh + first, s.H, 1, 0);
+  const StepProduct::Factor factor = recurrent.factor({d, 1, s.B}, thread);
+  run.pool.share(thread, recurrent.panels(), [&](int64_t first, int64_t end) {
+    for (int64_t panel = first; panel < end; ++panel) {
+      recurrent.multiply(factor, 0, panel, dh + recurrent.first_column(panel), s.H);
+    }
   });
+}
+
+bool packs_recurrent(const NodeBuilder& node, const RecurrentShape& s) {
+  constexpr int64_t kSteps = 4;  // packing takes about as long as two steps of fp32
+  return node.products().bf16() != nullptr && s.T >= kSteps;
+}
+
+PackedGates::PackedGates(NodeBuilder& node, int64_t gates, const RecurrentShape& s)
+    : gates_(gates),
+      s_(s),
+      stride_(node.products().kernels().panel),
+      product_(node, gates, s.B, s.H, s.H),
+      sums_(node.scratch("sums of a step", node.products().threads() * gates * s.B * stride_)) {}
+
+void PackedGates::pack(Run& run, const float* r) const {
+  for (int64_t gate = 0; gate < gates_; ++gate) {
+    product_.pack(run, gate, transposed(row_major(r + gate * s_.H * s_.H, s_.H)));
+  }
 }
 
 }  // namespace phonograd

@@ -108,7 +108,8 @@ double Update::dense_squared_norm(Run& run, const Tensor& gradient) {
 }
 
 // ||D X||^2 = sum over i, j of (D^T D)_ij (X X^T)_ij, i and j tokens: N^2 (M + K) products in place of M N K, and no
-// gradient in memory.
+// gradient in memory. In bf16 both have the operands that apply() rounds too: it is the norm of what will be
+// subtracted.
 double Update::factored_squared_norm(Run& run, const Factors& f) {
   float *of_d = scratch_->floats(), *of_x = of_d + f.N * f.N;  // [N, N]
   const Matrix D{f.d->floats(), f.d_row, f.d_column}, X = row_major(f.x->floats(), f.K);
