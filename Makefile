@@ -30,9 +30,9 @@ demo: $(READY)
 test: $(READY)
 	$(PYTEST)
 
-# Whole benchmarks, the demo and the documented examples at small sizes; kills at random.
+# Whole benchmarks, the demo and the documented examples at small sizes; kills at random, and calls that fail one by one.
 long-test: $(READY)
-	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/server_agg tests/simulation
+	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/native tests/server_agg tests/simulation
 
 # The native engine's builder, on small sources.
 build-test: $(READY)

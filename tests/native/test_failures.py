@@ -21,6 +21,8 @@ from phonograd.device_runtime.native_build.targets import command_sources
 from tests.native.conftest import BuildTool
 from tests.support.phone_command import Outcome, Place, outcome_of, outputs, text_of
 
+pytestmark = pytest.mark.long
+
 FAILING = Path(__file__).with_name("failing_calls.cpp")
 NEVER = 1 << 40
 PLACES = 30  # that are tried, at most
