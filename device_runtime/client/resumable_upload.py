@@ -155,6 +155,8 @@ def _pieces(upload: _Upload, offset: int, progress: Progress | None) -> Iterator
 def _offset(server: Server, upload: _Upload) -> int:
     with http_client(server) as client:
         response = client.head(upload.url, headers={**TUS, **_named(upload.phone)})
+    if response.status_code == 409:  # an earlier request of ours, whose connection broke, reached the server later
+        raise ServerUnreachableError(f"{server}: the offset of the upload is not known yet; try again")
     if response.status_code != 200:
         raise refusal(server, response)
     with expected_fields(server):

@@ -10,7 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from phonograd.device_runtime.base.errors import (
@@ -21,6 +23,7 @@ from phonograd.device_runtime.base.errors import (
     WeightsError,
 )
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client import resumable_upload
 from phonograd.device_runtime.client import server_client as client
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.report.document import read_report
@@ -28,6 +31,7 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import AggregationServer, ServerAddressError
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
+from tests.server_agg.faults import QUICK
 from tests.server_agg.workshop import RunningServer, Workshop
 from tests.support.ports import reserved_port
 from tests.support.waiting import PATIENCE_SECONDS
@@ -102,6 +106,28 @@ def test_says_that_nobody_listens(workshop: Workshop, tmp_path: Path) -> None:
         for call in calls:
             with pytest.raises(ServerUnreachableError, match=f"{url}: cannot be reached: .*refused; check the URL"):
                 call()
+
+
+def test_an_offset_that_is_asked_for_too_early_is_asked_for_again(
+    server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier request, whose connection broke, may reach the server after the question: the answer is 409 then."""
+    head, send = httpx.Client.head, resumable_upload._send
+    early = [httpx.Response(409)]
+    broken = [ServerUnreachableError("broken"), ServerUnreachableError("broken again")]
+
+    def ask(self: httpx.Client, *args: Any, **options: Any) -> httpx.Response:
+        return early.pop() if early else head(self, *args, **options)
+
+    def send_or_break(*args: Any) -> None:
+        if broken:
+            raise broken.pop()
+        send(*args)
+
+    monkeypatch.setattr(httpx.Client, "head", ask)
+    monkeypatch.setattr(resumable_upload, "_send", send_or_break)
+    receipt = client.upload_update(server.url, workshop.update(0), "phone1", retry=QUICK)
+    assert (receipt.accepted, early, broken) == (1, [], [])
 
 
 def test_proxies_do_not_come_between_loopback(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
