@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
+
+#include "base/sleep.h"
 
 namespace phonograd {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 // Often enough that a stop seems immediate, seldom enough to cost no energy.
-constexpr Seconds kPause(0.05);
+constexpr double kPause = 0.05;
 
 }  // namespace
 
@@ -20,12 +21,12 @@ double rest_after(double busy, double duty) {
 
 double rest(double seconds, const std::function<bool()>& stop) {
   const auto began = std::chrono::steady_clock::now();
-  Seconds slept(0);
-  while (slept.count() < seconds && !(stop && stop())) {
-    std::this_thread::sleep_for(std::min(kPause, Seconds(seconds) - slept));
-    slept = std::chrono::steady_clock::now() - began;
+  double slept = 0;
+  while (slept < seconds && !(stop && stop())) {
+    sleep_for(std::min(kPause, seconds - slept));
+    slept = Seconds(std::chrono::steady_clock::now() - began).count();
   }
-  return slept.count();
+  return slept;
 }
 
 }  // namespace phonograd

@@ -7,19 +7,18 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <memory>
-#include <thread>
 
 #include "base/files.h"
+#include "base/sleep.h"
 #include "formats/json.h"
 #include "formats/sha256.h"
 
 namespace phonograd {
 namespace {
 
-constexpr std::chrono::milliseconds kLockPause(50);
+constexpr double kLockPause = 0.05;  // seconds
 constexpr int kLockTries = 60;
 constexpr const char* kEmbedding = "embedding.weight";
 
@@ -39,7 +38,7 @@ int locked(int descriptor) {
   for (int waited = 0;; ++waited) {
     if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return 0;
     if (errno != EINTR && (errno != EWOULDBLOCK || waited == kLockTries)) return errno;
-    std::this_thread::sleep_for(kLockPause);
+    sleep_for(kLockPause);
   }
 }
 
