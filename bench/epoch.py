@@ -219,7 +219,7 @@ def _ceiling_rates(manifest: Manifest, turns: Sequence[Turn]) -> list[float]:
 
 
 def _fastest(rates: Mapping[Entry, Sequence[float]], reduced: bool) -> Sequence[float]:
-    """The rates in each round of the fastest ceiling in one precision; empty if there is none."""
+    """The rates in each round of the fastest ceiling in one precision; empty without one."""
     return max((found for entry, found in rates.items() if entry.reduced == reduced), key=statistics.median, default=())
 
 

@@ -1,14 +1,12 @@
 """What a model gives away about its users."""
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of
+from phonograd.api.inputs import StrPath, Text, artifacts_of
+from phonograd.api.simulating import texts_of, workers_of
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs
-from phonograd.simulation.simulator import Texts, population_of
-from phonograd.simulation.users import read_users
+from phonograd.simulation.simulator import population_of
 
 
 def empirical_privacy(
@@ -27,13 +25,7 @@ def empirical_privacy(
     """
     settings = settings or PrivacySettings()
     folder = artifacts_of(artifacts)
-    texts = Texts(
-        {user: messages_of(text) for user, text in users.items()}
-        if isinstance(users, Mapping)
-        else read_users(Path(users)),
-        [] if rehearsal is None else messages_of(rehearsal),
-        [],
-    )
+    texts = texts_of(users, rehearsal)
     training = population_of(folder, texts, settings.simulation, test_users=0).training
-    count = workers or len(os.sched_getaffinity(0))
-    return list(measure_pairs(folder, dict(training), texts.rehearsal, settings, count, progress))
+    pairs = measure_pairs(folder, dict(training), texts.rehearsal, settings, workers_of(workers), progress)
+    return list(pairs)

@@ -35,13 +35,21 @@ def simulate(
     signal that asks to end, 0 for none. Raises TextError, ArtifactsError, WeightsError, StateError for a folder of
     another simulation, TrainingError if training diverges, StorageError, OutOfMemoryError, StoppedError.
     """
-    texts = Texts(
+    texts, settings = texts_of(users, rehearsal, general_test), settings or SimulationSettings()
+    with Simulation(artifacts_of(artifacts), texts, settings, Path(out), workers_of(workers)) as simulation:
+        return simulation.run(progress, stop)
+
+
+def texts_of(users: StrPath | Mapping[str, Text], rehearsal: Text | None, general_test: Text | None = None) -> Texts:
+    """The texts of a simulation. Raises TextError for one that can't be read or holds none."""
+    by_user = (
         {user: messages_of(text) for user, text in users.items()}
         if isinstance(users, Mapping)
-        else read_users(Path(users)),
-        [] if rehearsal is None else messages_of(rehearsal),
-        [] if general_test is None else messages_of(general_test),
+        else read_users(Path(users))
     )
-    count = workers or len(os.sched_getaffinity(0))
-    with Simulation(artifacts_of(artifacts), texts, settings or SimulationSettings(), Path(out), count) as simulation:
-        return simulation.run(progress, stop)
+    return Texts(by_user, *([] if text is None else messages_of(text) for text in (rehearsal, general_test)))
+
+
+def workers_of(workers: int | None) -> int:
+    """Processes that train: as many as were asked for, else one a core."""
+    return workers or len(os.sched_getaffinity(0))

@@ -111,12 +111,12 @@ class Round:
     """An open round; `call` raises RefusedError."""
 
     def __init__(self, library: ctypes.CDLL, handle: c_void_p):
-        self.library, self.handle = library, handle
+        self.abi, self.handle = library, handle
         self.heard: list[tuple[int, int, int]] = []  # step, steps, saved
         self.losses: list[float] = []
 
     def call(self, name: str, *arguments: object) -> None:
-        call(self.library, name, self.handle, *arguments)
+        call(self.abi, name, self.handle, *arguments)
 
     def train(self, each: Callable[[int], None] = lambda step: None) -> bool:
         """Train; `each` is called after every step. Whether it finished."""
