@@ -57,6 +57,8 @@ class SimulationSettings:
         self._require("seed", 0, (1 << 64) - 1)
         if self.output_sample is not None:
             self._require("output_sample", 1, _MOST)
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}, expected more than 0")
         if not 0 < self.user_share <= 1:
             raise ValueError(f"user_share is {self.user_share}, expected more than 0, at most 1")
         if self.drop_outs + self.late_phones > 1:

@@ -1,19 +1,33 @@
 """`phonograd privacy`: epsilon without a server, and empirical privacy."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.settings_options import settings_options, taken, usage_errors
 from phonograd.console import Console, output_options
-from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.simulation.empirical.pairs import PrivacySettings
 from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
 from phonograd.simulation.settings import SimulationSettings
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = PrivacySettings()
+SETTINGS = {
+    "clients_per_round": "Users of a set.",
+    "text_bytes": "Bytes of a user's text.",
+    "user_share": "λ, with --rehearsal.",
+    "output_sample": "As in phonograd train.",
+    "seed": "Of all that is drawn at random.",
+}
+
+
+def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Those of SimulationSettings that a pair of rounds has."""
+    return settings_options(SimulationSettings, SETTINGS, command)
 
 
 @click.group(invoke_without_command=True)
@@ -59,26 +73,10 @@ def epsilon(console: Console, population: int, per_round: int, noise: float, rou
 @click.argument("artifacts", type=PATH)
 @click.option("--users", type=PATH, required=True, help="As in phonograd simulate.")
 @click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
-@click.option(
-    "--user-share",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=TrainingConfig().user_share,
-    show_default=True,
-    help="λ, with --rehearsal.",
-)
 @click.option("--pairs", type=click.IntRange(1), default=DEFAULTS.pairs, show_default=True, help="Adjacent sets.")
-@click.option(
-    "--clients-per-round",
-    type=click.IntRange(1),
-    default=DEFAULTS.simulation.clients_per_round,
-    show_default=True,
-    help="Users of a set.",
-)
 @click.option("--texts", type=click.IntRange(1), default=DEFAULTS.texts, show_default=True, help="Drawn for each pair.")
 @click.option("--words", type=click.IntRange(1), default=DEFAULTS.words, show_default=True, help="Of a text.")
-@click.option("--text-bytes", type=click.IntRange(1), default=DEFAULTS.simulation.text_bytes, show_default=True)
-@click.option("--output-sample", type=click.IntRange(1), metavar="N", help="As in phonograd train.")
-@click.option("--seed", type=click.IntRange(0), default=DEFAULTS.simulation.seed, show_default=True)
+@simulation_options
 @click.option("--workers", type=click.IntRange(1), help="Processes that train.  [default: one a core]")
 @output_options
 def empirical(
@@ -86,15 +84,11 @@ def empirical(
     artifacts: Path,
     users: Path,
     rehearsal: Path | None,
-    user_share: float,
     pairs: int,
-    clients_per_round: int,
     texts: int,
     words: int,
-    text_bytes: int,
-    output_sample: int | None,
-    seed: int,
     workers: int | None,
+    **options: Any,
 ) -> None:
     """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.
 
@@ -103,13 +97,8 @@ def empirical(
     """
     from phonograd.api.privacy import empirical_privacy
 
-    simulation = SimulationSettings(
-        clients_per_round=clients_per_round,
-        text_bytes=text_bytes,
-        user_share=user_share,
-        output_sample=output_sample,
-        seed=seed,
-    )
+    with usage_errors(SETTINGS):
+        simulation = taken(SimulationSettings, SETTINGS, options)
     settings = PrivacySettings(pairs, texts, words, simulation)
     build_on_first_use(console)
     with console.progress("pairs") as show:

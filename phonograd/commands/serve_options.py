@@ -1,38 +1,16 @@
 """The options of `phonograd serve`, made from the settings' own fields: one place declares a default."""
 
-import contextlib
-import dataclasses
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar, get_args
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import click
 
-from phonograd.server_agg.aggregation.settings import ESTIMATORS, NORMS, SERVER_OPTIMIZERS
-from phonograd.server_agg.aggregation.strategies import STRATEGIES, WEIGHTINGS, StrategySettings
-from phonograd.server_agg.settings.rules import Late, RoundRules
-from phonograd.server_agg.settings.security import Auth, SecuritySettings
+from phonograd.commands.settings_options import settings_options, taken, usage_errors
+from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 
-Settings = TypeVar("Settings")
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-
-CHOICES: Mapping[str, Sequence[str]] = {
-    "late": get_args(Late),
-    "auth": get_args(Auth),
-    "strategy": STRATEGIES,
-    "weighting": WEIGHTINGS,
-    "server_optimizer": SERVER_OPTIMIZERS,
-    "attention_norm": NORMS,
-    "estimator": ESTIMATORS,
-}
-_SETTING = re.compile(
-    r"^\w+|\w+_\w+"
-)  # in a message of the settings' own checks, which begins with the one it is about
-OR_ALL = ("models_kept",)
-# Options that have not the setting's name: --clip-norm clips gradients elsewhere, and a delta is what a phone sends.
-NAMES = {"clip_norm": "--dp-clip-norm", "delta": "--dp-delta"}
 FORMER = {"--clip-norm": "--dp-clip-norm", "--delta": "--dp-delta"}
 SERVER = {
     "host": "Address to listen on; phones need tokens unless it is loopback.",
@@ -93,19 +71,19 @@ def serve_options(command: Callable[..., None]) -> Callable[..., None]:
     """All of them; what the command gets by name goes through `settings_from`."""
     command = strategy_options(command)
     for kind, helps in ((SecuritySettings, SECURITY), (RoundRules, RULES), (ServerSettings, SERVER)):
-        command = _options(kind, helps, command)
+        command = settings_options(kind, helps, command)
     return command
 
 
 def strategy_options(command: Callable[..., None]) -> Callable[..., None]:
     """Those of a round's strategy alone; what the command gets by name goes through `strategy_from`."""
-    return _options(StrategySettings, STRATEGY, command)
+    return settings_options(StrategySettings, STRATEGY, command)
 
 
 def strategy_from(options: Mapping[str, Any]) -> StrategySettings:
     """The strategy's settings that the options make. Raises click.UsageError for a value out of range."""
-    with _usage_errors():
-        return _taken(StrategySettings, STRATEGY, options)
+    with usage_errors(STRATEGY):
+        return taken(StrategySettings, STRATEGY, options)
 
 
 def settings_from(options: Mapping[str, Any]) -> ServerSettings:
@@ -113,60 +91,10 @@ def settings_from(options: Mapping[str, Any]) -> ServerSettings:
     if options["tls_key"] is not None and options["tls_cert"] is None:
         raise click.UsageError("--tls-key: --tls-cert expected beside it")
     strategy = strategy_from(options)
-    with _usage_errors():
+    with usage_errors(SERVER, RULES, SECURITY):
         return ServerSettings(
             **{name: options[name] for name in SERVER},
-            rules=_taken(RoundRules, RULES, options),
+            rules=taken(RoundRules, RULES, options),
             strategy=strategy,
-            security=_taken(SecuritySettings, SECURITY, options),
+            security=taken(SecuritySettings, SECURITY, options),
         )
-
-
-def number_or_all(text: str) -> int | None:
-    """A whole number, or None for `all`. Raises ValueError for anything else."""
-    return None if text == "all" else int(text)
-
-
-def _options(kind: type, helps: Mapping[str, str], command: Callable[..., None]) -> Callable[..., None]:
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for name, text in reversed(list(helps.items())):
-        command = _option(fields[name], text)(command)
-    return command
-
-
-@contextlib.contextmanager
-def _usage_errors() -> Iterator[None]:
-    """A setting's ValueError as a usage error that names the option."""
-    try:
-        yield
-    except ValueError as error:
-        raise click.UsageError(_SETTING.sub(_named, str(error))) from error
-
-
-def _taken(kind: type[Settings], names: Mapping[str, str], options: Mapping[str, Any]) -> Settings:
-    return kind(**{name: options[name] for name in names})
-
-
-def _named(setting: re.Match[str]) -> str:
-    known = setting[0] in {*SERVER, *RULES, *SECURITY, *STRATEGY}
-    return _flag(setting[0]) if known else setting[0]
-
-
-def _flag(setting: str) -> str:
-    return NAMES.get(setting, f"--{setting.replace('_', '-')}")
-
-
-def _option(field: dataclasses.Field[Any], text: str) -> Decorator:
-    flag = _flag(field.name)
-    if field.name in CHOICES:
-        choice = click.Choice(list(CHOICES[field.name]))
-        return click.option(flag, field.name, type=choice, default=field.default, show_default=True, help=text)
-    kinds = [kind for kind in get_args(field.type) or (field.type,) if kind is not type(None)]
-    if kinds == [bool]:
-        return click.option(flag, field.name, is_flag=True, default=field.default, help=text)
-    kind: Any = click.Path(path_type=Path) if kinds == [Path] else kinds[0]
-    if field.name in OR_ALL:
-        kind = number_or_all
-    return click.option(
-        flag, field.name, type=kind, default=field.default, show_default=field.default is not None, help=text
-    )
