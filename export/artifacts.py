@@ -1,14 +1,11 @@
 """Writes the artifacts folder: ONNX Runtime training artifacts, weights, vocabulary, manifest (ARCHITECTURE.md)."""
 
-import contextlib
 import hashlib
-import os
 import platform
-import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -43,10 +40,9 @@ from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 
 try:
     import onnx
-    from onnxruntime.training import artifacts as ort_artifacts
-    from onnxruntime.training import onnxblock
 
-    from phonograd.export.onnx_graph import LOSS, Graph, evaluation_graph, training_graph
+    from phonograd.export.gradient_graph import write_gradient_graph
+    from phonograd.export.onnx_graph import Graph, evaluation_graph, training_graph
 except ImportError as error:
     raise MissingExtraError(
         f"export needs onnx and onnxruntime-training-cpu ({error}); install them with: pip install 'phonograd[export]'"
@@ -55,13 +51,6 @@ except ImportError as error:
 OLD_SUFFIX = "replaced"
 # The kinds of prediction weights.
 Predict = Literal["int8"]
-
-
-class _LossIsInTheGraph(onnxblock.Block):  # type: ignore[misc]  # onnxruntime has no types
-    """Our forward graph ends in the loss already: pass its name on."""
-
-    def build(self, loss: str) -> str:
-        return loss
 
 
 def export_artifacts(
@@ -140,10 +129,12 @@ def _fill(
 ) -> None:
     progress("gradient graph")
     graph = training_graph(config, training, weights, frozen)
-    _write_training_artifacts(folder, graph, training)
+    write_gradient_graph(folder, graph, training.clip_norm)
     progress("sampled gradient graph")
     with tempfile.TemporaryDirectory(dir=folder) as name:  # its other files are those that are there already
-        _write_training_artifacts(Path(name), training_graph(config, training, weights, frozen, sampled=True), training)
+        write_gradient_graph(
+            Path(name), training_graph(config, training, weights, frozen, sampled=True), training.clip_norm
+        )
         (Path(name) / TRAINING_MODEL).rename(folder / TRAINING_MODEL_SAMPLED)
     progress("evaluation graph")
     teacher = [name for name in graph.frozen if name.startswith(TEACHER_PREFIX)]
@@ -168,67 +159,6 @@ def _fill(
         },
     )
     manifest.write(folder)
-
-
-@contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Drop what native code writes to stderr: the graph optimiser logs 40 lines at INFO whatever level is set.
-
-    Its errors come as exceptions, so nothing is lost.
-    """
-    saved = os.dup(2)
-    try:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-
-
-@contextlib.contextmanager
-def _native_errors() -> Iterator[None]:
-    """ONNX Runtime reports a full disk as a RuntimeError that ends in the errno: make it the OSError it is."""
-    try:
-        yield
-    except RuntimeError as error:
-        refused = re.search(r"errno:(\d+)", str(error))
-        if refused is None:
-            raise
-        number = int(refused[1])
-        raise OSError(number, os.strerror(number)) from error
-
-
-def _write_training_artifacts(folder: Path, graph: Graph, training: TrainingConfig) -> None:
-    clip = None if training.clip_norm is None else onnxblock.optim.ClipGradNorm(training.clip_norm)
-    model = graph.model("training")
-    with _quiet_stderr(), _native_errors():
-        ort_artifacts.generate_artifacts(
-            model,
-            requires_grad=graph.trainable,
-            frozen_params=graph.frozen,
-            loss=_LossIsInTheGraph(),
-            loss_input_names=[LOSS],
-            additional_output_names=[state.output for state in graph.states],
-            optimizer=onnxblock.optim.SGD(clip_grad=clip),
-            artifact_directory=folder,
-        )
-    if any(not name.startswith(TEACHER_PREFIX) for name in graph.frozen):
-        _complete_recurrent_gradients(folder / TRAINING_MODEL)
-
-
-def _complete_recurrent_gradients(path: Path) -> None:
-    """Give every recurrent gradient node all of its weights' outputs: ONNX Runtime 1.19 writes to those left out.
-
-    What is then read by nobody is not computed by the native engine.
-    """
-    model = onnx.load(path)
-    for node in model.graph.node:
-        if node.op_type in ("LSTMGrad", "GRUGrad"):
-            node.output.extend([""] * (4 - len(node.output)))
-            for index in range(1, 4):
-                node.output[index] = node.output[index] or f"{node.name}.unused_{index}"
-    onnx.save(model, path)
 
 
 def _write_evaluation_model(folder: Path, graph: Graph, teacher: list[str]) -> None:

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 from onnx import TensorProto
-from onnxruntime.training import artifacts as ort_artifacts
-from onnxruntime.training import onnxblock
 
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.graph import NativeGraph
 from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
-from phonograd.export.artifacts import _LossIsInTheGraph, _quiet_stderr
+from phonograd.export.gradient_graph import write_gradient_graph
 from phonograd.export.onnx_graph import Graph
 
 SIZES, N = (12, 16, 16, 5), 10
@@ -41,16 +39,7 @@ def export(folder: Path, weights: dict[str, Array], clip_norm: float | None) -> 
             x = graph.node("Relu", [x], f"{layer}.rectified")
     graph.node("SoftmaxCrossEntropyLoss", [x, targets], "loss", "log_p", reduction="mean")
     graph.output("loss", TensorProto.FLOAT, [])
-    clip = None if clip_norm is None else onnxblock.optim.ClipGradNorm(clip_norm)
-    with _quiet_stderr():
-        ort_artifacts.generate_artifacts(
-            graph.model("perceptron"),
-            requires_grad=graph.trainable,
-            loss=_LossIsInTheGraph(),
-            loss_input_names=["loss"],
-            optimizer=onnxblock.optim.SGD(clip_grad=clip),
-            artifact_directory=folder,
-        )
+    write_gradient_graph(folder, graph, clip_norm)
     save_tensors(folder / "weights.safetensors", weights)
 
 
