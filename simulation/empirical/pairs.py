@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.engine import BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
-from phonograd.simulation.empirical.sampling import draw_texts, log_likelihoods
+from phonograd.device_runtime.text.sampling import draw_texts, log_likelihoods
 from phonograd.simulation.empirical.tail import Tail, fit_tail
 from phonograd.simulation.phone import PhoneJob
 from phonograd.simulation.server import Arrival, ModelFiles, close_round
@@ -113,9 +114,9 @@ def _log_ratios(
     artifacts: Artifacts, first: Path, second: Path, settings: PrivacySettings, seed: int
 ) -> npt.NDArray[np.float64]:
     """log c of texts drawn from the first model."""
-    options = BackendOptions(threads=2)
+    options = BackendOptions(threads=len(os.sched_getaffinity(0)))
+    V = artifacts.manifest.model.vocabulary
     with contextlib.closing(load_backend("native", artifacts, first, options)) as model:
-        texts = draw_texts(model, settings.texts, settings.words, seed)
-        own = log_likelihoods(model, texts)
+        texts = draw_texts(model, V, settings.texts, settings.words, seed)
     with contextlib.closing(load_backend("native", artifacts, second, options)) as model:
-        return own - log_likelihoods(model, texts)
+        return texts.log_likelihoods - log_likelihoods(model, V, texts.ids)

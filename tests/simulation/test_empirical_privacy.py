@@ -12,9 +12,7 @@ import phonograd
 from phonograd import console
 from phonograd.api.privacy import empirical_privacy
 from phonograd.cli import phonograd as group
-from phonograd.device_runtime.engine import BackendOptions, load_backend
 from phonograd.simulation.empirical.pairs import PrivacySettings
-from phonograd.simulation.empirical.sampling import BATCH, draw_texts, log_likelihoods
 from phonograd.simulation.empirical.tail import epsilon_of, fit_tail, lilliefors
 from tests.support.artifacts import exported
 
@@ -48,28 +46,6 @@ def test_a_known_tail_is_found() -> None:
 def test_ratios_without_a_tail_are_refused(ratios: np.ndarray) -> None:
     with pytest.raises(phonograd.TrainingError, match="likelihood ratios"):
         fit_tail(ratios)
-
-
-def test_texts_are_drawn_by_the_models_chances() -> None:
-    engine = load_backend("native", ARTIFACTS, None, BackendOptions())
-    count = 3 * BATCH + 7
-    texts = draw_texts(engine, count, 2, seed=3)
-    assert texts.shape == (2, count)
-    assert np.array_equal(texts, draw_texts(engine, count, 2, seed=3))
-    assert not np.array_equal(texts, draw_texts(engine, count, 2, seed=4))
-    engine.reset()
-    scores = engine.logits(np.ones((1, 1), np.int64))[0].astype(np.float64)
-    chances = np.exp(scores - scores.max())
-    chances /= chances.sum()
-    frequencies = np.bincount(texts[0], minlength=20) / count
-    assert np.abs(frequencies - chances).max() < 5 * np.sqrt(0.25 / count)
-    likelihoods = log_likelihoods(engine, texts)
-    engine.reset()
-    second = engine.logits(np.array([[1], [texts[0, 5]]]))[1].astype(np.float64)
-    second -= second.max()
-    expected = np.log(chances[texts[0, 5]]) + second[texts[1, 5]] - np.log(np.exp(second).sum())
-    assert likelihoods[5] == pytest.approx(expected, abs=1e-4)
-    engine.close()
 
 
 def test_pairs_of_adjacent_sets_are_measured() -> None:
