@@ -32,7 +32,7 @@ test: $(READY)
 
 # Whole benchmarks, the demo and the documented examples at small sizes; kills at random, and calls that fail one by one.
 long-test: $(READY)
-	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/native tests/server_agg tests/simulation
+	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/native tests/papers tests/server_agg tests/simulation
 
 # The native engine's builder, on small sources.
 build-test: $(READY)

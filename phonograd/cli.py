@@ -36,6 +36,11 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
         "Simulate federated rounds of many phones on this machine.",
     ),
     "privacy": ("phonograd.commands.privacy", "privacy", "Compute epsilon, and measure what a model gives away."),
+    "reproduce": (
+        "phonograd.commands.reproduce",
+        "reproduce",
+        "Measure the papers' tables and figures again.",
+    ),
     "bench": ("phonograd.commands.bench", "bench", "Benchmark training and aggregation on this machine."),
     "demo": ("phonograd.commands.demo", "demo", "Run one federated round at full size, from corpus to report."),
 }

@@ -1,0 +1,71 @@
+"""An experiment: a table or figure of a paper, as one JSON file in `experiments/`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import field
+
+from phonograd.device_runtime.base.documents import Count, FieldError, Number, Record, about, parse, read
+from phonograd.device_runtime.base.errors import ArtifactsError, UsageError
+
+FOLDER = Path(__file__).parent / "experiments"
+# Inputs that have an option of their own, as in phonograd simulate.
+_OPTIONS = ("artifacts", "users", "rehearsal", "general-test")
+# The values of figures by row: rows["rehearsal 1/2"]["general perplexity"].
+Rows: TypeAlias = Mapping[str, Mapping[str, float]]
+
+
+class Claim(Record, frozen=True):
+    """What a table shows of one figure: its values ascend from row to row; or, with `low` or `high`, each lies in that
+    range; or, with `within`, each is at most so far from the paper's.
+    """
+
+    says: Annotated[str, about("the claim in words")]
+    figure: str
+    rows: tuple[str, ...]
+    low: Number | None = None
+    high: Number | None = None
+    within: Number | None = None
+    small: Annotated[bool, about("whether small runs must show it too")] = True
+
+
+class Experiment(Record, frozen=True):
+    """A table or figure: how it is measured again, what the paper has, and what it shows."""
+
+    title: str
+    about: Annotated[str, about("what is measured, for the page")]
+    kind: Annotated[str, about("the module of `kinds/` that runs it")]
+    settings: Annotated[dict[str, Any], about("of the kind, at full scale")]
+    small: Annotated[dict[str, Any], about("settings that small runs replace")] = field(default_factory=dict)
+    seeds: Annotated[tuple[Count, ...], about("of full runs; small ones take the first")] = (1,)
+    inputs: Annotated[dict[str, str], about("files and folders that full runs need, and what each is")] = field(
+        default_factory=dict
+    )
+    published: Annotated[dict[str, dict[str, Number]], about("the paper's figures, by row")] = field(
+        default_factory=dict
+    )
+    claims: tuple[Claim, ...] = ()
+    remark: Annotated[str, about("for the page: why ours differ")] = ""
+
+
+def flag(name: str) -> str:
+    """How `phonograd reproduce` takes an input."""
+    return f"--{name}" if name in _OPTIONS else f"--input {name}=PATH"
+
+
+def names() -> list[str]:
+    """The names of all experiments, in the order of papers and tables."""
+    order = {"p": 0, "m": 1, "j": 2}
+    return sorted((path.stem for path in FOLDER.glob("*.json")), key=lambda name: (order.get(name[0], 3), name))
+
+
+def load(name: str) -> Experiment:
+    """The experiment of that name. Raises UsageError if there is none, ArtifactsError if its file is wrong."""
+    if name not in names():
+        raise UsageError(f"experiment {name!r}: one of {', '.join(names())} expected")
+    path = FOLDER / f"{name}.json"
+    try:
+        return read(Experiment, parse(path.read_bytes()))
+    except (FieldError, UnicodeError) as error:
+        raise ArtifactsError(f"{path}: {error}") from error

@@ -1,0 +1,90 @@
+"""docs/results.md: the papers' figures beside ours, made from experiments and results alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from phonograd.bench.markdown import table
+from phonograd.papers.claims import checked
+from phonograd.papers.experiment import Experiment, load, names
+from phonograd.papers.result import Result, read_result
+
+HEAD = """# The papers' results, measured again
+
+Made by `phonograd reproduce --page docs/results.md` from `papers/experiments` and `papers/results`; do not edit.
+[papers/README.md](../papers/README.md) says how to run an experiment and how to add one.
+
+P is Popov et al. 2018, *Distributed Fine-tuning of Language Models on Private Data*; M is McMahan et al. 2018,
+*Learning Differentially Private Recurrent Language Models*; J is Ji et al. 2019, *Learning Private Neural Language
+Modeling with Attentive Aggregation*. Corpora differ from the papers', so compare orderings and ratios rather than
+levels. A figure over several seeds is their mean, with the lowest and highest value in brackets.
+"""
+
+
+def page(results: Path) -> str:
+    """The whole page. Raises StateError for a damaged result, ArtifactsError for a damaged experiment."""
+    parts, missing = [HEAD], []
+    for name in names():
+        path = results / f"{name}.json"
+        if path.exists():
+            parts.append("\n".join(_section(name, load(name), read_result(path))) + "\n")
+        else:
+            missing.append(f"- `{name}`: {load(name).title}")
+    if missing:
+        parts.append("\n".join(["## Not measured yet at full scale", "", *missing]) + "\n")
+    return "\n".join(parts)
+
+
+def rows_of(experiment: Experiment, result: Result) -> list[dict[str, float | str | None]]:
+    """A table's rows: for each figure the paper's value, if it has one, and ours."""
+    figures = _figures(experiment.published, result.rows)
+    theirs = {figure for values in experiment.published.values() for figure in values}
+    rows = []
+    for row in _names_of_rows(experiment.published, result.rows):
+        cells: dict[str, float | str | None] = {"": row}
+        for figure in figures:
+            if figure in theirs:
+                value = experiment.published.get(row, {}).get(figure)
+                cells[f"{figure}: paper"] = None if value is None else shown(value)
+            values = result.rows.get(row, {}).get(figure)
+            cells[f"{figure}: ours"] = None if values is None else _over_seeds(values)
+        rows.append(cells)
+    return rows
+
+
+def shown(value: float) -> str:
+    """4 significant digits; large numbers whole and in groups of three."""
+    if value == int(value) and abs(value) < 10_000:
+        return f"{value:.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _section(name: str, experiment: Experiment, result: Result) -> Iterator[str]:
+    rows = rows_of(experiment, result)
+    columns = {heading: "r" if heading else "l" for heading in rows[0]}
+    yield from (f"## {experiment.title}", "", experiment.about, "")
+    yield from table(columns, [[str(cell) if cell is not None else "" for cell in row.values()] for row in rows])
+    yield ""
+    for one in checked(experiment, result):
+        yield f"- {'Agrees' if one.holds else 'Does not agree'}: {one.says(len(result.seeds))}."
+    yield from ("", *([experiment.remark, ""] if experiment.remark else []))
+    facts = [f"{fact}: {_over_seeds(values)}" for fact, values in result.facts.items()]
+    texts = [f"Texts: {result.texts}"] if result.texts else []
+    seeds = [f"seeds: {', '.join(map(str, result.seeds))}"] if len(result.seeds) > 1 else []
+    yield "; ".join([*texts, *seeds, *facts]) + f". Repeat: `phonograd reproduce {name}`."
+
+
+def _figures(*tables: Mapping[str, Mapping[str, object]]) -> list[str]:
+    return list(dict.fromkeys(figure for rows in tables for values in rows.values() for figure in values))
+
+
+def _names_of_rows(*tables: Mapping[str, object]) -> list[str]:
+    return list(dict.fromkeys(row for rows in tables for row in rows))
+
+
+def _over_seeds(values: Sequence[float]) -> str:
+    mean = shown(sum(values) / len(values))
+    return (
+        mean
+        if len(values) == 1 or min(values) == max(values)
+        else f"{mean} ({shown(min(values))}–{shown(max(values))})"
+    )

@@ -1,0 +1,77 @@
+"""What a run of an experiment measured: figures only, a value for each seed."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+from phonograd.device_runtime.base.documents import Count, FieldError, Number, Record, about, parse, read, written
+from phonograd.device_runtime.base.errors import StateError, UsageError
+from phonograd.device_runtime.base.files import write_bytes
+from phonograd.papers.experiment import Rows
+
+_FOLDER = Path(__file__).resolve().parent / "results"
+_DIGITS = 6  # significant
+
+
+class Result(Record, frozen=True):
+    """A run of an experiment. rows, facts: for each figure the values of all seeds, in their order."""
+
+    experiment: str
+    small: bool
+    seeds: tuple[Count, ...]
+    texts: Annotated[str, about("which texts were used, in words")]
+    settings: dict[str, Any]
+    facts: Annotated[dict[str, tuple[Number, ...]], about("what else belongs to the figures, such as tokens")]
+    rows: dict[str, dict[str, tuple[Number, ...]]]
+    schema_version: Literal[1] = 1
+
+    def of_seed(self, index: int) -> Rows:
+        """The rows of one seed, by its index in `seeds`."""
+        return {
+            row: {figure: values[index] for figure, values in figures.items()} for row, figures in self.rows.items()
+        }
+
+    def means(self) -> Rows:
+        """The rows' means over seeds."""
+        return {
+            row: {figure: fmean(values) for figure, values in figures.items()} for row, figures in self.rows.items()
+        }
+
+
+def results_folder() -> Path | None:
+    """Where a checkout keeps its results; None in an installed package."""
+    return _FOLDER if (_FOLDER.parents[1] / "pyproject.toml").is_file() else None
+
+
+def require_not_full(path: Path) -> None:
+    """Raise UsageError if `path` holds the result of a full run, which a small one must not replace."""
+    if path.exists() and not read_result(path).small:
+        raise UsageError(
+            f"{path}: holds the result of a full run, which a small one does not replace; use another file"
+        )
+
+
+def read_result(path: Path) -> Result:
+    """Raises StateError for a damaged file."""
+    try:
+        return read(Result, parse(path.read_bytes()))
+    except (OSError, FieldError, UnicodeError) as error:
+        raise StateError(f"{path}: {error}; expected a result of phonograd reproduce") from error
+
+
+def write_result(path: Path, result: Result) -> None:
+    """Write a result atomically, its figures with 6 significant digits. Raises StorageError."""
+    document = written(result)
+    for part in ("facts", "rows"):
+        document[part] = _rounded(document[part])
+    write_bytes(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _rounded(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(part) for part in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

@@ -1,0 +1,149 @@
+"""Runs an experiment: its kind, once for each seed; finished parts are kept on disk, so that a killed run resumes."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+from phonograd.device_runtime.base.documents import FieldError, Record, read, written
+from phonograd.device_runtime.base.errors import ArtifactsError, StateError, UsageError
+from phonograd.device_runtime.base.files import storage_errors, write_bytes
+from phonograd.papers.experiment import Experiment, Rows, flag, load
+from phonograd.papers.result import Result
+from phonograd.papers.small import SmallInputs
+
+S_contra = TypeVar("S_contra", contravariant=True)
+# Called with (parts done, parts in all, what is running).
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a kind runs with, for one seed. work: a folder that a killed run finds again; workers: processes or threads
+    to use; small: whether the run must take seconds.
+    """
+
+    seed: int
+    work: Path
+    workers: int
+    small: SmallInputs | None
+    given: Mapping[str, Path]
+    progress: Progress
+
+    def input(self, name: str) -> Path:
+        """A file or folder that full runs are given and small ones make. Raises UsageError if it was not given."""
+        found = self.optional(name)
+        if found is None:
+            raise UsageError(
+                f"this experiment needs {flag(name)} at full scale; phonograd reproduce --list says what it is"
+            )
+        return found
+
+    def optional(self, name: str) -> Path | None:
+        """As `input`; None if it was not given."""
+        return self.given.get(name) if self.small is None else self.small.path(name)
+
+    def kept(self, part: str, measure: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """The figures of a part, measured unless an earlier run has kept them. Raises StorageError."""
+        path = self.work / f"{hashlib.sha256(part.encode()).hexdigest()[:16]}.json"
+        if not path.exists():
+            write_bytes(path, json.dumps({"part": part, "figures": measure()}).encode())
+        figures: dict[str, float] = json.loads(path.read_bytes())["figures"]
+        return figures
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a kind measured with one seed. facts: what else belongs to the figures, such as tokens."""
+
+    rows: Rows
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+class Kind(Protocol[S_contra]):
+    """A module of `kinds/`: the record of its settings, and what runs them."""
+
+    Settings: type[Record]
+
+    def run(self, settings: S_contra, context: Context) -> Outcome:
+        """Measure with one seed."""
+        ...
+
+
+def run(
+    name: str,
+    work: Path,
+    *,
+    small: bool = False,
+    given: Mapping[str, Path] | None = None,
+    texts: str = "",
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Result:
+    """Run an experiment in the folder `work`, made if missing; the same call resumes a run that was killed.
+
+    given: files and folders by the names of the experiment's inputs; small runs make their own. texts: which texts they
+    are, in words. Raises UsageError, ArtifactsError, StateError for a folder of another run, and what its kind raises.
+    """
+    experiment = load(name)
+    kind, settings = kind_of(name, experiment, small)
+    seeds = experiment.seeds[:1] if small else experiment.seeds
+    given = given or {}
+    if unknown := set(given) - set(experiment.inputs):
+        raise UsageError(f"{name}: no such input: {', '.join(sorted(unknown))}; it takes {_listed(experiment.inputs)}")
+    with storage_errors(work):
+        work.mkdir(parents=True, exist_ok=True)
+    _require_same(work, {"experiment": name, "small": small, "settings": written(settings), "given": _places(given)})
+    outcomes = []
+    for seed in seeds:
+        place = work / f"seed-{seed}"
+        with storage_errors(place):
+            place.mkdir(exist_ok=True)
+        made = SmallInputs(work / "inputs") if small else None
+        context = Context(seed, place, workers, made, given, progress or (lambda *_: None))
+        outcomes.append(kind.run(settings, context))
+    return Result(
+        experiment=name,
+        small=small,
+        seeds=seeds,
+        texts="made by phonograd" if small else texts,
+        settings=written(settings),
+        facts={fact: tuple(outcome.facts[fact] for outcome in outcomes) for fact in outcomes[0].facts},
+        rows={
+            row: {figure: tuple(outcome.rows[row][figure] for outcome in outcomes) for figure in figures}
+            for row, figures in outcomes[0].rows.items()
+        },
+    )
+
+
+def kind_of(name: str, experiment: Experiment, small: bool) -> tuple[Kind[Any], Record]:
+    """The module that runs an experiment, and its settings. Raises ArtifactsError if the experiment's file is wrong."""
+    if not (Path(__file__).parent / "kinds" / f"{experiment.kind}.py").is_file():
+        raise ArtifactsError(f"experiment {name}: kind {experiment.kind!r} is no module of papers/kinds")
+    kind = cast(Kind[Any], import_module(f"phonograd.papers.kinds.{experiment.kind}"))
+    chosen = experiment.settings | (experiment.small if small else {})
+    try:
+        return kind, read(kind.Settings, chosen)
+    except FieldError as error:
+        raise ArtifactsError(f"experiment {name}: settings: {error}") from error
+
+
+def _places(given: Mapping[str, Path]) -> dict[str, str]:
+    return {name: str(path.absolute()) for name, path in sorted(given.items())}
+
+
+def _listed(inputs: Mapping[str, str]) -> str:
+    return ", ".join(inputs) or "none"
+
+
+def _require_same(work: Path, job: dict[str, Any]) -> None:
+    """Raise StateError if `work` has parts of another run."""
+    path = work / "run.json"
+    if not path.exists():
+        write_bytes(path, json.dumps(job).encode())
+    elif (found := json.loads(path.read_bytes())) != json.loads(json.dumps(job)):
+        differs = next(name for name in job if found.get(name) != json.loads(json.dumps(job[name])))
+        raise StateError(f"{work}: holds parts of a run with another {differs}; use another folder for --work")

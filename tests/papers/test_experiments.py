@@ -1,0 +1,165 @@
+"""Experiments run at small scale, keep what they have measured, and show what they claim."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from phonograd.device_runtime.base.errors import ArtifactsError, StateError
+from phonograd.papers import experiment, result, run
+from phonograd.papers.claims import checked
+from phonograd.papers.experiment import Claim, Experiment, load, names
+from phonograd.papers.page import page
+from phonograd.papers.result import Result
+from tests.support.command_line import Run
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("p-table8",)  # those that train nothing
+
+EXPERIMENT = Experiment(
+    title="Paper P, Table 0",
+    about="Nothing.",
+    kind="epsilon",
+    settings={},
+    published={"one": {"loss": 1.0}, "two": {"loss": 2.0}},
+)
+RESULT = Result(
+    experiment="p-table0",
+    small=False,
+    seeds=(1, 2),
+    texts="none",
+    settings={},
+    facts={"tokens": (7, 7)},
+    rows={"one": {"loss": (1.0, 1.5)}, "two": {"loss": (2.0, 1.4)}},
+)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in QUICK])
+@pytest.mark.long
+def test_a_small_run_shows_what_the_experiment_claims(phono: Run, tmp_path: Path, name: str) -> None:
+    document = phono("reproduce", name, "--small", "--out", tmp_path / "out.json", "--json").document
+    assert document["rows"]
+    assert all(one["holds"] for one in document["claims"])
+    assert result.read_result(tmp_path / "out.json").small
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_experiment_has_settings_of_its_kind_and_knows_its_rows(name: str) -> None:
+    found = load(name)
+    for small in (False, True):
+        run.kind_of(name, found, small)
+    for claim in found.claims:
+        if claim.within is not None:
+            assert all(claim.figure in found.published[row] for row in claim.rows)
+
+
+def test_the_page_has_the_results() -> None:
+    folder = result.results_folder()
+    assert folder == ROOT / "papers" / "results"
+    assert {path.stem for path in folder.glob("*.json")} <= set(names())
+    assert not [path for path in folder.glob("*.json") if result.read_result(path).small]
+    assert (ROOT / "docs" / "results.md").read_text("utf-8") == page(folder), (
+        "run phonograd reproduce --page docs/results.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "holds", "seeds"),
+    [
+        (Claim("ascending", "loss", ("one", "two")), True, 1),
+        (Claim("the other way", "loss", ("two", "one")), False, 1),
+        (Claim("never equal", "loss", ("one", "one")), False, 0),
+        (Claim("a range", "loss", ("one", "two"), low=1.2, high=1.8), True, 1),
+        (Claim("above", "loss", ("one",), low=1.3), False, 1),
+        (Claim("near the paper's", "loss", ("one", "two"), within=0.4), True, 1),
+    ],
+    ids=lambda value: value.says if isinstance(value, Claim) else None,
+)
+def test_a_claim_is_about_the_means_and_each_seed(claim: Claim, holds: bool, seeds: int) -> None:
+    """Means: one 1.25, two 1.7."""
+    near = msgspec.structs.replace(EXPERIMENT, claims=(claim,))
+    (found,) = checked(near, RESULT)
+    assert (found.holds, found.seeds) == (holds, seeds)
+
+
+def test_claims_of_full_runs_are_not_held_against_small_ones() -> None:
+    claims = (Claim("only full", "loss", ("two", "one"), small=False), Claim("any", "loss", ("one", "two")))
+    both = msgspec.structs.replace(EXPERIMENT, claims=claims)
+    assert len(checked(both, RESULT)) == 2
+    assert [one.claim.says for one in checked(both, msgspec.structs.replace(RESULT, small=True))] == ["any"]
+
+
+def test_a_claim_about_no_figure_is_named() -> None:
+    wrong = msgspec.structs.replace(EXPERIMENT, claims=(Claim("typo", "loss", ("one", "tow")),))
+    with pytest.raises(ArtifactsError, match="claim 'typo': a measured figure 'loss' of row 'tow' expected"):
+        checked(wrong, RESULT)
+
+
+def test_a_small_run_that_contradicts_a_claim_fails(
+    phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = json.loads((experiment.FOLDER / "p-table8.json").read_bytes())
+    document["claims"][0] |= {"low": 1.0, "within": None}
+    (tmp_path / "p-table8.json").write_text(json.dumps(document))
+    monkeypatch.setattr(experiment, "FOLDER", tmp_path)
+    small = phono("reproduce", "p-table8", "--small")
+    assert small.code == 27
+    assert "follows from its Table 7 by its formula; the figures above do not show it" in small.err
+    full = phono("reproduce", "p-table8", "--out", tmp_path / "full.json", "--json")
+    assert full.document["claims"][0]["holds"] is False  # measured: reported, and no error
+
+
+def test_a_small_run_never_replaces_a_full_one(phono: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert phono("reproduce", "p-table8", "--small", "--out", out).code == 0
+    assert phono("reproduce", "p-table8", "--out", out).code == 0
+    before = out.read_bytes()
+    refused = phono("reproduce", "p-table8", "--small", "--out", out)
+    assert (refused.code, out.read_bytes()) == (2, before)
+    assert "holds the result of a full run" in refused.err
+
+
+def test_parts_are_measured_once(tmp_path: Path) -> None:
+    measured: list[str] = []
+
+    def part(name: str) -> dict[str, float]:
+        measured.append(name)
+        return {"loss": float(len(measured))}
+
+    for _ in range(2):
+        context = run.Context(1, tmp_path, 1, None, {}, lambda *_: None)
+        assert [context.kept(name, lambda name=name: part(name)) for name in "ab"] == [{"loss": 1.0}, {"loss": 2.0}]
+    assert measured == ["a", "b"]
+
+
+def test_a_folder_is_of_one_run(tmp_path: Path) -> None:
+    run.run("p-table8", tmp_path)
+    assert run.run("p-table8", tmp_path).rows
+    with pytest.raises(StateError, match="holds parts of a run with another small"):
+        run.run("p-table8", tmp_path, small=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give a NAME, --list or --page"),
+        (["p-table8", "--list"], "give a NAME, --list or --page"),
+        (["p-table9"], "experiment 'p-table9': one of "),
+        (["p-table1", "--out", "{}/out.json"], "needs --rehearsal at full scale"),
+        (["p-table8", "--users", "u", "--out", "{}/out.json"], "p-table8: no such input: users; it takes none"),
+        (["p-table1", "--small", "--users", "u"], "--small makes its own inputs; leave out --users"),
+        (["p-table1", "--input", "with"], "--input: NAME=PATH expected, found 'with'"),
+    ],
+)
+def test_wrong_usage_says_what_to_do(phono: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+    found = phono("reproduce", *(argument.format(tmp_path) for argument in arguments))
+    assert found.code == 2
+    assert message in found.err
+
+
+def test_the_list_names_options_and_other_inputs(phono: Run) -> None:
+    rows = {row["name"]: row for row in phono("reproduce", "--list", "--json").document}
+    assert list(rows) == names()
+    assert rows["p-figure2"]["inputs"].startswith("--artifacts: ")
+    assert "--input with=PATH: " in rows["p-figure2"]["inputs"]
