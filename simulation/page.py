@@ -1,81 +1,32 @@
 """Simulations as one HTML page: quality over rounds, bytes, and quality against bytes."""
 
-import html
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from phonograd.device_runtime.base.errors import MissingExtraError
-from phonograd.device_runtime.base.files import write_bytes
+from phonograd.simulation.figures import COLOURS, svg, table, write_figures
 from phonograd.simulation.records import Quality, SimulationRecord
 from phonograd.simulation.table import rows_of
 
-try:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-except ImportError as error:
-    raise MissingExtraError("a simulation's page needs matplotlib; pip install 'phonograd[plots]'") from error
-
 MB = 1e6
-COLOURS = ("#1b6ca8", "#e08e2b", "#3b8f5a", "#9b4f96", "#6b7785", "#c0392b")
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>phonograd simulate</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: #1d2329; }}
-table {{ border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }}
-td, th {{ padding: .2rem .7rem; border-bottom: 1px solid #dde2e7; text-align: right; }}
-figure {{ margin: 1rem 0; }} svg {{ max-width: 100%; height: auto; }} .plots {{ display: grid; gap: 1rem;
-grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)); }} .note {{ color: #5b6670; }}
-</style></head><body>
-<h1>Simulated rounds</h1>
-<div class="plots">{plots}</div>
-{tables}
-</body></html>
-"""
 
 Simulations = Mapping[str, SimulationRecord]
 
 
 def write_page(path: Path, simulations: Simulations) -> None:
     """Write the page of one simulation, or of several to compare, by name. Raises StorageError."""
-    plots = "".join(f"<figure>{_svg(plot, simulations)}</figure>" for plot in (_users, _general, _bytes, _by_bytes))
+    drawn = (_users, _general, _bytes, _by_bytes)
+    plots = [svg(partial(plot, simulations=simulations), legend=len(simulations) > 1) for plot in drawn]
     tables = "".join(_table(name, record) for name, record in simulations.items())
-    write_bytes(path, PAGE.format(plots=plots, tables=tables).encode())
+    write_figures(path, "Simulated rounds", plots, tables)
 
 
 def _table(name: str, record: SimulationRecord) -> str:
     users = record.users
     note = f"{users.training} users train, {users.testing} are evaluated on, {users.left_out} have too little text."
-    rows = rows_of(record)
-    head = "".join(f"<th>{html.escape(key)}</th>" for key in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row.values()) + "</tr>" for row in rows
-    )
-    return f'<h2>{html.escape(name)}</h2><p class="note">{note}</p><table><tr>{head}</tr>{body}</table>'
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _svg(plot: Callable[[Any, Simulations], None], simulations: Simulations) -> str:
-    figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-    axes.spines[["top", "right"]].set_visible(False)
-    plot(axes, simulations)
-    if len(simulations) > 1:
-        axes.legend(frameon=False)
-    out = io.StringIO()
-    figure.savefig(out, format="svg")
-    plt.close(figure)
-    text = out.getvalue()
-    return text[text.index("<svg") :]
+    return table(name, note, rows_of(record))
 
 
 def _measured(record: SimulationRecord) -> list[tuple[int, Quality]]:

@@ -36,7 +36,7 @@ ROOMS: Mapping[str, list[str]] = {
     ],
     "simulation": [
         *("settings", "users", "schedule", "phone", "workers", "records", "quality", "server", "folder", "one_round"),
-        *("simulator", "table", "page", "empirical"),
+        *("simulator", "table", "figures", "page", "empirical"),
     ],
     "papers": ["experiment", "result", "claims", "small", "run", "kinds", "page"],
     "android_harness": [

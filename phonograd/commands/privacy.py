@@ -21,6 +21,7 @@ SETTINGS = {
     "text_bytes": "Bytes of a user's text.",
     "user_share": "λ, with --rehearsal.",
     "output_sample": "As in phonograd train.",
+    "precision": "As in phonograd train.",
     "seed": "Of all that is drawn at random.",
 }
 
@@ -78,6 +79,7 @@ def epsilon(console: Console, population: int, per_round: int, noise: float, rou
 @click.option("--words", type=click.IntRange(1), default=DEFAULTS.words, show_default=True, help="Of a text.")
 @simulation_options
 @click.option("--workers", type=click.IntRange(1), help="Processes that train.  [default: one a core]")
+@click.option("--page", type=PATH, help="Write an HTML page with plots here.")
 @output_options
 def empirical(
     console: Console,
@@ -88,6 +90,7 @@ def empirical(
     texts: int,
     words: int,
     workers: int | None,
+    page: Path | None,
     **options: Any,
 ) -> None:
     """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.
@@ -122,6 +125,11 @@ def empirical(
         }
         for pair in found
     ]
+    if page is not None:
+        from phonograd.simulation.empirical.page import write_page
+
+        write_page(page, found, rows)
+        console.say(f"wrote {page}")
     worst = worst_epsilons([(pair.tail.alpha, pair.tail.C) for pair in found])
     passing = sum(pair.tail.passes for pair in found) / len(found)
     summary = [{"delta": f"{delta:g}", "epsilon": value} for delta, value in zip(DELTAS, worst, strict=True)]

@@ -41,11 +41,12 @@ class PrivacySettings:
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair of adjacent sets: the users that differ, and the tail of the likelihood ratio."""
+    """A pair of adjacent sets: the users that differ, the tail of the likelihood ratio, and log c of all texts, [n]."""
 
     user: str
     other: str
     tail: Tail
+    log_ratios: npt.NDArray[np.float64] = dataclasses.field(compare=False, repr=False)
 
 
 def measure_pairs(
@@ -72,7 +73,7 @@ def measure_pairs(
             with tempfile.TemporaryDirectory(prefix="phonograd-privacy-") as folder:
                 models = _adjacent_models(artifacts, phones, users, chosen, simulation, Path(folder))
                 ratios = _log_ratios(artifacts, *models, settings, stream_of(simulation.seed, f"texts {number}"))
-            yield Pair(chosen[0], chosen[-1], fit_tail(ratios))
+            yield Pair(chosen[0], chosen[-1], fit_tail(ratios), ratios)
             if progress is not None:
                 progress(number + 1, settings.pairs)
 

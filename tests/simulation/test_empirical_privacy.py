@@ -1,9 +1,11 @@
 """The tail of likelihood ratios, held to statsmodels and to distributions that are known."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from statsmodels.stats.diagnostic import lilliefors as reference
@@ -12,7 +14,8 @@ import phonograd
 from phonograd import console
 from phonograd.api.privacy import empirical_privacy
 from phonograd.cli import phonograd as group
-from phonograd.simulation.empirical.pairs import PrivacySettings
+from phonograd.simulation.empirical.page import exponential_plot, quantile_plot, tail_plot
+from phonograd.simulation.empirical.pairs import Pair, PrivacySettings
 from phonograd.simulation.empirical.tail import epsilon_of, fit_tail, lilliefors
 from tests.support.artifacts import exported
 
@@ -86,12 +89,47 @@ def test_the_command_measures_pairs(tmp_path: Path, capsys: pytest.CaptureFixtur
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))
     options = ["--users", str(tmp_path / "users.jsonl"), "--pairs", "1", "--clients-per-round", "2", "--texts", "200"]
-    options += ["--words", "3", "--text-bytes", "200", "--workers", "1", "--json"]
+    options += [
+        "--words",
+        "3",
+        "--text-bytes",
+        "200",
+        "--workers",
+        "1",
+        "--page",
+        str(tmp_path / "page.html"),
+        "--json",
+    ]
     assert command(["privacy", "empirical", str(ARTIFACTS.folder), *options]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["passing"] in (0, 1)
     assert [pair["passes"] for pair in document["pairs"]] == [bool(document["passing"])]
     assert len(document["epsilon"]) == 3
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == 3
+    assert f"<td>{document['pairs'][0]['user']}</td>" in page
+
+
+def test_figure_4_shows_the_tail_and_its_fit() -> None:
+    """Drawn from a known tail, the plotted points lie on the fitted lines."""
+    log_ratios = (np.log(3.0) - np.log(np.random.default_rng(2).uniform(size=200_000))) / 15
+    pair = Pair("a", "b", fit_tail(log_ratios), log_ratios)
+    (left, right, quantiles) = (plotted(plot, pair) for plot in (tail_plot, exponential_plot, quantile_plot))
+    (texts, fit) = left.lines
+    x, share = texts.get_data()
+    used = x >= fit.get_xdata()[0]
+    assert used.sum() == pair.tail.used
+    assert np.allclose(share[used], pair.tail.C * x[used] ** -pair.tail.alpha, rtol=0.35, atol=1e-5)
+    assert sum(bar.get_height() * bar.get_width() for bar in right.patches) == pytest.approx(1)
+    expected, found = quantiles.lines[0].get_data()
+    assert np.allclose(expected[: len(expected) * 9 // 10], found[: len(found) * 9 // 10], atol=0.02)
+
+
+def plotted(plot: Callable[[Any, Pair], None], pair: Pair) -> Any:
+    _, axes = plt.subplots()
+    plot(axes, pair)
+    plt.close()
+    return axes
 
 
 def command(arguments: Sequence[str]) -> int:

@@ -1,0 +1,73 @@
+"""Plots as SVG, tables and the page that holds them."""
+
+import html
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from phonograd.device_runtime.base.errors import MissingExtraError
+from phonograd.device_runtime.base.files import write_bytes
+
+try:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+except ImportError as error:
+    raise MissingExtraError("a page with plots needs matplotlib; pip install 'phonograd[plots]'") from error
+
+COLOURS = ("#1b6ca8", "#e08e2b", "#3b8f5a", "#9b4f96", "#6b7785", "#c0392b")
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>phonograd: {title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: #1d2329; }}
+table {{ border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }}
+td, th {{ padding: .2rem .7rem; border-bottom: 1px solid #dde2e7; text-align: right; }}
+figure {{ margin: 1rem 0; }} svg {{ max-width: 100%; height: auto; }} .plots {{ display: grid; gap: 1rem;
+grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)); }} .note {{ color: #5b6670; }}
+</style></head><body>
+<h1>{title}</h1>
+<div class="plots">{plots}</div>
+{body}
+</body></html>
+"""
+
+
+def write_figures(path: Path, title: str, plots: Iterable[str], body: str) -> None:
+    """Write a page of plots, each an SVG, and HTML below them. Raises StorageError."""
+    figures = "".join(f"<figure>{plot}</figure>" for plot in plots)
+    write_bytes(path, PAGE.format(title=html.escape(title), plots=figures, body=body).encode())
+
+
+def table(title: str, note: str, rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows as an HTML table; the first row's keys are the header."""
+    head = "".join(f"<th>{html.escape(key)}</th>" for key in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row.values()) + "</tr>" for row in rows
+    )
+    note = f'<p class="note">{html.escape(note)}</p>'
+    return f"<h2>{html.escape(title)}</h2>{note}<table><tr>{head}</tr>{body}</table>"
+
+
+def svg(plot: Callable[[Any], None], legend: bool) -> str:
+    """What `plot` draws on matplotlib axes."""
+    figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+    axes.spines[["top", "right"]].set_visible(False)
+    plot(axes)
+    if legend:
+        axes.legend(frameon=False)
+    out = io.StringIO()
+    figure.savefig(out, format="svg")
+    plt.close(figure)
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
