@@ -6,9 +6,10 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from phonograd.device_runtime.formats.manifest import (
     PREDICTION,
     TEACHER_PREFIX,
     TRAINING_MODEL,
+    TRAINING_MODEL_DISTILL,
     TRAINING_MODEL_SAMPLED,
     VOCABULARY,
     WEIGHTS,
@@ -42,7 +44,7 @@ try:
     import onnx
 
     from phonograd.export.gradient_graph import write_gradient_graph
-    from phonograd.export.onnx_graph import Graph, evaluation_graph, training_graph
+    from phonograd.export.onnx_graph import Graph, Kind, evaluation_graph, training_graph
 except ImportError as error:
     raise MissingExtraError(
         f"export needs onnx and onnxruntime-training-cpu ({error}); install them with: pip install 'phonograd[export]'"
@@ -64,12 +66,13 @@ def export_artifacts(
     frozen: Collection[str] = (),
     counts: Sequence[int] | Ids | None = None,
     predict: Predict | None = None,
+    distill: bool = False,
 ) -> Artifacts:
     """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
 
     weights: canonical tensors (LanguageModelConfig.tensor_specs), float32. `progress` hears the name of each stage.
     frozen: names of tensors that phones don't train. counts: of each word in general text; None: by Zipf's law.
-    predict: "int8" also writes prediction weights. Raises
+    predict: "int8" also writes prediction weights. distill: also write the graph of transfer learning. Raises
     WeightsError (shapes, not finite), ArtifactsError (folder exists; vocabulary of another size; nothing to train),
     StorageError.
     """
@@ -93,13 +96,27 @@ def export_artifacts(
     try:
         with storage_errors(folder):
             counted = counts_bytes(vocabulary, zipf_counts(len(vocabulary)) if counts is None else counts)
-            _fill(
-                partial, config, training, weights, vocabulary, counted, progress or (lambda _: None), frozen, predict
-            )
+            source = _Source(config, training, weights, frozen, vocabulary, counted)
+            _fill(partial, source, progress or (lambda _: None), predict, distill)
             _put_in_place(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return open_artifacts(folder, verify=False)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a folder is written from; `counts` are the bytes of its file."""
+
+    config: LanguageModelConfig
+    training: TrainingConfig
+    weights: dict[str, Array]
+    frozen: Collection[str]
+    vocabulary: Vocabulary
+    counts: bytes
+
+    def graph(self, kind: Kind = "full") -> Graph:
+        return training_graph(self.config, self.training, self.weights, self.frozen, kind)
 
 
 def _put_in_place(partial: Path, folder: Path) -> None:
@@ -117,41 +134,40 @@ def _put_in_place(partial: Path, folder: Path) -> None:
 
 
 def _fill(
-    folder: Path,
-    config: LanguageModelConfig,
-    training: TrainingConfig,
-    weights: dict[str, Array],
-    vocabulary: Vocabulary,
-    counts: bytes,
-    progress: Callable[[str], None],
-    frozen: Collection[str],
-    predict: Predict | None,
+    folder: Path, source: _Source, progress: Callable[[str], None], predict: Predict | None, distill: bool
 ) -> None:
     progress("gradient graph")
-    graph = training_graph(config, training, weights, frozen)
-    write_gradient_graph(folder, graph, training.clip_norm)
-    progress("sampled gradient graph")
-    with tempfile.TemporaryDirectory(dir=folder) as name:  # its other files are those that are there already
-        write_gradient_graph(
-            Path(name), training_graph(config, training, weights, frozen, sampled=True), training.clip_norm
-        )
-        (Path(name) / TRAINING_MODEL).rename(folder / TRAINING_MODEL_SAMPLED)
-    progress("evaluation graph")
+    clip_norm = source.training.clip_norm
+    graph = source.graph()
     teacher = [name for name in graph.frozen if name.startswith(TEACHER_PREFIX)]
-    _write_evaluation_model(folder, evaluation_graph(config, weights), teacher)
+    write_gradient_graph(folder, graph, clip_norm)
+    names = list(FILES)
+    progress("sampled gradient graph")
+    _write_further_graph(folder / TRAINING_MODEL_SAMPLED, source.graph("sampled"), clip_norm)
+    if distill:
+        progress("distillation graph")
+        path = folder / TRAINING_MODEL_DISTILL
+        _write_further_graph(path, source.graph("distill"), clip_norm)
+        if teacher:
+            model = onnx.load(path)
+            _add_parameter_inputs(model, teacher, source.weights)
+            onnx.save(model, path)
+        names.append(TRAINING_MODEL_DISTILL)
+    progress("evaluation graph")
+    _write_evaluation_model(folder, evaluation_graph(source.config, source.weights), teacher, source.weights)
     progress("weights")
-    written = save_tensors(folder / WEIGHTS, weights, frozen_metadata(frozen, weights))
+    written = save_tensors(folder / WEIGHTS, source.weights, frozen_metadata(source.frozen, source.weights))
     if predict is not None:
-        write_prediction_weights(folder / PREDICTION, weights, written.sha256)
-    write_bytes(folder / VOCABULARY, vocabulary.to_bytes())
-    write_bytes(folder / COUNTS, counts)
+        write_prediction_weights(folder / PREDICTION, source.weights, written.sha256)
+        names.append(PREDICTION)
+    write_bytes(folder / VOCABULARY, source.vocabulary.to_bytes())
+    write_bytes(folder / COUNTS, source.counts)
     progress("hashes")
-    names = (*FILES, PREDICTION) if predict is not None else FILES
     manifest = Manifest(
-        model=config,
-        training=training,
+        model=source.config,
+        training=source.training,
         states=tuple(graph.states),
-        tensors=tuple(_tensor_entry(name, array) for name, array in weights.items()),
+        tensors=tuple(_tensor_entry(name, array) for name, array in source.weights.items()),
         files={name: FileEntry((folder / name).stat().st_size, sha256_of_file(folder / name)) for name in names},
         tools={
             **{package: version(package) for package in ("phonograd", "onnx", "onnxruntime-training-cpu", "numpy")},
@@ -161,19 +177,31 @@ def _fill(
     manifest.write(folder)
 
 
-def _write_evaluation_model(folder: Path, graph: Graph, teacher: list[str]) -> None:
-    """Replace the generated evaluation model (fixed T and B, no logits) by ours; parameters become inputs, as there.
+def _write_further_graph(path: Path, graph: Graph, clip_norm: float | None) -> None:
+    """Write a further training graph; what else is generated with it is in the folder already."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as name:
+        write_gradient_graph(Path(name), graph, clip_norm)
+        (Path(name) / TRAINING_MODEL).rename(path)
 
-    ONNX Runtime feeds every parameter of the checkpoint to it, so an LwF teacher's stand as inputs that nothing reads.
-    """
+
+def _write_evaluation_model(folder: Path, graph: Graph, teacher: list[str], weights: dict[str, Array]) -> None:
+    """Replace the generated evaluation model (fixed T and B, no logits) by ours; parameters become inputs, as there."""
     model = graph.model("evaluation")
-    parameters = {init.name: init for init in model.graph.initializer if init.name in graph.trainable}
-    for name in [*graph.trainable, *teacher]:
-        like = parameters[name.removeprefix(TEACHER_PREFIX)]
-        model.graph.input.append(onnx.helper.make_tensor_value_info(name, like.data_type, list(like.dims)))
-    for parameter in parameters.values():
+    _add_parameter_inputs(model, graph.trainable, weights)
+    parameters = [init for init in model.graph.initializer if init.name in graph.trainable]
+    for parameter in parameters:
         model.graph.initializer.remove(parameter)
+    _add_parameter_inputs(model, teacher, weights)
     onnx.save(model, folder / EVAL_MODEL)
+
+
+def _add_parameter_inputs(model: Any, names: list[str], weights: dict[str, Array]) -> None:
+    """Declare parameters as inputs. ONNX Runtime feeds every parameter of the checkpoint to every graph, so an LwF
+    teacher's are inputs of graphs that don't read them.
+    """
+    for name in names:
+        shape = weights[name.removeprefix(TEACHER_PREFIX)].shape
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
 
 
 def _tensor_entry(name: str, array: Array) -> TensorEntry:

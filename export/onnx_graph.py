@@ -6,13 +6,13 @@ node as it is stored (gates i,o,f,c or z,r,h), so that the gradient graph has no
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from phonograd.device_runtime.formats.manifest import TEACHER_PREFIX, StateTensor, TrainingConfig
+from phonograd.device_runtime.formats.manifest import TEACHER_PREFIX, TEACHER_PROBS, StateTensor, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.windows import IGNORED
@@ -25,6 +25,8 @@ LOGITS = "logits"
 # Inputs of the sampled training graph: the candidates' ids, rising, and what is added to their logits.
 CANDIDATES = "candidates"
 SHIFTS = "shifts"
+# Which words the loss compares with: the next ones; those over an output sample; the probabilities of teachers.
+Kind = Literal["full", "sampled", "distill"]
 
 
 @dataclass
@@ -173,27 +175,39 @@ def training_graph(
     training: TrainingConfig,
     weights: dict[str, Array],
     frozen: Collection[str] = (),
-    sampled: bool = False,
+    kind: Kind = "full",
 ) -> Graph:
     """Model and loss for windows [T, B]: outputs the loss and the next states. `frozen` tensors are not trained.
 
     `sampled`: the softmax runs over the words of two more inputs, `candidates` [C] and their `shifts` [C], C free;
-    targets are places among them, and so are a tied model's tokens. FORMAT.md, "Output sample".
+    targets are places among them, and so are a tied model's tokens. FORMAT.md, "Output sample". `distill`: the input
+    `teacher_probs` [T·B, V] replaces the targets, whatever the loss of the other kinds.
     """
     graph = Graph()
     shape = Shape(training.bptt, training.minibatch)
+    sampled = kind == "sampled"
     graph.input("tokens", TensorProto.INT64, [shape.steps, shape.columns])
-    graph.input("targets", TensorProto.INT64, [shape.steps, shape.columns])
+    if kind == "distill":
+        graph.input(TEACHER_PROBS, TensorProto.FLOAT, [training.bptt * training.minibatch, config.vocabulary])
+    else:
+        graph.input("targets", TensorProto.INT64, [shape.steps, shape.columns])
     if sampled:
         graph.input(CANDIDATES, TensorProto.INT64, ["C"])
         graph.input(SHIFTS, TensorProto.FLOAT, ["C"])
     logits = add_language_model(graph, config, weights, shape, training.dropout, frozen=frozen, sampled=sampled)
+    if kind == "distill":
+        _add_distillation_loss(graph, training, logits)
+        return _with_outputs(graph)
     targets = graph.node("Reshape", ["targets", graph.constant("flat", np.array([-1], np.int64))], "flat_targets")
     if training.loss == "lwf":
         teacher = add_language_model(graph, config, weights, shape, 0.0, TEACHER_PREFIX, sampled=sampled)
         _add_lwf_loss(graph, training, logits, teacher, targets)
     else:
         _add_cross_entropy(graph, training, logits, targets)
+    return _with_outputs(graph)
+
+
+def _with_outputs(graph: Graph) -> Graph:
     graph.output(LOSS, TensorProto.FLOAT, [])
     for state in graph.states:
         graph.output(state.output, TensorProto.FLOAT, list(state.shape))
@@ -228,6 +242,20 @@ def _add_lwf_loss(graph: Graph, training: TrainingConfig, logits: str, teacher_l
     total = graph.node("Sub", [hard, soft], "summed_loss")
     if training.loss_reduction == "mean":
         divisor = graph.node("ReduceSum", [counted], "counted_tokens", keepdims=0)
+    else:
+        divisor = graph.constant("minibatch", np.array(training.minibatch, np.float32))
+    graph.node("Div", [total, divisor], LOSS)
+
+
+def _add_distillation_loss(graph: Graph, training: TrainingConfig, logits: str) -> None:
+    """Paper P, eq. 4's student: -Σ_w y*_w log p(w|θ), y* the teachers' probabilities. Padding's are zeros."""
+    log_student = graph.node("LogSoftmax", [logits], "student.log_probabilities", axis=1)
+    axis = graph.constant("vocabulary_axis", np.array([1], np.int64))
+    products = graph.node("Mul", [TEACHER_PROBS, log_student], "soft_products")
+    per_token = graph.node("ReduceSum", [products, axis], "soft_per_token", keepdims=0)
+    total = graph.node("Neg", [graph.node("ReduceSum", [per_token], "soft_sum", keepdims=0)], "summed_loss")
+    if training.loss_reduction == "mean":  # every row that is not padding sums to 1
+        divisor = graph.node("ReduceSum", [TEACHER_PROBS], "counted_tokens", keepdims=0)
     else:
         divisor = graph.constant("minibatch", np.array(training.minibatch, np.float32))
     graph.node("Div", [total, divisor], LOSS)

@@ -27,13 +27,25 @@ MAY_IMPORT: Mapping[str, set[str]] = {
 ROOMS: Mapping[str, list[str]] = {
     "device_runtime": ["base", "formats", "text", "native_build", "engine", "training", "update", "client"],
     "server_agg": [
-        *("refusals", "log_format", "rate_limits", "aggregation", "settings", "storage", "rounds", "report", "http"),
+        *(
+            "refusals",
+            "log_format",
+            "rate_limits",
+            "aggregation",
+            "transfer",
+            "settings",
+            "storage",
+            "rounds",
+            "report",
+            "http",
+        ),
         *("security", "dashboard", "openapi", "app", "server"),
     ],
     "server_agg.aggregation": [
         *("parallel", "tile_source", "norms", "fold", "settings", "strategy", "stacked", "optimizers"),
         *("model_writer", "privacy", "strategies"),
     ],
+    "server_agg.transfer": ["settings", "text", "teachers", "student", "closing"],
     "simulation": [
         *("settings", "users", "schedule", "phone", "workers", "records", "quality", "server", "folder", "one_round"),
         *("simulator", "table", "figures", "page", "empirical"),

@@ -28,6 +28,7 @@ SCHEMA_VERSION: Final = 2
 MANIFEST = "manifest.json"
 TRAINING_MODEL = "training_model.onnx"
 TRAINING_MODEL_SAMPLED = "training_model_sampled.onnx"
+TRAINING_MODEL_DISTILL = "training_model_distill.onnx"
 EVAL_MODEL = "eval_model.onnx"
 OPTIMIZER_MODEL = "optimizer_model.onnx"
 CHECKPOINT = "checkpoint"
@@ -35,14 +36,16 @@ WEIGHTS = "weights.safetensors"
 VOCABULARY = "vocab.txt"
 COUNTS = "counts.txt"
 PREDICTION = "prediction.safetensors"
-GRAPHS = (TRAINING_MODEL, TRAINING_MODEL_SAMPLED, EVAL_MODEL, OPTIMIZER_MODEL)
+GRAPHS = (TRAINING_MODEL, TRAINING_MODEL_SAMPLED, TRAINING_MODEL_DISTILL, EVAL_MODEL, OPTIMIZER_MODEL)
 FILES_1 = (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL, CHECKPOINT, WEIGHTS, VOCABULARY)
 FILES = (*FILES_1, TRAINING_MODEL_SAMPLED, COUNTS)
 # By schema version: folders of version 1 have nothing to train with an output sample.
 FILES_OF = {1: FILES_1, SCHEMA_VERSION: FILES}
-OPTIONAL_FILES = (PREDICTION,)
+OPTIONAL_FILES = (PREDICTION, TRAINING_MODEL_DISTILL)
 # The frozen copy of the model in an LwF graph: the same tensors under this prefix.
 TEACHER_PREFIX = "teacher."
+# The distillation graph's input in place of targets: the teachers' mean probabilities, [T·B, V].
+TEACHER_PROBS = "teacher_probs"
 
 Loss = Literal["ce", "lwf"]
 LossReduction = Literal["sum_over_time", "mean"]
@@ -140,6 +143,14 @@ class Artifacts:
             raise ArtifactsError(
                 f"{self.folder}: {TRAINING_MODEL_SAMPLED} and {COUNTS} expected for an output sample, found a folder "
                 "without them; export again with this version"
+            )
+
+    def require_distill(self) -> None:
+        """Raise ArtifactsError for a folder without the graph that transfer learning trains."""
+        if TRAINING_MODEL_DISTILL not in self.manifest.files:
+            raise ArtifactsError(
+                f"{self.folder}: {TRAINING_MODEL_DISTILL} expected for transfer learning, found a folder without it; "
+                "export the same model again with `--distill`"
             )
 
 

@@ -46,6 +46,7 @@ def export_artifacts(
     trained_with: StrPath | None = None,
     freeze: Sequence[str] = (),
     predict: Literal["int8"] | None = None,
+    distill: bool = False,
     overwrite: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Artifacts:
@@ -57,7 +58,8 @@ def export_artifacts(
     `<eos>` first; its counts are read from beside the file, else follow Zipf's law. trained_with: the vocabulary's file
     that the model was trained with, if that is another: rows follow their words. training: what the
     training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. predict:
-    "int8" also writes prediction weights, for `open_predictor`. progress hears each stage, and what was noticed.
+    "int8" also writes prediction weights, for `open_predictor`. distill: also write the graph that a server's transfer
+    learning needs. progress hears each stage, and what was noticed.
 
     Raises WeightsError (names, shapes, dtypes, not finite), VocabularyError, ArtifactsError (the folder is there; an
     unknown preset), UsageError (nothing to freeze by a name), StorageError, MissingExtraError without
@@ -82,6 +84,7 @@ def export_artifacts(
         tensors_named(found.config, freeze),
         counts,
         predict,
+        distill,
     )
 
 

@@ -87,6 +87,11 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     type=click.Choice(["int8"]),
     help="Also write prediction weights: a quarter of the size, for a keyboard's suggestions.",
 )
+@click.option(
+    "--distill",
+    is_flag=True,
+    help="Also write the distillation graph, for servers: phonograd serve --strategy transfer.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing folder.")
 @click.option("--out", type=PATH, required=True, help="The artifacts folder to write.")
 @output_options
@@ -104,6 +109,7 @@ def export(
     clip_norm: float,
     freeze: tuple[str, ...],
     predict: Literal["int8"] | None,
+    distill: bool,
     overwrite: bool,
     out: Path,
     **training: Any,
@@ -153,6 +159,7 @@ def export(
         frozen=tensors_named(config, freeze),
         counts=counts,
         predict=predict,
+        distill=distill,
     )
     document = inspect_artifacts(written)
     console.result(document, *_summary(document))

@@ -22,7 +22,11 @@ def words(count: int) -> Vocabulary:
 
 @functools.cache
 def exported(
-    model: LanguageModelConfig, training: TrainingConfig | None = None, seed: int = 1, spread: float = 1.0
+    model: LanguageModelConfig,
+    training: TrainingConfig | None = None,
+    seed: int = 1,
+    spread: float = 1.0,
+    distill: bool = False,
 ) -> Artifacts:
     """Read-only artifacts with the vocabulary `words` and seeded weights times `spread`. To change them, copy them."""
     from phonograd.export.artifacts import export_artifacts  # imports torch
@@ -30,7 +34,8 @@ def exported(
 
     weights = {name: array * np.float32(spread) for name, array in seeded_weights(model, seed).items()}
     folder = Path(_place().name) / str(len(_FOLDERS)) / "artifacts"
-    made = export_artifacts(folder, model, training or TrainingConfig(), weights, words(model.vocabulary))
+    training = training or TrainingConfig()
+    made = export_artifacts(folder, model, training, weights, words(model.vocabulary), distill=distill)
     _FOLDERS.append(folder)
     return made
 

@@ -26,6 +26,7 @@ constexpr const char* kWeights = "weights.safetensors";
 constexpr const char* kFiles[] = {"training_model.onnx", "eval_model.onnx", "optimizer_model.onnx",
                                   "checkpoint",          kWeights,          "vocab.txt"};
 constexpr const char* kFilesOfASample[] = {"training_model_sampled.onnx", "counts.txt"};  // since schema version 2
+constexpr const char* kOptionalFiles[] = {kPredictionFile, "training_model_distill.onnx"};
 
 // One JSON object of the manifest, held to its fields. All methods but the constructor take a field's name.
 class Section {
@@ -178,7 +179,9 @@ void check_files(const std::string& path, const Section& top, Manifest* manifest
   manifest->predicts = value.find(kPredictionFile) != nullptr;
   std::vector<const char*> names(std::begin(kFiles), std::end(kFiles));
   if (manifest->sampled) names.insert(names.end(), std::begin(kFilesOfASample), std::end(kFilesOfASample));
-  if (manifest->predicts) names.push_back(kPredictionFile);
+  for (const char* name : kOptionalFiles) {
+    if (value.find(name) != nullptr) names.push_back(name);
+  }
   const Section files(path, "files", value, names);
   for (const json::Member& member : *value.as<json::Object>()) {
     const Section entry(path, "files." + member.key, member.value, {"bytes", "sha256"});

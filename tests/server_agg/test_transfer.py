@@ -1,0 +1,288 @@
+"""Transfer learning: the student of paper P's eq. 4, the same bits however it is run or interrupted."""
+
+import contextlib
+import errno
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phonograd.device_runtime.base.errors import (
+    ArtifactsError,
+    StoppedError,
+    StorageError,
+    TextError,
+    TrainingError,
+    WeightsError,
+)
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.native import NativeBackend
+from phonograd.device_runtime.formats.manifest import WEIGHTS, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFile, load_tensors, save_tensors
+from phonograd.device_runtime.text.vocabulary import EOS, Ids
+from phonograd.device_runtime.text.windows import IGNORED, Window, windows
+from phonograd.server_agg.aggregation.strategy import ClientUpdate
+from phonograd.server_agg.aggregation.tile_source import TileSource, TrainedWeights
+from phonograd.server_agg.transfer import TransferSettings, closing, transfer
+from phonograd.server_agg.transfer.text import drawn_text, generated_text
+from tests.support.artifacts import exported, words
+
+V, T, B = 20, 5, 2
+MODEL = LanguageModelConfig("lstm", vocabulary=V, embedding=8, hidden=8, layers=1)
+TRAINING = TrainingConfig(minibatch=B, bptt=T, learning_rate=0.5, dropout=0.2)
+PLAIN = TrainingConfig(minibatch=B, bptt=T, learning_rate=0.5)
+ARTIFACTS = exported(MODEL, TRAINING, spread=4, distill=True)
+BASE = ARTIFACTS.path(WEIGHTS)
+GENERAL = [f"w{number % 17} w{number % 5} w{number % 7} w{number % 3}".encode() for number in range(40)]
+TOKENS = 77  # eight windows, the last one padded
+SETTINGS = TransferSettings("general.txt", transfer_tokens=TOKENS)
+WINDOW_BYTES = 4 * T * B * V
+
+
+def update_of(name: str, weights: Mapping[str, Array]) -> ClientUpdate:
+    @contextlib.contextmanager
+    def opened() -> Iterator[TileSource]:
+        yield TrainedWeights(weights)
+
+    return ClientUpdate(name * 64, 1, {}, opened)
+
+
+def moved(seed: int) -> dict[str, Array]:
+    """The base's weights, each a little elsewhere."""
+    random = np.random.default_rng(seed)
+    return {
+        name: values + random.normal(0, 0.3, values.shape).astype(np.float32)
+        for name, values in load_tensors(BASE).items()
+    }
+
+
+UPDATES = [update_of(name, moved(number)) for number, name in enumerate("abc")]
+
+
+def student(
+    folder: Path,
+    settings: TransferSettings = SETTINGS,
+    updates: Sequence[ClientUpdate] = UPDATES,
+    threads: int = 1,
+    general: Sequence[bytes] | None = GENERAL,
+) -> bytes:
+    """The bytes of the model that the round makes."""
+    folder.mkdir(exist_ok=True)
+    out = folder / "model"
+    general = None if settings.generated else general
+    transfer(ARTIFACTS, BASE, updates, settings, general, folder / "work", out, {"round": "3"}, threads=threads)
+    return out.read_bytes()
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are cut into parts of three windows."""
+    monkeypatch.setattr(closing, "PREDICTIONS_BYTES", 3 * WINDOW_BYTES)
+
+
+def test_the_student_is_torchs(tmp_path: Path, small_parts: None) -> None:
+    artifacts = exported(MODEL, PLAIN, spread=4, distill=True)
+    settings = TransferSettings("general.txt", transfer_tokens=TOKENS, transfer_epochs=2, transfer_lr=0.3)
+    written = transfer(artifacts, BASE, UPDATES, settings, GENERAL, tmp_path / "work", tmp_path / "model", {})
+    with TensorFile(tmp_path / "model") as file:
+        assert file.sha256() == written.sha256
+        found = {name: file.read(name) for name in file.specs}
+    ids = np.frombuffer((tmp_path / "work" / "text-0.ids").read_bytes(), "<i8").astype(np.int64)
+    layout = list(windows(ids, B, T))
+    expected = load_tensors(BASE)
+    for _ in range(2):
+        for part in range(0, len(layout), 3):  # a part begins with zero states
+            expected = torch_student(expected, layout[part : part + 3], 0.3)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-5, rtol=1e-5, err_msg=name)
+
+
+def torch_student(start: Mapping[str, Array], layout: Sequence[Window], rate: float) -> dict[str, Array]:
+    """Weights after training on the windows, by PyTorch."""
+    torch = pytest.importorskip("torch")
+    from phonograd.export.torch_model import LanguageModel
+
+    teachers = [LanguageModel(MODEL) for _ in UPDATES]
+    for number, teacher in enumerate(teachers):
+        teacher.load(moved(number))
+    model = LanguageModel(MODEL)
+    model.load(start)
+    states = [other.zero_state(B) for other in (model, *teachers)]
+    for window in layout:
+        tokens, counts = torch.from_numpy(window.tokens), torch.from_numpy(window.targets != IGNORED)
+        with torch.no_grad():
+            made = [teacher(tokens, state) for teacher, state in zip(teachers, states[1:], strict=True)]
+            mean = sum(torch.softmax(logits, -1) for logits, _ in made) / len(made)
+        logits, state = model(tokens, states[0])
+        model.zero_grad()
+        loss = -(mean * torch.log_softmax(logits, -1)).sum(-1)[counts].sum() / B
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), PLAIN.clip_norm)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= rate * parameter.grad
+        states = [tuple(part.detach() for part in kept) for kept in (state, *(after for _, after in made))]
+    return model.weights()
+
+
+def test_neither_order_nor_threads_change_a_bit(tmp_path: Path) -> None:
+    expected = student(tmp_path / "1")
+    assert student(tmp_path / "2", updates=UPDATES[::-1], threads=3) == expected
+    assert student(tmp_path / "3", updates=UPDATES[:2]) != expected
+
+
+class Killed(BaseException):
+    """Ends a call as a kill would, as far as files go."""
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("general", ["general.txt", "generated"])
+def test_it_resumes_to_the_same_bits(tmp_path: Path, general: str) -> None:
+    settings = TransferSettings(general, transfer_tokens=TOKENS, transfer_cycles=2, transfer_epochs=2)
+    expected = student(tmp_path / "whole", settings)
+    seen: list[tuple[int, int]] = []
+    messages = None if settings.generated else GENERAL
+    work, out = tmp_path / "work", tmp_path / "model"
+    for _ in range(40):
+        steps = iter(range(14))  # less than two parts
+
+        def killed(done: int, total: int, steps: Iterator[int] = steps) -> None:
+            seen.append((done, total))
+            if next(steps, None) is None:
+                raise Killed
+
+        with contextlib.suppress(Killed):
+            transfer(ARTIFACTS, BASE, UPDATES, settings, messages, work, out, {"round": "3"}, killed, threads=1)
+            break
+    assert out.read_bytes() == expected
+    assert seen[-1] == (128, 128)  # 2 cycles x 2 epochs x 8 windows x (3 teachers + 1 student)
+    assert len(seen) > 128, "it was never killed"
+
+
+def test_a_signal_stops_it(tmp_path: Path) -> None:
+    with pytest.raises(StoppedError) as stopped:
+        transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, tmp_path, tmp_path / "m", {}, stop=lambda: signal.SIGTERM)
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
+
+
+def test_work_of_other_updates_is_not_resumed(tmp_path: Path) -> None:
+    work, out = tmp_path / "work", tmp_path / "model"
+    transfer(ARTIFACTS, BASE, UPDATES[:1], SETTINGS, GENERAL, work, out, {"round": "3"})
+    transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, work, out, {"round": "3"})
+    assert out.read_bytes() == student(tmp_path / "fresh")
+
+
+def test_epochs_of_one_part_ask_the_teachers_once(tmp_path: Path) -> None:
+    settings = TransferSettings("general.txt", transfer_tokens=TOKENS, transfer_epochs=3)
+    totals: set[int] = set()
+    out = tmp_path / "model"
+    transfer(ARTIFACTS, BASE, UPDATES, settings, GENERAL, tmp_path, out, {}, lambda _, total: totals.add(total))
+    assert totals == {8 * 3 + 8 * 3}
+
+
+def test_a_student_of_one_teacher_comes_closer_to_it(tmp_path: Path) -> None:
+    settings = TransferSettings("general.txt", transfer_tokens=200, transfer_epochs=30)
+    student(tmp_path / "student", settings, UPDATES[:1])
+    teacher = moved(0)
+    frozen = load_tensors(BASE)
+    trained = load_tensors(tmp_path / "student" / "model")
+    text = np.arange(40).reshape(20, 2) % V
+    target = _chances(teacher, text, tmp_path)
+    before, after = (np.abs(_chances(weights, text, tmp_path) - target).sum() for weights in (frozen, trained))
+    assert after < 0.5 * before
+
+
+def _chances(weights: Mapping[str, Array], tokens: Ids, folder: Path) -> Floats:
+    save_tensors(folder / "weights", weights)
+    backend = NativeBackend.load(ARTIFACTS, folder / "weights", BackendOptions())
+    scores = backend.logits(tokens).astype(np.float64)
+    backend.close()
+    chances = np.exp(scores)
+    return chances / chances.sum(axis=1, keepdims=True)
+
+
+def test_drawn_text_has_each_message_once_and_the_size_asked_for() -> None:
+    vocabulary = words(V)
+    messages = [f"w{number}".encode() for number in range(18)]
+    text = drawn_text(messages, vocabulary, 1000, seed=4)
+    assert sorted(text) == sorted(vocabulary.encode(messages))
+    assert list(text) != list(vocabulary.encode(messages))
+    cut = drawn_text(messages, vocabulary, 9, seed=4)
+    assert list(cut[:8]) == list(text[:8])
+    assert len(cut) == 9
+    assert cut[-1] == EOS
+    assert list(drawn_text(messages, vocabulary, 9, seed=5)) != list(cut)
+
+
+def test_generated_text_is_the_models_own() -> None:
+    model = NativeBackend.load(ARTIFACTS, None, BackendOptions())
+    text = generated_text(model, 50_000, seed=1)
+    again = generated_text(model, 50_000, seed=1)
+    other = generated_text(model, 50_000, seed=2)
+    np.testing.assert_array_equal(text, again)
+    assert list(text) != list(other)
+    assert len(text) == 50_000
+    model.reset()
+    expected = np.zeros(V)
+    scores = model.logits(np.concatenate(([EOS], text[:499]))[:, None]).astype(np.float64)  # the first column
+    expected = (np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)).sum(axis=0)
+    found = np.bincount(text[:500], minlength=V)
+    # The number of a word has at most the variance of its mean; a seed of 500 words stays within 5 deviations.
+    assert np.all(np.abs(found - expected) <= 5 * np.sqrt(expected) + 1)
+    model.close()
+
+
+def test_what_it_refuses(tmp_path: Path) -> None:
+    work, out = tmp_path / "work", tmp_path / "model"
+    with pytest.raises(TextError, match=r"10 tokens expected .* found 8; give more text or raise `transfer_tokens`"):
+        transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, [b"w1 w2 w3"] * 2, work, out, {})
+    older = exported(MODEL, TRAINING, spread=4)
+    with pytest.raises(ArtifactsError, match=r"training_model_distill\.onnx expected .* export .* `--distill`"):
+        transfer(older, BASE, UPDATES, SETTINGS, GENERAL, work, out, {})
+    broken = moved(1)
+    broken["decoder.bias"][3] = np.nan
+    with pytest.raises(WeightsError, match=r"update bad.*: tensor decoder\.bias: element 3 is nan.*discard it"):
+        transfer(ARTIFACTS, BASE, [*UPDATES, update_of("bad", broken)], SETTINGS, GENERAL, work, out, {})
+    assert not out.exists()
+    with pytest.raises(ValueError, match="no teachers"):
+        transfer(ARTIFACTS, BASE, [], SETTINGS, GENERAL, work, out, {})
+
+
+@pytest.mark.parametrize("factor", [1e38, 5e18])  # weights, and scores, that are too large
+def test_a_teacher_that_overflows_is_named(tmp_path: Path, factor: float) -> None:
+    huge = {name: values * np.float32(factor) for name, values in moved(1).items()}
+    updates = [UPDATES[0], update_of("big", huge)]
+    with pytest.raises(WeightsError, match=r"^update big.*; discard it$"):
+        transfer(ARTIFACTS, BASE, updates, SETTINGS, GENERAL, tmp_path / "work", tmp_path / "model", {})
+
+
+def test_a_rate_that_diverges_is_named(tmp_path: Path) -> None:
+    artifacts = exported(MODEL, TrainingConfig(minibatch=B, bptt=T, clip_norm=None), spread=4, distill=True)
+    settings = TransferSettings("general.txt", transfer_tokens=TOKENS, transfer_epochs=20, transfer_lr=1e30)
+    with pytest.raises(TrainingError, match=r"diverged: lower `transfer_lr` \(1e\+30\)"):
+        transfer(artifacts, BASE, UPDATES, settings, GENERAL, tmp_path / "work", tmp_path / "model", {})
+
+
+def test_a_full_disk_is_found_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    windows_done: list[int] = []
+    work, out = tmp_path / "work", tmp_path / "model"
+    with monkeypatch.context() as patched, pytest.raises(StorageError, match="No space left on device"):
+        patched.setattr(os, "posix_fallocate", full)
+        transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, work, out, {}, lambda done, _: windows_done.append(done))
+    assert not windows_done
+    transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, work, out, {"round": "3"})
+    assert out.read_bytes() == student(tmp_path / "fresh")
+    assert sorted(path.name for path in work.iterdir()) == ["job.json", "student.safetensors", "text-0.ids"]
+
+
+@pytest.mark.parametrize("setting", [{"transfer_tokens": 0}, {"transfer_lr": 0.0}, {"general": ""}])
+def test_settings_out_of_range_are_named(setting: dict[str, float | str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        TransferSettings(**setting)  # type: ignore[arg-type]
