@@ -200,7 +200,7 @@ class _Transfer:
         if self._general is None:
             model = NativeBackend.load(self._artifacts, self._base, BackendOptions(threads=self._threads))
             try:
-                ids = generated_text(model, tokens, seed)
+                ids = generated_text(model, self._artifacts.manifest.model.vocabulary, tokens, seed)
             finally:
                 model.close()
         else:
