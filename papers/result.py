@@ -66,7 +66,17 @@ def write_result(path: Path, result: Result) -> None:
     document = written(result)
     for part in ("facts", "rows"):
         document[part] = _rounded(document[part])
-    write_bytes(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    lines = [f" {_json(name)}: {_lines(value) if name == 'rows' else _json(value)}" for name, value in document.items()]
+    write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def _lines(rows: Mapping[str, Any]) -> str:
+    """A line for each row, so that a diff shows which ones changed."""
+    return "{\n" + ",\n".join(f"  {_json(row)}: {_json(figures)}" for row, figures in rows.items()) + "\n }"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _rounded(value: Any) -> Any:
