@@ -74,7 +74,8 @@ class SmallInputs:
         if not (self._folder / "artifacts" / "manifest.json").exists():
             weights = phonograd.seeded_weights(MODEL, 1)
             phonograd.export_artifacts(weights, vocabulary, first, training=TRAINING, shape=MODEL, overwrite=True)
-            phonograd.train(first, general_text(3, 1500), epochs=3, seed=1, out=trained)
+            one_thread = phonograd.BackendOptions(threads=1)  # several would wait for each other on a busy machine
+            phonograd.train(first, general_text(3, 1500), epochs=3, seed=1, out=trained, options=one_thread)
             phonograd.export_artifacts(trained, vocabulary, self._folder / "artifacts", training=TRAINING)
         return phonograd.open_artifacts(self._folder / "artifacts")
 

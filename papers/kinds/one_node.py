@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -103,15 +104,11 @@ def run(settings: Settings, context: Context) -> Outcome:
         found = []
         for number, node in enumerate(nodes):
             context.progress(place * len(nodes) + number, len(methods) * len(nodes), f"{row}, {node.name}")
-            found.append(context.kept(f"{row} / {node.name}", _measuring(phone, node, method)))
+            found.append(context.kept(f"{row} / {node.name}", partial(phone.measure, node, method)))
         rows[row] = _means(found)
     vocabulary = phonograd.Vocabulary.load(context.input("artifacts") / VOCABULARY)
     tokens = fmean(len(vocabulary.encode(node.training)) for node in nodes)
     return Outcome(rows, {"nodes": len(nodes), "the users' training tokens, mean": tokens})
-
-
-def _measuring(phone: _Phone, node: _Node, method: Method | None) -> Callable[[], dict[str, float]]:
-    return lambda: phone.measure(node, method)
 
 
 def _means(found: list[dict[str, float]]) -> dict[str, float]:

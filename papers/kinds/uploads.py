@@ -1,6 +1,7 @@
 """What a round's uploads cost by codec and output layer, by a server's ledger (paper P, Table 4)."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -28,14 +29,13 @@ class Settings(Record, frozen=True):
 
 def run(settings: Settings, context: Context) -> Outcome:
     """A round for each output layer and codec, with the same trained weights for all codecs."""
-    rows = {}
+    rows: dict[str, dict[str, float]] = {}
     texts = _texts(settings, context)
     for layer, drawn in settings.layers.items():
         for codec in settings.codecs:
             context.progress(len(rows), len(settings.layers) * len(settings.codecs), f"{codec}, {layer}")
-            rows[f"{codec}, {layer}"] = context.kept(
-                f"{codec} {layer}", lambda drawn=drawn, codec=codec: _round(settings, context, texts, drawn, codec)
-            )
+            measure = partial(_round, settings, context, texts, drawn, codec)
+            rows[f"{codec}, {layer}"] = context.kept(f"{codec} {layer}", measure)
     manifest = phonograd.open_artifacts(context.input("artifacts")).manifest
     return Outcome(rows, {"phones a round": settings.phones, "parameters": manifest.model.parameters})
 
