@@ -63,6 +63,15 @@ class Graph:
         """Declare an existing value a graph output."""
         self.outputs.append(helper.make_tensor_value_info(name, dtype, shape))
 
+    def dropout(self, x: str, probability: float) -> str:
+        """Drop values of x; with probability 0 there is no node."""
+        if probability == 0:
+            return x
+        ratio = self.constant(f"{x}.dropout_ratio", np.array(probability, np.float32))
+        training = self.constant(f"{x}.dropout_on", np.array(True))
+        # The mask must be an output: the gradient reads it.
+        return self.node("Dropout", [x, ratio, training], f"{x}.dropped", f"{x}.dropout_mask")
+
     def model(self, name: str) -> Any:
         """The finished ModelProto. Raises onnx's ValidationError if the graph is malformed (a bug)."""
         graph = helper.make_graph(self.nodes, name, self.inputs, self.outputs, initializer=self.initializers)
@@ -103,21 +112,12 @@ def add_language_model(
         embedding = _of_candidates(graph, embedding)  # the tokens are places among the candidates too
     x = graph.node("Gather", [embedding, "tokens"], f"{prefix}embedded")
     for layer in range(config.layers):
-        x = _dropout(graph, x, dropout)
+        x = graph.dropout(x, dropout)
         x = _recurrent_layer(graph, config, x, layer, shape, prefix)
-    x = _dropout(graph, x, dropout)
+    x = graph.dropout(x, dropout)
     flat = graph.constant(f"{prefix}flat_hidden", np.array([-1, config.hidden], np.int64))
     x = graph.node("Reshape", [x, flat], f"{prefix}hidden")
     return _output_layer(graph, config, x, embedding, prefix, sampled)
-
-
-def _dropout(graph: Graph, x: str, probability: float) -> str:
-    if probability == 0:
-        return x
-    ratio = graph.constant(f"{x}.dropout_ratio", np.array(probability, np.float32))
-    training = graph.constant(f"{x}.dropout_on", np.array(True))
-    # The mask must be an output: the gradient reads it.
-    return graph.node("Dropout", [x, ratio, training], f"{x}.dropped", f"{x}.dropout_mask")
 
 
 def _recurrent_layer(graph: Graph, config: LanguageModelConfig, x: str, layer: int, shape: Shape, prefix: str) -> str:

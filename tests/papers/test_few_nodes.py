@@ -1,0 +1,83 @@
+"""A few nodes train a model from scratch: by averaging, and with compressed gradients."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.artifacts import export_artifacts
+from phonograd.export.torch_layout import seeded_weights
+from phonograd.papers.few_nodes import resnet
+from phonograd.papers.few_nodes.averaging import train_averaged
+from phonograd.papers.few_nodes.compressed import train_compressed
+from phonograd.papers.few_nodes.schedule import Pass, parts
+
+V = 30
+CONFIG = LanguageModelConfig(cell="lstm", vocabulary=V, embedding=16, hidden=16, layers=1, tied=True)
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+    words = (b"<unk>", b"<eos>", *(f"w{number}".encode() for number in range(V - 2)))
+    training = TrainingConfig(minibatch=4, bptt=8)
+    folder = tmp_path_factory.mktemp("nodes") / "artifacts"
+    return export_artifacts(folder, CONFIG, training, seeded_weights(CONFIG, 1), Vocabulary(words))
+
+
+def streams() -> list[np.ndarray]:
+    """A text in which a word follows from the one before."""
+    follower = np.random.default_rng(1).permutation(np.arange(2, V))
+    ids = [2]
+    for _ in range(1599):
+        ids.append(int(follower[ids[-1] - 2]))
+    return parts(np.array(ids, np.int64), 4)
+
+
+def test_nodes_train_in_turn_once_and_are_averaged_then(artifacts: Artifacts, tmp_path: Path) -> None:
+    losses: list[float] = []
+    rounds = [Pass(2, 2.0), Pass(1, 2.0), Pass(1, 1.0)]
+    model, uploads, nbytes = train_averaged(
+        artifacts, streams(), rounds, tmp_path, 1, lambda _, loss: losses.append(loss)
+    )
+    assert uploads == 12 and len(losses) == 3 and losses[-1] < losses[0]
+    floats = sum(values.size for values in load_tensors(model).values())
+    assert 12 * 4 * floats < nbytes < 12 * (4 * floats + 4096)
+    assert list(tmp_path.iterdir()) == [model]
+
+
+def test_compressed_gradients_train_with_a_part_of_the_bytes(artifacts: Artifacts) -> None:
+    losses: list[float] = []
+    weights = seeded_weights(CONFIG, 1)
+    passes = [Pass(8, 4.0)]
+    trained, uploads, nbytes = train_compressed(
+        artifacts.manifest, weights, streams(), passes, 1, lambda _, loss: losses.append(loss)
+    )
+    steps = -(-400 // (4 * 8))
+    assert uploads == 8 * steps * 4
+    assert losses[-1] < losses[0] - 0.05
+    dense = uploads * 4 * sum(values.size for values in weights.values())
+    assert nbytes < dense / 10
+    assert trained.keys() == weights.keys()
+
+
+def test_resnet_110_has_the_papers_size_and_trains_a_few_steps() -> None:
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    # Table 6 has 76 uploads of 504.13 MB; ours differ by 125 of 1.74 million floats.
+    assert 76 * resnet.upload_bytes(resnet.resnet()) / 2**20 == pytest.approx(504.13, rel=1e-4)
+    images, labels = torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
+    small = resnet.resnet(blocks=1)
+    losses = resnet.train(small, [(images, labels)] * 8, 0.05)
+    assert losses[-1] < losses[0]
+    other = resnet.resnet(blocks=1)
+    mean = resnet.average([small.state_dict(), other.state_dict()])
+    for name, values in mean.items():
+        if values.is_floating_point():
+            torch.testing.assert_close(values, (small.state_dict()[name] + other.state_dict()[name]) / 2)
+    small.load_state_dict(mean)
+    assert small(images).shape == (16, 10)
