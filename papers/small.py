@@ -48,9 +48,7 @@ def user_texts(seed: int, users: int = USERS, messages: int = 120) -> dict[str, 
 
 
 class SmallInputs:
-    """The inputs of small runs, each made in `folder` when it is first asked for: artifacts, users, rehearsal and
-    general-test.
-    """
+    """The inputs of small runs, each made in `folder` when it is first asked for."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -59,6 +57,8 @@ class SmallInputs:
             "users": lambda: self._users,
             "rehearsal": lambda: self._text("rehearsal.txt", general_text(1, 1500)),
             "general-test": lambda: self._text("general-test.txt", general_text(2, 60)),
+            "training-text": lambda: self._text("training-text.txt", general_text(1, 400)),
+            "test-text": lambda: self._text("test-text.txt", general_text(2, 60)),
         }
 
     def path(self, name: str) -> Path | None:

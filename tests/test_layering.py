@@ -50,7 +50,7 @@ ROOMS: Mapping[str, list[str]] = {
         *("settings", "users", "schedule", "phone", "workers", "records", "quality", "server", "folder", "one_round"),
         *("simulator", "table", "figures", "page", "empirical"),
     ],
-    "papers": ["experiment", "result", "claims", "small", "run", "kinds", "page"],
+    "papers": ["experiment", "result", "claims", "small", "run", "node_round", "images", "few_nodes", "kinds", "page"],
     "android_harness": [
         *(
             "errors",

@@ -1,0 +1,132 @@
+"""A model of digits, fine-tuned on nodes whose images have their pixels permuted (paper P, Table 3)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from phonograd.device_runtime.base.documents import Positive, Record
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.formats.tensor_file import save_tensors
+from phonograd.export.perceptron import PerceptronConfig, first_weights, write_perceptron
+from phonograd.papers.images.dataset import Images, load_mnist, made_images
+from phonograd.papers.images.federation import FineTuning, Kinds, Phase, fine_tune
+from phonograd.papers.images.node import Classifier, accuracy, train
+from phonograd.papers.run import Context, Outcome
+
+_CLASSES = 10
+_MEASURED = 10  # figures are means over the last rounds
+
+
+class Rounds(Record, frozen=True):
+    """Rounds with one learning rate."""
+
+    rounds: Positive
+    learning_rate: float
+
+
+class Settings(Record, frozen=True):
+    """hidden: units of the hidden layers; pretraining: epochs of the general model, and its learning rate; images: of
+    each node; per_round: nodes; phases: of the fine-tuning; made: images that a small run makes, made_pixels: of each.
+    """
+
+    hidden: tuple[Positive, ...]
+    input_dropout: float
+    hidden_dropout: float
+    minibatch: Positive
+    pretraining: Positive
+    pretraining_rate: float
+    nodes: Positive
+    images: Positive
+    per_round: Positive
+    phases: tuple[Rounds, ...]
+    made: Positive = 1
+    made_pixels: Positive = 1
+
+
+@dataclass(frozen=True)
+class _Data:
+    """general: to train the general model on and to rehearse; nodes: what the nodes have, permuted."""
+
+    general: Images
+    nodes: Images
+    tests: Kinds
+
+
+def run(settings: Settings, context: Context) -> Outcome:
+    """Train the general model, then fine-tune it with and without rehearsal."""
+    data = _data(settings, context)
+    sizes = (data.general.pixels.shape[1], *settings.hidden, _CLASSES)
+    config = PerceptronConfig(sizes, settings.input_dropout, settings.hidden_dropout)
+    evaluated = min(500, len(data.tests.general))
+    classifier = Classifier(context.work / "graphs", settings.minibatch, evaluated, context.workers)
+    write_perceptron(classifier.folder, config, classifier.minibatch, classifier.evaluated)
+    general = context.work / "general.safetensors"
+
+    def initial() -> dict[str, float]:
+        context.progress(0, 1, "general model")
+        first = context.work / "first.safetensors"
+        save_tensors(first, first_weights(config, context.seed))
+        rate, epochs = settings.pretraining_rate, settings.pretraining
+        save_tensors(general, train(classifier, first, data.general, rate, epochs, context.seed).weights)
+        kinds = data.tests.general, data.tests.nodes
+        return _figures(*(accuracy(classifier, general, images) for images in kinds))
+
+    def tuned(row: str, rehearsal: bool) -> Callable[[], dict[str, float]]:
+        return lambda: _fine_tuned(classifier, general, data, settings, context, row, rehearsal)
+
+    rows = {"initial": context.kept("initial", initial)}
+    for row, rehearsal in (("with rehearsal", True), ("without", False)):
+        rows[row] = context.kept(row, tuned(row, rehearsal))
+    return Outcome(rows, {"rounds": _rounds(settings), "epochs of the general model": settings.pretraining})
+
+
+def _data(settings: Settings, context: Context) -> _Data:
+    """The images; the seed draws the nodes' images and their pixels' order."""
+    if context.small is None:
+        folder = context.input("mnist")
+        general, test = load_mnist(folder, "train"), load_mnist(folder, "t10k")
+        all_nodes = general
+    else:
+        sets = (made_images(settings.made, _CLASSES, settings.made_pixels, 1, shown) for shown in range(3))
+        general, test, all_nodes = sets
+    random = np.random.default_rng(context.seed)
+    order = random.permutation(general.pixels.shape[1])
+    drawn = random.permutation(len(all_nodes))[: settings.nodes * settings.images]
+    return _Data(general, all_nodes.take(drawn).permuted(order), Kinds(test, test.permuted(order)))
+
+
+def _fine_tuned(
+    classifier: Classifier,
+    general: Path,
+    data: _Data,
+    settings: Settings,
+    context: Context,
+    row: str,
+    rehearsal: bool,
+) -> dict[str, float]:
+    rounds = _rounds(settings)
+    phases = tuple(Phase(phase.rounds, phase.learning_rate) for phase in settings.phases)
+    tuning = FineTuning(settings.nodes, settings.images, settings.per_round, phases, rehearsal, context.seed)
+    work = context.work / row.replace(" ", "-")
+    with storage_errors(work):
+        work.mkdir(exist_ok=True)
+
+    def measured(number: int) -> bool:
+        context.progress(number, rounds, row)
+        return number > rounds - _MEASURED
+
+    args = classifier, general, data.general, data.nodes, data.tests, tuning, work, measured
+    last = list(fine_tune(*args))
+    figures = _figures(fmean(one.general for one in last), fmean(one.nodes for one in last))
+    return figures | {"MB up in a round": last[-1].bytes_up / 1e6}
+
+
+def _figures(standard: float, shuffled: float) -> dict[str, float]:
+    return {"standard accuracy, %": 100 * standard, "shuffled accuracy, %": 100 * shuffled}
+
+
+def _rounds(settings: Settings) -> int:
+    return sum(phase.rounds for phase in settings.phases)

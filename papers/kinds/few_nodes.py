@@ -1,0 +1,115 @@
+"""A language model from scratch on a few nodes: averaging after whole epochs against DGC (paper P, Table 5)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import phonograd
+from phonograd.device_runtime.base.documents import Positive, Record
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.vocabulary import Ids
+from phonograd.papers.few_nodes.averaging import train_averaged
+from phonograd.papers.few_nodes.compressed import train_compressed
+from phonograd.papers.few_nodes.schedule import Pass, parts
+from phonograd.papers.run import Context, Outcome
+
+
+class Epochs(Record, frozen=True):
+    """Epochs with one learning rate; for averaging, a round."""
+
+    epochs: Positive
+    learning_rate: float
+
+
+class Settings(Record, frozen=True):
+    """vocabulary: words, from the training text; units: of the embedding and of each layer; tokens: of the training
+    text that are used; averaging: its rounds; compressed: DGC's epochs.
+    """
+
+    vocabulary: Positive
+    units: Positive
+    layers: Positive
+    minibatch: Positive
+    bptt: Positive
+    tokens: Positive
+    nodes: Positive
+    averaging: tuple[Epochs, ...]
+    compressed: tuple[Epochs, ...]
+
+
+def run(settings: Settings, context: Context) -> Outcome:
+    """Train both ways from the same weights on the same parts of the text."""
+    artifacts = _artifacts(settings, context)
+    vocabulary = phonograd.Vocabulary.load(artifacts.path(VOCABULARY))
+    stream = vocabulary.encode(read_messages(context.input("training-text")))[: settings.tokens]
+    streams = parts(stream, settings.nodes)
+    rows = {
+        "averaging": context.kept("averaging", _averaged(artifacts, streams, settings.averaging, context)),
+        "DGC": context.kept("DGC", _compressed(artifacts, streams, settings.compressed, context)),
+    }
+    megabytes = artifacts.path(WEIGHTS).stat().st_size / 1e6
+    return Outcome(rows, {"tokens": len(stream), "MB of the weights": megabytes})
+
+
+def _artifacts(settings: Settings, context: Context) -> phonograd.Artifacts:
+    folder = context.work / "artifacts"
+    if not folder.exists():
+        words = phonograd.build_vocabulary([context.input("training-text")], settings.vocabulary).vocabulary
+        units = settings.units
+        shape = phonograd.LanguageModelConfig("lstm", len(words), units, units, settings.layers, tied=True)
+        training = phonograd.TrainingConfig(minibatch=settings.minibatch, bptt=settings.bptt)
+        weights = phonograd.seeded_weights(shape, context.seed)
+        phonograd.export_artifacts(weights, words, folder, training=training, shape=shape)
+    return phonograd.open_artifacts(folder)
+
+
+def _averaged(
+    artifacts: phonograd.Artifacts, streams: list[Ids], epochs: tuple[Epochs, ...], context: Context
+) -> Callable[[], dict[str, float]]:
+    def measure() -> dict[str, float]:
+        work = context.work / "averaging"
+        with storage_errors(work):
+            work.mkdir(exist_ok=True)
+
+        def progress(number: int, loss: float) -> None:
+            context.progress(number, len(epochs), f"averaging: loss {loss:.2f}")
+
+        trained = train_averaged(artifacts, streams, _passes(epochs), work, context.workers, progress)
+        return _figures(artifacts, *trained, context)
+
+    return measure
+
+
+def _compressed(
+    artifacts: phonograd.Artifacts, streams: list[Ids], epochs: tuple[Epochs, ...], context: Context
+) -> Callable[[], dict[str, float]]:
+    def measure() -> dict[str, float]:
+        total = sum(part.epochs for part in epochs)
+
+        def progress(number: int, loss: float) -> None:
+            context.progress(number, total, f"DGC: loss {loss:.2f}")
+
+        first = load_tensors(artifacts.path(WEIGHTS))
+        weights, uploads, nbytes = train_compressed(
+            artifacts.manifest, first, streams, _passes(epochs), context.workers, progress
+        )
+        trained = context.work / "compressed.safetensors"
+        save_tensors(trained, weights)
+        return _figures(artifacts, trained, uploads, nbytes, context)
+
+    return measure
+
+
+def _passes(epochs: tuple[Epochs, ...]) -> list[Pass]:
+    return [Pass(part.epochs, part.learning_rate) for part in epochs]
+
+
+def _figures(
+    artifacts: phonograd.Artifacts, weights: Path, uploads: int, nbytes: int, context: Context
+) -> dict[str, float]:
+    """Perplexity counts unknown words, as on PTB, where they are words of the corpus."""
+    with phonograd.open_model(artifacts, weights=weights) as model:
+        perplexity = model.evaluate(context.input("test-text")).perplexity_with_unknown
+    return {"perplexity": perplexity, "uploads": uploads, "MB up": nbytes / 1e6}
