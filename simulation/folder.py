@@ -18,6 +18,7 @@ from phonograd.device_runtime.base.errors import StateError, StorageError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.simulation.records import SimulationRecord
 from phonograd.simulation.server import ModelFiles
+from phonograd.simulation.settings import SimulationSettings
 
 RECORD = "simulation.json"
 
@@ -107,9 +108,13 @@ def read_record(folder: Path) -> SimulationRecord:
 
 
 def require_same_job(record: SimulationRecord, job: Mapping[str, Any], folder: Path) -> None:
-    """Raise StateError, naming the first difference, unless the folder's simulation is this one."""
-    for name in {**record.job, **job}:
-        before, now = record.job.get(name), job.get(name)
+    """Raise StateError, naming the first difference, unless the folder's simulation is this one.
+
+    A setting that the version which wrote the record did not have had its default.
+    """
+    recorded = {**job_of(SimulationSettings()), **record.job}
+    for name in {**recorded, **job}:
+        before, now = recorded.get(name), job.get(name)
         if before != now:
             raise StateError(f"{folder}: holds a simulation with {name} {before}, found {now}; use another folder")
 

@@ -1,17 +1,18 @@
 """One virtual phone: what `phonograd train` does, for a worker process that trains many in turn."""
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine import BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
-from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
-from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample
-from phonograd.device_runtime.text.rehearsal import mix
+from phonograd.device_runtime.text.output_sample import OutputSample, SampleDraw, draw_output_sample
+from phonograd.device_runtime.text.rehearsal import TrainingText, mix
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.trainer import train_epoch
 from phonograd.device_runtime.update.seeds import seed_of
@@ -31,6 +32,16 @@ class PhoneJob:
     base_sha256: str
     sample_seed: int
     update: Path
+
+
+@dataclass(frozen=True)
+class PreparedPhone:
+    """What a job trains on. seed: of all that is drawn but the sample; sample: None for the full softmax."""
+
+    job: PhoneJob
+    text: TrainingText
+    seed: int
+    sample: OutputSample | None
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,27 @@ class VirtualPhone:
         Raises TextError, WeightsError, StorageError.
         """
         settings, artifacts = self._settings, self._artifacts
+        prepared = self.prepare(job)
+        sample = prepared.sample
+        options = BackendOptions(threads=1, seed=prepared.seed, precision=settings.precision, sample=sample)
+        candidates = None if sample is None else len(sample)
+        with contextlib.closing(load_backend("native", artifacts, job.base, options)) as engine:
+            try:
+                report = train_epoch(
+                    engine,
+                    artifacts.manifest,
+                    prepared.text,
+                    settings.learning_rate,
+                    epochs=settings.epochs,
+                    candidates=candidates,
+                )
+            except TrainingError as error:
+                return PhoneResult(job.user, diverged=str(error))
+            return self.finish(prepared, engine.weights(), report.losses, report.seconds)
+
+    def prepare(self, job: PhoneJob) -> PreparedPhone:
+        """Draw what the phone trains on. Raises TextError."""
+        settings = self._settings
         seed = seed_of(job.base_sha256, job.number, job.user)
         share = settings.user_share if self._rehearsal else 1.0
         text = mix(job.messages, self._rehearsal, share, self._vocabulary, seed)
@@ -82,25 +114,17 @@ class VirtualPhone:
         if self._counts is not None and settings.output_sample is not None:
             draw = SampleDraw(settings.output_sample, job.sample_seed)
             sample = draw_output_sample(text.stream, self._counts, draw)
-        options = BackendOptions(threads=1, seed=seed, precision=settings.precision, sample=sample)
-        candidates = None if sample is None else len(sample)
-        with contextlib.closing(load_backend("native", artifacts, job.base, options)) as engine:
-            try:
-                report = train_epoch(
-                    engine,
-                    artifacts.manifest,
-                    text,
-                    settings.learning_rate,
-                    epochs=settings.epochs,
-                    candidates=candidates,
-                )
-            except TrainingError as error:
-                return PhoneResult(job.user, diverged=str(error))
-            info = UpdateInfo(job.base_sha256, job.number, report.tokens, settings.codec, seed)
-            with TensorFile(job.base) as base:
-                written = write_update(job.update, base, engine.weights(), info)
-        losses = report.losses[0], report.losses[-1]
-        return PhoneResult(job.user, written.nbytes, written.sha256, report.tokens, losses, report.seconds)
+        return PreparedPhone(job, text, seed, sample)
+
+    def finish(
+        self, prepared: PreparedPhone, trained: Mapping[str, Array], losses: Sequence[float], seconds: float
+    ) -> PhoneResult:
+        """Write the update of trained weights. losses: of all steps. Raises WeightsError, StorageError."""
+        job, tokens = prepared.job, len(prepared.text.stream)
+        info = UpdateInfo(job.base_sha256, job.number, tokens, self._settings.codec, prepared.seed)
+        with TensorFile(job.base) as base:
+            written = write_update(job.update, base, trained, info)
+        return PhoneResult(job.user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)
 
     def evaluate(self, job: EvaluationJob) -> list[Evaluation]:
         """Evaluate the model on each text. Raises TrainingError if its scores are not finite."""

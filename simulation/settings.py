@@ -1,6 +1,8 @@
 """What is simulated."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig
@@ -8,6 +10,10 @@ from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.settings.rules import Late
 
+Backend = Literal["native", "torch"]
+Device = Literal["cpu", "cuda"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+DEVICES: tuple[Device, ...] = get_args(Device)
 _MOST = 10**9
 
 
@@ -25,6 +31,9 @@ class SimulationSettings:
 
     test_users: users that never train; the model is evaluated on their texts, at most text_bytes of each, every
     `evaluate_every` rounds and in the last one; kss: with keystroke savings, which take longer.
+
+    backend: what trains: the native engine, or PyTorch on `device`, `phones_per_batch` phones at once (None: 1 on the
+    CPU, 16 on a GPU), in fp32. Its models differ in the last digits, also from one device or number to another.
 
     Raises ValueError for a setting out of range, naming it.
     """
@@ -46,6 +55,9 @@ class SimulationSettings:
     test_users: int = 20
     evaluate_every: int = 1
     kss: bool = False
+    backend: Backend = "native"
+    device: Device = "cpu"
+    phones_per_batch: int | None = None
     strategy: StrategySettings = field(default_factory=StrategySettings)
 
     def __post_init__(self) -> None:
@@ -63,6 +75,22 @@ class SimulationSettings:
             raise ValueError(f"user_share is {self.user_share}, expected more than 0, at most 1")
         if self.drop_outs + self.late_phones > 1:
             raise ValueError(f"late_phones is {self.late_phones}, expected at most 1 - drop_outs ({self.drop_outs})")
+
+        self._require_backend()
+
+    def _require_backend(self) -> None:
+        if self.phones_per_batch is not None:
+            self._require("phones_per_batch", 1, _MOST)
+        allowed: dict[str, Sequence[str | None]] = {"backend": BACKENDS}
+        allowed |= (
+            {"device": DEVICES, "precision": ("fp32",)}
+            if self.backend == "torch"
+            else {"device": ("cpu",), "phones_per_batch": (None,)}
+        )
+        for name, expected in allowed.items():
+            if (value := getattr(self, name)) not in expected:
+                names = " or ".join("none" if one is None else one for one in expected)
+                raise ValueError(f"{name} is {value}, expected {names} with backend {self.backend}")
 
     def _require(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError
 from phonograd.device_runtime.formats.manifest import Artifacts
@@ -14,6 +14,9 @@ from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult, VirtualPhone
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages
+
+if TYPE_CHECKING:
+    from phonograd.simulation.batched.phones import BatchedPhones
 
 _phone: VirtualPhone  # of a worker process
 
@@ -44,10 +47,21 @@ class Workers(Protocol):
 
 
 def start_workers(count: int, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> Workers:
-    """Workers of one thread each: this process if `count` is 1, else as many others."""
-    if count == 1:
-        return _ThisProcess(VirtualPhone(artifacts, rehearsal, settings))
-    return _Processes(count, artifacts, rehearsal, settings)
+    """Workers of one thread each: this process if `count` is 1, else as many others.
+
+    With backend torch, this process trains with `count` threads, and the workers evaluate. Raises MissingExtraError
+    without torch, UnsupportedError without the device.
+    """
+    native: Workers = (
+        _ThisProcess(VirtualPhone(artifacts, rehearsal, settings))
+        if count == 1
+        else _Processes(count, artifacts, rehearsal, settings)
+    )
+    if settings.backend == "native":
+        return native
+    from phonograd.simulation.batched.phones import BatchedPhones  # loads torch
+
+    return _Batches(BatchedPhones(VirtualPhone(artifacts, rehearsal, settings), artifacts, settings, count), native)
 
 
 class _ThisProcess:
@@ -99,6 +113,23 @@ class _Processes:
         for _ in _results(futures):
             pass
         return [future.result() for future in futures]
+
+
+class _Batches:
+    """This process trains batches of phones; native workers evaluate."""
+
+    def __init__(self, phones: "BatchedPhones", native: Workers):
+        self.count = native.count
+        self.train = phones.train
+        self.evaluate = native.evaluate
+        self._native = native
+
+    def __enter__(self) -> "_Batches":
+        self._native.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._native.__exit__(*error)
 
 
 def _results(futures: Iterable["Future[Result]"]) -> Iterator[Result]:

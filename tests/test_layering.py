@@ -47,8 +47,8 @@ ROOMS: Mapping[str, list[str]] = {
     ],
     "server_agg.transfer": ["settings", "text", "teachers", "student", "closing"],
     "simulation": [
-        *("settings", "users", "schedule", "phone", "workers", "records", "quality", "server", "folder", "one_round"),
-        *("simulator", "table", "figures", "page", "empirical"),
+        *("settings", "users", "schedule", "phone", "batched", "workers", "records", "quality", "server", "folder"),
+        *("one_round", "simulator", "table", "figures", "page", "empirical"),
     ],
     "papers": ["experiment", "result", "claims", "small", "run", "node_round", "images", "few_nodes", "kinds", "page"],
     "android_harness": [
@@ -181,6 +181,15 @@ def test_no_heavy_module_where_a_phone_or_server_runs(package: str) -> None:
     loaded = loaded_after("\n".join(f"import {name}" for name in light if not name.endswith(".__main__")))
     assert f"phonograd.{package}" in loaded
     assert not loaded & set(HEAVY)
+
+
+def test_only_backend_torch_of_simulate_loads_torch() -> None:
+    prefix = "phonograd.simulation.batched"
+    torch = {name for name, path in modules_of("simulation").items() if "torch" in import_statements(path)}
+    assert torch
+    assert all(name.startswith(prefix) for name in torch)
+    others = [name for name in modules_of("simulation") if not name.startswith(prefix) and "page" not in name]
+    assert not loaded_after("\n".join(f"import {name}" for name in others)) & {"torch", "onnx", "onnxruntime"}
 
 
 def test_aggregation_loads_no_database_and_no_http() -> None:

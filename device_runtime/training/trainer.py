@@ -9,9 +9,10 @@ from typing import Literal
 
 from phonograd.device_runtime.base.errors import StoppedError, TextError, TrainingError, UsageError
 from phonograd.device_runtime.engine.backend import Backend
-from phonograd.device_runtime.formats.manifest import Manifest
+from phonograd.device_runtime.formats.manifest import Manifest, TrainingConfig
 from phonograd.device_runtime.text.rehearsal import TrainingText
-from phonograd.device_runtime.text.windows import windows
+from phonograd.device_runtime.text.vocabulary import Ids
+from phonograd.device_runtime.text.windows import Window, windows
 from phonograd.device_runtime.training.rest import rest, rest_after
 from phonograd.device_runtime.training.state import SAVE_EVERY, CompletedSteps, TrainingState
 
@@ -86,13 +87,7 @@ def train_epoch(
     training = manifest.training
     layer = OutputLayer("full", manifest.model.vocabulary) if candidates is None else OutputLayer("sampled", candidates)
     rate = training.learning_rate if learning_rate is None else learning_rate
-    window_tokens = training.minibatch * training.bptt
-    if len(text.stream) < window_tokens:
-        raise TextError(
-            f"training text: {window_tokens} tokens expected (one window: minibatch {training.minibatch} x BPTT "
-            f"{training.bptt}), found {len(text.stream)}; give more text"
-        )
-    layout = list(windows(text.stream, training.minibatch, training.bptt))
+    layout = training_windows(text.stream, training)
     steps = epochs * len(layout)
     backend.reset()
     done = state.resume(steps) if state else CompletedSteps()
@@ -120,7 +115,7 @@ def train_epoch(
         if training.loss_reduction == "sum_over_time":
             loss *= training.minibatch / window.predictions
         losses.append(loss)
-        _require_sound(loss, len(losses), layer, rate)
+        require_sound(loss, len(losses), layer, rate)
         if progress is not None:
             progress(len(losses), steps, loss)
     return EpochReport(
@@ -146,7 +141,19 @@ def train_epoch(
     )
 
 
-def _require_sound(loss: float, step: int, layer: OutputLayer, rate: float) -> None:
+def training_windows(stream: Ids, training: TrainingConfig) -> list[Window]:
+    """A pass over a stream of ids [N]. Raises TextError if it does not fill one window of B·T tokens."""
+    window_tokens = training.minibatch * training.bptt
+    if len(stream) < window_tokens:
+        raise TextError(
+            f"training text: {window_tokens} tokens expected (one window: minibatch {training.minibatch} x BPTT "
+            f"{training.bptt}), found {len(stream)}; give more text"
+        )
+    return list(windows(stream, training.minibatch, training.bptt))
+
+
+def require_sound(loss: float, step: int, layer: OutputLayer, rate: float) -> None:
+    """Raise TrainingError if the loss of a step, in nats a token, says that training diverged."""
     most = DIVERGENCE * math.log(layer.words)
     if not loss <= most:  # NaN too
         raise TrainingError(

@@ -14,12 +14,15 @@ from phonograd.server_agg.aggregation.settings import ESTIMATORS, NORMS, SERVER_
 from phonograd.server_agg.aggregation.strategies import STRATEGIES, WEIGHTINGS
 from phonograd.server_agg.settings.rules import Late
 from phonograd.server_agg.settings.security import Auth
+from phonograd.simulation.settings import BACKENDS, DEVICES
 
 Settings = TypeVar("Settings")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 CHOICES: Mapping[str, Sequence[str]] = {
     "precision": PRECISIONS,
+    "backend": BACKENDS,
+    "device": DEVICES,
     "late": get_args(Late),
     "auth": get_args(Auth),
     "strategy": STRATEGIES,

@@ -1,0 +1,1 @@
+"""Several phones' training at once in PyTorch: every tensor has a leading axis of phones, P."""
