@@ -36,16 +36,32 @@ def test_a_step_allocates_nothing(build_tool: BuildTool) -> None:
         assert engine["later"] == 0
 
 
+WIDE = LanguageModelConfig("lstm", vocabulary=80_000, embedding=128, hidden=128, layers=1)
+
+
+def tokens_of_all_pages(folder: Path) -> Path:
+    (folder / "tokens").write_bytes((np.arange(150) * 531).astype("<i4").tobytes())
+    return folder / "tokens"
+
+
 def test_rows_of_other_words_never_become_the_processs_own(place: Place, tmp_path: Path) -> None:
     """Clean pages of the weights' file count too: a peak below the weights is that of rows that were never mapped."""
-    model = LanguageModelConfig("lstm", vocabulary=80_000, embedding=128, hidden=128, layers=1)
-    folder = exported(model, TrainingConfig(minibatch=3, bptt=5)).folder
-    (tmp_path / "tokens").write_bytes((np.arange(150) * 531).astype("<i4").tobytes())  # spread over all pages
+    folder = exported(WIDE, TrainingConfig(minibatch=3, bptt=5)).folder
     weights = (folder / "weights.safetensors").stat().st_size
-    line = place.line("train", folder, "--tokens", tmp_path / "tokens", "--update", tmp_path / "update")
+    line = place.line("train", folder, "--tokens", tokens_of_all_pages(tmp_path), "--update", tmp_path / "update")
     stateful = ("--state", tmp_path / "state", "--save-every", 1)
     for codec in ("rows-f32", "delta-int8", "top-rows"):
         options = ("--output-sample", 200, "--codec", codec, *stateful)
         report = outcome_of([*line, *map(str, options)]).only("report")
         assert report["peak_rss_bytes"] < weights / 2
     assert outcome_of(line).only("report")["peak_rss_bytes"] > weights
+
+
+def test_a_teachers_embedding_is_mapped_for_one_step_at_a_time(place: Place, tmp_path: Path) -> None:
+    """LwF adds its output layer's weights, half the model, and not those of its embedding, the other half."""
+    peaks = []
+    for loss in ("ce", "lwf"):
+        folder = exported(WIDE, TrainingConfig(minibatch=3, bptt=5, loss=loss)).folder
+        line = place.line("train", folder, "--tokens", tokens_of_all_pages(tmp_path))
+        peaks.append(outcome_of(line).only("report")["peak_rss_bytes"])
+    assert peaks[1] - peaks[0] < 0.8 * (folder / "weights.safetensors").stat().st_size

@@ -66,6 +66,7 @@ struct Engine::Impl {
   Compute compute;
   std::map<std::string, float*> memory;  // of parameters by name, a teacher's included
   std::vector<Parameter> parameters;
+  std::vector<const TensorSpec*> teacher_tables;  // of which a step reads some rows
   std::unique_ptr<Program> training, evaluation;
   std::vector<CarriedState> states, evaluation_states;
   std::vector<RecurrentState> training_states;
@@ -82,6 +83,7 @@ struct Engine::Impl {
   void require_unchanged() const;
   void check_parameters(const Graph& graph, const std::map<std::string, float*>& bound) const;
   void plan_training();
+  void find_teacher_tables();
   std::unique_ptr<Graph> training_graph(std::map<std::string, float*>& bound);
   void pack(onnx::Model& model, std::map<std::string, float*>& bound);
   void set_window(const int64_t* token_ids, const int64_t* target_ids);
@@ -191,6 +193,7 @@ void Engine::Impl::plan_training() {
   auto graph = training_graph(bound);
   check_parameters(*graph, bound);
   training = std::make_unique<Program>(std::move(graph), compute, bound, how);
+  find_teacher_tables();
   const Shape window = {manifest.bptt, manifest.minibatch};
   tokens = &need(*training, "tokens", DataType::int64, window);
   targets = &need(*training, "targets", DataType::int64, window);
@@ -209,6 +212,16 @@ void Engine::Impl::plan_training() {
   if (options.fuse) return;
   Tensor& ids = need(*training, kCandidates, DataType::int64, {C});
   std::memcpy(ids.data, sample.candidates.data(), ids.bytes());
+}
+
+void Engine::Impl::find_teacher_tables() {
+  const Graph& graph = training->graph();
+  for (const Value& value : graph.values()) {
+    if (!value.is_input || value.name.rfind(kTeacherPrefix, 0) != 0 || memory.count(value.name) == 0) continue;
+    const bool gathered = std::all_of(value.consumers.begin(), value.consumers.end(),
+                                      [&](int node) { return graph.node(node).source->op == "Gather"; });
+    if (gathered) teacher_tables.push_back(&file.at(tensor_name(value.name)));
+  }
 }
 
 // The full graph; or the sampled one, with packed rows in `bound` in place of whole parameters. Unfused, that one
@@ -323,6 +336,8 @@ float Engine::step(const int64_t* tokens, const int64_t* targets, float learning
   Compute& compute = impl.compute;
   Run run{compute.pool, compute.kernels, compute.products, learning_rate, impl.options.seed, impl.steps};
   impl.training->run(run);
+  // With each of its rows a fault mapped 64 KiB of the file; the next steps' would soon add up to the whole table.
+  for (const TensorSpec* table : impl.teacher_tables) impl.file.release_pages(*table);
   for (size_t i = 0; i < impl.phases.size(); ++i) impl.phases[i].seconds = impl.training->phases()[i].seconds;
   impl.require_unchanged();
   const float loss = *impl.loss->floats();
@@ -341,6 +356,7 @@ void Engine::end_training() {
   impl.states.clear();
   impl.training_states.clear();
   impl.training.reset();
+  impl.file.release_pages();  // a teacher's
   impl.scatter(true);
 }
 

@@ -286,6 +286,11 @@ void TensorFile::release_pages() const {
   madvise(map_.data(), size_, MADV_DONTNEED);
 }
 
+void TensorFile::release_pages(const TensorSpec& spec) const {
+  const size_t before = spec.offset % static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  madvise(map_.data() + spec.offset - before, before + spec.bytes, MADV_DONTNEED);
+}
+
 Mapping TensorFile::map_copy_on_write() const {
   return mapped(true);
 }

@@ -58,6 +58,7 @@ class TensorFile {
 
   // Release the mapped pages from this process's memory; the next read loads them from the file again.
   void release_pages() const;
+  void release_pages(const TensorSpec& spec) const;  // of one tensor
 
   // A second mapping of the file, private and writable: changed pages are copied, the file never changes.
   Mapping map_copy_on_write() const;
