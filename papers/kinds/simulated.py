@@ -1,6 +1,7 @@
 """Simulations side by side: the model after each measured round, or after the last one."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def run(settings: Settings, context: Context) -> Outcome:
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {}
     for row, one in settings.runs.items():
-        record = _record(settings, row, one, context)
+        record = simulated(settings.simulation, settings.strategy, row, one, context)
         rows.setdefault("initial", _figures(record.before))
         measured = {ended.number: ended.quality for ended in record.rounds if ended.quality is not None}
         if settings.curve:
@@ -54,28 +55,29 @@ def run(settings: Settings, context: Context) -> Outcome:
     return Outcome(rows, facts)
 
 
-def _record(settings: Settings, row: str, one: Run, context: Context) -> SimulationRecord:
+def simulated(
+    simulation: Mapping[str, Any], strategy: Mapping[str, Any], row: str, one: Run, context: Context
+) -> SimulationRecord:
+    """The record of one simulation, run or given. simulation, strategy: settings by name. Raises ArtifactsError."""
     finished = context.optional(one.folder) if one.folder else None
     if finished is not None:
         return read_record(finished)
+    try:
+        chosen = phonograd.StrategySettings(**{**strategy, **one.strategy})
+        merged = {**simulation, **one.simulation, "seed": context.seed}
+        settings = phonograd.SimulationSettings(**merged, strategy=chosen)
+    except (TypeError, ValueError) as error:
+        raise ArtifactsError(f"settings of a simulation: {error}") from error
     return phonograd.simulate(
         context.input("artifacts"),
         context.input("users"),
         _folder(context.work, row),
-        _simulation(settings, one, context.seed),
+        settings,
         rehearsal=context.input("rehearsal") if one.rehearsal else None,
         general_test=context.input("general-test"),
         workers=context.workers,
         progress=lambda done, total, note: context.progress(done, total, f"{row}: {note}"),
     )
-
-
-def _simulation(settings: Settings, one: Run, seed: int) -> phonograd.SimulationSettings:
-    try:
-        strategy = phonograd.StrategySettings(**settings.strategy | one.strategy)
-        return phonograd.SimulationSettings(**settings.simulation | one.simulation | {"seed": seed}, strategy=strategy)
-    except (TypeError, ValueError) as error:
-        raise ArtifactsError(f"settings of a simulation: {error}") from error
 
 
 def _folder(work: Path, row: str) -> Path:
