@@ -268,7 +268,7 @@ def predict(console: Console, artifacts: Path | None, save: Path | None, **setti
 
 @bench.command("phone-cost")
 @click.option("--cpu", "cpus", multiple=True, default=("cortex-a53",), show_default=True, help="CPU name in qemu.")
-@click.option("--full-size", is_flag=True, help="Also count the paper's model, in fp32, which takes minutes.")
+@click.option("--full-size", is_flag=True, help="Also count the paper's model, which takes 10 to 20 minutes.")
 @click.option(
     "--against", type=PATH, help="A saved result; fail if a token takes over 2 % more instructions than in it."
 )

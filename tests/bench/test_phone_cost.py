@@ -8,7 +8,7 @@ import pytest
 
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.environment import find_tool
-from phonograd.bench.phone.instructions import Counter, instruction_counter
+from phonograd.bench.phone.instructions import Counter, Line, instruction_counter
 from phonograd.bench.phone.loops import LoopCost, hottest_loop, inner_loops, loop_cost, plain_name
 from phonograd.bench.phone_cost import (
     KERNELS,
@@ -98,29 +98,32 @@ def test_an_epoch_is_projected_from_a_loop_and_from_all_instructions() -> None:
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-def test_loading_is_taken_off_the_instructions_of_a_token(monkeypatch: pytest.MonkeyPatch, sampled: bool) -> None:
+def test_loading_and_the_report_are_taken_off_the_instructions_of_a_token(
+    monkeypatch: pytest.MonkeyPatch, sampled: bool
+) -> None:
     artifacts = exported(LanguageModelConfig("lstm", 2000, 16, 16, 2)).folder
-    seen = []
+    seen, words = [], set[int]()
 
-    def count(self: Counter, cpu: str, *command: str | Path) -> int:
+    def lines(self: Counter, cpu: str, *command: str | Path) -> list[Line]:
         stream = np.fromfile(command[-1], "<i4")
-        seen.append((cpu, command[1:3], len(stream), set(stream), "--output-sample" in command))
-        return 1_000_000 + 77 * len(stream)
+        seen.append((cpu, command[1:3], len(stream), "--output-sample" in command))
+        words.update(stream)
+        events = [("start", 1_000_000), ("step", 1_000_000 + 77 * len(stream)), ("report", 3_000_000)]
+        return [*(Line(json.dumps({"event": event}), executed) for event, executed in events), Line("", 4_000_000)]
 
-    monkeypatch.setattr(Counter, "count", count)
+    monkeypatch.setattr(Counter, "lines", lines)
     run = Run("aarch64", Counter("qemu", "7.2", Path("p")), Path("binary"), "max", "bf16", sampled)
     found = count_instructions(run, artifacts)
     assert found.instructions_per_token == 77
     assert found.tokens == 200
     assert (found.machine, found.cpu, found.precision) == ("aarch64", "max", "bf16")
-    words = seen[0][3]
-    assert seen == [("max", ("train", artifacts), tokens, words, sampled) for tokens in (400, 200)]
+    assert seen == [("max", ("train", artifacts), 200, sampled)]
     assert found.output_words == pytest.approx(len(words) + 200, abs=40) if sampled else found.output_words == 2000
 
 
 def test_a_program_that_fails_is_not_counted(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="nothing under qemu exited with code 1: it counted nothing"):
-        Counter("false", "7.2", tmp_path / "p.so").count("max", "nothing")
+        Counter("false", "7.2", tmp_path / "p.so").lines("max", "nothing")
 
 
 def test_more_instructions_than_kept_are_told() -> None:
@@ -199,10 +202,12 @@ def test_what_was_not_counted_is_not_projected() -> None:
     assert _counted([replace(count, machine="x86_64")], paper, "fp32") == {30000: None, 3000: None}
 
 
-# Two, twice a thousand, and two.
+# Five and the call that writes "hi" and a line's end, then two, twice a thousand, and two.
 PROGRAM = """
 __attribute__((naked)) void _start(void) {
-  __asm__("mov x0, #0; mov x1, #1000; 1: subs x1, x1, #1; b.ne 1b; mov x8, #93; svc #0");
+  __asm__(
+    "mov x0, #1; adr x1, 2f; mov x2, #3; mov x8, #64; svc #0;"
+    "mov x0, #0; mov x1, #1000; 1: subs x1, x1, #1; b.ne 1b; mov x8, #93; svc #0; 2: .ascii \\"hi\\\\n\\"");
 }
 """
 
@@ -213,7 +218,16 @@ def test_instructions_are_counted_one_by_one(tmp_path: Path) -> None:
     flags = ("-target", "aarch64-linux-musl", "-nostdlib", "-static", "-o", str(tmp_path / "p"))
     subprocess.run([find_zig(), "cc", str(tmp_path / "p.c"), *flags], check=True)
     with instruction_counter("aarch64") as counter:
-        assert counter.count("cortex-a53", tmp_path / "p") == 2004
+        assert counter.lines("cortex-a53", tmp_path / "p") == [Line("hi", 5), Line("", 2009)]
+
+
+@pytest.mark.phone
+def test_a_line_written_in_parts_is_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "p.c").write_text(PROGRAM.replace("hi\\\\n", "h\\\\ni"))
+    flags = ("-target", "aarch64-linux-musl", "-nostdlib", "-static", "-o", str(tmp_path / "p"))
+    subprocess.run([find_zig(), "cc", str(tmp_path / "p.c"), *flags], check=True)
+    with instruction_counter("aarch64") as counter, pytest.raises(BenchError, match="wrote 2 lines in 1 writes"):
+        counter.lines("cortex-a53", tmp_path / "p")
 
 
 @pytest.mark.phone
