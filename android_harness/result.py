@@ -1,10 +1,12 @@
-"""The result of `phonograd phone-bench`, with the fields of its JSON document: schema phonograd.phone-bench, version 2.
+"""The result of `phonograd phone-bench`, with the fields of its JSON document: schema phonograd.phone-bench, version 3.
 
 Seconds are wall time on the phone unless a name says otherwise; `at_s` counts from the moment the phone's work began.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
+
+from msgspec.structs import replace
 
 from phonograd.android_harness.phones.facts import BY_CORE, CoreNumber, PhoneFacts, Power
 from phonograd.android_harness.phones.power import cpu_temperature
@@ -21,12 +23,13 @@ from phonograd.device_runtime.base.documents import (
 )
 
 SCHEMA: Final = "phonograd.phone-bench"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 # Paper P: one epoch over about 20 KB with the 2x650 model on a quad-core 2.31 GHz phone CPU.
 PAPER_EPOCH_SECONDS = 140.0
 
 # How the wait for a phone to cool ended.
 CoolingOutcome = Literal["not asked", "cool", "settled", "limit", "no sensor"]
+OutputLayerKind = Literal["full", "sampled"]
 
 
 class PushedFile(Record, frozen=True):
@@ -44,6 +47,28 @@ class Pushed(Record, frozen=True):
     files: Annotated[tuple[PushedFile, ...], about("All files, including those that the phone had already")]
     nbytes: Annotated[Count, about("Size of the pushed files, in bytes")]
     seconds: Annotated[Amount, about("Time on the host's clock, in seconds")]
+
+
+class OutputLayer(Record, frozen=True):
+    """The words that the softmax ran over: the vocabulary, or an output sample."""
+
+    kind: Annotated[
+        OutputLayerKind, about("full: the vocabulary; sampled: the text's words and others, drawn at random")
+    ]
+    words: Annotated[Positive, about("Number of words")]
+
+
+def with_kind(name: str, kind: OutputLayerKind) -> str:
+    """The name of something with this output layer: `, sampled` is added, nothing for the full one."""
+    return f"{name}, sampled" if kind == "sampled" else name
+
+
+class CodecCost(Record, frozen=True):
+    """Size and encoding time of the update in one codec."""
+
+    codec: Annotated[str, about("The codec's name, as phonograd train --codec takes it")]
+    nbytes: Annotated[Count, about("Size of the update, in bytes")]
+    seconds: Annotated[Amount, about("Time the phone took to encode it, in seconds")]
 
 
 class Step(Record, frozen=True):
@@ -82,6 +107,7 @@ class Epoch(Record, frozen=True):
     """One epoch, trained by its own process on the phone."""
 
     warm_up: Annotated[bool, about("Whether it is a warm-up, which counts in no figure")]
+    output_layer: Annotated[OutputLayer, about("The words that the softmax ran over")]
     started_at_s: Annotated[Number, about("When it started, in seconds since the phone's work began")]
     cooled_seconds: Annotated[Amount, about("Time waited for the phone to cool before it, in seconds")]
     cooling: Annotated[
@@ -109,6 +135,10 @@ class Epoch(Record, frozen=True):
         Energy | None, about("Energy from the battery; null on external power or if the phone does not report it")
     ]
     throttled: Annotated[tuple[str, ...], about("Evidence of throttling, one line each; empty if there is none")]
+    codecs: Annotated[
+        tuple[CodecCost, ...],
+        about("Size and encoding time of its update, by codec; measured after the last epoch of each output layer"),
+    ]
 
 
 class Sample(Record, frozen=True):
@@ -134,14 +164,6 @@ class Sample(Record, frozen=True):
         """The highest CPU temperature in °C, else the highest of all, else the battery's, else None."""
         found = cpu_temperature(self.temperatures_c)
         return self.battery_temperature_c if found is None else found
-
-
-class CodecCost(Record, frozen=True):
-    """Size and encoding time of the update in one codec."""
-
-    codec: Annotated[str, about("The codec's name, as phonograd train --codec takes it")]
-    nbytes: Annotated[Count, about("Size of the update, in bytes")]
-    seconds: Annotated[Amount, about("Time the phone took to encode it, in seconds")]
 
 
 class SweepRun(Record, frozen=True):
@@ -186,13 +208,32 @@ class PhoneResult(Record, frozen=True):
     ]
     epochs: Annotated[tuple[Epoch, ...], about("Its epochs in order, including warm-ups")]
     samples: Annotated[tuple[Sample, ...], about("Clocks and temperatures during the run, in order")]
-    codecs: Annotated[tuple[CodecCost, ...], about("Size and encoding time of the update, by codec")]
     sweep: Annotated[tuple[SweepRun, ...], about("The epochs of --sweep, in order")]
 
     @property
     def used_cores(self) -> tuple[int, ...]:
         """Numbers of the cores that any epoch ran on, in ascending order."""
         return tuple(sorted({core for epoch in self.epochs for core in epoch.placement.cores}))
+
+    @property
+    def codecs(self) -> tuple[CodecCost, ...]:
+        """Size and encoding time of the updates."""
+        return tuple(cost for epoch in self.epochs for cost in epoch.codecs)
+
+    @property
+    def output_layer(self) -> OutputLayer | None:
+        """The output layer of the last epoch; None before the first."""
+        return self.epochs[-1].output_layer if self.epochs else None
+
+    def with_output_layer(self, kind: OutputLayerKind) -> "PhoneResult":
+        """This result with only the epochs of one kind of output layer."""
+        return replace(self, epochs=tuple(epoch for epoch in self.epochs if epoch.output_layer.kind == kind))
+
+    @property
+    def by_output_layer(self) -> tuple["PhoneResult", ...]:
+        """A result for each kind of output layer, the full one first; this result if it has no epochs."""
+        kinds = sorted({epoch.output_layer.kind for epoch in self.epochs})
+        return tuple(map(self.with_output_layer, kinds)) or (self,)
 
     @property
     def timed(self) -> tuple[Epoch, ...]:

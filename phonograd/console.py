@@ -136,12 +136,17 @@ def _name_options(context: click.Context, parameter: click.Parameter, quiet: boo
 @contextlib.contextmanager
 def _options_named(command: click.Command) -> Iterator[None]:
     """Libraries name settings in backticks; where an option of the command sets one, its errors name the option."""
-    options = {param.name: param.opts[0] for param in command.params if isinstance(param, click.Option)}
     try:
         yield
     except PhonogradError as error:
-        error.args = (_SETTING.sub(lambda found: options.get(found[1], found[0]), str(error)),)
+        error.args = (name_options(str(error), command),)
         raise
+
+
+def name_options(message: str, command: click.Command) -> str:
+    """A library's message, with the command's option in place of each setting that it names in backticks."""
+    options = {param.name: param.opts[0] for param in command.params if isinstance(param, click.Option)}
+    return _SETTING.sub(lambda found: options.get(found[1], found[0]), message)
 
 
 def run(group: click.Command, arguments: list[str] | None = None) -> int:

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 from phonograd.android_harness.errors import RegressionError, ReportError
 from phonograd.android_harness.report.intervals import MIN_EPOCHS, from_epochs, from_steps
 from phonograd.android_harness.report.names import core_ranges, describe_power, phone_name
-from phonograd.android_harness.result import Epoch, PhoneBenchReport, PhoneResult
+from phonograd.android_harness.result import Epoch, OutputLayerKind, PhoneBenchReport, PhoneResult, with_kind
 from phonograd.device_runtime.base.documents import Amount, Count, Ratio, Record, about
 from phonograd.device_runtime.base.errors import UsageError
 
 # The fields that change an epoch's amount of work or the way a phone does it.
 _WORKLOAD = ("manifest_sha256", "parameters", "minibatch", "bptt", "tokens")
-_SETTINGS = ("threads", "cores", "pin", "precision", "output_sample", "duty", "nice")
+_SETTINGS = ("threads", "cores", "pin", "precision", "output_sample", "full_softmax", "duty", "nice")
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*")
 
 
@@ -32,10 +32,11 @@ class TimeRatio(Record, frozen=True):
 
 
 class PhoneComparison(Record, frozen=True):
-    """One phone compared with the old report."""
+    """One phone compared with the old report, for one output layer."""
 
     serial: Annotated[str, about("The phone's serial in this report")]
     name: Annotated[str, about("Its model and serial")]
+    output_layer: Annotated[OutputLayerKind, about("The output layer whose epochs are compared")]
     failed: Annotated[str | None, about("Why its result in this report is incomplete; null if it is complete")]
     old_epochs: Annotated[Count, about("Timed epochs in the old report")]
     new_epochs: Annotated[Count, about("Timed epochs in this report")]
@@ -47,6 +48,11 @@ class PhoneComparison(Record, frozen=True):
     peak_rss_ratio: Annotated[Ratio | None, about("Highest resident memory, new over old")]
     update_ratios: Annotated[Mapping[str, Ratio], about("Size of the update by codec, new over old")]
     remarks: Annotated[tuple[str, ...], about("Other differences, one line each")]
+
+    @property
+    def label(self) -> str:
+        """Its name, and the output layer if that is sampled."""
+        return with_kind(self.name, self.output_layer)
 
     def is_slower(self, max_slowdown: float) -> bool:
         """Whether the interval is from epochs and lies entirely above 1 + max_slowdown."""
@@ -69,7 +75,7 @@ class Comparison(Record, frozen=True):
     differences: Annotated[
         tuple[str, ...],
         about(
-            "Why the times are not comparable: another workload, threads, cores, precision, output sample, duty or nice"
+            "Why the times are not comparable: another workload, threads, cores, precision, output layers, duty or nice"
             "; empty if they are"
         ),
     ]
@@ -83,7 +89,7 @@ def compare(old: PhoneBenchReport, new: PhoneBenchReport) -> Comparison:
     """
     pairs, gone, added = _pairs(old.phones, new.phones)
     return Comparison(
-        phones=tuple(_compared(before, after) for before, after in pairs),
+        phones=tuple(one for before, after in pairs for one in _compared(before, after)),
         missing=tuple(phone_name(phone.facts) for phone in gone),
         added=tuple(phone_name(phone.facts) for phone in added),
         differences=tuple(_differences(old, new)),
@@ -108,7 +114,7 @@ def require_no_regression(comparison: Comparison, max_slowdown: float) -> None:
         )
     slow = [phone for phone in comparison.phones if phone.is_slower(max_slowdown)]
     if slow:
-        found = "; ".join(f"{phone.name} takes {_described(phone.time)} as long" for phone in slow if phone.time)
+        found = "; ".join(f"{phone.label} takes {_described(phone.time)} as long" for phone in slow if phone.time)
         raise RegressionError(f"slower than before by more than {100 * max_slowdown:g} %: {found}")
     judged = [phone for phone in comparison.phones if phone.time is not None and phone.failed is None]
     if not judged and not any(phone.failed for phone in comparison.phones):
@@ -116,22 +122,23 @@ def require_no_regression(comparison: Comparison, max_slowdown: float) -> None:
     for phone in judged:
         if min(phone.old_epochs, phone.new_epochs) < MIN_EPOCHS:
             raise UsageError(
-                f"{phone.name} has {phone.old_epochs} timed epochs in the old report, {phone.new_epochs} in the new: "
-                f"--max-slowdown needs {MIN_EPOCHS} in each; run both with --epochs {MIN_EPOCHS} or more"
+                f"{phone.label} has {phone.old_epochs} timed epochs in the old report, {phone.new_epochs} in the new: "
+                f"`max_slowdown` needs {MIN_EPOCHS} in each; run both with `epochs` {MIN_EPOCHS} or more"
             )
 
 
 def require_epochs(old: PhoneBenchReport, epochs: int) -> None:
     """Raise UsageError if a run of `epochs` could not be judged against `old`; called before the run."""
-    fewest = min((len(phone.timed) for phone in old.phones if phone.failure is None), default=0)
+    finished = (phone for phone in old.phones if phone.failure is None)
+    fewest = min((len(one.timed) for phone in finished for one in phone.by_output_layer), default=0)
     if epochs < MIN_EPOCHS:
         raise UsageError(
-            f"--max-slowdown needs --epochs {MIN_EPOCHS} or more to tell a change from noise, found {epochs}"
+            f"`max_slowdown` needs `epochs` {MIN_EPOCHS} or more to tell a change from noise, found {epochs}"
         )
     if fewest < MIN_EPOCHS:
         raise UsageError(
-            f"--max-slowdown needs {MIN_EPOCHS} timed epochs of each phone in the old report, found {fewest}; "
-            f"make it again with --epochs {MIN_EPOCHS} or more"
+            f"`max_slowdown` needs {MIN_EPOCHS} timed epochs of each phone in the old report, found {fewest}; "
+            f"make it again with `epochs` {MIN_EPOCHS} or more"
         )
 
 
@@ -149,7 +156,7 @@ def parse_max_slowdown(text: str) -> float:
     match = _PERCENT.fullmatch(text)
     value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
     if not match or (not match[2] and value >= 1):
-        raise UsageError(f"--max-slowdown is {text!r}, expected a share such as 10% or 0.1")
+        raise UsageError(f"`max_slowdown` is {text!r}, expected a share such as 10% or 0.1")
     return value
 
 
@@ -184,13 +191,28 @@ def _pairs(
     return sorted(pairs, key=lambda pair: places[id(pair[1])]), gone, added
 
 
-def _compared(old: PhoneResult, new: PhoneResult) -> PhoneComparison:
+def _compared(old: PhoneResult, new: PhoneResult) -> Iterator[PhoneComparison]:
+    """For each output layer of either; remarks that hold for both are given once."""
+    found = {epoch.output_layer.kind for phone in (old, new) for epoch in phone.epochs}
+    kinds: list[OutputLayerKind] = sorted(found) if found else ["full"]
+    said: set[str] = set()
+    for kind in kinds:
+        before, after = (phone.with_output_layer(kind) for phone in (old, new))
+        lines = tuple(line for line in _remarks(before, after) if line not in said)
+        said.update(lines)
+        yield _compared_alone(before, after, kind, lines)
+
+
+def _compared_alone(
+    old: PhoneResult, new: PhoneResult, kind: OutputLayerKind, lines: tuple[str, ...]
+) -> PhoneComparison:
     before, after = [[epoch.seconds for epoch in phone.timed] for phone in (old, new)]
     peaks = [max((epoch.peak_rss_bytes for epoch in phone.timed), default=0) for phone in (old, new)]
     sizes = {cost.codec: cost.nbytes for cost in old.codecs}
     return PhoneComparison(
         serial=new.facts.serial,
         name=phone_name(new.facts),
+        output_layer=kind,
         failed=new.failure.message if new.failure else None,
         old_epochs=len(before),
         new_epochs=len(after),
@@ -201,7 +223,7 @@ def _compared(old: PhoneResult, new: PhoneResult) -> PhoneComparison:
         update_ratios={
             cost.codec: cost.nbytes / sizes[cost.codec] for cost in new.codecs if sizes.get(cost.codec, 0) > 0
         },
-        remarks=tuple(_remarks(old, new)),
+        remarks=lines,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from phonograd.android_harness.errors import ReportError
 from phonograd.android_harness.report.compare import Comparison
-from phonograd.android_harness.report.summary import PhoneSummary, summarise
+from phonograd.android_harness.report.summary import PhoneSummary, summaries
 from phonograd.android_harness.result import SCHEMA, SCHEMA_VERSION, PhoneBenchReport
 from phonograd.device_runtime.base.documents import (
     FieldError,
@@ -28,12 +28,12 @@ class DocumentHead(Record, frozen=True):
 
     schema: Annotated[Literal["phonograd.phone-bench"], about("What this document is")]
     schema_version: Annotated[
-        Literal[2],
+        Literal[3],
         about("Version of this schema; it changes when a field is added, removed or changes its meaning"),
     ]
     summary: Annotated[
         tuple[PhoneSummary, ...],
-        about("The figures of each phone, in the order of phones"),
+        about("The figures of each phone and output layer, in the order of phones"),
     ]
     comparison: Annotated[Comparison | None, about("Comparison with the report given by --compare; null without it")]
 
@@ -46,7 +46,7 @@ def to_document(report: PhoneBenchReport, comparison: Comparison | None = None) 
     try:
         require_json(report.settings, "settings")
         own = written(report)
-        summary = tuple(summarise(phone, report.workload) for phone in report.phones)
+        summary = tuple(summary for _, summary in summaries(report))
         return {**written(DocumentHead(SCHEMA, SCHEMA_VERSION, summary, comparison)), **own}
     except FieldError as error:
         raise ReportError(str(error)) from error
@@ -64,6 +64,8 @@ def from_document(document: Any) -> PhoneBenchReport:
     if type(version) is not int or version != SCHEMA_VERSION:
         newer = type(version) is int and version > SCHEMA_VERSION
         cure = "a newer phonograd wrote it: upgrade phonograd" if newer else "run the bench again"
+        if type(version) is int and version < SCHEMA_VERSION:
+            cure = "an older phonograd wrote it: run the bench again"
         raise ReportError(f"schema_version: expected {SCHEMA_VERSION}, found {version!r}; {cure}")
     try:
         return read(

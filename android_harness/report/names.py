@@ -1,10 +1,10 @@
 """Names of phones and cores for people to read; text that a phone reports may contain anything."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from phonograd.android_harness.phones.facts import PhoneFacts
-from phonograd.android_harness.result import PowerState
+from phonograd.android_harness.result import Epoch, PowerState, with_kind
 
 MAX_NAME_LENGTH = 20
 
@@ -50,3 +50,12 @@ def short_names(phones: Sequence[PhoneFacts]) -> list[str]:
         f"{model} ·{printable(facts.serial)[-4:]}" if same[model] > 1 else model
         for model, facts in zip(models, phones, strict=True)
     ]
+
+
+def named_epochs(epochs: Sequence[Epoch]) -> Iterator[tuple[str, Epoch]]:
+    """Epochs with their names: `warm-up`, or a number from 1 for each output layer, such as `2, sampled`."""
+    timed = Counter[str]()
+    for epoch in epochs:
+        kind = epoch.output_layer.kind
+        timed[kind] += not epoch.warm_up
+        yield with_kind("warm-up" if epoch.warm_up else str(timed[kind]), kind), epoch

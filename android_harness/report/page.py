@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import markupsafe
 from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.report.compare import Comparison
 from phonograd.android_harness.report.figures import plot_style
-from phonograd.android_harness.report.names import core_ranges, describe_power, phone_name, printable
+from phonograd.android_harness.report.names import core_ranges, describe_power, named_epochs, phone_name, printable
 from phonograd.android_harness.report.plots import (
     Plot,
     codec_plot,
@@ -23,11 +23,18 @@ from phonograd.android_harness.report.plots import (
     phase_plot,
     step_plot,
 )
-from phonograd.android_harness.report.summary import is_paper_workload, summarise
+from phonograd.android_harness.report.summary import PhoneSummary, is_paper_workload, summaries
 from phonograd.android_harness.report.sweep import sweep_plot
 from phonograd.android_harness.report.table import MB, Row, Table, comparison_tables, remarks, tables
 from phonograd.android_harness.report.timeline import timeline_plot
-from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, Epoch, PhoneBenchReport, PhoneResult, PowerState
+from phonograd.android_harness.result import (
+    PAPER_EPOCH_SECONDS,
+    Epoch,
+    OutputLayerKind,
+    PhoneBenchReport,
+    PhoneResult,
+    PowerState,
+)
 from phonograd.device_runtime.base.files import write_bytes
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -78,8 +85,9 @@ def _lead(report: PhoneBenchReport) -> Iterator[str]:
     finished = [phone for phone in report.phones if phone.failure is None]
     plural = "phone" if len(report.phones) == 1 else "phones"
     yield f"{len(finished)} of {len(report.phones)} {plural} finished."
-    found = [(summarise(phone, report.workload).epoch_seconds, phone_name(phone.facts)) for phone in report.phones]
-    medians = sorted((seconds.median, name) for seconds, name in found if seconds)
+    found = [*summaries(report)]
+    full = [*_medians(found, "full")]
+    medians = sorted(full or _medians(found, "sampled"))
     if not medians:
         return
     fastest, slowest = medians[0], medians[-1]
@@ -87,6 +95,10 @@ def _lead(report: PhoneBenchReport) -> Iterator[str]:
         yield f"An epoch took {fastest[0]:,.4g} s."
     else:
         yield f"An epoch took from {fastest[0]:,.4g} s on {fastest[1]} to {slowest[0]:,.4g} s on {slowest[1]}."
+    faster = sorted(summary.times_faster for _, summary in found if summary.times_faster)
+    if faster:
+        span = f"{faster[0]:.2f}" if len(faster) == 1 else f"from {faster[0]:.2f} to {faster[-1]:.2f}"
+        yield f"With the sampled output layer it was {span} times faster."
     if is_paper_workload(report.workload):
         yield f"The paper's phone took {PAPER_EPOCH_SECONDS:g} s for the same amount of work."
     else:
@@ -94,6 +106,13 @@ def _lead(report: PhoneBenchReport) -> Iterator[str]:
     throttled = sum(any(epoch.throttled for epoch in phone.timed) for phone in report.phones)
     if throttled:
         yield f"{throttled} of the phones throttled."
+
+
+def _medians(found: Iterable[tuple[PhoneResult, PhoneSummary]], kind: OutputLayerKind) -> Iterator[tuple[float, str]]:
+    """Median epoch and name of each phone with this output layer."""
+    for phone, summary in found:
+        if summary.epoch_seconds and summary.output_layer and summary.output_layer.kind == kind:
+            yield summary.epoch_seconds.median, phone_name(phone.facts)
 
 
 def _compared(comparison: Comparison | None, max_slowdown: float | None) -> tuple[Table, ...]:
@@ -109,20 +128,12 @@ def _section(phone: PhoneResult, key: str) -> PhoneSection:
         state="failed" if phone.failure else "throttled" if throttled else "finished",
         remarks=tuple(remarks(phone)),
         plots=tuple(filter(None, (timeline_plot(phone, f"{key}-timeline"), sweep_plot(phone, f"{key}-sweep")))),
-        epochs=[_epoch_row(number, epoch) for number, epoch in _numbered(phone.epochs)],
+        epochs=[_epoch_row(name, epoch) for name, epoch in named_epochs(phone.epochs)],
         files=[
             {"file": file.name, "bytes": file.nbytes, "pushed": file.pushed, "SHA-256": file.sha256} for file in files
         ],
         facts=dict(_facts(phone)),
     )
-
-
-def _numbered(epochs: Sequence[Epoch]) -> Iterator[tuple[str, Epoch]]:
-    """Epochs with their names; timed ones are numbered from 1."""
-    number = 0
-    for epoch in epochs:
-        number += not epoch.warm_up
-        yield "warm-up" if epoch.warm_up else str(number), epoch
 
 
 def _epoch_row(name: str, epoch: Epoch) -> Row:
@@ -135,6 +146,7 @@ def _epoch_row(name: str, epoch: Epoch) -> Row:
         "cooling": epoch.cooling,
         "steps": len(epoch.steps),
         "tokens": epoch.tokens,
+        "output words": epoch.output_layer.words,
         "loss": f"{epoch.loss_first:.3f} → {epoch.loss_last:.3f}",
         "peak MB": round(epoch.peak_rss_bytes / MB, 1),
         "kernels": epoch.kernels,

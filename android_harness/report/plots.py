@@ -9,7 +9,7 @@ from phonograd.android_harness.report.figures import GRID, INK, REFERENCE, SERIE
 from phonograd.android_harness.report.names import printable, short_names
 from phonograd.android_harness.report.summary import distribution, is_paper_workload, summarise
 from phonograd.android_harness.report.table import MB
-from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult
+from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult, with_kind
 
 _ROW_INCHES, _FRAME_INCHES = 0.27, 0.95
 _BAR = 0.62
@@ -98,7 +98,7 @@ def comparison_plot(comparison: Comparison, max_slowdown: float | None = None) -
     pairs = [(phone, phone.time) for phone in comparison.phones if phone.time]
     if not pairs:
         return None
-    figure, axes = _rows([phone.name.replace(" (", "\n(") for phone, _ in pairs], extra_inches=0.16 * len(pairs))
+    figure, axes = _rows([phone.label.replace(" (", "\n(") for phone, _ in pairs], extra_inches=0.16 * len(pairs))
     axes.axvline(1.0, color=SOFT, linewidth=1.2)
     allowed = None if max_slowdown is None or comparison.differences else 1 + max_slowdown
     if allowed is not None:
@@ -117,7 +117,7 @@ def comparison_plot(comparison: Comparison, max_slowdown: float | None = None) -
     axes.set_xlim(min(ends) - margin, max(ends) + margin)
     axes.set_xlabel("epoch time, new / old")
     title = "Epoch time compared with the old report"
-    parts = [f"{phone.name} {_interval(time)}" for phone, time in pairs]
+    parts = [f"{phone.label} {_interval(time)}" for phone, time in pairs]
     description = f"Median epoch, new over old, by phone: {'; '.join(parts)}."
     note = "Points are ratios of medians, lines their 95 % intervals (dotted: from steps only)."
     if allowed is not None:
@@ -170,14 +170,16 @@ def phase_plot(report: PhoneBenchReport) -> Plot | None:
 def codec_plot(report: PhoneBenchReport) -> Plot | None:
     """Size of the update by codec, on a logarithmic axis; the largest if phones differ."""
     sizes: dict[str, int] = {}
-    for cost in (cost for phone in report.phones for cost in phone.codecs if cost.nbytes > 0):
-        sizes[cost.codec] = max(cost.nbytes, sizes.get(cost.codec, 0))
+    for epoch in (epoch for phone in report.phones for epoch in phone.epochs):
+        for cost in epoch.codecs:
+            name = with_kind(printable(cost.codec, 20), epoch.output_layer.kind)
+            sizes[name] = max(cost.nbytes, sizes.get(name, 0))
+    sizes = {name: nbytes for name, nbytes in sizes.items() if nbytes}
     if not sizes:
         return None
-    codecs = sorted(sizes, key=lambda codec: -sizes[codec])
-    names = [printable(codec, 20) for codec in codecs]
+    names = sorted(sizes, key=lambda name: -sizes[name])
     figure, axes = _rows(names)
-    values = [sizes[codec] / MB for codec in codecs]
+    values = [sizes[name] / MB for name in names]
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
@@ -190,10 +192,15 @@ def codec_plot(report: PhoneBenchReport) -> Plot | None:
 
 
 def _timed(report: PhoneBenchReport) -> tuple[list[PhoneResult], list[str]]:
-    """Phones with timed epochs, and their short names."""
-    names = short_names([phone.facts for phone in report.phones])
-    kept = [(phone, name) for phone, name in zip(report.phones, names, strict=True) if phone.timed]
-    return [phone for phone, _ in kept], [name for _, name in kept]
+    """Each phone and output layer with timed epochs, and short names for them."""
+    phones: list[PhoneResult] = []
+    names: list[str] = []
+    for phone, name in zip(report.phones, short_names([phone.facts for phone in report.phones]), strict=True):
+        for one in phone.by_output_layer:
+            if one.timed and one.output_layer:
+                phones.append(one)
+                names.append(with_kind(name, one.output_layer.kind))
+    return phones, names
 
 
 def _rows(names: Sequence[str], extra_inches: float = 0.0) -> tuple[Any, Any]:

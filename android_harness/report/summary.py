@@ -1,12 +1,18 @@
 """Summary of a phone's epochs: the figures for tables, the page and scripts, computed in one place."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Annotated
 
 import numpy as np
 
-from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneResult, Workload
+from phonograd.android_harness.result import (
+    PAPER_EPOCH_SECONDS,
+    OutputLayer,
+    PhoneBenchReport,
+    PhoneResult,
+    Workload,
+)
 from phonograd.device_runtime.base.documents import Amount, Count, Integer, Number, Positive, Ratio, Record, about
 
 # Paper P's epoch: 2 LSTM layers of 650 over 30,000 words (4.57e7 parameters), minibatch 10, BPTT 20, about 20 KB of
@@ -40,13 +46,20 @@ class Distribution(Record, frozen=True):
 
 
 class PhoneSummary(Record, frozen=True):
-    """One phone's figures over its timed epochs, without warm-ups; null if nothing was measured."""
+    """Figures of one phone and output layer over the timed epochs, without warm-ups; null if nothing was measured."""
 
     serial: Annotated[str, about("The phone's serial")]
     model: Annotated[str | None, about("Its model")]
+    output_layer: Annotated[
+        OutputLayer | None, about("The words that the softmax ran over; null before the first epoch")
+    ]
     failed: Annotated[str | None, about("Why the result is incomplete; null if it is complete")]
     throttled: Annotated[bool, about("Whether a timed epoch has evidence of throttling")]
     epoch_seconds: Annotated[Spread | None, about("Time of an epoch, over the timed epochs, in seconds")]
+    times_faster: Annotated[
+        Ratio | None,
+        about("Median epoch of the full output layer over this sampled one's; null unless both were timed"),
+    ]
     step_seconds: Annotated[Spread | None, about("Time of a step, over all steps of the timed epochs, in seconds")]
     step_distribution: Annotated[
         Distribution | None, about("Distribution of the steps of the timed epochs, including the first of each")
@@ -69,6 +82,7 @@ class PhoneSummary(Record, frozen=True):
             "Highest temperature in the run, in °C: of the CPU if a sensor is known to measure it, else of any sensor"
         ),
     ]
+    update_bytes: Annotated[dict[str, Count], about("Size of the update by codec, in bytes")]
     pushed_bytes: Annotated[Count | None, about("Size of the files pushed, in bytes")]
 
 
@@ -81,8 +95,17 @@ def is_paper_workload(workload: Workload) -> bool:
     )
 
 
-def summarise(phone: PhoneResult, workload: Workload) -> PhoneSummary:
-    """The figures of one phone."""
+def summaries(report: PhoneBenchReport) -> Iterator[tuple[PhoneResult, PhoneSummary]]:
+    """The result and the figures of each phone and output layer, the full one first."""
+    for phone in report.phones:
+        full = _median(epoch.seconds for epoch in phone.with_output_layer("full").timed)
+        for one in phone.by_output_layer:
+            sampled = one.output_layer is not None and one.output_layer.kind == "sampled"
+            yield one, summarise(one, report.workload, full if sampled else None)
+
+
+def summarise(phone: PhoneResult, workload: Workload, full_seconds: float | None = None) -> PhoneSummary:
+    """The figures of one phone and output layer. full_seconds: median epoch of the full one, to compare with."""
     timed = phone.timed
     steps = [step for epoch in timed for step in epoch.steps]
     epochs = spread(epoch.seconds for epoch in timed)
@@ -91,9 +114,11 @@ def summarise(phone: PhoneResult, workload: Workload) -> PhoneSummary:
     return PhoneSummary(
         serial=phone.facts.serial,
         model=phone.facts.model,
+        output_layer=phone.output_layer,
         failed=phone.failure.message if phone.failure else None,
         throttled=any(epoch.throttled for epoch in timed),
         epoch_seconds=epochs,
+        times_faster=full_seconds / epochs.median if full_seconds and epochs else None,
         step_seconds=spread(step.seconds for step in steps),
         step_distribution=distribution([step.seconds for step in steps]),
         threads=timed[-1].placement.threads if timed else None,
@@ -107,6 +132,7 @@ def summarise(phone: PhoneResult, workload: Workload) -> PhoneSummary:
         loss_last=timed[0].loss_last if timed else None,
         phases={name: median(step.phases.get(name, 0.0) for step in steps) for name in names},
         max_temperature_c=max((degrees for degrees in heat if degrees is not None), default=None),
+        update_bytes={cost.codec: cost.nbytes for cost in phone.codecs},
         pushed_bytes=phone.pushed.nbytes if phone.pushed else None,
     )
 

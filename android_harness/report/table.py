@@ -1,16 +1,26 @@
 """A phone bench as tables for a terminal, up to 120 columns wide; MB are 10^6 bytes."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 
 from phonograd.android_harness.report.compare import Comparison, PhoneComparison
-from phonograd.android_harness.report.names import MAX_NAME_LENGTH, core_ranges, printable
-from phonograd.android_harness.report.summary import PhoneSummary, is_paper_workload, summarise
-from phonograd.android_harness.result import PAPER_EPOCH_SECONDS, PhoneBenchReport, PhoneResult, Placement
+from phonograd.android_harness.report.names import MAX_NAME_LENGTH, core_ranges, named_epochs, printable
+from phonograd.android_harness.report.summary import PhoneSummary, is_paper_workload, summaries
+from phonograd.android_harness.result import (
+    PAPER_EPOCH_SECONDS,
+    CodecCost,
+    OutputLayerKind,
+    PhoneBenchReport,
+    PhoneResult,
+    Placement,
+)
 
 Row = Mapping[str, object]
 Table = tuple[str, Sequence[Row]]
+Figures = Sequence[tuple[PhoneResult, PhoneSummary]]
+Named = Callable[[PhoneResult], str]
 MB = 1e6
 DEFAULT_CODEC = "rows-f32"
 OTHER_WORKLOAD = "other\nworkload"
@@ -18,8 +28,17 @@ _TEXT_COLUMNS = 76
 
 
 def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
-    """Titles and rows: times, memory and bytes, updates by codec, and remarks about failures and throttling."""
-    summaries = [(phone, summarise(phone, report.workload)) for phone in report.phones]
+    """Titles and rows: times, memory and bytes, updates by codec, and remarks about failures and throttling.
+
+    A row is of one phone and output layer, which is named if one is sampled.
+    """
+    figures = [*summaries(report)]
+    sampled = any(phone.output_layer and phone.output_layer.kind == "sampled" for phone, _ in figures)
+
+    def named(phone: PhoneResult) -> str:
+        """The cell that says what a row is of."""
+        return _name(phone, phone.output_layer.kind if sampled and phone.output_layer else None)
+
     ratio, papers = f"x of {PAPER_EPOCH_SECONDS:g} s", is_paper_workload(report.workload)
     paper = f"; the paper's took {PAPER_EPOCH_SECONDS:g} s" if papers else ""
     found: list[Table] = [
@@ -27,7 +46,7 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
             f"Phones (medians of timed epochs{paper})",
             [
                 {
-                    "phone": _name(phone),
+                    "phone": named(phone),
                     "threads": describe_threads(phone),
                     "epoch s": _median(summary.epoch_seconds),
                     "step s": _median(summary.step_seconds),
@@ -37,15 +56,16 @@ def tables(report: PhoneBenchReport) -> tuple[Table, ...]:
                     "max °C": _rounded(summary.max_temperature_c, 1),
                     "throttled": _state(phone, summary),
                 }
-                for phone, summary in summaries
+                for phone, summary in figures
             ],
         ),
-        ("Memory and bytes", [_bytes_row(phone, summary) for phone, summary in summaries]),
+        ("Memory and bytes", [{"phone": named(phone), **_bytes(phone, summary)} for phone, summary in figures]),
     ]
-    found += [("Steps, in seconds", rows) for rows in [[*_step_rows(summaries)]] if rows]
-    found += [("Energy of an epoch, from the battery", rows) for rows in [[*_energy_rows(summaries)]] if rows]
-    found += [("Sweep (an epoch each)", rows) for rows in [[*_sweep_rows(report.phones)]] if rows]
-    found += [("Update by codec", rows) for rows in [list(_codec_rows(report.phones))] if rows]
+    found += [("Output layers", rows) for rows in [[*_output_layer_rows(figures)]] if rows]
+    found += [("Steps, in seconds", rows) for rows in [[*_step_rows(figures, named)]] if rows]
+    found += [("Energy of an epoch, from the battery", rows) for rows in [[*_energy_rows(figures, named)]] if rows]
+    found += [("Sweep (an epoch each)", rows) for rows in [[*_sweep_rows(report.phones, sampled)]] if rows]
+    found += [("Update by codec", rows) for rows in [list(_codec_rows(figures, sampled))] if rows]
     found += [("Remarks", rows) for rows in [_remark_rows(report.phones)] if rows]
     return tuple(found)
 
@@ -72,10 +92,10 @@ def remarks(phone: PhoneResult) -> Iterator[str]:
         yield f"failed: {phone.failure.message}"
     yield from _core_remarks(phone)
     yield from _power_remarks(phone)
-    for number, epoch in enumerate(phone.timed, 1):
+    for name, epoch in named_epochs(phone.timed):
         if epoch.cooling == "limit":
-            yield f"epoch {number}: started while still cooling, after waiting {epoch.cooled_seconds:.0f} s"
-        yield from (f"epoch {number}: {line}" for line in epoch.throttled)
+            yield f"epoch {name}: started while still cooling, after waiting {epoch.cooled_seconds:.0f} s"
+        yield from (f"epoch {name}: {line}" for line in epoch.throttled)
 
 
 def _core_remarks(phone: PhoneResult) -> Iterator[str]:
@@ -110,12 +130,11 @@ def describe_placement(placement: Placement) -> str:
     return f"{placement.threads} on {core_ranges(placement.cores)}"
 
 
-def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:
-    sizes = {cost.codec: cost.nbytes for cost in phone.codecs}
+def _bytes(phone: PhoneResult, summary: PhoneSummary) -> Row:
+    sizes = summary.update_bytes
     smallest = min(sizes, key=lambda codec: sizes[codec], default=None)
     pushed = phone.pushed
     return {
-        "phone": _name(phone),
         "peak MB": _mb(summary.peak_rss_bytes),
         "pushed MB": _mb(summary.pushed_bytes),
         "files pushed": f"{sum(file.pushed for file in pushed.files)} of {len(pushed.files)}" if pushed else None,
@@ -125,13 +144,45 @@ def _bytes_row(phone: PhoneResult, summary: PhoneSummary) -> Row:
     }
 
 
-def _step_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterator[Row]:
-    """The distribution of each phone's steps."""
-    for phone, summary in summaries:
+def _output_layer_rows(figures: Figures) -> Iterator[Row]:
+    """The full and the sampled output layer of each phone that timed both, a line each, and their ratios."""
+    for (phone, full), (_, sampled) in pairwise(figures):
+        if sampled.times_faster is None:
+            continue
+        both = (full, sampled)
+        sizes = [one.update_bytes.get(DEFAULT_CODEC) for one in both]
+        peaks = [one.peak_rss_bytes for one in both]
+        yield {
+            "phone": _name(phone),
+            "output layer": "full\nsampled",
+            "words": _lines(one.output_layer and one.output_layer.words for one in both),
+            "epoch s": _lines(_median(one.epoch_seconds) for one in both),
+            "x faster": _rounded(sampled.times_faster, 2),
+            "peak MB": _lines(map(_mb, peaks)),
+            "x less": _ratio(peaks),
+            f"{DEFAULT_CODEC} MB": _lines(map(_mb, sizes)),
+            "x smaller": _ratio(sizes),
+        }
+
+
+def _lines(values: Iterable[float | None]) -> str:
+    """A value a line."""
+    return "\n".join("-" if value is None else f"{value:,}" for value in values)
+
+
+def _ratio(nbytes: Sequence[int | None]) -> float | None:
+    """The first size over the second."""
+    first, second = nbytes
+    return _rounded(first / second, 2) if first and second else None
+
+
+def _step_rows(figures: Figures, named: Named) -> Iterator[Row]:
+    """The distribution of the steps."""
+    for phone, summary in figures:
         steps = summary.step_distribution
         if steps:
             yield {
-                "phone": _name(phone),
+                "phone": named(phone),
                 "steps": steps.count,
                 "smallest": _rounded(steps.smallest),
                 "5 %": _rounded(steps.p5),
@@ -144,13 +195,13 @@ def _step_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterato
             }
 
 
-def _energy_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Iterator[Row]:
+def _energy_rows(figures: Figures, named: Named) -> Iterator[Row]:
     """The energy of an epoch, for phones that report it."""
-    for phone, summary in summaries:
+    for phone, summary in figures:
         energies = [epoch.energy for epoch in phone.timed if epoch.energy]
         if summary.joules and energies:
             yield {
-                "phone": _name(phone),
+                "phone": named(phone),
                 "J": _rounded(summary.joules.median, 1),
                 "from J": _rounded(min(energy.joules for energy in energies), 1),
                 "to J": _rounded(max(energy.joules for energy in energies), 1),
@@ -160,38 +211,43 @@ def _energy_rows(summaries: Sequence[tuple[PhoneResult, PhoneSummary]]) -> Itera
             }
 
 
-def _sweep_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
-    """A row for each epoch of a sweep, with its speed relative to the slowest."""
+def _sweep_rows(phones: Sequence[PhoneResult], sampled: bool) -> Iterator[Row]:
+    """A row for each epoch of a sweep, with its speed relative to the slowest with its output layer."""
     for phone in phones:
-        slowest = max((run.epoch.seconds for run in phone.sweep), default=0.0)
+        slowest: dict[OutputLayerKind, float] = {}
+        for epoch in (run.epoch for run in phone.sweep):
+            kind = epoch.output_layer.kind
+            slowest[kind] = max(epoch.seconds, slowest.get(kind, 0.0))
         for run in phone.sweep:
-            epoch = run.epoch
+            epoch, kind = run.epoch, run.epoch.output_layer.kind
             yield {
-                "phone": _name(phone),
+                "phone": _name(phone, kind if sampled else None),
                 "cores": run.cores,
                 "threads": run.threads,
                 "ran": describe_placement(epoch.placement),
                 "epoch s": _rounded(epoch.seconds),
-                "x faster": _rounded(slowest / epoch.seconds, 2),
+                "x faster": _rounded(slowest[kind] / epoch.seconds, 2),
                 "J": _rounded(epoch.energy.joules, 1) if epoch.energy else None,
                 "throttled": "yes" if epoch.throttled else "no",
             }
 
 
-def _codec_rows(phones: Sequence[PhoneResult]) -> Iterator[Row]:
+def _codec_rows(figures: Figures, sampled: bool) -> Iterator[Row]:
     """Codecs by decreasing size; the range of bytes and the median seconds over the phones."""
-    costs: dict[str, list[tuple[int, float]]] = {}
-    for phone in phones:
-        for cost in phone.codecs:
-            costs.setdefault(cost.codec, []).append((cost.nbytes, cost.seconds))
-    full = max((nbytes for found in costs.values() for nbytes, _ in found), default=0)
-    for codec, found in sorted(costs.items(), key=lambda item: -max(item[1])[0]):
-        smallest, largest = min(found)[0], max(found)[0]
+    costs: dict[tuple[OutputLayerKind, str], list[CodecCost]] = {}
+    for epoch in (epoch for phone, _ in figures for epoch in phone.epochs):
+        for cost in epoch.codecs:
+            costs.setdefault((epoch.output_layer.kind, cost.codec), []).append(cost)
+    full = max((cost.nbytes for found in costs.values() for cost in found), default=0)
+    for (kind, codec), found in sorted(costs.items(), key=lambda item: -max(cost.nbytes for cost in item[1])):
+        sizes = [cost.nbytes for cost in found]
+        smallest, largest = min(sizes), max(sizes)
         yield {
             "codec": printable(codec, MAX_NAME_LENGTH),
+            **({"output layer": kind} if sampled else {}),
             "MB": _mb(smallest) if smallest == largest else f"{smallest / MB:,.2f} to {largest / MB:,.2f}",
             "times smaller": _rounded(full / largest) if largest else None,
-            "encoding s": _rounded(median(seconds for _, seconds in found)),
+            "encoding s": _rounded(median(cost.seconds for cost in found)),
             "phones": len(found),
         }
 
@@ -203,7 +259,7 @@ def _remark_rows(phones: Sequence[PhoneResult]) -> list[Row]:
 def _comparison_row(phone: PhoneComparison, max_slowdown: float | None) -> Row:
     time = phone.time
     row = {
-        "phone": _two_lines(phone.name),
+        "phone": _two_lines(phone.name) + ("\nsampled" if phone.output_layer == "sampled" else ""),
         "old s": _rounded(phone.old_seconds),
         "new s": _rounded(phone.new_seconds),
         "time x": _rounded(time.ratio) if time else None,
@@ -229,8 +285,8 @@ def _state(phone: PhoneResult, summary: PhoneSummary) -> str | None:
     return ("yes" if summary.throttled else "no") if phone.timed else None
 
 
-def _name(phone: PhoneResult) -> str:
-    lines = (phone.facts.model, phone.facts.serial)
+def _name(phone: PhoneResult, kind: OutputLayerKind | None = None) -> str:
+    lines = (phone.facts.model, phone.facts.serial, kind)
     return "\n".join(printable(line, MAX_NAME_LENGTH) for line in lines if line)
 
 

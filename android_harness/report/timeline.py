@@ -9,7 +9,7 @@ from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.report.figures import GRID, REFERENCE, SERIES, SOFT, new_figure, to_svg
 from phonograd.android_harness.report.names import core_ranges, phone_name, printable
 from phonograd.android_harness.report.plots import Plot
-from phonograd.android_harness.result import PhoneResult, Sample
+from phonograd.android_harness.result import Epoch, PhoneResult, Sample, with_kind
 
 # More points than a screen has pixels only make the page larger.
 _MOST_POINTS = 300
@@ -46,10 +46,11 @@ def _draw_steps(axes: Any, phone: PhoneResult) -> None:
     kinds = (
         ("warm-up", SOFT, "o"),
         ("timed", SERIES[0], "o"),
+        ("timed, sampled", SERIES[2], "o"),
         ("throttled", REFERENCE, "^"),
         ("sweep", SERIES[3], "o"),
     )
-    everything = [(_kind(epoch.warm_up, bool(epoch.throttled)), epoch) for epoch in phone.epochs]
+    everything = [(_kind(epoch), epoch) for epoch in phone.epochs]
     everything += [("sweep", run.epoch) for run in phone.sweep]
     for kind, colour, marker in kinds:
         epochs = [epoch for name, epoch in everything if name == kind and epoch.steps]
@@ -62,10 +63,10 @@ def _draw_steps(axes: Any, phone: PhoneResult) -> None:
     _legend(axes)
 
 
-def _kind(warm_up: bool, throttled: bool) -> str:
-    if warm_up:
+def _kind(epoch: Epoch) -> str:
+    if epoch.warm_up:
         return "warm-up"
-    return "throttled" if throttled else "timed"
+    return "throttled" if epoch.throttled else with_kind("timed", epoch.output_layer.kind)
 
 
 def _draw_heat(axes: Any, samples: Sequence[Sample]) -> None:

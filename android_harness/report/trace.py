@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.android_harness.report.names import core_ranges, phone_name, printable
-from phonograd.android_harness.result import Epoch, PhoneBenchReport, PhoneResult, Sample
+from phonograd.android_harness.result import Epoch, PhoneBenchReport, PhoneResult, Sample, with_kind
 from phonograd.device_runtime.base.files import write_bytes
 
 EPOCHS, STEPS = 1, 2  # threads of a phone's process in the trace
@@ -35,7 +35,7 @@ def _phone(phone: PhoneResult, pid: int) -> Iterator[Event]:
     named = [("warm-up" if epoch.warm_up else "epoch", epoch) for epoch in phone.epochs]
     named += [(f"sweep: {run.threads} on {run.cores}", run.epoch) for run in phone.sweep]
     for name, epoch in named:
-        yield from _epoch(name, epoch, pid)
+        yield from _epoch(with_kind(name, epoch.output_layer.kind), epoch, pid)
     for sample in phone.samples:
         yield from _counters(sample, pid)
 
@@ -47,6 +47,7 @@ def _epoch(name: str, epoch: Epoch, pid: int) -> Iterator[Event]:
     arguments = {
         "seconds": epoch.seconds,
         "tokens": epoch.tokens,
+        "output words": epoch.output_layer.words,
         "threads": placement.threads,
         "cores": core_ranges(placement.cores),
         "allowed_cores": core_ranges(placement.allowed_cores),

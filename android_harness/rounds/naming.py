@@ -33,7 +33,7 @@ def phone_names(serials: Sequence[str], chosen: Mapping[str, str]) -> dict[str, 
     for serial, name in names.items():
         if (other := owners.setdefault(name, serial)) != serial:
             raise UsageError(
-                f"phones {other} and {serial}: both would have the name {name}; choose names with --name SERIAL=NAME"
+                f"phones {other} and {serial}: both would have the name {name}; choose others with `names`, SERIAL=NAME"
             )
     return names
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from phonograd.android_harness.result import PowerState
+from phonograd.android_harness.result import OutputLayer, PowerState
 from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Sha256
 from phonograd.device_runtime.client.server_client import UploadReceipt
 
@@ -30,13 +30,6 @@ class DropOut:
     stage: Stage
     message: str
     exit_code: int
-
-
-class OutputLayer(msgspec.Struct, frozen=True):
-    """The words that the softmax ran over: the vocabulary, or an output sample."""
-
-    kind: Literal["full", "sampled"]
-    words: Positive
 
 
 class Training(msgspec.Struct, frozen=True):

@@ -41,14 +41,14 @@ class PhoneTraining:
 
     def __post_init__(self) -> None:
         if self.codec not in PHONE_CODECS:
-            raise UsageError(f"codec {self.codec!r}: expected one that phones have: {', '.join(PHONE_CODECS)}")
+            raise UsageError(f"`codec` is {self.codec!r}, expected one that phones have: {', '.join(PHONE_CODECS)}")
         if self.user_share is not None and self.rehearsal is None:
             raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
         if self.output_sample is not None and self.output_sample < 1:
             raise UsageError(f"`output_sample` is {self.output_sample}, expected at least 1")
         require_pace(self.duty, self.nice)
         if not CORES_PATTERN.fullmatch(self.cores):
-            raise UsageError(f"cores {self.cores!r}: expected big, little, all, or a hexadecimal mask such as f0")
+            raise UsageError(f"`cores` is {self.cores!r}, expected big, little, all, or a hexadecimal mask such as f0")
 
     def options(self) -> list[str]:
         """These settings as options of phonograd-phone train, without files."""
@@ -89,13 +89,13 @@ class RoundSettings:
 
     def __post_init__(self) -> None:
         checks = (
-            (self.min_phones >= 1, f"min_phones is {self.min_phones}, expected at least 1"),
-            (self.patience_seconds >= 0, f"patience_seconds is {self.patience_seconds}, expected at least 0"),
-            (self.wait_seconds >= 0, f"wait_seconds is {self.wait_seconds}, expected at least 0"),
-            (self.heartbeat_timeout > 0, f"heartbeat_timeout is {self.heartbeat_timeout}, expected more than 0"),
+            (self.min_phones >= 1, f"`min_phones` is {self.min_phones}, expected at least 1"),
+            (self.patience_seconds >= 0, f"`patience_seconds` is {self.patience_seconds}, expected at least 0"),
+            (self.wait_seconds >= 0, f"`wait_seconds` is {self.wait_seconds}, expected at least 0"),
+            (self.heartbeat_timeout > 0, f"`heartbeat_timeout` is {self.heartbeat_timeout}, expected more than 0"),
             (
                 self.text_on_phone.startswith("/"),
-                f"text on phone {self.text_on_phone!r}: expected an absolute path such as {TEXT_ON_PHONE}",
+                f"`text_on_phone` is {self.text_on_phone!r}, expected an absolute path such as {TEXT_ON_PHONE}",
             ),
         )
         for good, message in checks:

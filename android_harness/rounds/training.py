@@ -137,7 +137,7 @@ def _train(
         if error.exit_code != TextError.exit_code or job.text is not None:
             raise
         raise TextError(
-            f"{error}; put the user's text on the phone (adb push), name another with --text-on-phone, or give --texts"
+            f"{error}; put the user's text on the phone (adb push), name another by `text_on_phone`, or give `texts`"
         ) from error
     if not reports:
         raise PhoneRunError("phonograd-phone train printed no report; is it of this version?")

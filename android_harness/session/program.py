@@ -74,7 +74,7 @@ class PhoneProgram:
                     continue
                 raise PhoneTimeoutError(
                     f"phone {self._serial}: printed nothing for {timeout_seconds:.0f} s while {PROGRAM} "
-                    f"{self._command} ran; check that it still works, or allow more (--heartbeat-timeout)"
+                    f"{self._command} ran; check that it still works, or raise `heartbeat_timeout`"
                 ) from error
             if line is None:
                 break

@@ -118,7 +118,7 @@ class Watchdog:
         """Why the watchdog ended, from the last line it printed (None: it printed none). Raises PhoneLostError."""
         if line == "ending timeout":
             return (
-                f"it received nothing from this machine for {self._settings.timeout_seconds:g} s (--heartbeat-timeout)"
+                f"it received nothing from this machine for {self._settings.timeout_seconds:g} s (`heartbeat_timeout`)"
             )
         if line is not None:
             return f"it printed {line!r}"

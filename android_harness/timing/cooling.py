@@ -55,7 +55,7 @@ def cool_down(
             status = thermal_status_name(now.thermal_status or 0)
             raise NoPhoneError(
                 f"thermal status {status} after waiting {waited:.0f} s, expected less than severe; let it cool, out of "
-                "its case and off the charger, or give --cooldown more seconds"
+                "its case and off the charger, or raise `cooldown_seconds`"
             )
         if outcome is not None and not severe:
             return Cooling(outcome, waited, temperature)

@@ -8,7 +8,7 @@ import msgspec
 
 from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.phones.facts import CoreNumber
-from phonograd.android_harness.result import CodecCost, Placement, Step
+from phonograd.android_harness.result import CodecCost, OutputLayer, Placement, Step
 from phonograd.device_runtime.base.documents import Amount, Count, FieldError, Number, Positive, read
 
 # Called with (steps done, steps in total).
@@ -23,6 +23,7 @@ class StartEvent(msgspec.Struct, frozen=True):
     pinned: bool
     cores: tuple[CoreNumber, ...]
     allowed_cores: tuple[CoreNumber, ...]
+    output_layer: OutputLayer
 
     @property
     def placement(self) -> Placement:

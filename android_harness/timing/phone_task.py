@@ -13,14 +13,15 @@ from phonograd.android_harness.errors import NoPhoneError, PhoneRunError
 from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER
 from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.result import (
-    CodecCost,
     Epoch,
     Failure,
+    OutputLayerKind,
     PhoneResult,
     PowerState,
     Pushed,
     Sample,
     SweepRun,
+    with_kind,
 )
 from phonograd.android_harness.session import PhoneSession
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE, Event
@@ -75,7 +76,6 @@ class BenchTask:
         self._power: PowerState | None = None
         self._epochs: list[Epoch] = []
         self._samples: list[Sample] = []
-        self._codecs: tuple[CodecCost, ...] = ()
         self._sweep: list[SweepRun] = []
         self._baseline_c: float | None = None
         self._cool_caps_khz: Mapping[int, int] = {}
@@ -87,7 +87,8 @@ class BenchTask:
             with self._session as session:
                 self._work(session)
         except StoppedError:
-            wanted = self._job.settings.warm_up + self._job.settings.epochs
+            settings = self._job.settings
+            wanted = (settings.warm_up + settings.epochs) * len(settings.output_layers)
             failure = Failure(
                 self._with_serial(f"stopped after {len(self._epochs)} of {wanted} epochs"), STOPPED_EXIT_CODE
             )
@@ -105,7 +106,6 @@ class BenchTask:
             power=self._power,
             epochs=tuple(self._epochs),
             samples=tuple(self._samples),
-            codecs=self._codecs,
             sweep=tuple(self._sweep),
         )
 
@@ -120,16 +120,22 @@ class BenchTask:
         self._add_sample(session.sample())
         self._cool_caps_khz = cool_caps(self._facts, self._samples[-1])
         for number in range(settings.warm_up + settings.epochs):
-            timed = number - settings.warm_up + 1
-            stage = (
-                f"epoch {timed} of {settings.epochs}" if timed > 0 else f"warm-up {number + 1} of {settings.warm_up}"
-            )
-            line = self._arguments(settings.cores, settings.threads)
-            if settings.codecs and timed == settings.epochs:
-                line.append("--codec-costs")
-            self._epochs.append(self._run_epoch(session, stage, line, warm_up=timed <= 0))
+            # Which goes first alternates, so that the heat of one slows the other as much as the reverse.
+            for kind in settings.output_layers[:: 1 if number % 2 == 0 else -1]:
+                self._epochs.append(self._run_numbered(session, number - settings.warm_up + 1, kind))
         if settings.sweep:
             self._run_sweep(session)
+
+    def _run_numbered(self, session: PhoneSession, timed: int, kind: OutputLayerKind) -> Epoch:
+        """Run an epoch; timed ones are numbered from 1."""
+        settings = self._job.settings
+        name = f"epoch {timed} of {settings.epochs}"
+        if timed <= 0:
+            name = f"warm-up {timed + settings.warm_up} of {settings.warm_up}"
+        line = self._arguments(settings.cores, settings.threads, kind)
+        if settings.codecs and timed == settings.epochs:
+            line.append("--codec-costs")
+        return self._run_epoch(session, with_kind(name, kind), line, warm_up=timed <= 0)
 
     def _run_sweep(self, session: PhoneSession) -> None:
         """Run an epoch for each number of threads and choice of cores that the phone's program names."""
@@ -141,9 +147,10 @@ class BenchTask:
             raise PhoneRunError(f"phone {self._facts.serial}: phonograd-phone info printed no choices of cores")
         points = list(sweep_points(choices, settings.pin))
         for number, (cores, threads) in enumerate(points, 1):
-            stage = f"sweep {number} of {len(points)}"
-            epoch = self._run_epoch(session, stage, self._arguments(cores, threads), warm_up=False)
-            self._sweep.append(SweepRun(cores, threads, epoch))
+            for kind in settings.output_layers:
+                stage = with_kind(f"sweep {number} of {len(points)}", kind)
+                epoch = self._run_epoch(session, stage, self._arguments(cores, threads, kind), warm_up=False)
+                self._sweep.append(SweepRun(cores, threads, epoch))
 
     def _run_epoch(self, session: PhoneSession, stage: str, line: list[str], warm_up: bool) -> Epoch:
         settings = self._job.settings
@@ -153,11 +160,11 @@ class BenchTask:
         with session.sample_periodically(self._add_sample, settings.sample_seconds):
             wall_seconds = session.run(line, events.on_event, self._stop)
         trained = events.trained
-        self._codecs = trained.report.codecs or self._codecs
         ran = trained.start.placement
         found = throttling_evidence(trained.steps, self._samples, ran.cores, ran.threads, self._cool_caps_khz)
         return Epoch(
             warm_up=warm_up,
+            output_layer=trained.start.output_layer,
             started_at_s=trained.started_at_s,
             cooled_seconds=cooling.seconds,
             cooling=cooling.outcome,
@@ -173,6 +180,7 @@ class BenchTask:
             placement=ran,
             energy=epoch_energy(trained.steps, self._samples, trained.report.seconds),
             throttled=found,
+            codecs=trained.report.codecs,
         )
 
     def _cool(self, session: PhoneSession, stage: str) -> Cooling:
@@ -190,17 +198,17 @@ class BenchTask:
         percent, minimum = self._samples[-1].battery_percent, self._job.settings.min_battery
         if percent is not None and percent < minimum:
             raise NoPhoneError(
-                f"battery at {percent} %, expected at least {minimum} %; charge it, or lower --min-battery"
+                f"battery at {percent} %, expected at least {minimum} %; charge it, or lower `min_battery`"
             )
 
-    def _arguments(self, cores: str, threads: int | None) -> list[str]:
+    def _arguments(self, cores: str, threads: int | None, kind: OutputLayerKind) -> list[str]:
         settings = self._job.settings
         return [
             "train",
             ARTIFACTS_FOLDER,
             *self._job.text_options,
             *("--cores", cores, "--precision", settings.precision),
-            *_sample_options(settings),
+            *(_sample_options(settings) if kind == "sampled" else ()),
             *([] if threads is None else ["--threads", str(threads)]),
             *([] if settings.duty is None else ["--duty", str(settings.duty)]),
             *([] if settings.nice is None else ["--nice", str(settings.nice)]),
@@ -225,8 +233,6 @@ class BenchTask:
 
 def _sample_options(settings: PhoneBenchSettings) -> list[str]:
     """Options that sample the same words in every epoch; no update is published, so the seed need not be secret."""
-    if settings.output_sample is None:
-        return []
     return ["--output-sample", str(settings.output_sample), "--sample-seed", str(settings.text.seed)]
 
 

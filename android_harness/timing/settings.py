@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from phonograd.android_harness.phones.readiness import Readiness
+from phonograd.android_harness.result import OutputLayerKind
 from phonograd.android_harness.session.pace import require_pace
 from phonograd.android_harness.session.program import CORES_PATTERN
 from phonograd.android_harness.session.settings import SessionSettings
@@ -31,11 +32,11 @@ class TextSettings:
 
     def __post_init__(self) -> None:
         if self.rehearsal is not None and self.user is None:
-            raise UsageError("--rehearsal needs --user, the text to mix it into")
+            raise UsageError("`rehearsal` needs `user`, the text to mix it into")
         if self.user_share is not None and self.rehearsal is None:
-            raise UsageError("--user-share needs --rehearsal, the general text to mix in")
+            raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
         if self.user_share is not None and not 0 < self.user_share <= 1:
-            raise UsageError(f"--user-share is {self.user_share}, expected a number in (0, 1]")
+            raise UsageError(f"`user_share` is {self.user_share}, expected a number in (0, 1]")
 
     @property
     def share(self) -> float:
@@ -52,7 +53,8 @@ class PhoneBenchSettings:
     epochs: timed epochs, after `warm_up` untimed ones. cores: big (not much slower than the fastest), little, all, or a
     hexadecimal mask; pin keeps each thread on one of them. threads: at most one per core, None: one per core;
     phonograd-phone decides which cores these are, and every epoch records them.
-    output_sample: train the softmax over the text's words and this many others, None: over the vocabulary.
+    output_sample: also train with the softmax over the text's words and this many others, in turn with the full
+    softmax, or without it if `full_softmax` is off; None: the full softmax only.
     duty: share of the time that steps take, the rest of it is rests between them; nice: lower the priority to this nice
     value; None: phonograd-phone's defaults.
     cooldown_seconds: longest wait before an epoch for the temperature to settle, 0: none.
@@ -74,6 +76,7 @@ class PhoneBenchSettings:
     pin: bool = True
     precision: Precision = "fp32"
     output_sample: int | None = None
+    full_softmax: bool = True
     duty: float | None = None
     nice: int | None = None
     cooldown_seconds: float = 180.0
@@ -89,42 +92,52 @@ class PhoneBenchSettings:
 
     def __post_init__(self) -> None:
         checks = (
-            (self.epochs >= 1, f"--epochs is {self.epochs}, expected at least 1"),
-            (self.warm_up >= 0, f"--warm-up is {self.warm_up}, expected at least 0"),
+            (self.epochs >= 1, f"`epochs` is {self.epochs}, expected at least 1"),
+            (self.warm_up >= 0, f"`warm_up` is {self.warm_up}, expected at least 0"),
             (
                 self.threads is None or 1 <= self.threads <= MAX_THREADS,
-                f"--threads is {self.threads}, expected 1 to {MAX_THREADS}",
+                f"`threads` is {self.threads}, expected 1 to {MAX_THREADS}",
             ),
             (
                 CORES_PATTERN.fullmatch(self.cores) is not None,
-                f"--cores is {self.cores!r}, expected big, little, all, or a hexadecimal mask such as f0",
+                f"`cores` is {self.cores!r}, expected big, little, all, or a hexadecimal mask such as f0",
             ),
             (
                 self.precision in PRECISIONS,
-                f"--precision is {self.precision!r}, expected one of {', '.join(PRECISIONS)}",
+                f"`precision` is {self.precision!r}, expected one of {', '.join(PRECISIONS)}",
             ),
             (
                 self.output_sample is None or self.output_sample >= 1,
-                f"--output-sample is {self.output_sample}, expected at least 1",
+                f"`output_sample` is {self.output_sample}, expected at least 1",
+            ),
+            (
+                self.full_softmax or self.output_sample is not None,
+                "without `full_softmax` there is nothing to time; give `output_sample` too",
             ),
             (
                 0 <= self.cooldown_seconds < math.inf,
-                f"--cooldown is {self.cooldown_seconds}, expected seconds, at least 0",
+                f"`cooldown_seconds` is {self.cooldown_seconds}, expected seconds, at least 0",
             ),
-            (0 <= self.min_battery <= 100, f"--min-battery is {self.min_battery}, expected 0 to 100"),
+            (0 <= self.min_battery <= 100, f"`min_battery` is {self.min_battery}, expected 0 to 100"),
             (
                 0 < self.sample_seconds < math.inf,
-                f"--sample-every is {self.sample_seconds}, expected seconds, more than 0",
+                f"`sample_seconds` is {self.sample_seconds}, expected seconds, more than 0",
             ),
             (
                 0 < self.heartbeat_timeout < math.inf,
-                f"--heartbeat-timeout is {self.heartbeat_timeout}, expected seconds, more than 0",
+                f"`heartbeat_timeout` is {self.heartbeat_timeout}, expected seconds, more than 0",
             ),
         )
         for good, message in checks:
             if not good:
                 raise UsageError(message)
         require_pace(self.duty, self.nice)
+
+    @property
+    def output_layers(self) -> tuple[OutputLayerKind, ...]:
+        """The kinds of output layer to time."""
+        full: tuple[OutputLayerKind, ...] = ("full",) if self.full_softmax else ()
+        return full if self.output_sample is None else (*full, "sampled")
 
 
 def settings_document(settings: PhoneBenchSettings) -> Mapping[str, object]:

@@ -3,16 +3,17 @@
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from phonograd import __version__
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.commands.native import building
-from phonograd.console import Console, output_options
-from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
+from phonograd.console import Console, name_options, output_options
+from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 from phonograd.former_names import Renamed
@@ -20,7 +21,7 @@ from phonograd.former_names import Renamed
 if TYPE_CHECKING:
     from phonograd.android_harness.adb.client import Adb
     from phonograd.android_harness.phones.facts import Phone
-    from phonograd.android_harness.result import PhoneBenchReport
+    from phonograd.android_harness.result import PhoneBenchReport, PhoneResult
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = PhoneBenchSettings()
@@ -61,19 +62,30 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     help="big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.",
 )
 @click.option(
-    "--pin-threads/--no-pin-threads", default=DEFAULTS.pin, show_default=True, help="Pin each thread to one core."
+    "--pin-threads/--no-pin-threads",
+    "pin",
+    default=DEFAULTS.pin,
+    show_default=True,
+    help="Pin each thread to one core.",
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision, show_default=True)
 @click.option(
     "--output-sample",
     type=int,
     metavar="N",
-    help="Train the softmax over the text's words and N others, drawn at random.",
+    help="Also train with the softmax over the text's words and N others, drawn at random, in turn with the full one.",
+)
+@click.option(
+    "--full-softmax/--no-full-softmax",
+    default=DEFAULTS.full_softmax,
+    show_default=True,
+    help="With --output-sample: time the full softmax too, which takes longer.",
 )
 @click.option("--duty", type=float, help="Share of the time that steps take; below 1, rests keep phones cooler.")
 @click.option("--nice", type=int, help="Lower the priority to this nice value, at most 19.")
 @click.option(
     "--cooldown",
+    "cooldown_seconds",
     type=float,
     default=DEFAULTS.cooldown_seconds,
     show_default=True,
@@ -123,6 +135,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 )
 @click.option(
     "--sample-every",
+    "sample_seconds",
     type=float,
     default=DEFAULTS.sample_seconds,
     show_default=True,
@@ -154,37 +167,20 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     help="Print the JSON Schema of the result, and exit.",
 )
 @output_options
-def phone_bench(  # click passes options by name
+def phone_bench(
     console: Console,
     artifacts: Path,
     serials: tuple[str, ...],
-    epochs: int,
-    warm_up: int,
-    threads: int | None,
-    cores: str,
-    pin_threads: bool,
-    precision: Precision,
-    output_sample: int | None,
-    duty: float | None,
-    nice: int | None,
-    cooldown: float,
     user: Path | None,
     rehearsal: Path | None,
     user_share: float | None,
     seed: int,
-    codecs: bool,
-    sweep: bool,
-    fixed_performance: bool,
-    stay_awake: bool,
-    min_battery: int,
-    sample_every: float,
-    heartbeat_timeout: float,
-    keep: bool,
     out: Path | None,
     html: Path | None,
     trace: Path | None,
     compare: Path | None,
     max_slowdown: str | None,
+    **chosen: Any,
 ) -> None:
     """Time training epochs on all connected phones that are ready, in parallel.
 
@@ -194,29 +190,10 @@ def phone_bench(  # click passes options by name
     """
     from phonograd.commands.phone_reports import Outputs
 
-    settings = PhoneBenchSettings(
-        epochs=epochs,
-        warm_up=warm_up,
-        threads=threads,
-        cores=cores,
-        pin=pin_threads,
-        precision=precision,
-        output_sample=output_sample,
-        duty=duty,
-        nice=nice,
-        cooldown_seconds=cooldown,
-        min_battery=min_battery,
-        sample_seconds=sample_every,
-        codecs=codecs,
-        sweep=sweep,
-        keep=keep,
-        fixed_performance=fixed_performance,
-        stay_awake=stay_awake,
-        heartbeat_timeout=heartbeat_timeout,
-        text=TextSettings(user, rehearsal, user_share, seed),
-    )
+    settings = PhoneBenchSettings(text=TextSettings(user, rehearsal, user_share, seed), **chosen)
     outputs = Outputs.checked(out, html, trace, compare, max_slowdown, settings)
-    report, signal_number = _measured(console, artifacts, serials, settings)
+    measured, signal_number = _measured(console, artifacts, serials, settings)
+    report = replace(measured, phones=tuple(map(_with_options, measured.phones)))
     outputs.write(console, report)
     failures = [phone.failure for phone in report.phones if phone.failure]
     for failure in failures:
@@ -226,6 +203,14 @@ def phone_bench(  # click passes options by name
     if failures:
         click.get_current_context().exit(failures[0].exit_code)
     outputs.judge()
+
+
+def _with_options(phone: "PhoneResult") -> "PhoneResult":
+    """The result, whose failure names this command's options."""
+    if phone.failure is None:
+        return phone
+    message = name_options(phone.failure.message, click.get_current_context().command)
+    return replace(phone, failure=replace(phone.failure, message=message))
 
 
 def _measured(

@@ -1,5 +1,6 @@
 """`phonograd phone-round`: one federated round on phones over adb."""
 
+import dataclasses
 import shlex
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraini
 from phonograd.commands.codec_options import NAMES, codec_option
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.native import building
-from phonograd.console import Console, Rows, output_options
+from phonograd.console import Console, Rows, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
@@ -186,7 +187,7 @@ def phone_round(
                 if serial in at_work:
                     bars(PhoneProgress(serial, DOING.get(stage, stage), done, total, None))
 
-            report = run_round(
+            ended = run_round(
                 aggregation,
                 folder,
                 program,
@@ -198,6 +199,7 @@ def phone_round(
                 show_phone,
                 stop_signals,
             )
+    report = dataclasses.replace(ended, phones=tuple(map(_with_options, ended.phones)))
     tables = [("Phones", _phone_rows(report)), (f"Round {report.round}", _round_rows(report))]
     if report.dropped_out:
         tables.insert(1, ("Dropped out", [_drop_out_row(phone) for phone in report.dropped_out]))
@@ -207,6 +209,14 @@ def phone_round(
         if phone.update is not None and phone.update.kept is not None:
             console.say(f"{phone.name}: trained but not uploaded: {_later(phone, phone.update.kept, connection)}")
     check(report, settings)
+
+
+def _with_options(phone: "PhoneRound") -> "PhoneRound":
+    """The phone's part, whose drop-out names this command's options."""
+    if phone.drop_out is None:
+        return phone
+    message = name_options(phone.drop_out.message, click.get_current_context().command)
+    return dataclasses.replace(phone, drop_out=dataclasses.replace(phone.drop_out, message=message))
 
 
 def _choices(names: tuple[str, ...]) -> dict[str, str]:

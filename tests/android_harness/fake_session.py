@@ -137,7 +137,7 @@ class FakeSession:
         phone.ran.append(list(arguments))
         assert self.on_sample is not None
         self.at_s += 1.0
-        on_event(self.at_s, start_event(0.5, phone.cores, "--pin-threads" in arguments))
+        on_event(self.at_s, start_event(0.5, phone.cores, "--pin-threads" in arguments, "--output-sample" in arguments))
         for number, seconds in enumerate(phone.steps_seconds, 1):
             if stop.is_set():
                 raise StoppedError("stopped", 2)
@@ -155,7 +155,9 @@ class FakeSession:
         return self.at_s - began
 
 
-def start_event(load_seconds: float, cores: Sequence[int] = BIG, pinned: bool = True) -> dict[str, Any]:
+def start_event(
+    load_seconds: float, cores: Sequence[int] = BIG, pinned: bool = True, sampled: bool = False
+) -> dict[str, Any]:
     """As phonograd-phone train prints it."""
     return {
         "event": "start",
@@ -165,6 +167,7 @@ def start_event(load_seconds: float, cores: Sequence[int] = BIG, pinned: bool = 
         "pinned": pinned,
         "cores": list(cores),
         "allowed_cores": list(range(8)),
+        "output_layer": {"kind": "sampled", "words": 12} if sampled else {"kind": "full", "words": 50},
     }
 
 

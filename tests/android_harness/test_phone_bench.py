@@ -189,6 +189,27 @@ def test_a_slower_phone_fails_only_past_what_is_allowed(phone_bench: Run, desk: 
     assert phone_bench("--compare", old, "--max-slowdown", "10%").code == 21
 
 
+def test_both_output_layers_are_timed_and_one_alone(phone_bench: Run, desk: Desk) -> None:
+    both = phone_bench("--output-sample", 7, "--epochs", 1, "--warm-up", 0, "--json")
+    assert both.code == 0, both.err
+    kinds = [row["output_layer"]["kind"] for row in json.loads(both.out)["summary"]]
+    assert kinds == ["full", "sampled", "full", "sampled"]
+    alone = phone_bench("--output-sample", 7, "--no-full-softmax", "--epochs", 1, "--warm-up", 0, "--json")
+    assert {row["output_layer"]["kind"] for row in json.loads(alone.out)["summary"]} == {"sampled"}
+    done = phone_bench("--no-full-softmax")
+    assert done.code == 2
+    assert "without --full-softmax there is nothing to time; give --output-sample too" in done.err
+
+
+def test_a_phones_failure_names_the_option(phone_bench: Run, desk: Desk) -> None:
+    desk.phones[0] = FakePhone("A", changes=lambda at_s: {"battery_percent": 80 if at_s < 5 else 3})
+    done = phone_bench("--json")
+    message = "phone A: battery at 3 %, expected at least 20 %; charge it, or lower --min-battery"
+    assert json.loads(done.out)["phones"][0]["failure"]["message"] == message
+    assert message in done.err
+    assert "--cooldown is -1.0" in phone_bench("--cooldown", -1).err
+
+
 def test_max_slowdown_with_too_few_epochs_fails_before_the_run(phone_bench: Run, desk: Desk, tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     assert phone_bench("--out", old).code == 0

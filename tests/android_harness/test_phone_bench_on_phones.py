@@ -119,7 +119,7 @@ def test_three_phones_at_once_and_only_missing_files(
         diagnosis = {(epoch["loss_first"], epoch["loss_last"]) for epoch in phone["epochs"]}
         assert len(diagnosis) == 1, "every epoch begins with the same weights"
         assert all(len(epoch["steps"]) == 20 for epoch in phone["epochs"])
-        assert {"rows-f32", "delta-int8", "top-rows"} <= {cost["codec"] for cost in phone["codecs"]}
+        assert {"rows-f32", "delta-int8", "top-rows"} <= {cost["codec"] for cost in phone["epochs"][-1]["codecs"]}
         assert phone["samples"]
     before = [phone.counters.pushed for phone in three_phones]
     assert before == [phone["pushed"]["nbytes"] for phone in document["phones"]]
@@ -130,8 +130,12 @@ def test_three_phones_at_once_and_only_missing_files(
     assert pushed_since(three_phones, before) == [0, 0, 0]
     assert all(model in second.out for model in models)
 
-    third = bench(next_round, *QUICK, "--json")
+    third = bench(next_round, *QUICK, "--output-sample", 5, "--json")
     assert third.code == 0, third.err
+    for phone in third.phones:
+        full, sampled = (epoch["output_layer"] for epoch in phone["epochs"])
+        assert (full["kind"], sampled["kind"]) == ("full", "sampled")
+        assert sampled["words"] < full["words"]
     changed = (next_round / WEIGHTS).stat().st_size
     for phone, nbytes in zip(third.phones, pushed_since(three_phones, before), strict=True):
         files = {file["name"]: file["nbytes"] for file in phone["pushed"]["files"] if file["pushed"]}

@@ -21,7 +21,7 @@ from phonograd.android_harness.report.compare import (
 from phonograd.android_harness.report.intervals import from_epochs, from_steps, student_t
 from phonograd.android_harness.result import Failure, PhoneResult, Placement, PowerState
 from phonograd.device_runtime.base.errors import UsageError
-from tests.android_harness.reports import PAPERS, facts, failed, many, phone, report
+from tests.android_harness.reports import PAPERS, both_layers, facts, failed, many, phone, report, with_codecs
 
 
 def compared(old: PhoneResult, new: PhoneResult, **settings: Any) -> PhoneComparison:
@@ -119,15 +119,40 @@ def test_epochs_that_do_not_vary_have_an_interval_of_no_width() -> None:
 
 def test_memory_and_bytes_are_compared() -> None:
     old = phone()
-    new = replace(
-        old,
-        epochs=tuple(replace(epoch, peak_rss_bytes=2 * epoch.peak_rss_bytes) for epoch in old.epochs),
-        codecs=tuple(replace(cost, nbytes=cost.nbytes // 2) for cost in old.codecs[:2]),
-    )
+    epochs = tuple(replace(epoch, peak_rss_bytes=2 * epoch.peak_rss_bytes) for epoch in old.epochs)
+    halves = [replace(cost, nbytes=cost.nbytes // 2) for cost in old.codecs[:2]]
+    new = with_codecs(replace(old, epochs=epochs), halves)
     found = compared(old, new)
     assert found.peak_rss_ratio == 2
     assert found.update_ratios == {"full-f32": 0.5, "rows-f32": 0.5}
     assert found.remarks == ()
+
+
+def test_each_output_layer_is_compared_with_itself() -> None:
+    old, new = both_layers(), both_layers(seed=1, step_seconds=3.1)
+    comparison = compare(report(old), report(new))
+    full, sampled = comparison.phones
+    assert (full.output_layer, sampled.output_layer) == ("full", "sampled")
+    assert (full.label, sampled.label) == ("SM-A546B (R5CT10ABCDE)", "SM-A546B (R5CT10ABCDE), sampled")
+    assert full.time is not None and sampled.time is not None and full.old_seconds is not None
+    assert full.time.ratio == pytest.approx(sampled.time.ratio) == pytest.approx(2, rel=0.05)
+    assert sampled.old_seconds == pytest.approx(full.old_seconds / 2.5)
+    assert (sampled.peak_rss_ratio, sampled.update_ratios["rows-f32"]) == (pytest.approx(1, rel=0.01), 1)
+    with pytest.raises(RegressionError, match=r"SM-A546B \(R5CT10ABCDE\), sampled takes 1\.9"):
+        require_no_regression(comparison, 0.1)
+
+
+def test_remarks_on_both_output_layers_are_given_once() -> None:
+    old, new = both_layers(), replace(both_layers(), fixed_performance=False)
+    assert [len(one.remarks) for one in compare(report(old), report(new)).phones] == [1, 0]
+    alone = compare(report(phone()), report(new)).phones
+    assert [(one.old_epochs, one.new_epochs) for one in alone] == [(3, 3), (0, 3)]
+
+
+def test_the_epochs_of_each_output_layer_are_counted_before_the_run() -> None:
+    require_epochs(report(both_layers()), 3)
+    with pytest.raises(UsageError, match="in the old report, found 2; make it again"):
+        require_epochs(report(both_layers(epochs=2)), 3)
 
 
 def test_a_real_slowdown_fails() -> None:
@@ -189,7 +214,9 @@ def test_too_few_epochs_to_judge_are_refused(epochs: tuple[int, int], scale: flo
 
 def test_too_few_epochs_fail_before_the_run() -> None:
     require_epochs(report(phone(), failed()), 3)
-    with pytest.raises(UsageError, match="needs --epochs 3 or more to tell a change from noise, found 2"):
+    with pytest.raises(
+        UsageError, match="`max_slowdown` needs `epochs` 3 or more to tell a change from noise, found 2"
+    ):
         require_epochs(report(phone()), 2)
     with pytest.raises(UsageError, match="3 timed epochs of each phone in the old report, found 2; make it again"):
         require_epochs(report(phone(), phone(epochs=2)), 3)
@@ -300,5 +327,5 @@ def test_shares(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "1", "%", "-5%", "nan", "inf", "ten", "1e-1", "99999%", "0.1.1", "٣%"])
 def test_an_invalid_share_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"--max-slowdown is {text!r}, expected a share such as 10% or 0.1")):
+    with pytest.raises(UsageError, match=re.escape(f"`max_slowdown` is {text!r}, expected a share such as 10% or 0.1")):
         parse_max_slowdown(text)

@@ -18,7 +18,7 @@ from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.document import from_document, read_report, schema, to_document, write_report
 from phonograd.android_harness.result import Epoch, PhoneBenchReport, Step
 from phonograd.device_runtime.base.documents import Record
-from tests.android_harness.reports import PAPERS, SMALL, failed, many, phone, quiet_facts, report
+from tests.android_harness.reports import PAPERS, SMALL, both_layers, failed, many, phone, quiet_facts, report
 
 VALIDATOR = jsonschema.Draft202012Validator(dict(schema()))
 
@@ -67,7 +67,7 @@ def test_documents_of_the_schema_round_trip(document: dict[str, Any]) -> None:
     assert {**back, **{name: document[name] for name in derived}} == document
 
 
-@pytest.mark.parametrize("made", [report(), report(failed()), report(*many(9)), report(phone(epochs=1, steps=1))])
+@pytest.mark.parametrize("made", [report(), report(failed()), report(*many(9)), report(both_layers())])
 def test_documents_fit_their_schema(made: PhoneBenchReport, tmp_path: Path) -> None:
     write_report(tmp_path / "bench.json", made)
     VALIDATOR.validate(json.loads((tmp_path / "bench.json").read_text("utf-8")))
@@ -111,6 +111,20 @@ def test_the_summary_says_what_a_script_would_compute() -> None:
     assert row["throttled"]
     assert to_document(report(one, workload=SMALL))["summary"][0]["paper_ratio"] is None
     assert to_document(report(failed()))["summary"][0]["epoch_seconds"] is None
+
+
+def test_the_summary_has_a_row_for_each_output_layer() -> None:
+    full, sampled, other = to_document(report(both_layers(), phone("B")))["summary"]
+    assert full["output_layer"] == other["output_layer"] == {"kind": "full", "words": 30_000}
+    assert sampled["output_layer"] == {"kind": "sampled", "words": 3_495}
+    assert (full["times_faster"], sampled["times_faster"], other["times_faster"]) == (None, pytest.approx(2.5), None)
+    assert (full["update_bytes"]["rows-f32"], sampled["update_bytes"]["rows-f32"]) == (108_512_004, 54_256_002)
+    assert (full["epoch_seconds"]["count"], sampled["epoch_seconds"]["count"]) == (3, 3)
+
+
+def test_a_report_of_an_older_version_says_what_to_do() -> None:
+    with pytest.raises(ReportError, match="expected 3, found 2; an older phonograd wrote it: run the bench again"):
+        from_document({**SAMPLE_DOCUMENT, "schema_version": 2})
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -195,9 +209,9 @@ def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, sai
     [
         ([], "expected a JSON object with schema 'phonograd.phone-bench', found 'list'"),
         ({"schema": "other"}, "found 'other'"),
-        ({"schema": "phonograd.phone-bench"}, "schema_version: expected 2, found None; run the bench again"),
-        ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 2, found True"),
-        ({"schema": "phonograd.phone-bench", "schema_version": 3}, "found 3; a newer phonograd wrote it: upgrade"),
+        ({"schema": "phonograd.phone-bench"}, "schema_version: expected 3, found None; run the bench again"),
+        ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 3, found True"),
+        ({"schema": "phonograd.phone-bench", "schema_version": 4}, "found 4; a newer phonograd wrote it: upgrade"),
     ],
 )
 def test_other_documents_are_refused(document: Any, said: str) -> None:

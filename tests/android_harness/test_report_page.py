@@ -16,7 +16,7 @@ from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.page import page, write_page
 from phonograd.android_harness.result import Failure
 from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
-from tests.android_harness.reports import SMALL, failed, phone, quiet_facts, report, swept
+from tests.android_harness.reports import SMALL, both_layers, failed, phone, quiet_facts, report, swept
 from tests.android_harness.test_report_table import HOSTILE
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -68,6 +68,7 @@ MADE = {
     "none finished": report(failed(), failed("B", None)),
     "hostile": report(phone(HOSTILE, HOSTILE, hot=True), failed(HOSTILE, HOSTILE)),
     "says nothing": report(phone(facts=quiet_facts(), samples=(), codecs=(), pushed=None, epochs=1, steps=1)),
+    "both output layers": report(both_layers(), phone("B", "Pixel 8")),
     "other workload": report(phone(), workload=SMALL),
 }
 
@@ -129,7 +130,7 @@ def test_a_sweep_and_a_comparison_are_drawn() -> None:
     assert re.search(
         r"Median epoch, new over old, by phone: SM-A546B \(R5CT10ABCDE\) 1\.\d{3} \(1\.\d{3} to 1\.", found.text
     )
-    assert "the fastest is 4 on big" in found.text
+    assert "the fastest is 4 on big," in found.text
     assert "threads" in found.texts
 
 
@@ -157,6 +158,24 @@ def test_every_plot_is_there_and_says_what_it_shows() -> None:
         "MB per update (logarithmic)",
     ):
         assert said in found.texts, said
+
+
+def test_both_output_layers_are_drawn() -> None:
+    text = Page(made("both output layers")).text
+    for said in (
+        "An epoch took from 32.67 s on Pixel 8 (B) to 32.67 s on SM-A546B (R5CT10ABCDE).",
+        "With the sampled output layer it was 2.50 times faster.",
+        "Median seconds by phone: SM-A546B 32.67 s, SM-A546B, sampled 13.07 s, Pixel 8 32.67 s;",
+        "Output layers",
+        "timed, sampled",
+        "rows-f32, sampled 54.3 MB",
+        "output words",
+        "2, sampled",
+    ):
+        assert said in text, said
+    alone = Page(page(report(both_layers().with_output_layer("sampled")))).text
+    assert "An epoch took 13.07 s." in alone
+    assert "times faster" not in alone
 
 
 def test_the_papers_line_is_drawn_for_the_papers_work_only() -> None:

@@ -12,7 +12,19 @@ from phonograd.android_harness.report.names import phone_name, printable, short_
 from phonograd.android_harness.report.table import OTHER_WORKLOAD, comparison_tables, remarks, tables
 from phonograd.android_harness.result import Failure, PhoneBenchReport, Placement
 from phonograd.console import Console
-from tests.android_harness.reports import PAPERS, SMALL, facts, failed, many, phone, quiet_facts, report, swept
+from tests.android_harness.reports import (
+    PAPERS,
+    SMALL,
+    both_layers,
+    facts,
+    failed,
+    many,
+    phone,
+    quiet_facts,
+    report,
+    swept,
+    with_codecs,
+)
 
 HOSTILE = "<script>alert(1)</script> [/bold] :smile: {{7*7}} $\\frac$ \x00\x1b[31m\n\u202eevil \ud800 " + "W" * 300
 
@@ -94,6 +106,39 @@ def test_steps_energy_and_a_sweep_have_tables() -> None:
     assert "Sweep (an epoch each)" not in dict(tables(report(phone())))
 
 
+def test_both_output_layers_stand_side_by_side() -> None:
+    one = both_layers()
+    found = dict(tables(report(one, phone("B", "Pixel 8"), failed())))
+    times = next(iter(found.values()))
+    assert [row["phone"] for row in times] == [
+        "SM-A546B\nR5CT10ABCDE\nfull",
+        "SM-A546B\nR5CT10ABCDE\nsampled",
+        "Pixel 8\nB\nfull",
+        "Pixel 4a\n0A1B2C3D",
+    ]
+    full = sorted(epoch.seconds for epoch in one.with_output_layer("full").timed)[1]
+    (row,) = found["Output layers"]
+    assert row == {
+        "phone": "SM-A546B\nR5CT10ABCDE",
+        "output layer": "full\nsampled",
+        "words": "30,000\n3,495",
+        "epoch s": f"{full:.3f}\n{full / 2.5:.3f}",
+        "x faster": 2.5,
+        "peak MB": row["peak MB"],
+        "x less": 2.0,
+        "rows-f32 MB": "108.512\n54.256",
+        "x smaller": 2.0,
+    }
+    codecs = [(row["codec"], row["output layer"], row["MB"]) for row in found["Update by codec"][:3]]
+    assert codecs == [
+        ("full-f32", "full", 183.206), ("rows-f32", "full", 108.512), ("full-f32", "sampled", 91.603),
+    ]  # fmt: skip
+    assert [row["phone"] for row in found["Steps, in seconds"]] == [row["phone"] for row in times[:3]]
+    alone = dict(tables(report(one.with_output_layer("sampled"))))
+    assert "Output layers" not in alone
+    assert [row["phone"] for row in next(iter(alone.values()))] == ["SM-A546B\nR5CT10ABCDE\nsampled"]
+
+
 def test_failures_and_throttling_get_remarks() -> None:
     found = dict(tables(report(phone(hot=True), failed())))
     assert [row["throttled"] for row in found["Phones (medians of timed epochs; the paper's took 140 s)"]] == [
@@ -109,7 +154,7 @@ def test_failures_and_throttling_get_remarks() -> None:
 
 def test_a_codecs_range_of_bytes_over_the_phones_is_shown() -> None:
     other = phone("B", "Pixel 8")
-    other = replace(other, codecs=tuple(replace(cost, nbytes=cost.nbytes * 2) for cost in other.codecs))
+    other = with_codecs(other, [replace(cost, nbytes=cost.nbytes * 2) for cost in other.codecs])
     rows = dict(tables(report(phone(), other)))["Update by codec"]
     assert rows[0]["MB"] == "183.21 to 366.41"
 
@@ -123,6 +168,7 @@ def test_a_codecs_range_of_bytes_over_the_phones_is_shown() -> None:
         report(phone(HOSTILE, HOSTILE, step_seconds=777.7, hot=True), failed(HOSTILE, HOSTILE)),
         report(phone(facts=quiet_facts(), samples=(), codecs=(), pushed=None, epochs=1, steps=1)),
         report(phone(), workload=SMALL, cores="F" * 200),
+        report(both_layers(serial=HOSTILE, model=HOSTILE, step_seconds=777.7, hot=True), phone("B"), failed()),
     ],
 )
 def test_tables_stay_below_120_columns(made: PhoneBenchReport, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,3 +232,6 @@ def test_an_epoch_that_starts_while_cooling_gets_a_remark() -> None:
     assert lines[0] == "epoch 1: started while still cooling, after waiting 180 s"
     assert len(lines) == len(result.timed)
     assert not [line for line in remarks(result) if "cooling" in line]
+    twice = both_layers()
+    hot = replace(twice, epochs=tuple(replace(epoch, throttled=("hot",)) for epoch in twice.epochs))
+    assert [*remarks(hot)][:3] == ["epoch 1: hot", "epoch 1, sampled: hot", "epoch 2: hot"]

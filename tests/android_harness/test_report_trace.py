@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from phonograd.android_harness.report.trace import EPOCHS, STEPS, trace, write_trace
-from tests.android_harness.reports import failed, many, phone, quiet_facts, report, swept
+from tests.android_harness.reports import both_layers, failed, many, phone, quiet_facts, report, swept
 
 Event = dict[str, Any]
 
@@ -41,6 +41,13 @@ def test_epochs_steps_and_counters_of_each_phone() -> None:
     assert {"core 4 MHz", "core 4 cap MHz", "cpu °C", "battery V", "battery current_now"} <= counters
     hot = [event for event in events if event["ph"] == "C" and event["name"] == "cpu °C" and event["pid"] == 1]
     assert [event["ts"] for event in hot] == [round(1e6 * sample.at_s) for sample in one.samples]
+
+
+def test_epochs_name_the_sampled_output_layer() -> None:
+    found = slices(trace(report(both_layers(epochs=1)))["traceEvents"], 1, EPOCHS)
+    names = [event["name"] for event in found if event["args"]]
+    assert names == ["warm-up", "warm-up, sampled", "epoch", "epoch, sampled"]
+    assert [event["args"]["output words"] for event in found if event["args"]] == [30_000, 3_495] * 2
 
 
 @pytest.mark.parametrize("made", [report(), report(failed()), report(*many(9)), report(phone(facts=quiet_facts()))])

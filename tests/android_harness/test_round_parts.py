@@ -42,7 +42,7 @@ def test_names() -> None:
     for serials, chosen, message in (
         (["a", "b"], {"c": "x"}, "name c=x: no phone of this round has that serial"),
         (["a", "b"], {"a": "x y"}, "name a=x y: not a valid name: 1 to 64 of A-Z"),
-        (["a", "b"], {"a": "b"}, "phones a and b: both would have the name b; choose names with --name SERIAL=NAME"),
+        (["a", "b"], {"a": "b"}, "phones a and b: both would have the name b; choose others with `names`, SERIAL=NAME"),
         (["a:b", "a_b"], {}, "both would have the name a_b"),
     ):
         with pytest.raises(UsageError) as raised:

@@ -1,5 +1,6 @@
 """A bench of several phones: they are independent, a failure keeps earlier results, and signals stop them."""
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from phonograd.android_harness.errors import PhoneBusyError
 from phonograd.android_harness.phones.facts import Power
-from phonograd.android_harness.result import CodecCost, Energy, PhoneBenchReport, PhoneResult
+from phonograd.android_harness.result import CodecCost, Energy, OutputLayer, PhoneBenchReport, PhoneResult
 from phonograd.android_harness.session import SessionSettings
 from phonograd.android_harness.timing.bench import run_phone_bench
 from phonograd.android_harness.timing.phone_task import BenchJob, BenchTask, PhoneProgress, cool_caps
@@ -100,8 +101,24 @@ def test_the_phones_program_gets_what_was_asked(artifacts: Artifacts) -> None:
     assert phone.ran == [line, [*line, "--codec-costs"]]
     bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, threads=3, pin=False, codecs=False))
     assert phone.ran[2] == [*line[:6], "--cores", "big", "--precision", "fp32", "--threads", "3"]
-    bench(artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, codecs=False, output_sample=7))
-    assert phone.ran[3][6:] == [*SAMPLED_LINE, "--pin-threads"]
+    bench(
+        artifacts, [phone], PhoneBenchSettings(epochs=1, warm_up=0, codecs=False, output_sample=7, full_softmax=False)
+    )
+    assert [sampled[6:] for sampled in phone.ran[3:]] == [[*SAMPLED_LINE, "--pin-threads"]]
+
+
+def test_full_and_sampled_epochs_take_turns(artifacts: Artifacts) -> None:
+    """Each goes first in turn, so that heat affects both alike."""
+    phone = FakePhone()
+    (result,) = bench(artifacts, [phone], PhoneBenchSettings(epochs=2, warm_up=1, output_sample=7)).phones
+    ran = ["sampled" if "--output-sample" in line else "full" for line in phone.ran]
+    assert ran == ["full", "sampled", "sampled", "full", "full", "sampled"]
+    assert [epoch.output_layer.kind for epoch in result.epochs] == ran
+    assert [epoch.warm_up for epoch in result.epochs] == [True, True, *[False] * 4]
+    assert [len(epoch.codecs) for epoch in result.epochs] == [0, 0, 0, 0, 1, 1]
+    full, sampled = result.by_output_layer
+    assert [len(one.timed) for one in (full, sampled)] == [2, 2]
+    assert (full.output_layer, sampled.output_layer) == (OutputLayer("full", 50), OutputLayer("sampled", 12))
 
 
 def test_an_output_sample_needs_its_graph(artifacts: Artifacts, tmp_path: Path) -> None:
@@ -146,7 +163,10 @@ def test_refusals_and_bugs_of_one_phone_are_its_own(artifacts: Artifacts) -> Non
     assert c.failure is None
 
 
-def test_a_signal_ends_all_phones_and_keeps_what_was_measured(artifacts: Artifacts) -> None:
+@pytest.mark.parametrize(("sample", "epochs"), [(None, 3), (7, 6)])
+def test_a_signal_ends_all_phones_and_keeps_what_was_measured(
+    artifacts: Artifacts, sample: int | None, epochs: int
+) -> None:
     came = threading.Event()
 
     def at_step(epoch: int, step: int) -> None:
@@ -163,10 +183,10 @@ def test_a_signal_ends_all_phones_and_keeps_what_was_measured(artifacts: Artifac
         return 0
 
     phone = FakePhone("A", at_step=at_step)
-    report = bench(artifacts, [phone], stop=stop)
+    report = bench(artifacts, [phone], dataclasses.replace(SETTINGS, output_sample=sample), stop=stop)
     (result,) = report.phones
     assert result.failure is not None
-    assert (result.failure.message, result.failure.exit_code) == ("phone A: stopped after 1 of 3 epochs", 143)
+    assert (result.failure.message, result.failure.exit_code) == (f"phone A: stopped after 1 of {epochs} epochs", 143)
     assert len(result.epochs) == 1
     assert phone.left == 1
 
@@ -259,6 +279,14 @@ def test_a_sweep_times_each_choice_after_the_epochs(artifacts: Artifacts) -> Non
     assert "sweep 7 of 7" in {progress.stage for progress in seen}
 
 
+def test_a_sweep_times_both_output_layers(artifacts: Artifacts) -> None:
+    result, seen = worked(FakePhone(), PhoneBenchSettings(epochs=1, warm_up=0, sweep=True, output_sample=7))
+    kinds = [(run.cores, run.threads, run.epoch.output_layer.kind) for run in result.sweep]
+    assert kinds[:2] == [("big", 1, "full"), ("big", 1, "sampled")]
+    assert len(kinds) == 14
+    assert "sweep 7 of 7, sampled" in {progress.stage for progress in seen}
+
+
 def test_a_phone_lost_in_a_sweep_keeps_what_came_before(artifacts: Artifacts) -> None:
     result, _ = worked(FakePhone(lost_in_epoch=3), PhoneBenchSettings(epochs=1, warm_up=0, sweep=True))
     assert result.failure is not None
@@ -278,7 +306,7 @@ def test_a_low_battery_stops_the_run(artifacts: Artifacts) -> None:
     phone = FakePhone(changes=lambda at_s: {"battery_percent": 50 if at_s < 20 else 19})
     result, _ = worked(phone)
     assert result.failure is not None
-    message = "phone PHONE1: battery at 19 %, expected at least 20 %; charge it, or lower --min-battery"
+    message = "phone PHONE1: battery at 19 %, expected at least 20 %; charge it, or lower `min_battery`"
     assert (result.failure.message, result.failure.exit_code) == (message, 20)
     assert len(result.epochs) == 2
 
