@@ -155,7 +155,7 @@ def _output_layer_rows(figures: Figures) -> Iterator[Row]:
         yield {
             "phone": _name(phone),
             "output layer": "full\nsampled",
-            "words": _lines(one.output_layer and one.output_layer.words for one in both),
+            "words": _lines(one.output_layer.words if one.output_layer else None for one in both),
             "epoch s": _lines(_median(one.epoch_seconds) for one in both),
             "x faster": _rounded(sampled.times_faster, 2),
             "peak MB": _lines(map(_mb, peaks)),
