@@ -12,8 +12,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Artifacts",
     "ArtifactsError",
+    "AttackRecord",
+    "AttackSettings",
     "BackendOptions",
     "BuildError",
+    "CanarySettings",
     "Connection",
     "CountedVocabulary",
     "CurrentRound",
@@ -85,6 +88,7 @@ __all__ = [
     "round_report",
     "seeded_weights",
     "simulate",
+    "simulate_attacks",
     "start_server",
     "train",
     "upload",
@@ -97,7 +101,7 @@ _MODULES = {
     "phonograd.api.model": ("Model", "evaluate", "open_model"),
     "phonograd.api.predicting": ("open_predictor", "predict", "quantize"),
     "phonograd.api.pretraining": ("pretrain",),
-    "phonograd.api.privacy": ("empirical_privacy",),
+    "phonograd.api.privacy": ("empirical_privacy", "simulate_attacks"),
     "phonograd.api.rounds": ("JoinedRound", "connect", "download", "join_round", "upload"),
     "phonograd.api.serving": ("RunningServer", "start_server"),
     "phonograd.api.simulating": ("simulate",),
@@ -146,6 +150,9 @@ _MODULES = {
     "phonograd.server_agg.settings.rules": ("RoundRules",),
     "phonograd.server_agg.settings.security": ("SecuritySettings",),
     "phonograd.server_agg.settings.server": ("ServerSettings",),
+    "phonograd.simulation.attacks.canaries": ("CanarySettings",),
+    "phonograd.simulation.attacks.records": ("AttackRecord",),
+    "phonograd.simulation.attacks.run": ("AttackSettings",),
     "phonograd.simulation.empirical.pairs": ("PrivacySettings",),
     "phonograd.simulation.records": ("SimulationRecord",),
     "phonograd.simulation.settings": ("SimulationSettings",),
@@ -164,7 +171,7 @@ if TYPE_CHECKING:
     from phonograd.api.model import Model, evaluate, open_model
     from phonograd.api.predicting import open_predictor, predict, quantize
     from phonograd.api.pretraining import pretrain
-    from phonograd.api.privacy import empirical_privacy
+    from phonograd.api.privacy import empirical_privacy, simulate_attacks
     from phonograd.api.rounds import JoinedRound, connect, download, join_round, upload
     from phonograd.api.serving import RunningServer, start_server
     from phonograd.api.simulating import simulate
@@ -213,6 +220,9 @@ if TYPE_CHECKING:
     from phonograd.server_agg.settings.rules import RoundRules
     from phonograd.server_agg.settings.security import SecuritySettings
     from phonograd.server_agg.settings.server import ServerSettings
+    from phonograd.simulation.attacks.canaries import CanarySettings
+    from phonograd.simulation.attacks.records import AttackRecord
+    from phonograd.simulation.attacks.run import AttackSettings
     from phonograd.simulation.empirical.pairs import PrivacySettings
     from phonograd.simulation.records import SimulationRecord
     from phonograd.simulation.settings import SimulationSettings

@@ -92,6 +92,10 @@ class Simulation:
                 before = taking_part
         return record
 
+    def model(self, number: int) -> Path:
+        """The weights after a round, of which the last two are kept; 0 is the first model."""
+        return self._folder.model(number).weights
+
     def _begun(self, workers: Workers) -> SimulationRecord:
         """The record of a new simulation: how good the first model is."""
         population = self.population

@@ -48,7 +48,7 @@ ROOMS: Mapping[str, list[str]] = {
     "server_agg.transfer": ["settings", "text", "teachers", "student", "closing"],
     "simulation": [
         *("settings", "users", "schedule", "phone", "batched", "workers", "records", "quality", "server", "folder"),
-        *("one_round", "simulator", "table", "figures", "page", "empirical"),
+        *("one_round", "simulator", "table", "figures", "page", "empirical", "attacks"),
     ],
     "papers": ["experiment", "result", "claims", "small", "run", "node_round", "images", "few_nodes", "kinds", "page"],
     "android_harness": [

@@ -36,7 +36,7 @@ def draw_texts(model: Scorer, vocabulary: int, count: int, words: int, seed: int
     ids = np.empty((words, count), np.int64)
     logs = np.zeros(count)
     streams = [stream_of(seed, f"word {place}") for place in range(words)]
-    for texts in _slices(count, SCORES_BYTES // (4 * vocabulary)):
+    for texts in batches(count, 4 * vocabulary):
         model.reset()
         last = np.full((1, texts.stop - texts.start), EOS, np.int64)
         for place, stream in enumerate(streams):
@@ -54,23 +54,28 @@ def log_likelihoods(model: Scorer, vocabulary: int, ids: Ids) -> Doubles:
     words, count = ids.shape
     before = np.vstack((np.full((1, count), EOS, np.int64), ids[:-1]))
     result = np.empty(count)
-    for texts in _slices(count, SCORES_BYTES // (4 * vocabulary * words)):
+    for texts in batches(count, 4 * vocabulary * words):
         model.reset()
         scores = model.logits(before[:, texts])
-        logs = log_chances(scores, ids[:, texts].reshape(-1))
+        logs = log_chances(scores, ids[:, texts].reshape(-1, 1))
         result[texts] = logs.reshape(words, -1).sum(axis=0)
     return result
 
 
 def log_chances(scores: Floats, words: Ids) -> Doubles:
-    """log P in nats, [rows], of a word in each row of scores [rows, V], which are overwritten."""
-    logs = np.empty(len(scores))
+    """log P in nats, [rows, n], of n words [rows, n] for each row of scores [rows, V], which are overwritten."""
+    logs = np.empty(words.shape)
     for rows in _blocks(scores):
-        block, chosen = scores[rows], words[rows][:, None]
+        block = scores[rows]
         block -= block.max(axis=1, keepdims=True)
-        logs[rows] = np.take_along_axis(block, chosen, 1)[:, 0]
-        logs[rows] -= np.log(np.exp(block, out=block).sum(axis=1))
+        logs[rows] = np.take_along_axis(block, words[rows], 1)
+        logs[rows] -= np.log(np.exp(block, out=block).sum(axis=1, keepdims=True))
     return logs
+
+
+def batches(count: int, nbytes: int) -> Iterator[slice]:
+    """The texts, each with scores of `nbytes`, that a model reads at a time."""
+    return _slices(count, SCORES_BYTES // nbytes)
 
 
 def draw_messages(model: Scorer, vocabulary: Vocabulary, tokens: int, seed: int) -> list[bytes]:

@@ -1,12 +1,16 @@
 """What a model gives away about its users."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from phonograd.api.inputs import StrPath, Text, artifacts_of
 from phonograd.api.simulating import texts_of, workers_of
 from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.simulation.attacks.records import AttackRecord
+from phonograd.simulation.attacks.run import AttackSettings, attack
 from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs
-from phonograd.simulation.simulator import population_of
+from phonograd.simulation.settings import SimulationSettings
+from phonograd.simulation.simulator import Progress, population_of
 
 
 def empirical_privacy(
@@ -29,3 +33,33 @@ def empirical_privacy(
     training = population_of(folder, texts, settings.simulation, test_users=0).training
     pairs = measure_pairs(folder, dict(training), texts.rehearsal, settings, workers_of(workers), progress)
     return list(pairs)
+
+
+def simulate_attacks(
+    artifacts: Artifacts | StrPath,
+    users: StrPath | Mapping[str, Text],
+    out: StrPath,
+    simulation: SimulationSettings | None = None,
+    settings: AttackSettings | None = None,
+    *,
+    rehearsal: Text | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], int] | None = None,
+) -> AttackRecord:
+    """Simulate rounds, with secrets in the texts of users who take part, and attack the last model.
+
+    It measures the exposure of the secrets (Carlini et al. 2019), and whether the model tells who took part. `simulate`
+    documents users, out, rehearsal, workers, progress and stop. Raises UsageError if too few users take part, and what
+    `simulate` raises.
+    """
+    return attack(
+        artifacts_of(artifacts),
+        texts_of(users, rehearsal),
+        simulation or SimulationSettings(),
+        settings or AttackSettings(),
+        Path(out),
+        workers_of(workers),
+        progress,
+        stop,
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.privacy_attacks import canaries, membership
 from phonograd.commands.settings_options import settings_options, taken, usage_errors
 from phonograd.console import Console, output_options
 from phonograd.simulation.empirical.pairs import PrivacySettings
@@ -47,6 +48,10 @@ def privacy(context: click.Context, console: Console, reproduce_table: str | Non
     epsilons = paper_table_8()
     rows = [{"delta": f"{delta:g}", "epsilon": epsilon} for delta, epsilon in zip(DELTAS, epsilons, strict=True)]
     console.result({"epsilon": epsilons}, ("Paper P, Table 8", rows))
+
+
+privacy.add_command(canaries)
+privacy.add_command(membership)
 
 
 @privacy.command()

@@ -1,0 +1,190 @@
+"""Canaries: secrets of one form, each in one user's text, and what a model that trained on them knows of them.
+
+A secret is "my secret is A B C" with words A, B, C of a list, so that all that there can be are ranked, not a sample.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.device_runtime.text.evaluation import Scorer
+from phonograd.device_runtime.text.messages import tokenize
+from phonograd.device_runtime.text.sampling import batches, log_chances
+from phonograd.device_runtime.text.vocabulary import EOS, UNK, Ids, Vocabulary
+from phonograd.simulation.attacks.exposure import Doubles, exposure_of, extrapolated, rank_of
+from phonograd.simulation.attacks.records import Canaries, Exposure
+from phonograd.simulation.users import Messages, text_slice
+
+
+@dataclass(frozen=True)
+class CanarySettings:
+    """insertions: how often a secret is in its user's text, for each kind of secret; each: secrets of a kind, each of
+    another user; words: in the list that secrets are made of; form: what a secret's message begins with.
+
+    Raises ValueError for a setting out of range, naming it.
+    """
+
+    insertions: tuple[int, ...] = (1, 4, 16)
+    each: int = 3
+    words: int = 64
+    form: str = "my secret is"
+
+    def __post_init__(self) -> None:
+        if not self.insertions or min(self.insertions) < 1:
+            raise ValueError(f"insertions are {self.insertions}, expected numbers from 1")
+        if not 1 <= self.each <= 1000:
+            raise ValueError(f"each is {self.each}, expected 1 to 1000")
+        if not 2 <= self.words <= 256:
+            raise ValueError(f"words is {self.words}, expected 2 to 256")
+        if not tokenize(self.form.encode()):
+            raise ValueError(f"form is {self.form!r}, expected a word or more")
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """All secrets of a form: the ids of what comes before, [P], and of the list of words, [W]; there are W^3."""
+
+    before: Ids
+    words: Ids
+
+    @classmethod
+    def of(cls, settings: CanarySettings, vocabulary: Vocabulary, seed: int) -> "Secrets":
+        """The list is drawn from the vocabulary's words that a message can have. Raises UsageError for too few."""
+        *before, _ = vocabulary.encode([settings.form.encode()])
+        usable = [
+            word
+            for word, spelling in enumerate(vocabulary.words)
+            if word not in (UNK, EOS) and tokenize(spelling) == [spelling]
+        ]
+        if len(usable) < settings.words:
+            raise UsageError(f"words: {settings.words} expected in the vocabulary, found {len(usable)}")
+        SplitMix64(stream_of(seed, "words of secrets")).shuffle(usable)
+        return cls(np.array(before, np.int64), np.array(usable[: settings.words], np.int64))
+
+    def losses(self, model: Scorer, vocabulary: int) -> Doubles:
+        """-log2 P in bits of every secret after its form, [W, W, W]."""
+        W, start = len(self.words), len(self.before)
+        first, second = (part.reshape(-1) for part in np.meshgrid(self.words, self.words, indexing="ij"))
+        told = np.broadcast_to(np.concatenate(([EOS], self.before))[:, None], (start + 1, W * W))
+        tokens = np.vstack((told, first, second))
+        pairs, thirds = np.empty(W * W), np.empty((W * W, W))
+        for columns in batches(W * W, 4 * vocabulary * len(tokens)):
+            model.reset()
+            scores = model.logits(tokens[:, columns]).reshape(len(tokens), -1, vocabulary)
+            pairs[columns] = log_chances(scores[-3], first[columns, None])[:, 0]
+            pairs[columns] += log_chances(scores[-2], second[columns, None])[:, 0]
+            thirds[columns] = log_chances(scores[-1], np.broadcast_to(self.words, (scores.shape[1], W)))
+        losses: Doubles = -(pairs[:, None] + thirds).reshape(W, W, W) / np.log(2)
+        return losses
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A user's secret: places of its words in the list, and how often it is in the user's text."""
+
+    user: str
+    insertions: int
+    secret: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who has which secret, and all users' texts with them."""
+
+    secrets: Secrets
+    canaries: tuple[Canary, ...]
+    users: dict[str, Messages]
+
+
+def plan(
+    settings: CanarySettings,
+    users: Mapping[str, Messages],
+    members: Sequence[str],
+    vocabulary: Vocabulary,
+    text_bytes: int,
+    seed: int,
+) -> Plan:
+    """Give secrets to some of the `members`, the users who take part in rounds.
+
+    Raises UsageError if these are too few, or `text_bytes` too small.
+    """
+    secrets = Secrets.of(settings, vocabulary, seed)
+    canaries = tuple(_drawn(settings, members, seed))
+    texts = dict(users)
+    for canary in canaries:
+        words = [vocabulary.words[secrets.words[place]] for place in canary.secret]
+        message = b" ".join((settings.form.encode(), *words))
+        places = stream_of(seed, f"places of {canary.user}'s secret")
+        texts[canary.user] = planted(users[canary.user], message, canary.insertions, text_bytes, places)
+    return Plan(secrets, canaries, texts)
+
+
+def _drawn(settings: CanarySettings, members: Sequence[str], seed: int) -> Iterator[Canary]:
+    insertions = [number for number in settings.insertions for _ in range(settings.each)]
+    if len(members) < len(insertions):
+        raise UsageError(
+            f"canaries: {len(insertions)} users who take part expected, found {len(members)}; simulate more `rounds`"
+        )
+    random = SplitMix64(stream_of(seed, "secrets"))
+    names = sorted(members)
+    random.shuffle(names)
+    known: set[tuple[int, int, int]] = set()
+    for user, number in zip(names, insertions, strict=False):
+        secret = _secret(settings.words, random)
+        while secret in known:
+            secret = _secret(settings.words, random)
+        known.add(secret)
+        yield Canary(user, number, secret)
+
+
+def _secret(words: int, random: SplitMix64) -> tuple[int, int, int]:
+    return random.below(words), random.below(words), random.below(words)
+
+
+def planted(messages: Messages, message: bytes, insertions: int, text_bytes: int, seed: int) -> Messages:
+    """A user's messages with one more, `insertions` times at random places of the `text_bytes` that it trains on first.
+
+    Raises UsageError if it does not fit in half of them.
+    """
+    nbytes = insertions * (len(message) + 1)
+    if nbytes > text_bytes // 2:
+        raise UsageError(f"insertions: at most {text_bytes // 2} bytes expected, half of `text_bytes`, found {nbytes}")
+    first, _ = text_slice(messages, text_bytes - nbytes, 0)
+    random = SplitMix64(seed)
+    # Before the last of these messages: the phone's text ends with it or a later one.
+    places = [random.below(len(first)) for _ in range(insertions)]
+    mixed: Messages = []
+    for place, own in enumerate(first):
+        mixed += [message] * places.count(place)
+        mixed.append(own)
+    return mixed + messages[len(first) :]
+
+
+def measure(artifacts: Artifacts, plan: Plan, first: Path, last: Path, threads: int) -> Canaries:
+    """The exposure of each secret under the last model, among all that nobody has, and under the first one."""
+    canaries = plan.canaries
+    before, after = (_losses(artifacts, plan.secrets, weights, threads) for weights in (first, last))
+    nobody_has = np.ones(after.shape, bool)
+    for canary in canaries:
+        nobody_has[canary.secret] = False
+    space = after.size
+    found = []
+    for canary in canaries:
+        rank, rank_before = (rank_of(losses[nobody_has], losses[canary.secret]) for losses in (after, before))
+        beyond = max(0.0, extrapolated(after[nobody_has], float(after[canary.secret])))
+        exposure = exposure_of(rank, space)
+        found.append(Exposure(canary.user, canary.insertions, rank, exposure, beyond, exposure_of(rank_before, space)))
+    return Canaries(space, tuple(found))
+
+
+def _losses(artifacts: Artifacts, secrets: Secrets, weights: Path, threads: int) -> Doubles:
+    options = BackendOptions(threads=threads)
+    with contextlib.closing(load_backend("native", artifacts, weights, options)) as model:
+        return secrets.losses(model, artifacts.manifest.model.vocabulary)

@@ -1,0 +1,74 @@
+"""A membership test: whether a user's text became more likely than those of users who did not take part.
+
+The score is a likelihood ratio, log P(text | model) - log P(text | earlier model), in nats a token (Carlini et al. 2022
+compare with models that never saw the user; who reads published models has the earlier one).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from phonograd.simulation.attacks.records import Estimate, Membership
+from phonograd.simulation.phone import EvaluationJob
+from phonograd.simulation.users import Messages
+from phonograd.simulation.workers import Workers
+
+Doubles = npt.NDArray[np.float64]
+
+FALSE_POSITIVES = 0.01
+RESAMPLES = 1000
+
+
+def auc_of(members: Doubles, others: Doubles) -> float:
+    """The chance that a member's score is above another user's; equal scores count half (Mann and Whitney's U)."""
+    ordered = np.sort(others)
+    below = np.searchsorted(ordered, members, "left") + np.searchsorted(ordered, members, "right")
+    return float(below.mean() / 2 / len(others))
+
+
+def tpr_of(members: Doubles, others: Doubles) -> float:
+    """The share of members above a threshold that at most FALSE_POSITIVES of the others are above."""
+    allowed = math.floor(FALSE_POSITIVES * len(others))
+    threshold = np.sort(others)[len(others) - 1 - allowed]
+    return float(np.mean(members > threshold))
+
+
+def estimate(measure: Callable[[Doubles, Doubles], float], members: Doubles, others: Doubles, seed: int) -> Estimate:
+    """A measure, and its 2.5th and 97.5th percentile over users drawn anew with repetition."""
+    random = np.random.default_rng(seed)
+    drawn = [
+        measure(random.choice(members, len(members)), random.choice(others, len(others))) for _ in range(RESAMPLES)
+    ]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Estimate(measure(members, others), float(low), float(high))
+
+
+def measure(
+    workers: Workers, members: Sequence[Messages], others: Sequence[Messages], first: Path, last: Path, seed: int
+) -> Membership:
+    """Test the texts of users who took part, and of others. Raises TrainingError if a model's scores are not finite."""
+    texts = [*members, *others]
+    before, after = (_losses(workers, weights, texts) for weights in (first, last))
+    scores = before - after
+    took_part, did_not = scores[: len(members)], scores[len(members) :]
+    return Membership(
+        len(members),
+        len(others),
+        estimate(auc_of, took_part, did_not, seed),
+        estimate(tpr_of, took_part, did_not, seed),
+        float(took_part.mean()),
+        float(did_not.mean()),
+    )
+
+
+def _losses(workers: Workers, weights: Path, texts: Sequence[Messages]) -> Doubles:
+    """Nats a token of each text."""
+    shares = [range(first, len(texts), workers.count) for first in range(min(workers.count, len(texts)))]
+    jobs = [EvaluationJob(weights, tuple(texts[place] for place in share)) for share in shares]
+    losses = np.empty(len(texts))
+    for share, found in zip(shares, workers.evaluate(jobs), strict=True):
+        losses[share] = [math.log(evaluation.perplexity_with_unknown) for evaluation in found]
+    return losses

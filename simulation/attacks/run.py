@@ -1,0 +1,83 @@
+"""Simulates rounds and attacks the last model."""
+
+import dataclasses
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts
+from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.simulation.attacks import canaries, membership
+from phonograd.simulation.attacks.canaries import CanarySettings
+from phonograd.simulation.attacks.records import AttackRecord
+from phonograd.simulation.schedule import schedule
+from phonograd.simulation.settings import SimulationSettings
+from phonograd.simulation.simulator import Progress, Simulation, Texts, population_of
+from phonograd.simulation.users import Messages, text_slice
+from phonograd.simulation.workers import start_workers
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackSettings:
+    """canaries: secrets to plant, or None; membership_users: the most users on each side of the membership test, 0 for
+    no test. At least one of both.
+    """
+
+    canaries: CanarySettings | None = dataclasses.field(default_factory=CanarySettings)
+    membership_users: int = 100
+
+    def __post_init__(self) -> None:
+        if self.membership_users < 0 or (self.canaries is None and not self.membership_users):
+            raise ValueError(f"membership_users is {self.membership_users}, expected 1 or more without canaries, or 0")
+
+
+def attack(
+    artifacts: Artifacts,
+    texts: Texts,
+    simulation: SimulationSettings,
+    settings: AttackSettings,
+    folder: Path,
+    workers: int,
+    progress: Progress | None = None,
+    stop: Callable[[], int] | None = None,
+) -> AttackRecord:
+    """Plant secrets in the texts of users who take part, simulate the rounds in `folder`, and attack the last model.
+
+    Raises UsageError if too few users take part, and what `Simulation` raises.
+    """
+    training = population_of(artifacts, texts, simulation, simulation.test_users).training
+    parts = islice(schedule(simulation, sorted(training)), simulation.rounds)
+    members = sorted({part.user for round_ in parts for part in round_})
+    vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
+    plan = None
+    if settings.canaries is not None:
+        plan = canaries.plan(
+            settings.canaries, texts.users, members, vocabulary, simulation.text_bytes, simulation.seed
+        )
+        texts = dataclasses.replace(texts, users=plan.users)
+    count = settings.membership_users
+    took_part = _some(members, texts, simulation, count)
+    did_not = _some(sorted(set(training) - set(members)), texts, simulation, count)
+    if count and not (took_part and did_not):
+        raise UsageError(
+            f"membership: users who take part and users who do not expected, found {len(members)} of {len(training)}; "
+            "simulate other `rounds`"
+        )
+    with Simulation(artifacts, texts, simulation, folder, workers) as rounds:
+        record = rounds.run(progress, stop)
+        models = rounds.model(0), rounds.model(simulation.rounds)
+        of_secrets = None if plan is None else canaries.measure(artifacts, plan, *models, workers)
+        of_users = None
+        if count:
+            with start_workers(workers, artifacts, texts.rehearsal, simulation) as phones:
+                of_users = membership.measure(phones, took_part, did_not, *models, simulation.seed)
+    return AttackRecord(simulation.rounds, record.rounds[-1].epsilon, of_secrets, of_users)
+
+
+def _some(users: list[str], texts: Texts, simulation: SimulationSettings, count: int) -> list[Messages]:
+    """What `count` of the users, drawn at random, train on in their first round."""
+    names = list(users)
+    SplitMix64(stream_of(simulation.seed, "membership")).shuffle(names)
+    return [text_slice(texts.users[user], simulation.text_bytes, 0)[0] for user in names[:count]]

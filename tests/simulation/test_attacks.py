@@ -1,0 +1,212 @@
+"""Exposure, ranks, AUC and true positives are held to closed forms; a secret that a model learned is found."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import skewnorm
+
+import phonograd
+from phonograd import console
+from phonograd.cli import phonograd as group
+from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text.sampling import log_likelihoods
+from phonograd.device_runtime.text.vocabulary import Ids
+from phonograd.simulation.attacks import canaries, membership
+from phonograd.simulation.attacks.canaries import Canary, CanarySettings, Plan, Secrets, planted
+from phonograd.simulation.attacks.exposure import SkewNormal, exposure_of, extrapolated, rank_of
+from phonograd.simulation.users import text_slice
+from tests.support.artifacts import exported, words
+
+V = 40
+MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=V, embedding=24, hidden=24, layers=1)
+ARTIFACTS = exported(MODEL, phonograd.TrainingConfig(minibatch=2, bptt=5))
+VOCABULARY = words(V)
+FORM = CanarySettings(insertions=(1, 8), each=1, words=6, form="w1 w2")
+GENERAL = [f"w{number % 37} w{number % 5} w{number % 7} w{number % 3}" for number in range(200)]
+USERS = {
+    f"user-{user:02}": [f"w{(user + line) % 31} w{user} w{(user * line) % 29}" for line in range(40)]
+    for user in range(12)
+}
+SIMULATION = phonograd.SimulationSettings(rounds=2, clients_per_round=3, text_bytes=300, test_users=0, seed=5)
+
+
+def test_exposure_by_rank() -> None:
+    losses = np.array([5.0, 3.0, 3.0, 9.0])
+    assert [rank_of(losses, loss) for loss in (2.0, 3.0, 4.0, 10.0)] == [1, 1, 3, 5]
+    assert exposure_of(1, 1024) == 10
+    assert exposure_of(1024, 1024) == 0
+    assert exposure_of(4, 1024) == 8
+
+
+@pytest.mark.parametrize("shape", [-4.0, 0.0, 1.5, 6.0])
+def test_extrapolation_is_scipys_skew_normal(shape: float) -> None:
+    fitted = SkewNormal(20, 3, shape)
+    for x in (5.0, 15.0, 20.0, 22.0, 29.0):
+        assert fitted.log2_below(x) == pytest.approx(skewnorm.logcdf(x, shape, 20, 3) / math.log(2), rel=1e-3, abs=1e-6)
+    values = skewnorm.rvs(shape, 20, 3, size=400_000, random_state=1)
+    found = SkewNormal.fit(values)
+    for x in (15.0, 20.0, 25.0):
+        assert 2 ** found.log2_below(x) == pytest.approx(skewnorm.cdf(x, shape, 20, 3), abs=0.01)
+
+
+def test_extrapolation_has_no_limit_where_ranks_have_one() -> None:
+    """20 standard deviations below the mean of a normal distribution: Φ(-20) = 2.75e-89."""
+    losses = np.random.default_rng(1).normal(50, 1, 100_000)
+    assert extrapolated(losses, 30.0) == pytest.approx(-math.log2(2.75e-89), rel=0.05)
+    assert math.isfinite(extrapolated(losses, -1000.0))
+    assert extrapolated(losses, 500.0) == 0
+
+
+def test_auc_and_true_positives_by_hand() -> None:
+    members, others = np.array([3.0, 2.0, 1.0]), np.array([2.0, 0.0])
+    assert membership.auc_of(members, others) == (2 + 1.5 + 1) / 6
+    assert membership.auc_of(others, members) == 1 - 4.5 / 6
+    assert membership.tpr_of(members, others) == 1 / 3
+    many = np.arange(1000.0)
+    assert membership.tpr_of(np.array([988.5, 989.5, 2000]), many) == pytest.approx(2 / 3)  # 10 others are above 989
+
+
+def test_auc_of_two_normal_distributions_is_in_its_interval() -> None:
+    """AUC = Φ(d / sqrt 2), and TPR = Φ(d - 2.326) at 1 %."""
+    random = np.random.default_rng(3)
+    members, others = random.normal(1, 1, 3000), random.normal(0, 1, 3000)
+    auc = membership.estimate(membership.auc_of, members, others, 1)
+    assert auc.low < 0.7602 < auc.high
+    assert 0.02 < auc.high - auc.low < 0.03  # 4 standard errors of 0.006
+    tpr = membership.estimate(membership.tpr_of, members, others, 1)
+    assert tpr.low < 0.0924 < tpr.high
+    assert tpr.low < tpr.value < tpr.high
+
+
+class Chain:
+    """Scores of the next word by the last one alone: rows of a table [V, V]."""
+
+    def __init__(self, table: Floats):
+        self.table = table
+
+    def reset(self) -> None:
+        """Keeps nothing."""
+
+    def logits(self, tokens: Ids) -> Floats:
+        return self.table[tokens.reshape(-1)].copy()
+
+
+def test_losses_of_all_secrets() -> None:
+    secrets = Secrets.of(FORM, VOCABULARY, seed=1)
+    assert len(set(secrets.words)) == 6
+    scores = np.random.default_rng(1).normal(0, 2, (V, V)).astype(np.float32)
+    chances = np.exp(scores.astype(np.float64))
+    bits = -np.log2(chances / chances.sum(axis=1, keepdims=True))
+    losses = secrets.losses(Chain(scores), V)
+    for a, b, c in ((0, 0, 0), (5, 2, 1), (1, 2, 5), (3, 3, 4)):
+        path = [secrets.before[-1], *secrets.words[[a, b, c]]]
+        assert losses[a, b, c] == pytest.approx(sum(bits[path[:-1], path[1:]]), rel=1e-5)
+
+
+def test_the_engine_reads_a_secret_after_its_form() -> None:
+    secrets = Secrets.of(FORM, VOCABULARY, seed=1)
+    engine = load_backend("native", ARTIFACTS, None, BackendOptions())
+    losses = secrets.losses(engine, V)
+    told = np.concatenate((secrets.before, secrets.words[[4, 0, 2]]))[:, None]
+    whole, form = (log_likelihoods(engine, V, ids)[0] for ids in (told, told[:-3]))
+    assert losses[4, 0, 2] == pytest.approx((form - whole) / math.log(2), abs=1e-4)
+    engine.close()
+
+
+def test_a_secret_is_ranked_among_those_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = np.arange(8.0).reshape(2, 2, 2)
+    models = iter((after[::-1], after))
+    monkeypatch.setattr(canaries, "_losses", lambda *_: next(models))
+    secrets = Secrets(np.array([5]), np.array([2, 3]))
+    drawn = (Canary("a", 1, (0, 0, 0)), Canary("b", 4, (0, 0, 1)), Canary("c", 4, (1, 0, 0)))
+    found = canaries.measure(ARTIFACTS, Plan(secrets, drawn, {}), Path(), Path(), 1)
+    assert found.space == 8
+    assert [secret.rank for secret in found.secrets] == [1, 1, 3]  # 0 and 1 are secrets; 2 and 3 are below 4
+    assert [secret.exposure for secret in found.secrets] == pytest.approx([3, 3, 3 - math.log2(3)])
+    assert [secret.before for secret in found.secrets] == pytest.approx([3 - math.log2(4), 3 - math.log2(4), 3])
+
+
+@pytest.mark.parametrize("text_bytes", [60, 100, 333, 5000])
+@pytest.mark.parametrize("seed", range(5))
+def test_all_insertions_are_in_the_text_of_the_first_round(text_bytes: int, seed: int) -> None:
+    own = [b"w1 w%d w%d" % (line, line % 7) for line in range(30)]
+    mixed = planted(own, b"w9", 9, text_bytes, seed)
+    first, _ = text_slice(mixed, text_bytes, 0)
+    assert first.count(b"w9") == 9
+    assert [message for message in mixed if message != b"w9"] == own
+    if text_bytes == 5000:
+        assert mixed != planted(own, b"w9", 9, text_bytes, seed + 1)
+
+
+def test_secrets_are_of_different_users_and_differ() -> None:
+    settings = CanarySettings(insertions=(1, 2), each=4, words=2, form="w1")
+    made = canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 300, seed=1)
+    assert len({canary.user for canary in made.canaries}) == 8
+    assert len({canary.secret for canary in made.canaries}) == 8  # all there are
+    for canary in made.canaries:
+        added = [
+            message for message in made.users[canary.user] if message.startswith(b"w1 w") and message.count(b" ") == 3
+        ]
+        assert len(added) == canary.insertions
+    with pytest.raises(phonograd.UsageError, match="8 users who take part expected, found 3"):
+        canaries.plan(settings, encoded(), sorted(USERS)[:3], VOCABULARY, 300, seed=1)
+    with pytest.raises(phonograd.UsageError, match="at most 10 bytes expected"):
+        canaries.plan(settings, encoded(), sorted(USERS), VOCABULARY, 20, seed=1)
+    with pytest.raises(phonograd.UsageError, match="60 expected in the vocabulary, found 38"):
+        Secrets.of(dataclasses.replace(settings, words=60), VOCABULARY, 1)
+
+
+def encoded() -> dict[str, list[bytes]]:
+    return {user: [message.encode() for message in messages] for user, messages in USERS.items()}
+
+
+def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path) -> None:
+    """After many passes over one user's text, a secret told eight times is the most likely of 216."""
+    learned = dataclasses.replace(SIMULATION, rounds=1, clients_per_round=1, epochs=40)
+    form = dataclasses.replace(FORM, insertions=(8,))
+    settings = phonograd.AttackSettings(form, membership_users=6)
+    found = phonograd.simulate_attacks(ARTIFACTS, USERS, tmp_path / "run", learned, settings, workers=1)
+    assert found.canaries is not None
+    assert found.membership is not None
+    assert found.canaries.space == 216
+    (secret,) = found.canaries.secrets
+    assert secret.rank == 1
+    assert secret.before < secret.exposure == pytest.approx(math.log2(216))
+    assert (found.membership.members, found.membership.others) == (1, 6)
+    assert found.membership.auc.value == 1
+    assert found.membership.member_score > found.membership.other_score
+    again = phonograd.simulate_attacks(ARTIFACTS, USERS, tmp_path / "run", learned, settings, workers=2)
+    assert again == found
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
+    (tmp_path / "users.jsonl").write_text("\n".join(lines))
+    (tmp_path / "general.txt").write_text("\n".join(GENERAL))
+    inputs = [str(ARTIFACTS.folder), "--users", str(tmp_path / "users.jsonl"), "--workers", "1", "--json"]
+    inputs += ["--rehearsal", str(tmp_path / "general.txt"), "--rounds", "2", "--clients-per-round", "3"]
+    inputs += ["--text-bytes", "300"]
+    form = ["--insertions", "1,4", "--each", "2", "--words", "6", "--form", "w1"]
+    assert command(["privacy", "canaries", *inputs, *form, "--out", str(tmp_path / "canaries")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [secret["insertions"] for secret in document["canaries"]["secrets"]] == [1, 1, 4, 4]
+    assert document["membership"] is None
+    assert command(["privacy", "membership", *inputs, "--out", str(tmp_path / "members")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["canaries"] is None
+    assert (document["membership"]["members"], document["membership"]["others"]) == (5, 7)
+    assert command(["privacy", "canaries", *inputs, "--insertions", "0", "--out", str(tmp_path / "canaries")]) == 2
+    assert "--insertions" in capsys.readouterr().err
+    every = ["--clients-per-round", "12", "--out", str(tmp_path / "all")]
+    assert command(["privacy", "membership", *inputs, *every]) == 2
+    assert "users who do not expected, found 12 of 12" in capsys.readouterr().err
+
+
+def command(arguments: Sequence[str]) -> int:
+    return console.run(group, list(arguments))
