@@ -22,12 +22,13 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Context:
-    """What a kind runs with, for one seed. work: a folder that a killed run finds again; workers: processes or threads
-    to use; small: whether the run must take seconds.
+    """What a kind runs with, for one seed. work: a folder that a killed run finds again; shared: one for all seeds;
+    workers: processes or threads to use; small: what a small run makes its inputs with.
     """
 
     seed: int
     work: Path
+    shared: Path
     workers: int
     small: SmallInputs | None
     given: Mapping[str, Path]
@@ -103,7 +104,7 @@ def run(
         with storage_errors(place):
             place.mkdir(exist_ok=True)
         made = SmallInputs(work / "inputs") if small else None
-        context = Context(seed, place, workers, made, given, progress or (lambda *_: None))
+        context = Context(seed, place, work, workers, made, given, progress or (lambda *_: None))
         outcomes.append(kind.run(settings, context))
     return Result(
         experiment=name,

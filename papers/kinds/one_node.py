@@ -149,7 +149,7 @@ def _first(messages: Messages, nbytes: int) -> tuple[Messages, Messages]:
 
 def _with_lwf(context: Context, user_share: float) -> Path:
     """The artifacts with LwF's training graph, whose λ is a constant of it; exported once."""
-    folder = context.work / f"lwf-{user_share:g}"
+    folder = context.shared / f"lwf-{user_share:g}"
     if not (folder / "manifest.json").exists():
         given = context.input("artifacts")
         training = phonograd.open_artifacts(given).manifest.training

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ from msgspec import field
 
 import phonograd
 from phonograd.device_runtime.base.documents import Record
-from phonograd.device_runtime.base.errors import ArtifactsError, TextError
+from phonograd.device_runtime.base.errors import ArtifactsError, StateError, TextError
 from phonograd.papers.run import Context, Outcome
-from phonograd.simulation.folder import read_record
+from phonograd.simulation.folder import job_of, read_record
 from phonograd.simulation.records import Quality, SimulationRecord
 
 # Tokens of paper P's tests, in thousands: general and the users'. Its mean perplexity is over both.
 _GENERAL, _USERS = 170, 200
+_NO_TEXT = sha256().hexdigest()  # as a simulation names rehearsal text that it does not have
 
 
 class Run(Record, frozen=True):
@@ -31,7 +33,7 @@ class Run(Record, frozen=True):
 
 class Settings(Record, frozen=True):
     """simulation: SimulationSettings by name, for all runs; strategy: StrategySettings by name; runs: by row; curve:
-    whether each measured round has a row.
+    whether each measured round has a row, up to the last one that all runs have.
     """
 
     simulation: dict[str, Any]
@@ -42,32 +44,48 @@ class Settings(Record, frozen=True):
 
 def run(settings: Settings, context: Context) -> Outcome:
     """Run the simulations, or read those that were given."""
+    records = {
+        row: simulated(settings.simulation, settings.strategy, row, one, context, unfinished=settings.curve)
+        for row, one in settings.runs.items()
+    }
+    last = min(max(_measured(record)) for record in records.values())
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {}
-    for row, one in settings.runs.items():
-        record = simulated(settings.simulation, settings.strategy, row, one, context)
+    for row, record in records.items():
+        measured = _measured(record)
         rows.setdefault("initial", _figures(record.before))
-        measured = {ended.number: ended.quality for ended in record.rounds if ended.quality is not None}
         if settings.curve:
+            measured = {number: quality for number, quality in measured.items() if number <= last}
             rows |= {f"{row}, round {number}": _figures(quality) for number, quality in measured.items()}
-        rows[row] = _figures(measured[max(measured)])
-        facts |= {f"{row}: {fact}": value for fact, value in _facts(record).items()}
+        rows[row] = _figures(measured[max(measured)]) | _gains(record.before, measured[max(measured)])
+        facts |= {f"{row}: {fact}": value for fact, value in _facts(record, max(measured)).items()}
     return Outcome(rows, facts)
 
 
+def _measured(record: SimulationRecord) -> dict[int, Quality]:
+    return {ended.number: ended.quality for ended in record.rounds if ended.quality is not None}
+
+
 def simulated(
-    simulation: Mapping[str, Any], strategy: Mapping[str, Any], row: str, one: Run, context: Context
+    simulation: Mapping[str, Any],
+    strategy: Mapping[str, Any],
+    row: str,
+    one: Run,
+    context: Context,
+    unfinished: bool = False,
 ) -> SimulationRecord:
-    """The record of one simulation, run or given. simulation, strategy: settings by name. Raises ArtifactsError."""
-    finished = context.optional(one.folder) if one.folder else None
-    if finished is not None:
-        return read_record(finished)
+    """The record of one simulation, run or given. simulation, strategy: settings by name; unfinished: whether one
+    that is given may have fewer rounds. Raises ArtifactsError, StateError.
+    """
     try:
         chosen = phonograd.StrategySettings(**{**strategy, **one.strategy})
         merged = {**simulation, **one.simulation, "seed": context.seed}
         settings = phonograd.SimulationSettings(**merged, strategy=chosen)
     except (TypeError, ValueError) as error:
         raise ArtifactsError(f"settings of a simulation: {error}") from error
+    given = context.optional(one.folder) if one.folder else None
+    if given is not None:
+        return _given(given, settings, one.rehearsal, unfinished)
     return phonograd.simulate(
         context.input("artifacts"),
         context.input("users"),
@@ -78,6 +96,19 @@ def simulated(
         workers=context.workers,
         progress=lambda done, total, note: context.progress(done, total, f"{row}: {note}"),
     )
+
+
+def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool, unfinished: bool) -> SimulationRecord:
+    """A simulation that ran before. Raises StateError if it is another one or, unless `unfinished`, too short."""
+    record = read_record(folder)
+    for name, value in job_of(wanted).items():
+        if record.job.get(name, value) != value:
+            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {record.job[name]}")
+    if (record.job["rehearsal"] == _NO_TEXT) == rehearsal:
+        raise StateError(f"{folder}: a simulation with{'' if rehearsal else 'out'} rehearsal expected, found the other")
+    if not _measured(record) or (len(record.rounds) < wanted.rounds and not unfinished):
+        raise StateError(f"{folder}: {wanted.rounds} rounds expected, found {len(record.rounds)}; let it finish")
+    return record
 
 
 def _folder(work: Path, row: str) -> Path:
@@ -105,8 +136,19 @@ def _figures(quality: Quality) -> dict[str, float]:
     return figures
 
 
-def _facts(record: SimulationRecord) -> dict[str, float]:
-    rounds = record.rounds
+def _gains(before: Quality, after: Quality) -> dict[str, float]:
+    """What rounds changed, in the paper's terms: % of the users' perplexity, and points of keystroke savings."""
+    first, last = _figures(before), _figures(after)
+    gains = {"user perplexity, change in %": 100 * (last["user perplexity"] / first["user perplexity"] - 1)}
+    for figure in ("user KSS, %", "general KSS, %"):
+        if figure in last:
+            gains[f"{figure.removesuffix(', %')}, points gained"] = last[figure] - first[figure]
+    return gains
+
+
+def _facts(record: SimulationRecord, last: int) -> dict[str, float]:
+    """About the rounds up to the last one that is shown."""
+    rounds = record.rounds[:last]
     return {
         "rounds": len(rounds),
         "tokens trained": sum(ended.tokens for ended in rounds),

@@ -128,7 +128,7 @@ def test_parts_are_measured_once(tmp_path: Path) -> None:
         return {"loss": float(len(measured))}
 
     for _ in range(2):
-        context = run.Context(1, tmp_path, 1, None, {}, lambda *_: None)
+        context = run.Context(1, tmp_path, tmp_path, 1, None, {}, lambda *_: None)
         assert [context.kept(name, lambda name=name: part(name)) for name in "ab"] == [{"loss": 1.0}, {"loss": 2.0}]
     assert measured == ["a", "b"]
 

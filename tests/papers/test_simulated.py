@@ -1,0 +1,90 @@
+"""Finished simulations are taken in place of runs, if they are those that the experiment asks for."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import phonograd
+from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.errors import StateError
+from phonograd.papers.kinds import simulated
+from phonograd.papers.run import Context, Outcome
+from phonograd.simulation.folder import job_of
+from phonograd.simulation.records import Quality, RoundRecord, Scores, SimulationRecord, Spread, Users, UserScores
+
+SIMULATION = {"rounds": 4, "evaluate_every": 2, "text_bytes": 500}
+RUNS = {"with": simulated.Run(folder="with"), "without": simulated.Run(rehearsal=False, folder="without")}
+SETTINGS = simulated.Settings(simulation=SIMULATION, runs=RUNS, curve=True)
+SHA256 = "0" * 64
+
+
+def quality(perplexity: float) -> Quality:
+    spread = Spread(perplexity, perplexity - 1, perplexity + 1)
+    share = Spread(0.5, 0.4, 0.6)
+    return Quality(Scores(perplexity, 0.2, 0.6), UserScores(5, spread, share, share))
+
+
+def round_record(number: int) -> RoundRecord:
+    counts = dict.fromkeys(("drop_outs", "late", "refused", "repeated", "diverged", "repeated_texts"), 0)
+    return RoundRecord(
+        number=number,
+        base_sha256=SHA256,
+        model_sha256=SHA256,
+        outcome="closed",
+        phones=2,
+        accepted=2,
+        bytes_up=10**6,
+        bytes_down=2 * 10**6,
+        tokens=100,
+        loss_first=1.0,
+        loss_last=0.9,
+        seconds=1.0,
+        train_seconds=1.0,
+        epsilon=None,
+        quality=None if number % 2 else quality(20.0 - number),
+        **counts,
+    )
+
+
+def finished(folder: Path, rounds: int = 4, rehearsal: bool = True, **changed: int) -> Path:
+    settings = dataclasses.replace(phonograd.SimulationSettings(**SIMULATION), **changed)
+    job = job_of(settings, rehearsal=SHA256 if rehearsal else hashlib.sha256().hexdigest())
+    record = SimulationRecord(job, Users(9, 5, 0), quality(20.0), tuple(map(round_record, range(1, rounds + 1))))
+    folder.mkdir()
+    (folder / "simulation.json").write_text(json.dumps(written(record)))
+    return folder
+
+
+def run(tmp_path: Path, settings: simulated.Settings, **given: Path) -> Outcome:
+    return simulated.run(settings, Context(1, tmp_path, tmp_path, 1, None, given, lambda *_: None))
+
+
+def test_a_curve_ends_where_all_runs_have_been_measured(tmp_path: Path) -> None:
+    whole = finished(tmp_path / "with")
+    running = finished(tmp_path / "without", rounds=3, rehearsal=False)
+    found = run(tmp_path, SETTINGS, **{"with": whole, "without": running})
+    assert list(found.rows) == ["initial", "with, round 2", "with", "without, round 2", "without"]
+    assert found.rows["with"]["user perplexity"] == 18.0
+    assert found.rows["with"]["user perplexity, change in %"] == pytest.approx(-10)
+    assert found.facts["with: rounds"] == found.facts["without: rounds"] == 2
+    assert found.facts["with: MB up"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "curve", "message"),
+    [
+        ({"seed": 2}, True, "a simulation with seed 1 expected, found 2"),
+        ({"text_bytes": 600}, True, "a simulation with text_bytes 500 expected, found 600"),
+        ({"rehearsal": False}, True, "a simulation with rehearsal expected, found the other"),
+        ({"rounds": 1}, True, "4 rounds expected, found 1; let it finish"),
+        ({"rounds": 3}, False, "4 rounds expected, found 3; let it finish"),
+    ],
+)
+def test_another_simulation_is_refused(tmp_path: Path, changed: dict[str, int], curve: bool, message: str) -> None:
+    settings = simulated.Settings(simulation=SIMULATION, runs={"with": RUNS["with"]}, curve=curve)
+    folder = finished(tmp_path / "with", **changed)
+    with pytest.raises(StateError, match=message):
+        run(tmp_path, settings, **{"with": folder})
