@@ -49,7 +49,7 @@ class OneRound:
 
     def train(self, workers: Workers, trained: PhoneTrained) -> None:
         """Train all phones. Raises TrainingError if all diverged, and what `trained` raises."""
-        for result in workers.train(list(self._jobs())):
+        for result in workers.train(self._jobs()):
             self._results[result.user] = result
             trained(len(self._results))
         if self._results and not self._losses:

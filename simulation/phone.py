@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TrainingError
-from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.engine import Backend, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.text.counts import load_counts
@@ -61,10 +61,10 @@ class PhoneResult:
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """Texts to evaluate model `weights` on."""
+    """A text to evaluate model `weights` on."""
 
     weights: Path
-    texts: tuple[Messages, ...]
+    text: Messages
 
 
 class VirtualPhone:
@@ -74,6 +74,7 @@ class VirtualPhone:
         self._artifacts = artifacts
         self._rehearsal = rehearsal
         self._settings = settings
+        self._evaluator: tuple[Path, Backend] | None = None  # kept open from text to text
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
         self._counts = None
         if settings.output_sample is not None:
@@ -86,6 +87,7 @@ class VirtualPhone:
         Raises TextError, WeightsError, StorageError.
         """
         settings, artifacts = self._settings, self._artifacts
+        self.close()
         prepared = self.prepare(job)
         sample = prepared.sample
         options = BackendOptions(threads=1, seed=prepared.seed, precision=settings.precision, sample=sample)
@@ -126,12 +128,18 @@ class VirtualPhone:
             written = write_update(job.update, base, trained, info)
         return PhoneResult(job.user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)
 
-    def evaluate(self, job: EvaluationJob) -> list[Evaluation]:
-        """Evaluate the model on each text. Raises TrainingError if its scores are not finite."""
+    def evaluate(self, job: EvaluationJob) -> Evaluation:
+        """Evaluate the model on the text. Raises TrainingError if its scores are not finite."""
         training = self._artifacts.manifest.training
-        options = BackendOptions(threads=1)
-        with contextlib.closing(load_backend("native", self._artifacts, job.weights, options)) as engine:
-            return [
-                evaluate(engine, self._vocabulary, text, training.minibatch, training.bptt, self._settings.kss)
-                for text in job.texts
-            ]
+        if self._evaluator is None or self._evaluator[0] != job.weights:
+            self.close()
+            options = BackendOptions(threads=1)
+            self._evaluator = job.weights, load_backend("native", self._artifacts, job.weights, options)
+        model = self._evaluator[1]
+        return evaluate(model, self._vocabulary, job.text, training.minibatch, training.bptt, self._settings.kss)
+
+    def close(self) -> None:
+        """Free the model that texts were evaluated with."""
+        if self._evaluator is not None:
+            self._evaluator[1].close()
+            self._evaluator = None

@@ -17,12 +17,10 @@ from phonograd.simulation.workers import Workers
 
 def measure(workers: Workers, weights: Path, general: Messages, users: Sequence[Messages]) -> Quality:
     """Evaluate a model with all workers. general: messages, or none. Raises TrainingError if it diverged."""
-    shares = [tuple(users[first :: workers.count]) for first in range(min(workers.count, len(users)))]
-    jobs = [EvaluationJob(weights, (general,))] if general else []
-    jobs += [EvaluationJob(weights, share) for share in shares]
-    found = workers.evaluate(jobs)
-    of_general = found.pop(0)[0] if general else None
-    of_users = [evaluation for share in found for evaluation in share]
+    texts = [general, *users] if general else users  # the longest first, so that workers end together
+    found = workers.evaluate([EvaluationJob(weights, text) for text in texts])
+    of_general = found.pop(0) if general else None
+    of_users = found
     for evaluation in [*of_users, *([of_general] if of_general else [])]:
         if not math.isfinite(evaluation.perplexity):
             raise TrainingError("the model's perplexity is not finite: training diverged; lower the learning rate")

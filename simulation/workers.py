@@ -3,8 +3,9 @@
 import multiprocessing
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -37,11 +38,13 @@ class Workers(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def train(self, jobs: Sequence[PhoneJob]) -> Iterator[PhoneResult]:
-        """Train phones; results come as they end. Raises what `VirtualPhone.train` raises."""
+    def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
+        """Train phones; results come as they end, and few jobs are asked for ahead, so that memory does not grow with
+        their number. Raises what `VirtualPhone.train` raises.
+        """
         ...
 
-    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[list[Evaluation]]:
+    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
         """Evaluate; results in the order of the jobs. Raises what `VirtualPhone.evaluate` raises."""
         ...
 
@@ -74,13 +77,13 @@ class _ThisProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is left."""
+        self._phone.close()
 
-    def train(self, jobs: Sequence[PhoneJob]) -> Iterator[PhoneResult]:
+    def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
         """See Workers."""
         return map(self._phone.train, jobs)
 
-    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[list[Evaluation]]:
+    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
         """See Workers."""
         return [self._phone.evaluate(job) for job in jobs]
 
@@ -103,16 +106,21 @@ class _Processes:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def train(self, jobs: Sequence[PhoneJob]) -> Iterator[PhoneResult]:
+    def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
         """See Workers."""
-        return _results([self._pool.submit(_train, job) for job in jobs])
+        left = iter(jobs)
+        waiting: set[Future[PhoneResult]] = set()
+        while True:
+            waiting |= {self._pool.submit(_train, job) for job in islice(left, 2 * self.count - len(waiting))}
+            if not waiting:
+                return
+            ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from map(_result, ended)
 
-    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[list[Evaluation]]:
+    def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
         """See Workers."""
         futures = [self._pool.submit(_evaluate, job) for job in jobs]
-        for _ in _results(futures):
-            pass
-        return [future.result() for future in futures]
+        return [_result(future) for future in futures]
 
 
 class _Batches:
@@ -132,10 +140,9 @@ class _Batches:
         self._native.__exit__(*error)
 
 
-def _results(futures: Iterable["Future[Result]"]) -> Iterator[Result]:
+def _result(future: "Future[Result]") -> Result:
     try:
-        for future in as_completed(futures):
-            yield future.result()
+        return future.result()
     except BrokenProcessPool as error:
         raise OutOfMemoryError(
             "a worker process was killed, most likely for lack of memory; use fewer `workers`; "
@@ -153,5 +160,5 @@ def _train(job: PhoneJob) -> PhoneResult:
     return _phone.train(job)
 
 
-def _evaluate(job: EvaluationJob) -> list[Evaluation]:
+def _evaluate(job: EvaluationJob) -> Evaluation:
     return _phone.evaluate(job)

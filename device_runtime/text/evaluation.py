@@ -101,7 +101,8 @@ def evaluate(
         logits = scorer.logits(window.tokens)
         targets = window.targets.reshape(-1)
         counted = np.flatnonzero(targets != IGNORED)
-        _tally_losses(tally, logits[counted], targets[counted])
+        whole = len(counted) == len(targets)  # then no copy is needed
+        _tally_losses(tally, logits if whole else logits[counted], targets[counted])
         if index is not None:
             short = heights[number * bptt : (number + 1) * bptt].reshape(-1)
             _tally_keystrokes(tally, index, logits, targets, counted, short)
@@ -121,7 +122,8 @@ def _characters(messages: Sequence[bytes]) -> Ids:
 
 def _tally_losses(tally: _Tally, logits: Floats, targets: Ids) -> None:
     highest = logits.max(axis=1)
-    normaliser = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1))
+    shifted = logits - highest[:, None]
+    normaliser = highest + np.log(np.exp(shifted, out=shifted).sum(axis=1))
     losses = (normaliser - logits[np.arange(len(targets)), targets]).astype(np.float64)
     if not np.isfinite(losses).all():
         raise TrainingError("evaluation: the model's scores are not finite; its weights hold NaN or are far too large")
@@ -143,4 +145,4 @@ def _tally_keystrokes(
         if word == UNK:
             tally.typed += length
         elif word != EOS:
-            tally.typed += index.keystrokes(word, logits[place][index.order])
+            tally.typed += index.keystrokes(word, logits[place])

@@ -6,6 +6,7 @@ it never is, or is not in the vocabulary. FORMAT.md, "Keystroke savings", has th
 """
 
 import bisect
+import functools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +37,7 @@ class PrefixIndex:
     _ranges: dict[int, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
 
     @classmethod
+    @functools.lru_cache(maxsize=1)  # one vocabulary scores many texts
     def of(cls, vocabulary: Vocabulary) -> "PrefixIndex":
         """Sort a vocabulary."""
         suggestible = [word for word in range(len(vocabulary)) if word not in (UNK, EOS)]
@@ -58,15 +60,21 @@ class PrefixIndex:
         low = bisect.bisect_left(self._sorted, prefix)
         return low, bisect.bisect_left(self._sorted, True, lo=low, key=lambda word: not word.startswith(prefix))
 
-    def keystrokes(self, word: int, sorted_scores: Floats) -> int:
-        """Characters to type before `word` is suggested, given the scores [len(order)] of all words in sorted order.
+    def keystrokes(self, word: int, scores: Floats) -> int:
+        """Characters to type before `word` is suggested, given the scores [V] of all words.
 
         A word's rank among the words with a prefix is the number of strictly greater scores in the prefix's range.
         """
-        ranges = self.ranges(word)
-        at = bisect.bisect_left(self._sorted, self._vocabulary.words[word])
-        greater = sorted_scores > sorted_scores[at]
-        for characters, (low, high) in enumerate(ranges):
-            if np.count_nonzero(greater[low:high]) < SUGGESTIONS:
+        own = scores[word]
+        reserved = int(scores[UNK] > own) + int(scores[EOS] > own)
+        if np.count_nonzero(scores > own) - reserved < SUGGESTIONS:
+            return 0
+        _, *ranges = self.ranges(word)
+        if not ranges:
+            return 1
+        first, last = ranges[0]  # all longer prefixes' ranges are in that of the first character
+        greater = scores[self.order[first:last]] > own
+        for characters, (low, high) in enumerate(ranges, 1):
+            if np.count_nonzero(greater[low - first : high - first]) < SUGGESTIONS:
                 return characters
-        return len(ranges)
+        return len(ranges) + 1

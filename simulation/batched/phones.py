@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
@@ -42,7 +42,7 @@ class BatchedPhones:
         self._dropout_nodes = dropout_nodes(graph) if training.dropout else []
         self._base: Base | None = None
 
-    def train(self, jobs: Sequence[PhoneJob]) -> Iterator[PhoneResult]:
+    def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
         """Train the phones; results come batch by batch. Raises what `VirtualPhone.train` raises, OutOfMemoryError."""
         torch.set_num_threads(self._threads)
         left = iter(jobs)

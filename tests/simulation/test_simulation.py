@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,10 +21,12 @@ from phonograd import console
 from phonograd.cli import phonograd as group
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.simulation.folder import read_record
+from phonograd.simulation.phone import PhoneJob
 from phonograd.simulation.records import RoundRecord
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.users import text_slice
+from phonograd.simulation.workers import start_workers
 from tests.support.artifacts import exported
 
 MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=20, embedding=8, hidden=8, layers=1)
@@ -100,6 +103,21 @@ def encoded() -> dict[str, list[bytes]]:
 def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
     unreliable = dataclasses.replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
     assert comparable(run(tmp_path / "1", unreliable, 1)) == comparable(run(tmp_path / "3", unreliable, 3))
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_few_phones_are_in_memory_at_a_time(tmp_path: Path, backend: Any) -> None:
+    base, asked = ARTIFACTS.path("weights.safetensors"), []
+
+    def jobs() -> Iterator[PhoneJob]:
+        for place in range(20):
+            asked.append(place)
+            yield PhoneJob("user", encoded()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}")
+
+    settings = dataclasses.replace(SETTINGS, backend=backend)
+    with start_workers(2, ARTIFACTS, [], settings) as workers:
+        assert all(len(asked) <= done + 5 for done, _ in enumerate(workers.train(jobs())))
+    assert len(asked) == 20
 
 
 def test_an_interrupted_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
