@@ -56,8 +56,9 @@ def measure_pairs(
     settings: PrivacySettings,
     workers: int,
     progress: Callable[[int, int], None] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[Pair]:
-    """Measure one pair after the other. progress hears (pairs done, pairs in all).
+    """Measure one pair after the other, or those of some `numbers` from 0. progress hears (pairs done, pairs in all).
 
     Raises TextError for too few users, TrainingError if training diverges or both models of a pair are the same.
     """
@@ -66,7 +67,7 @@ def measure_pairs(
     if len(users) <= K:
         raise TextError(f"users: more than {K} with enough text expected (`clients_per_round`), found {len(users)}")
     with start_workers(workers, artifacts, rehearsal, simulation) as phones:
-        for number in range(settings.pairs):
+        for number in range(settings.pairs) if numbers is None else numbers:
             names = sorted(users)
             SplitMix64(stream_of(simulation.seed, f"pair {number}")).shuffle(names)
             chosen = names[: K + 1]

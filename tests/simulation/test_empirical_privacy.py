@@ -15,7 +15,7 @@ from phonograd import console
 from phonograd.api.privacy import empirical_privacy
 from phonograd.cli import phonograd as group
 from phonograd.simulation.empirical.page import exponential_plot, quantile_plot, tail_plot
-from phonograd.simulation.empirical.pairs import Pair, PrivacySettings
+from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs
 from phonograd.simulation.empirical.tail import epsilon_of, fit_tail, lilliefors
 from tests.support.artifacts import exported
 
@@ -58,6 +58,8 @@ def test_pairs_of_adjacent_sets_are_measured() -> None:
     found = empirical_privacy(ARTIFACTS, USERS, settings, workers=1, progress=lambda *pairs: heard.append(pairs))
     assert heard == [(1, 2), (2, 2)]
     assert found == empirical_privacy(ARTIFACTS, USERS, settings, workers=1)
+    users = {user: [message.encode() for message in messages] for user, messages in USERS.items()}
+    assert list(measure_pairs(ARTIFACTS, users, [], settings, 1, numbers=[1])) == found[1:]
     for pair in found:
         assert pair.user != pair.other
         assert pair.tail.alpha > 0

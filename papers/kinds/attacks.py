@@ -1,0 +1,91 @@
+"""Secrets that users' phones trained on, and a membership test, on the last model of simulations side by side."""
+
+import statistics
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import field
+
+import phonograd
+from phonograd.device_runtime.base.documents import Count, Record
+from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.papers.run import Context, Outcome
+
+
+class Run(Record, frozen=True):
+    """One simulation: its settings that differ from the others', and whether phones mix in general text."""
+
+    simulation: dict[str, Any] = field(default_factory=dict)
+    strategy: dict[str, Any] = field(default_factory=dict)
+    rehearsal: bool = True
+
+
+class Settings(Record, frozen=True):
+    """simulation: SimulationSettings by name, for all runs; canaries: CanarySettings by name; membership_users: the
+    most users on each side of the membership test; runs: by row.
+    """
+
+    simulation: dict[str, Any]
+    runs: dict[str, Run]
+    canaries: dict[str, Any]
+    membership_users: Count = 100
+
+
+def run(settings: Settings, context: Context) -> Outcome:
+    """Simulate and attack each run; a run that was attacked before is not simulated again."""
+    rows: dict[str, dict[str, float]] = {}
+    facts: dict[str, float] = {}
+    for row, one in settings.runs.items():
+        found = context.kept(row, partial(_attacked, settings, row, one, context))
+        rows[row] = {name: value for name, value in found.items() if not name.startswith("fact: ")}
+        own = {name: value for name, value in found.items() if name.startswith("fact: ")}
+        facts |= {f"{row}: {name.removeprefix('fact: ')}": value for name, value in own.items()}
+    return Outcome(rows, facts)
+
+
+def _attacked(settings: Settings, row: str, one: Run, context: Context) -> dict[str, float]:
+    try:
+        strategy = phonograd.StrategySettings(**one.strategy)
+        chosen = settings.simulation | one.simulation | {"seed": context.seed, "test_users": 0}
+        simulation = phonograd.SimulationSettings(**chosen, strategy=strategy)
+        secrets = dict(settings.canaries)
+        secrets["insertions"] = tuple(secrets["insertions"])
+        canaries = phonograd.CanarySettings(**secrets)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactsError(f"settings of an attack: {error}") from error
+    found = phonograd.simulate_attacks(
+        context.input("artifacts"),
+        context.input("users"),
+        _folder(context.work, row),
+        simulation,
+        phonograd.AttackSettings(canaries, settings.membership_users),
+        rehearsal=context.input("rehearsal") if one.rehearsal else None,
+        workers=context.workers,
+        progress=lambda done, total, _: context.progress(done, total, row),
+    )
+    return _figures(found)
+
+
+def _figures(found: phonograd.AttackRecord) -> dict[str, float]:
+    assert found.canaries is not None
+    assert found.membership is not None
+    secrets, users = found.canaries.secrets, found.membership
+    figures: dict[str, float] = {}
+    for number in sorted({secret.insertions for secret in secrets}):
+        those = [secret for secret in secrets if secret.insertions == number]
+        figures[f"exposure, {number} times"] = statistics.fmean(secret.exposure for secret in those)
+        figures[f"extrapolated, {number} times"] = statistics.fmean(secret.extrapolated for secret in those)
+    figures["exposure before"] = statistics.fmean(secret.before for secret in secrets)
+    for name, estimate in (("AUC", users.auc), ("TPR at 1 %", users.tpr)):
+        figures |= {name: estimate.value, f"{name}, low": estimate.low, f"{name}, high": estimate.high}
+    figures |= {"members' loss fell by": users.member_score, "others' loss fell by": users.other_score}
+    facts: dict[str, float] = {"secrets of the form": found.canaries.space, "members": users.members}
+    facts |= {"others": users.others, "rounds": found.rounds}
+    if found.epsilon is not None:
+        facts["epsilon"] = found.epsilon
+    return figures | {f"fact: {name}": value for name, value in facts.items()}
+
+
+def _folder(work: Path, row: str) -> Path:
+    return work / "".join(letter if letter.isalnum() else "-" for letter in row)
