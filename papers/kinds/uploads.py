@@ -55,10 +55,10 @@ def _round(
                 phonograd.encode_update(weights, artifacts, update, tokens=tokens, codec=codec, phone=phone)
                 phonograd.upload(server.admin, update, phone)
         done = phonograd.report(Path(place) / "state")["rounds"][0]
-    sent = done["up_body_bytes"] + done["up_header_bytes"]
+    a_phone = (done["up_body_bytes"] + done["up_header_bytes"]) / settings.phones
     return {
-        "MiB a phone": sent / settings.phones / _MIB,
-        "GiB a round": sent / _GIB,
+        "MiB a phone": a_phone / _MIB,
+        "GiB for ten phones": 10 * a_phone / _GIB,
         "times smaller": done["model_ratio"],
     }
 
