@@ -1,21 +1,26 @@
 """A few nodes train a model from scratch: by averaging, and with compressed gradients."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
+from phonograd.device_runtime.engine import BackendOptions, load_backend
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.text.rehearsal import TrainingText
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.training.trainer import train_epoch
 from phonograd.export.artifacts import export_artifacts
 from phonograd.export.torch_layout import seeded_weights
 from phonograd.papers.few_nodes import resnet
 from phonograd.papers.few_nodes.averaging import train_averaged
 from phonograd.papers.few_nodes.compressed import train_compressed
 from phonograd.papers.few_nodes.schedule import Pass, parts
+from phonograd.papers.node_round import NodeRound
 
 V = 30
 CONFIG = LanguageModelConfig(cell="lstm", vocabulary=V, embedding=16, hidden=16, layers=1, tied=True)
@@ -50,6 +55,31 @@ def test_nodes_train_in_turn_once_and_are_averaged_then(artifacts: Artifacts, tm
     assert list(tmp_path.iterdir()) == [model]
 
 
+def test_in_the_first_round_each_node_continues_the_model_of_the_one_before(
+    artifacts: Artifacts, tmp_path: Path
+) -> None:
+    found, uploads, _ = train_averaged(artifacts, streams()[:2], [Pass(1, 2.0)], tmp_path, 1)
+    assert uploads == 2
+    weights = artifacts.path(WEIGHTS)
+    for number, stream in enumerate(streams()[:2]):
+        with contextlib.closing(load_backend("native", artifacts, weights, BackendOptions(threads=1))) as engine:
+            train_epoch(engine, artifacts.manifest, TrainingText(stream, len(stream), 0), 2.0)
+            weights = tmp_path / f"expected-{number}.safetensors"
+            save_tensors(weights, engine.weights())
+    expected = load_tensors(weights)
+    for name, values in load_tensors(found).items():
+        np.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_round_is_the_plain_mean_of_its_nodes(tmp_path: Path) -> None:
+    weights = {"a": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    save_tensors(tmp_path / "base.safetensors", weights)
+    round_ = NodeRound(tmp_path / "base.safetensors", tmp_path, 3)
+    round_.add("0", {"a": weights["a"] + 1}, 1000)
+    round_.add("1", {"a": weights["a"] - 2}, 10)
+    np.testing.assert_allclose(load_tensors(round_.close())["a"], weights["a"] - 0.5, rtol=1e-6)
+
+
 def test_compressed_gradients_train_with_a_part_of_the_bytes(artifacts: Artifacts) -> None:
     losses: list[float] = []
     weights = seeded_weights(CONFIG, 1)
@@ -79,5 +109,9 @@ def test_resnet_110_has_the_papers_size_and_trains_a_few_steps() -> None:
     for name, values in mean.items():
         if values.is_floating_point():
             torch.testing.assert_close(values, (small.state_dict()[name] + other.state_dict()[name]) / 2)
+    block = resnet.Block(4, 4, 1)
+    torch.nn.init.zeros_(block.second[1].weight)  # a branch of zeros leaves the shortcut
+    x = torch.randn(2, 4, 8, 8)
+    torch.testing.assert_close(block(x), torch.relu(x))
     small.load_state_dict(mean)
     assert small(images).shape == (16, 10)
