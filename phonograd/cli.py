@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "inspect": ("phonograd.commands.export", "inspect", "Show an artifacts folder's contents."),
     "train": ("phonograd.commands.train", "train", "Train one epoch on a user's text, as a phone does."),
     "eval": ("phonograd.commands.train", "evaluate", "Measure perplexity, top-1 accuracy and keystroke savings."),
+    "predict": ("phonograd.commands.predict", "predict", "Show the most probable next words after a text."),
     "update": ("phonograd.commands.update", "update", "Encode, decode and show updates."),
     "build-phone": ("phonograd.commands.native", "build_phone", "Build and check the binary that phones run."),
     "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),

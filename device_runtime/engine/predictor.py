@@ -81,7 +81,10 @@ class Predictor:
 
 
 def _encoded(text: str) -> bytes:
-    encoded = text.encode()
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:  # an argument that was not UTF-8, as Python reads it
+        raise TextError("text: found bytes that are not UTF-8; expected UTF-8 text") from error
     if b"\0" in encoded:
         raise TextError("text: found a NUL byte; expected UTF-8 text")
     return encoded

@@ -1,0 +1,61 @@
+"""`phonograd predict`: what a keyboard would suggest after a text."""
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from phonograd.commands.native import build_on_first_use
+from phonograd.console import Console, output_options
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.formats.manifest import open_artifacts
+from phonograd.device_runtime.text.kss import SUGGESTIONS
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("artifacts", type=PATH)
+@click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
+@click.option("--prefix", default="", help="The first letters of the word, as far as they are typed.")
+@click.option(
+    "--top", type=click.IntRange(1), default=SUGGESTIONS, show_default=True, metavar="K", help="Words to show."
+)
+@click.option(
+    "--weights",
+    type=PATH,
+    help="A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction "
+    "weights, else its weights]",
+)
+@click.option("--threads", type=click.IntRange(1), default=BackendOptions.threads, show_default=True)
+@output_options
+def predict(
+    console: Console,
+    artifacts: Path,
+    texts: tuple[str, ...],
+    prefix: str,
+    top: int,
+    weights: Path | None,
+    threads: int,
+) -> None:
+    """Show the most probable next words after each TEXT, by a keyboard's predictor; "" is the start of a text.
+
+    A TEXT is whole words; line feeds separate messages. Probabilities are among all words, whatever the prefix.
+    """
+    from phonograd.api.predicting import open_predictor
+
+    folder = open_artifacts(artifacts)
+    build_on_first_use(console)
+    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
+    with open_predictor(folder, weights=weights, options=BackendOptions(threads)) as predictor:
+        for text in texts:
+            predictor.reset()
+            predictor.feed(text)
+            words = predictor.suggest(prefix, top)
+            found.append({"text": text, "prefix": prefix, "words": [dataclasses.asdict(one) for one in words]})
+            rows += [
+                {"text": text, "rank": rank, "word": one.word, "probability": one.probability}
+                for rank, one in enumerate(words, 1)
+            ] or [{"text": text, "rank": None, "word": None, "probability": None}]
+    console.result(found, ("Next words", rows))

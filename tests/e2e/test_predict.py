@@ -1,0 +1,54 @@
+"""`phonograd predict`: the predictor's suggestions, as a table and as JSON, and what it refuses."""
+
+import os
+from pathlib import Path
+
+import phonograd
+from tests.support.command_line import Run, Workplace
+
+
+def test_it_shows_what_the_predictor_suggests(phono: Run, workplace: Workplace) -> None:
+    texts = ("the cat", "", "then it\nthe")
+    document = phono("predict", workplace.artifacts, *texts, "--prefix", "T", "--top", 2, "--json").document
+    assert [(one["text"], one["prefix"], len(one["words"])) for one in document] == [(text, "T", 2) for text in texts]
+    for one in document:
+        with phonograd.open_predictor(workplace.artifacts) as predictor:
+            predictor.feed(one["text"])
+            expected = predictor.suggest("t", 2)
+        assert [(word["word"], word["probability"]) for word in one["words"]] == [
+            (best.word, best.probability) for best in expected
+        ]
+    assert document[0]["words"] != document[1]["words"], "each text begins anew and is read"
+
+
+def test_the_table_has_a_line_for_each_word(phono: Run, workplace: Workplace) -> None:
+    shown = phono("predict", workplace.artifacts, "the cat", "--top", 99)
+    assert shown.code == 0, shown.err
+    words = (workplace.artifacts / "vocab.txt").read_text().split()
+    assert all(word in shown.out for word in words[2:])
+    none = phono("predict", workplace.artifacts, "the cat", "--prefix", "xyz")
+    assert (none.code, "the cat" in none.out) == (0, True)
+
+
+def test_other_weights_are_those_that_predict(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    trained, int8 = tmp_path / "trained.safetensors", tmp_path / "int8.safetensors"
+    assert phono("train", workplace.artifacts, "--user", workplace.user, "--out", trained).code == 0
+    phonograd.quantize(workplace.artifacts, int8, weights=trained)
+    line = ("predict", workplace.artifacts, "the", "--json")
+    before, after, rounded = (
+        phono(*line, *options).document[0]["words"][0]["probability"]
+        for options in ((), ("--weights", trained), ("--weights", int8))
+    )
+    assert abs(after - rounded) < 0.01 < abs(after - before)
+
+
+def test_bad_input_is_refused_by_name(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    assert phono("predict", workplace.artifacts).code == 2
+    assert phono("predict", workplace.artifacts, "a", "--top", 0).code == 2
+    missing = phono("predict", tmp_path / "nowhere", "a")
+    assert (missing.code, "nowhere" in missing.err) == (5, True)
+    other = phono("predict", workplace.artifacts, "a", "--weights", workplace.vocabulary)
+    assert (other.code, "not a phonograd tensor file" in other.err) == (6, True)
+    for options in ((os.fsdecode(b"\xff"),), ("a", "--prefix", os.fsdecode(b"\xff"))):
+        refused = phono("predict", workplace.artifacts, *options)
+        assert (refused.code, "not UTF-8" in refused.err) == (3, True)
