@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.engine.graph import NativeGraph
@@ -121,3 +122,10 @@ def test_the_same_bits_on_any_number_of_threads() -> None:
     assert losses == again
     for name, values in weights.items():
         np.testing.assert_array_equal(values, others[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_output_layer_is_fused(name: str) -> None:
+    paths = [artifacts_of(name).path(file) for file in (TRAINING_MODEL_DISTILL, OPTIMIZER_MODEL, WEIGHTS)]
+    with NativeGraph(*paths) as graph, pytest.raises(UsageError, match="has no memory"):
+        graph.get("student.log_probabilities")

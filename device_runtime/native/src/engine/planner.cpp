@@ -99,6 +99,10 @@ Tensor* Planner::use(int value) {
   return tensor;
 }
 
+Tensor* Planner::use_if_there(int value) {
+  return value < 0 ? nullptr : use(value);
+}
+
 Tensor* Planner::scratch(const std::string& name, int64_t floats, bool kept) {
   program_.tensors_.push_back(std::make_unique<Tensor>(Tensor{name, DataType::float32, {floats}, nullptr}));
   Tensor* tensor = program_.tensors_.back().get();
@@ -145,12 +149,12 @@ void Planner::add_output_layer(const OutputLayer& layer) {
   OutputLayerTensors t;
   t.hidden = use(layer.logits.hidden);
   t.weight = use(layer.logits.weight);
-  t.bias = layer.logits.bias < 0 ? nullptr : use(layer.logits.bias);
-  t.targets = use(layer.targets);
-  t.loss_gradient = use(layer.loss_gradient);
-  t.loss = use(layer.loss);
+  t.bias = use_if_there(layer.logits.bias);
+  t.targets = use_if_there(layer.targets);
+  t.loss_gradient = use_if_there(layer.loss_gradient);
+  t.loss = use_if_there(layer.loss);
   t.hidden_gradient = use(layer.hidden_gradient);
-  t.bias_gradient = layer.bias_gradient < 0 ? nullptr : use(layer.bias_gradient);
+  t.bias_gradient = use_if_there(layer.bias_gradient);
   t.logits = scratch("logits", V * columns, true);
   t.packed_hidden = scratch("packed hidden", static_cast<int64_t>(compute_.products.packed_size(H, N)), false);
   t.gram = options_.clip_norm > 0 && layer.weight_gradient >= 0 ? scratch("gram of logits' gradients", N * N, true)
@@ -169,17 +173,22 @@ void Planner::add_output_layer(const OutputLayer& layer) {
 }
 
 DistillationTensors Planner::soft_targets(const OutputLayer::SoftTargets& soft) {
-  const Shape& weight = graph_.value(soft.teacher.weight).shape;
-  const int64_t V = weight[0], H = weight[1], N = graph_.value(soft.teacher.hidden).shape[0];
   DistillationTensors t;
-  t.hidden = use(soft.teacher.hidden);
-  t.weight = use(soft.teacher.weight);
-  t.bias = soft.teacher.bias < 0 ? nullptr : use(soft.teacher.bias);
+  t.given = use_if_there(soft.given);
+  if (soft.teacher) {
+    t.hidden = use(soft.teacher->hidden);
+    t.weight = use(soft.teacher->weight);
+    t.bias = use_if_there(soft.teacher->bias);
+  }
   t.log_likelihoods = use(soft.log_likelihoods);
   t.gradient = use(soft.gradient);
+  const int64_t N = t.given != nullptr ? t.given->shape[0] : t.hidden->shape[0];
+  const int64_t V = t.given != nullptr ? t.given->shape[1] : t.weight->shape[0];
   t.logits = scratch("teacher's logits", V * OutputLayerOperator::columns(N), false);
-  t.packed_hidden =
-      scratch("packed teacher's hidden", static_cast<int64_t>(compute_.products.packed_size(H, N)), false);
+  if (soft.teacher) {
+    const size_t packed = compute_.products.packed_size(t.weight->shape[1], N);
+    t.packed_hidden = scratch("packed teacher's hidden", static_cast<int64_t>(packed), false);
+  }
   t.sums =
       scratch("sums of teacher's exponentials", OutputLayerOperator::sums_floats(V, N, Distillation::kSums), false);
   return t;

@@ -17,7 +17,8 @@ class Planner {
  private:
   friend class PlannedNode;
 
-  Tensor* use(int value);  // in the piece of work being made
+  Tensor* use(int value);           // in the piece of work being made
+  Tensor* use_if_there(int value);  // nullptr for -1
   Tensor* scratch(const std::string& name, int64_t floats, bool kept);
   void keep(const Tensor* tensor);  // until the step has ended
   bool has_memory(int value) const;

@@ -142,46 +142,64 @@ int sum_over_words(const Graph& graph, int node, int value) {
   return graph.value(sum).shape == Shape{graph.value(value).shape[0]} ? sum : -1;
 }
 
-// The distillation around the LogSoftmax of the student's logits; `dlogits`, the gradient of the cross-entropy alone,
-// becomes that of both.
-bool match_soft_targets(const Graph& graph, int log_softmax, OutputLayer& layer, int& dlogits) {
+// The teacher whose probabilities p are, with the nodes `product` and `by_gradient` as their only readers.
+std::optional<OutputLayer::Logits> match_teacher(const Graph& graph, int p, int product, int by_gradient,
+                                                 OutputLayer& layer) {
+  const int softmax = graph.value(p).producer;
+  if (softmax < 0 || !is(graph, softmax, "Softmax")) return {};
+  const int logits = root_of_input(graph, softmax, 0);
+  const auto teacher = logits_of(graph, logits);
+  if (!teacher || only_user(graph, logits) != softmax || !same(graph, logits, input(graph, softmax, 0))) return {};
+  int first = -1, second = -1;
+  if (!two_users(graph, p, "Mul", "Mul", first, second)) return {};
+  if (std::minmax(first, second) != std::minmax(product, by_gradient)) return {};
+  layer.nodes.insert(layer.nodes.end(), {teacher->node, softmax});
+  return teacher;
+}
+
+// The soft targets around the LogSoftmax of the student's logits. Returns the logits' gradient, or -1.
+int match_soft_targets(const Graph& graph, int log_softmax, OutputLayer& layer) {
   const int log_q = output(graph, log_softmax, 0);
-  int product = -1, log_softmax_gradient = -1, by_gradient = -1;
-  if (!two_users(graph, log_q, "Mul", "LogSoftmaxGrad_13", product, log_softmax_gradient)) return false;
-  const int p = other_input(graph, product, log_q), softmax = p < 0 ? -1 : graph.value(p).producer;
-  if (softmax < 0 || !is(graph, softmax, "Softmax") || graph.value(p).shape != graph.value(log_q).shape) return false;
-  const int teacher_logits = root_of_input(graph, softmax, 0);
-  const auto teacher = logits_of(graph, teacher_logits);
-  if (!teacher || only_user(graph, teacher_logits) != softmax) return false;
-  if (!same(graph, teacher_logits, input(graph, softmax, 0))) return false;
+  int product = -1, log_softmax_gradient = -1;
+  if (!two_users(graph, log_q, "Mul", "LogSoftmaxGrad_13", product, log_softmax_gradient)) return -1;
+  const int p = other_input(graph, product, log_q), products = output(graph, product, 0);
+  if (p < 0 || graph.value(p).shape != graph.value(log_q).shape) return -1;
+  OutputLayer::SoftTargets soft;
+  const int sum = only_user(graph, products);
+  soft.log_likelihoods = sum_over_words(graph, sum, products);
+  if (soft.log_likelihoods < 0) return -1;
 
-  const int products = output(graph, product, 0), sum = only_user(graph, products);
-  const int log_likelihoods = sum_over_words(graph, sum, products);
-  if (log_likelihoods < 0 || !two_users(graph, p, "Mul", "Mul", by_gradient, product)) return false;
-  if (!same(graph, other_input(graph, product, p), log_q)) std::swap(by_gradient, product);
-  const int spread = other_input(graph, by_gradient, p), expand = spread < 0 ? -1 : graph.value(spread).producer;
-  if (expand < 0 || !is(graph, expand, "Expand") || only_user(graph, spread) != by_gradient) return false;
-  const int gradient = input(graph, expand, 0);
-  if (graph.value(gradient).shape != Shape{graph.value(p).shape[0], 1}) return false;
-
-  const int scaled = output(graph, by_gradient, 0), soft_gradient = output(graph, log_softmax_gradient, 0);
-  if (only_user(graph, scaled) != log_softmax_gradient || !same(graph, input(graph, log_softmax_gradient, 0), scaled) ||
+  const int scaled = root_of_input(graph, log_softmax_gradient, 0), by_gradient = graph.value(scaled).producer;
+  if (by_gradient < 0 || !is(graph, by_gradient, "Mul") || only_user(graph, scaled) != log_softmax_gradient ||
+      !same(graph, input(graph, log_softmax_gradient, 0), scaled) ||
       !same(graph, input(graph, log_softmax_gradient, 1), log_q)) {
-    return false;
+    return -1;
   }
+  const int spread = other_input(graph, by_gradient, p), expand = spread < 0 ? -1 : graph.value(spread).producer;
+  if (expand < 0 || !is(graph, expand, "Expand") || only_user(graph, spread) != by_gradient) return -1;
+  soft.gradient = input(graph, expand, 0);
+  if (graph.value(soft.gradient).shape != Shape{graph.value(p).shape[0], 1}) return -1;
+
+  if (graph.value(p).is_input) {
+    soft.given = p;
+  } else {
+    soft.teacher = match_teacher(graph, p, product, by_gradient, layer);
+    if (!soft.teacher) return -1;
+  }
+  layer.soft_targets = soft;
+  layer.nodes.insert(layer.nodes.end(), {log_softmax, product, sum, expand, by_gradient, log_softmax_gradient});
+  return output(graph, log_softmax_gradient, 0);
+}
+
+// The sum of the gradients of cross-entropy and of soft targets: the logits' gradient. Or -1.
+int match_sum(const Graph& graph, int dlogits, int soft_gradient, OutputLayer& layer) {
   const int total = only_user(graph, soft_gradient);
   if (total < 0 || !is(graph, total, "Sum") || only_user(graph, dlogits) != total ||
       !same(graph, other_input(graph, total, soft_gradient), dlogits)) {
-    return false;
+    return -1;
   }
-  layer.soft_targets = {*teacher, log_likelihoods, gradient};
-  for (int node :
-       {log_softmax, teacher->node, softmax, product, sum, expand, by_gradient, log_softmax_gradient, total}) {
-    layer.nodes.push_back(node);
-  }
-  layer.at = total;
-  dlogits = output(graph, total, 0);
-  return true;
+  layer.nodes.push_back(total);
+  return output(graph, total, 0);
 }
 
 // The readers of dlogits: gradients of the hidden states, the weight and the bias, each once, and no one else.
@@ -211,12 +229,14 @@ bool match_gradients(const Graph& graph, const std::vector<MarkedGradient>& grad
 
 // Sets the nodes that have to wait for the layer; false if the layer would wait for one of them.
 bool match_order(const Graph& graph, OutputLayer& layer) {
-  std::set<int> late = {graph.root(layer.loss)};
+  std::set<int> late;
+  if (layer.loss >= 0) late.insert(graph.root(layer.loss));
   std::vector<int> needed = {layer.logits.hidden, layer.logits.bias, layer.targets, layer.loss_gradient};
   if (layer.soft_targets) {
     const OutputLayer::SoftTargets& soft = *layer.soft_targets;
     late.insert(graph.root(soft.log_likelihoods));
-    needed.insert(needed.end(), {soft.teacher.hidden, soft.teacher.bias, soft.gradient});
+    needed.push_back(soft.gradient);
+    if (soft.teacher) needed.insert(needed.end(), {soft.teacher->hidden, soft.teacher->bias});
   }
   const auto is_late = [&](int value) { return value >= 0 && late.count(graph.root(value)) != 0; };
   for (int number = 0; number < layer.at; ++number) {
@@ -231,34 +251,54 @@ bool match_order(const Graph& graph, OutputLayer& layer) {
   return std::none_of(needed.begin(), needed.end(), is_late);
 }
 
-// The layer around one loss node, or false.
-bool match(const Graph& graph, const std::vector<MarkedGradient>& gradients, const std::set<int>& updated, int loss,
-           OutputLayer& layer) {
-  const int logits = root_of_input(graph, loss, 0);
+// The logits that a node reads, made by a layer; false if this cannot be one.
+bool match_logits(const Graph& graph, const std::set<int>& updated, int node, OutputLayer& layer) {
+  const int logits = root_of_input(graph, node, 0);
   const auto made = logits_of(graph, logits);
-  if (!made || !same(graph, logits, input(graph, loss, 0)) || !is_factor(graph, updated, made->hidden)) return false;
+  if (!made || !same(graph, logits, input(graph, node, 0)) || !is_factor(graph, updated, made->hidden)) return false;
   layer.logits = *made;
+  layer.nodes = {made->node, node};
+  return true;
+}
+
+// Cross-entropy, by its loss node, perhaps with soft targets. Returns the logits' gradient, or -1.
+int match_cross_entropy(const Graph& graph, int loss, OutputLayer& layer) {
+  const int logits = root_of_input(graph, loss, 0);
   const int log_p = output(graph, loss, 1), gradient = only_user(graph, log_p);
-  if (gradient < 0 || !is(graph, gradient, "SoftmaxCrossEntropyLossGrad")) return false;
-  if (!same(graph, log_p, input(graph, gradient, 1)) || output(graph, loss, 0) < 0) return false;
+  if (gradient < 0 || !is(graph, gradient, "SoftmaxCrossEntropyLossGrad")) return -1;
+  if (!same(graph, log_p, input(graph, gradient, 1)) || output(graph, loss, 0) < 0) return -1;
   layer.targets = input(graph, loss, 1);
-  if (graph.root(layer.targets) != root_of_input(graph, gradient, 2)) return false;
+  if (graph.root(layer.targets) != root_of_input(graph, gradient, 2)) return -1;
   const std::string reduction = source(graph, loss).text("reduction", "mean");
-  if (reduction != source(graph, gradient).text("reduction", "mean")) return false;
+  if (reduction != source(graph, gradient).text("reduction", "mean")) return -1;
   layer.mean = reduction == "mean";
   layer.ignored = source(graph, loss).integer("ignore_index", -1);
-  if (layer.ignored != source(graph, gradient).integer("ignore_index", -1)) return false;
-  layer.at = gradient;
+  if (layer.ignored != source(graph, gradient).integer("ignore_index", -1)) return -1;
   layer.loss = output(graph, loss, 0);
   layer.loss_gradient = input(graph, gradient, 0);
-  layer.nodes = {made->node, loss, gradient};
-  int dlogits = output(graph, gradient, 0), log_softmax = -1, same_loss = -1;
-  if (two_users(graph, logits, "LogSoftmax", "SoftmaxCrossEntropyLoss", log_softmax, same_loss)) {
-    if (!same(graph, logits, input(graph, log_softmax, 0))) return false;
-    if (!match_soft_targets(graph, log_softmax, layer, dlogits)) return false;
-  } else if (only_user(graph, logits) != loss) {
-    return false;
+  layer.nodes.push_back(gradient);
+  const int dlogits = output(graph, gradient, 0);
+  int log_softmax = -1, same_loss = -1;
+  if (!two_users(graph, logits, "LogSoftmax", "SoftmaxCrossEntropyLoss", log_softmax, same_loss)) {
+    return only_user(graph, logits) == loss ? dlogits : -1;
   }
+  if (!same(graph, logits, input(graph, log_softmax, 0))) return -1;
+  const int soft = match_soft_targets(graph, log_softmax, layer);
+  return soft < 0 ? -1 : match_sum(graph, dlogits, soft, layer);
+}
+
+// The layer around one loss node, or around a LogSoftmax that only soft targets read; or false.
+bool match(const Graph& graph, const std::vector<MarkedGradient>& gradients, const std::set<int>& updated, int node,
+           OutputLayer& layer) {
+  if (!match_logits(graph, updated, node, layer)) return false;
+  int dlogits = -1;
+  if (is(graph, node, "SoftmaxCrossEntropyLoss")) {
+    dlogits = match_cross_entropy(graph, node, layer);
+  } else if (only_user(graph, root_of_input(graph, node, 0)) == node) {
+    dlogits = match_soft_targets(graph, node, layer);
+  }
+  if (dlogits < 0) return false;
+  layer.at = graph.value(dlogits).producer;
   return match_gradients(graph, gradients, dlogits, layer) && match_order(graph, layer);
 }
 
@@ -317,7 +357,8 @@ std::vector<OutputLayer> find_output_layers(const Graph& graph) {
   std::set<int> taken;
   for (int node = 0; node < static_cast<int>(graph.nodes().size()); ++node) {
     OutputLayer layer;
-    if (!is(graph, node, "SoftmaxCrossEntropyLoss") || !match(graph, gradients, updated, node, layer)) continue;
+    if (!is(graph, node, "SoftmaxCrossEntropyLoss") && !is(graph, node, "LogSoftmax")) continue;
+    if (!match(graph, gradients, updated, node, layer)) continue;
     std::vector<int> own = layer.nodes;
     own.insert(own.end(), layer.later.begin(), layer.later.end());
     // A node that another layer runs, or that waits for it, would run at two places.

@@ -15,7 +15,7 @@ namespace phonograd {
 // dlogits.
 // With distillation (LwF) there are also, of a teacher whose weights have no gradient,
 //   p = softmax of its logits; log_likelihoods = sum over the words of p log q, q = softmax of the logits above;
-// and dlogits has their gradient too.
+// and dlogits has their gradient too. Or p is an input, and there is no cross-entropy.
 struct OutputLayer {
   // logits = hidden W^T + bias, where W is an input.
   struct Logits {
@@ -23,16 +23,18 @@ struct OutputLayer {
     int hidden, weight, bias;  // values; bias -1 if there is none
   };
   struct SoftTargets {
-    Logits teacher;
-    int log_likelihoods, gradient;  // values [N]; the gradient perhaps under another shape
+    std::optional<Logits> teacher;
+    int given = -1;                           // p [N, V], without a teacher
+    int log_likelihoods = -1, gradient = -1;  // values [N]; the gradient perhaps under another shape
   };
   int at;  // the node in whose place it runs: the last whose inputs it needs
   std::vector<int> nodes;
   std::vector<int> later;  // nodes before that one that need its results
   Logits logits;
-  int targets, loss_gradient, loss, hidden_gradient, weight_gradient, bias_gradient;  // -1: of a frozen parameter
-  bool mean;        // the loss: a mean over the targets, else a sum
-  int64_t ignored;  // the target that does not count
+  int targets = -1, loss_gradient = -1, loss = -1;      // -1: no cross-entropy
+  int hidden_gradient, weight_gradient, bias_gradient;  // -1: of a frozen parameter
+  bool mean = false;                                    // the loss: a mean over the targets, else a sum
+  int64_t ignored = -1;                                 // the target that does not count
   std::optional<SoftTargets> soft_targets;
 };
 

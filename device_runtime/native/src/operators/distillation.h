@@ -1,6 +1,6 @@
-// LwF's soft targets in the output layer (paper P, eq. 2): the probabilities p that a frozen teacher gives the words.
-// Its logits are computed beside the student's, block by block of the vocabulary, and one [V, N] matrix keeps their
-// exponentials for the second sweep.
+// Soft targets p in the output layer. LwF's are the probabilities that a frozen teacher gives the words (paper P, eq.
+// 2): its logits are computed beside the student's, block by block of the vocabulary, and one [V, N] matrix keeps their
+// exponentials for the second sweep. Or p is given (eq. 4), and that matrix is p transposed.
 #pragma once
 
 #include "operators/operator.h"
@@ -8,13 +8,14 @@
 namespace phonograd {
 
 struct DistillationTensors {
-  Tensor* hidden;           // [N, H], the teacher's, as all of these
-  Tensor *weight, *bias;    // [V, H], [V] or nullptr
-  Tensor* log_likelihoods;  // [N]: sum over the words of p log q, where q is the student's; what this computes
-  Tensor* gradient;         // [N]: of these
-  Tensor* logits;           // [V, columns]: logits, then their exponentials
-  Tensor* packed_hidden;    // packed_size(H, columns)
-  Tensor* sums;  // [blocks + 1, 3, columns]: highest logit, sum of exponentials, these times student's logits
+  Tensor* given = nullptr;                    // p [N, V] of any sums, in place of a teacher; nullptr with one
+  Tensor* hidden = nullptr;                   // [N, H], the teacher's, as the next two
+  Tensor *weight = nullptr, *bias = nullptr;  // [V, H], [V] or nullptr
+  Tensor* log_likelihoods = nullptr;          // [N]: sum over the words of p log q, q the student's; the result
+  Tensor* gradient = nullptr;                 // [N]: of these
+  Tensor* logits = nullptr;                   // [V, columns]: logits, then their exponentials; or p
+  Tensor* packed_hidden = nullptr;            // packed_size(H, columns), of the teacher
+  Tensor* sums = nullptr;  // [blocks + 1, 3, columns]: highest logit, sum of exponentials, these times student's logits
 };
 
 // Part of an OutputLayerOperator, which calls this in its order; same threads, blocks and columns.
@@ -31,14 +32,16 @@ class Distillation {
   // Between the sweeps. log_sum [N]: of the student.
   void finish_sums(const KernelSet& kernels, const float* log_sum);
   // Second sweep: D [rows, columns] and its sums by row gain what p is to the gradient. Of the student's q there is
-  // minus the same gradient, which the caller has in D.
+  // minus gradient(), which the caller has in D.
   void add_gradient(Run& run, int64_t block, float* D, float* row_sums);
-  // [N]
-  const float* gradient() const { return t_.gradient->floats(); }
+  // The gradient for token n, times the sum of its p.
+  float gradient(int64_t n) const;
 
  private:
+  void add_teacher(Run& run, int64_t block, int thread);
+  void add_given(int64_t block);
   int64_t rows_of(int64_t block) const { return std::min(rows_, V_ - block * rows_); }
-  float* sums_of(int64_t block) { return t_.sums->floats() + (block + 1) * kSums * columns_; }
+  float* sums_of(int64_t block) const { return t_.sums->floats() + (block + 1) * kSums * columns_; }
 
   DistillationTensors t_;
   int64_t N_, V_, H_, rows_, columns_;

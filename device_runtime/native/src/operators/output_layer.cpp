@@ -36,9 +36,9 @@ OutputLayerOperator::OutputLayerOperator(const OutputLayerTensors& tensors, Loss
 }
 
 std::string OutputLayerOperator::description() const {
-  return std::string("output layer, softmax, cross-entropy") + (distillation_ ? ", distillation" : "") +
-         " and gradients V=" + std::to_string(V_) + " H=" + std::to_string(H_) + " N=" + std::to_string(N_) +
-         ", weight's gradient factored";
+  return std::string("output layer, softmax") + (t_.targets == nullptr ? "" : ", cross-entropy") +
+         (distillation_ ? ", distillation" : "") + " and gradients V=" + std::to_string(V_) +
+         " H=" + std::to_string(H_) + " N=" + std::to_string(N_) + ", weight's gradient factored";
 }
 
 Factors OutputLayerOperator::factors(size_t) const {
@@ -55,9 +55,8 @@ void OutputLayerOperator::run(Run& run) {
 
 void OutputLayerOperator::check_targets() const {
   for (int64_t n = 0; n < N_; ++n) {
-    const int64_t target = t_.targets->integers()[n];
-    if (target != settings_.ignored && (target < 0 || target >= V_)) {
-      throw Error(Status::training, "target " + std::to_string(target) + " at place " + std::to_string(n) +
+    if (counts(n) && (target(n) < 0 || target(n) >= V_)) {
+      throw Error(Status::training, "target " + std::to_string(target(n)) + " at place " + std::to_string(n) +
                                         ": expected an id below " + std::to_string(V_) + ", or " +
                                         std::to_string(settings_.ignored) + " for none");
     }
@@ -81,7 +80,7 @@ void OutputLayerOperator::exponentials_of_block(Run& run, int64_t block, int thr
   run.products.multiply_packed(rows, N_, H_, row_major(t_.weight->floats() + v * H_, H_), t_.packed_hidden->floats(),
                                logits, columns_, 1, 0, thread);
   for (int64_t n = 0; n < N_; ++n) {
-    const int64_t r = t_.targets->integers()[n] - v;
+    const int64_t r = target(n) - v;
     if (r < 0 || r >= rows) continue;
     t_.per_token->floats()[n] = logits[r * columns_ + n] + (bias == nullptr ? 0.0f : bias[r]);
   }
@@ -105,17 +104,17 @@ void OutputLayerOperator::sums_and_loss(const KernelSet& kernels) {
   int64_t counted = 0;
   for (int64_t n = 0; n < N_; ++n) {
     log_sum[n] = highest[n] + std::log(sum[n]);
-    if (t_.targets->integers()[n] == settings_.ignored) continue;
+    if (!counts(n)) continue;
     total += static_cast<double>(log_sum[n] - of_target[n]);
     ++counted;
   }
   const float of_all = settings_.mean ? 1.0f / static_cast<float>(counted) : 1.0f;
   for (int64_t n = 0; n < columns_; ++n) {
-    const bool counts = n < N_ && t_.targets->integers()[n] != settings_.ignored;
-    scale[n] = counts ? *t_.loss_gradient->floats() * of_all : 0;
+    scale[n] = n < N_ && counts(n) ? *t_.loss_gradient->floats() * of_all : 0;
     if (n >= N_) log_sum[n] = std::numeric_limits<float>::max();  // exp of the padding is zero
   }
   if (distillation_) distillation_->finish_sums(kernels, log_sum);
+  if (t_.loss == nullptr) return;
   *t_.loss->floats() = static_cast<float>(settings_.mean ? total / static_cast<double>(counted) : total);
 }
 
@@ -139,12 +138,12 @@ void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first
   for (int64_t n = 0; n < columns_; ++n) factor[n] -= log_sum[n];
   run.kernels.exponential(factor, factor, static_cast<size_t>(columns_));
   for (int64_t n = 0; n < columns_; ++n) {
-    factor[n] *= distillation_ && n < N_ ? scale[n] - distillation_->gradient()[n] : scale[n];
+    factor[n] *= distillation_ && n < N_ ? scale[n] - distillation_->gradient(n) : scale[n];
   }
   float sums[kMostDepth];
   run.kernels.scale_columns(static_cast<int>(rows), static_cast<int>(columns_), D, columns_, factor, sums);
   for (int64_t n = 0; n < N_; ++n) {
-    const int64_t r = t_.targets->integers()[n] - v;
+    const int64_t r = target(n) - v;
     if (r < 0 || r >= rows) continue;
     D[r * columns_ + n] -= scale[n];
     sums[r] -= scale[n];

@@ -12,16 +12,16 @@
 namespace phonograd {
 
 struct OutputLayerTensors {
-  Tensor* hidden;                                  // [N, H]
-  Tensor *weight, *bias;                           // [V, H], [V] or nullptr
-  Tensor *targets, *loss_gradient;                 // [N], a single number
-  Tensor *loss, *hidden_gradient, *bias_gradient;  // a single number, [N, H], [V] or nullptr
-  Tensor* logits;                                  // [V, columns()]: kept until the update
-  Tensor* gram;                                    // [N, N], above the diagonal, kept; nullptr if not needed
-  Tensor* packed_hidden;                           // packed_size(H, columns)
-  Tensor* sums;                                    // [blocks + 1, 2, columns]: highest logit, sum of exponentials
-  Tensor* parts;                                   // [kParts, N * H + N * N]
-  Tensor* per_token;                               // [3, columns]: the target's logit, log of the sum, scale
+  Tensor* hidden;                           // [N, H]
+  Tensor *weight, *bias;                    // [V, H], [V] or nullptr
+  Tensor *targets, *loss_gradient, *loss;   // [N], two single numbers; nullptr for soft targets alone
+  Tensor *hidden_gradient, *bias_gradient;  // [N, H], [V] or nullptr
+  Tensor* logits;                           // [V, columns()]: kept until the update
+  Tensor* gram;                             // [N, N], above the diagonal, kept; nullptr if not needed
+  Tensor* packed_hidden;                    // packed_size(H, columns)
+  Tensor* sums;                             // [blocks + 1, 2, columns]: highest logit, sum of exponentials
+  Tensor* parts;                            // [kParts, N * H + N * N]
+  Tensor* per_token;                        // [3, columns]: the target's logit, log of the sum, scale
 };
 
 struct LossSettings {
@@ -48,6 +48,8 @@ class OutputLayerOperator : public Operator {
   Factors factors(size_t index) const override;  // of the weight, whatever the index
 
  private:
+  int64_t target(int64_t n) const { return t_.targets == nullptr ? -1 : t_.targets->integers()[n]; }
+  bool counts(int64_t n) const { return t_.targets != nullptr && target(n) != settings_.ignored; }
   void check_targets() const;
   void exponentials(Run& run);
   void exponentials_of_block(Run& run, int64_t block, int thread);
