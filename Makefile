@@ -30,7 +30,8 @@ demo: $(READY)
 test: $(READY)
 	$(PYTEST)
 
-# Whole benchmarks, the demo and the documented examples at small sizes; kills at random, and calls that fail one by one.
+# Whole benchmarks, the demo, the papers' experiments and the documented examples at small sizes; kills at random, and
+# calls that fail one by one.
 long-test: $(READY)
 	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/native tests/papers tests/server_agg tests/simulation
 
