@@ -12,7 +12,7 @@ import pytest
 from phonograd.android_harness.report.compare import compare
 from phonograd.android_harness.report.page import write_page
 from phonograd.android_harness.result import PhoneBenchReport
-from tests.android_harness.reports import SMALL, failed, many, phone, quiet_facts, report
+from tests.android_harness.reports import SMALL, both_layers, failed, many, phone, quiet_facts, report
 from tests.android_harness.test_report_table import HOSTILE
 from tests.support.chromium import Tab, chromium
 
@@ -47,6 +47,7 @@ PAGES = {
         failed(),
     ),
     "twenty": report(*many(20)),
+    "both-layers": report(both_layers(hot=True), phone("B", "Pixel 8")),
     "slow": report(phone(step_seconds=30)),
     "one-step": report(
         phone(epochs=1, steps=1, step_seconds=0.2),
@@ -75,7 +76,7 @@ def test_every_page_on_every_screen(tab: Tab, tmp_path: Path, name: str, made: P
             assert tab.value("document.documentElement.scrollWidth") == width
             assert tab.value("getComputedStyle(document.body).backgroundColor") == BACKGROUND[dark]
             assert tab.value(CUT_OFF) == []
-            if name in ("one", "four", "twenty", "slow", "hostile"):
+            if name in ("one", "four", "twenty", "both-layers", "slow", "hostile"):
                 assert tab.value(LABEL_SHOWN.replace("COLOUR", f"'{REFERENCE[dark]}'"))
                 assert tab.value(SMALLEST_TEXT) >= 8.5
             else:
