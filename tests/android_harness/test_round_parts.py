@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +12,13 @@ from hypothesis import strategies as st
 from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.rounds import upload
 from phonograd.android_harness.rounds.naming import find_text, name_from_serial, phone_names
+from phonograd.android_harness.rounds.result import DropOut, PhoneRound
 from phonograd.android_harness.rounds.round_end import RoundEnd, wait_for_end
 from phonograd.android_harness.rounds.settings import PhoneTraining, RoundSettings
 from phonograd.android_harness.rounds.tokens import phone_connection, read_tokens
 from phonograd.android_harness.rounds.training import _parsed
 from phonograd.android_harness.rounds.upload import send_update
-from phonograd.commands.phone_round import _choices
+from phonograd.commands.phone_round import _choices, _with_options, phone_round
 from phonograd.device_runtime.base.errors import (
     ServerRefusedError,
     ServerUnreachableError,
@@ -201,3 +203,13 @@ def test_an_upload_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(StoppedError, match="interrupted before the server had u"):
         send(Server(ServerUnreachableError("gone")), 600, monkeypatch, stop)
+
+
+def test_a_drop_out_names_the_commands_options() -> None:
+    drop_out = DropOut("train", "user.txt: not found; name another by `text_on_phone`, or give `texts`", 3)
+    nothing: dict[str, Any] = dict.fromkeys(PhoneRound.__dataclass_fields__)
+    with click.Context(phone_round).scope():
+        named = _with_options(PhoneRound(**{**nothing, "drop_out": drop_out}))
+        assert _with_options(PhoneRound(**nothing)) == PhoneRound(**nothing)
+    assert named.drop_out is not None
+    assert named.drop_out.message == "user.txt: not found; name another by --text-on-phone, or give --texts"
