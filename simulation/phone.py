@@ -90,7 +90,8 @@ class VirtualPhone:
         self.close()
         prepared = self.prepare(job)
         sample = prepared.sample
-        options = BackendOptions(threads=1, seed=prepared.seed, precision=settings.precision, sample=sample)
+        one_step = settings.steps == 1
+        options = BackendOptions(1, prepared.seed, precision=settings.precision, sample=sample, full_batch=one_step)
         candidates = None if sample is None else len(sample)
         with contextlib.closing(load_backend("native", artifacts, job.base, options)) as engine:
             try:
@@ -101,6 +102,7 @@ class VirtualPhone:
                     settings.learning_rate,
                     epochs=settings.epochs,
                     candidates=candidates,
+                    full_batch=one_step,
                 )
             except TrainingError as error:
                 return PhoneResult(job.user, diverged=str(error))
@@ -123,7 +125,8 @@ class VirtualPhone:
     ) -> PhoneResult:
         """Write the update of trained weights. losses: of all steps. Raises WeightsError, StorageError."""
         job, tokens = prepared.job, len(prepared.text.stream)
-        info = UpdateInfo(job.base_sha256, job.number, tokens, self._settings.codec, prepared.seed)
+        codec, steps = self._settings.codec, self._settings.steps
+        info = UpdateInfo(job.base_sha256, job.number, tokens, codec, prepared.seed, steps)
         with TensorFile(job.base) as base:
             written = write_update(job.update, base, trained, info)
         return PhoneResult(job.user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)

@@ -23,8 +23,8 @@ class SimulationSettings:
 
     rounds; clients_per_round: K, drawn without repetition (a private strategy samples each phone with its `sampling`).
     text_bytes: of a user's text that a phone trains on in a round, the next ones in the next round; user_share: λ, if
-    there is general text to rehearse; codec, epochs, learning_rate (None: the artifacts'), output_sample (words drawn;
-    None: the full softmax), precision: as in `train`.
+    there is general text to rehearse; codec, epochs, steps, learning_rate (None: the artifacts'), output_sample (words
+    drawn; None: the full softmax), precision: as in `train`.
 
     drop_outs: the chance that a phone trains and its update never arrives; late_phones: that it arrives in the next
     round; late: what happens then, see RoundRules; duplicates: that it is sent twice.
@@ -45,6 +45,7 @@ class SimulationSettings:
     user_share: float = TrainingConfig().user_share
     codec: str = DEFAULT_CODEC
     epochs: int = 1
+    steps: int | None = None
     learning_rate: float | None = None
     output_sample: int | None = None
     precision: Precision = "fp32"
@@ -69,6 +70,12 @@ class SimulationSettings:
         self._require("seed", 0, (1 << 64) - 1)
         if self.output_sample is not None:
             self._require("output_sample", 1, _MOST)
+        if self.steps not in (None, 1):
+            raise ValueError(f"steps is {self.steps}, expected 1, a single step with the gradient of the whole text")
+        if self.steps == 1 and self.epochs != 1:
+            raise ValueError(f"epochs is {self.epochs}, expected 1: a single step is a single pass over the text")
+        if self.strategy.one_step and self.steps != 1:
+            raise ValueError(f"steps is {self.steps}, expected 1: {self.strategy.strategy} averages single steps")
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise ValueError(f"learning_rate is {self.learning_rate}, expected more than 0")
         if not 0 < self.user_share <= 1:
@@ -83,7 +90,7 @@ class SimulationSettings:
             self._require("phones_per_batch", 1, _MOST)
         allowed: dict[str, Sequence[str | None]] = {"backend": BACKENDS}
         allowed |= (
-            {"device": DEVICES, "precision": ("fp32",)}
+            {"device": DEVICES, "precision": ("fp32",), "steps": (None,)}
             if self.backend == "torch"
             else {"device": ("cpu",), "phones_per_batch": (None,)}
         )

@@ -71,6 +71,7 @@ def run_round(
     if settings.training.codec not in opened.codecs:
         expected = ", ".join(opened.codecs)
         raise UsageError(f"codec {settings.training.codec}: {shared} accepts {expected}; choose one of these")
+    opened.require_steps(settings.training.steps)
     # Download in the first phone's name, unless its token is for another name.
     first = next(iter(connections), None)
     try:

@@ -24,7 +24,8 @@ class PhoneTraining:
     slower than the fastest), little, all, or a hexadecimal mask. threads: at most one per core, None: one per core;
     each stays on its core. output_sample: train the softmax over the text's words and this many others, None: over the
     vocabulary; each phone keeps its draw to itself. duty: share of the time that steps take, the rest of it is rests
-    between them. nice: lower the priority to this nice value. None means the default of phonograd-phone. Raises
+    between them. nice: lower the priority to this nice value. steps: 1 takes a single step with the gradient of the
+    whole text, None a step for each window. None means the default of phonograd-phone. Raises
     UsageError for impossible settings.
     """
 
@@ -38,6 +39,7 @@ class PhoneTraining:
     output_sample: int | None = None
     duty: float | None = None
     nice: int | None = None
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in PHONE_CODECS:
@@ -46,6 +48,8 @@ class PhoneTraining:
             raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
         if self.output_sample is not None and self.output_sample < 1:
             raise UsageError(f"`output_sample` is {self.output_sample}, expected at least 1")
+        if self.steps not in (None, 1):
+            raise UsageError(f"`steps` {self.steps}: expected 1, a single step with the gradient of the whole text")
         require_pace(self.duty, self.nice)
         if not CORES_PATTERN.fullmatch(self.cores):
             raise UsageError(f"`cores` is {self.cores!r}, expected big, little, all, or a hexadecimal mask such as f0")
@@ -55,6 +59,7 @@ class PhoneTraining:
         chosen = {
             "--codec": self.codec,
             "--user-share": self.user_share,
+            "--steps": self.steps,
             "--lr": self.learning_rate,
             "--cores": self.cores,
             "--threads": self.threads,

@@ -16,6 +16,9 @@ METRIC = re.compile(r"[ -~]{1,64}\Z")
 TOKEN = re.compile(r"pgd_([0-9a-f]{16})_([0-9a-f]{64})\Z")
 TOKEN_RULE = "pgd_<16 hex digits>_<64 hex digits>"
 
+# Strategies that average single steps: an update says that its phone took one, with the gradient of its whole text.
+ONE_STEP_STRATEGIES = ("fedsgd", "dp-fedsgd")
+
 # The tus protocol for resumable uploads: its version, and the content type of its PATCH bodies.
 TUS_VERSION = "1.0.0"
 TUS_BODY_TYPE = "application/offset+octet-stream"

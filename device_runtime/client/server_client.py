@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.client.connection import (
     Connection,
     RetryPolicy,
@@ -16,7 +17,7 @@ from phonograd.device_runtime.client.connection import (
     http_client,
     json_object,
 )
-from phonograd.device_runtime.client.protocol import METRIC_CHARACTERS, PHONE_HEADER
+from phonograd.device_runtime.client.protocol import METRIC_CHARACTERS, ONE_STEP_STRATEGIES, PHONE_HEADER
 from phonograd.device_runtime.client.resumable_download import DownloadedModel, download_model
 from phonograd.device_runtime.client.resumable_upload import UploadReceipt, upload_update
 
@@ -30,7 +31,7 @@ __all__ = [
 class CurrentRound:
     """The open round: its number, its base model (hex SHA-256, size in bytes), and its updates so far and in total.
 
-    accepted: None in a private round, where phones do not learn it.
+    accepted: None in a private round, where phones do not learn it. strategy: the server's name of it.
     """
 
     round: int
@@ -39,6 +40,14 @@ class CurrentRound:
     clients_per_round: int
     accepted: int | None
     codecs: tuple[str, ...]
+    strategy: str = ""
+
+    def require_steps(self, steps: int | None) -> None:
+        """Raise UsageError for training with one step a window where the round averages single steps."""
+        if self.strategy in ONE_STEP_STRATEGIES and steps != 1:
+            raise UsageError(
+                f"`steps` 1 expected: round {self.round} has strategy {self.strategy}, which averages single steps"
+            )
 
 
 def ask(
@@ -65,6 +74,7 @@ def current_round(server: Server) -> CurrentRound:
             clients_per_round=int(document["clients_per_round"]),
             accepted=None if document["accepted"] is None else int(document["accepted"]),
             codecs=tuple(map(str, document["codecs"])),
+            strategy=str(document["strategy"]),
         )
 
 

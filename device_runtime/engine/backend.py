@@ -17,7 +17,7 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 @dataclass(frozen=True)
 class BackendOptions:
     """How a backend runs. threads: CPU threads; seed: of the dropout masks; sample: the words that the softmax trains
-    on, or None for all words; `logits` scores all words either way.
+    on, or None for all words; `logits` scores all words either way. full_batch: see `Backend.finish_full_batch`.
 
     The others are for backend native only. pin_threads: pin each thread to one CPU. precision: bf16 multiplies in
     bfloat16 and sums in float32 on CPUs that support it, bf16-emulated rounds the same way on any CPU. kernels: the
@@ -30,6 +30,7 @@ class BackendOptions:
     precision: Precision = "fp32"
     kernels: str | None = None
     sample: OutputSample | None = None
+    full_batch: bool = False
 
 
 class Backend(Protocol):
@@ -56,6 +57,14 @@ class Backend(Protocol):
         """Train on one window of vocabulary ids. Returns the loss before the update, as the manifest defines it.
 
         Raises TrainingError for a word that is not in the output sample.
+        """
+        ...
+
+    def finish_full_batch(self, learning_rate: float) -> None:
+        """With the option `full_batch`: take the one step, of the mean gradient of all windows since the start.
+
+        Until now `step` read the weights that training started from, with `learning_rate` divided by the number of
+        windows. The mean gradient is clipped here, once. Raises TrainingError if it is not finite.
         """
         ...
 

@@ -90,6 +90,8 @@ PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "pg_engine_close": (None, (c_void_p,)),
     "pg_engine_reset": (c_int, (c_void_p,)),
     "pg_engine_step": (c_int, (c_void_p, c_void_p, c_void_p, c_float, POINTER(c_float))),
+    "pg_engine_full_batch": (c_int, (c_void_p,)),
+    "pg_engine_finish_full_batch": (c_int, (c_void_p, c_float)),
     "pg_engine_logits": (c_int, (c_void_p, c_void_p, c_int64, c_int64, c_void_p)),
     "pg_engine_parameters": (c_int32, (c_void_p,)),
     "pg_engine_parameter": (

@@ -41,6 +41,8 @@ class NativeBackend:
             addresses = (ids.ctypes.data, shifts.ctypes.data)
             self._library.call("pg_engine_open_sampled", *start, *addresses, len(ids), out)
         self._free = weakref.finalize(self, self._library.function("pg_engine_close"), self._handle.value)
+        if options.full_batch:
+            self._library.call("pg_engine_full_batch", self._handle)
 
     @property
     def engine(self) -> NativeLibrary:
@@ -72,6 +74,10 @@ class NativeBackend:
             "pg_engine_step", self._handle, tokens.ctypes.data, targets.ctypes.data, learning_rate, ctypes.byref(loss)
         )
         return loss.value
+
+    def finish_full_batch(self, learning_rate: float) -> None:
+        """See Backend.finish_full_batch."""
+        self._library.call("pg_engine_finish_full_batch", self._handle, learning_rate)
 
     def logits(self, tokens: Ids) -> Floats:
         """See Backend.logits."""

@@ -36,6 +36,9 @@ class EpochReport:
     nats a token before each step's update (with LwF, of the LwF loss); step_seconds: wall time of each step; both lists
     have all steps, also the first `resumed_at`, which an earlier process did; seconds: of this process's steps and
     saves; rest_seconds: of its rests, with a `duty` below 1; peak_rss_bytes: of the whole process so far.
+
+    windows_per_step: 1; or with `full_batch`, which takes a single step, all: then `steps`, `losses` and `step_seconds`
+    are the windows'.
     """
 
     epochs: int
@@ -57,6 +60,7 @@ class EpochReport:
     rest_seconds: float
     peak_rss_bytes: int
     resumed_at: int = 0
+    windows_per_step: int = 1
 
 
 def train_epoch(
@@ -71,6 +75,7 @@ def train_epoch(
     epochs: int = 1,
     candidates: int | None = None,
     duty: float = 1.0,
+    full_batch: bool = False,
 ) -> EpochReport:
     """Train on a text, each epoch from zero states.
 
@@ -78,17 +83,21 @@ def train_epoch(
     without one. progress: called with (steps done, steps in total, loss in nats a token). state: resumed from, and
     saved to every `save_every` steps. stop: called between steps and during rests; returns the number of a signal that
     asks training to stop, or 0. duty: share of the wall time that steps take, in (0, 1]; the rest of it is rests
-    between them. Raises TextError if the text does not fill one window of B·T tokens, TrainingError if a loss is not
-    finite or training diverges, StoppedError (after saving the state) if `stop` asks for it, UsageError for an
-    impossible `duty`, and what `TrainingState` raises.
+    between them. full_batch: take one step, with the mean of all windows' gradients, clipped once (FedSGD); the backend
+    was loaded with the same option. Raises TextError if the text does not fill one window of B·T tokens, TrainingError
+    if a loss is not finite or training diverges, StoppedError (after saving the state) if `stop` asks for it,
+    UsageError for an impossible `duty` or a full batch of several epochs, and what `TrainingState` raises.
     """
     if not 0 < duty <= 1:
         raise UsageError(f"`duty` is {duty}, expected more than 0 and at most 1")
+    if full_batch and epochs != 1:
+        raise UsageError(f"`steps` 1 is a single pass over the text: `epochs` 1 expected, found {epochs}")
     training = manifest.training
     layer = OutputLayer("full", manifest.model.vocabulary) if candidates is None else OutputLayer("sampled", candidates)
     rate = training.learning_rate if learning_rate is None else learning_rate
     layout = training_windows(text.stream, training)
     steps = epochs * len(layout)
+    window_rate = rate / len(layout) if full_batch else rate
     backend.reset()
     done = state.resume(steps) if state else CompletedSteps()
     losses, step_seconds = list(done.losses), list(done.step_seconds)
@@ -109,7 +118,7 @@ def train_epoch(
         if window is layout[0]:
             backend.reset()
         step_began = time.perf_counter()
-        loss = backend.step(window, rate)
+        loss = backend.step(window, window_rate)
         busy = time.perf_counter() - step_began
         step_seconds.append(busy)
         if training.loss_reduction == "sum_over_time":
@@ -118,6 +127,8 @@ def train_epoch(
         require_sound(loss, len(losses), layer, rate)
         if progress is not None:
             progress(len(losses), steps, loss)
+    if full_batch:
+        backend.finish_full_batch(rate)
     return EpochReport(
         epochs=epochs,
         steps=steps,
@@ -138,6 +149,7 @@ def train_epoch(
         rest_seconds=rest_seconds,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         resumed_at=resumed_at,
+        windows_per_step=len(layout) if full_batch else 1,
     )
 
 

@@ -33,7 +33,8 @@ class UpdateInfo(Record, frozen=True):
     """Metadata of an update.
 
     base_sha256: hash of the tensor file the phone started from; round: the server's number of the round it belongs to;
-    tokens: tokens trained, the weight of a token-weighted average; seed: of the rehearsal draw and of random codecs.
+    tokens: tokens trained, the weight of a token-weighted average; seed: of the rehearsal draw and of random codecs;
+    steps: 1 of a phone that took a single step with the gradient of its whole text, None of all others.
     """
 
     base_sha256: str
@@ -41,6 +42,7 @@ class UpdateInfo(Record, frozen=True):
     tokens: int
     codec: str
     seed: int
+    steps: int | None = None
 
 
 # Text, as all metadata of a tensor file; `$` alone lets a line break follow.
@@ -57,6 +59,7 @@ class UpdateMetadata(msgspec.Struct, frozen=True):
     tokens: Decimal
     codec: str
     seed: Decimal
+    steps: Literal["1"] | None = None
 
 
 def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], info: UpdateInfo) -> WrittenFile:
@@ -78,7 +81,8 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
         check_finite("trained weights", name, trained[name])
         parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
     base.require_unchanged()
-    metadata = {"format": FORMAT, "version": str(VERSION)} | {name: str(value) for name, value in written(info).items()}
+    metadata = {"format": FORMAT, "version": str(VERSION)}
+    metadata |= {name: str(value) for name, value in written(info).items() if value is not None}
     if isinstance(codec, Compressed):
         parts, metadata[PARTS_KEY] = compress_parts(parts)
     return save_tensors(path, parts, metadata)
@@ -162,4 +166,5 @@ def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:
         raise UpdateError(f"{path}: metadata {error}; encode the update again") from error
     if int(found.tokens) == 0:
         raise UpdateError(f"{path}: 0 tokens trained, expected at least 1")
-    return UpdateInfo(found.base_sha256, int(found.round), int(found.tokens), found.codec, int(found.seed))
+    steps = None if found.steps is None else int(found.steps)
+    return UpdateInfo(found.base_sha256, int(found.round), int(found.tokens), found.codec, int(found.seed), steps)

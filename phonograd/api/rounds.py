@@ -98,11 +98,16 @@ class JoinedRound:
 
 
 def join_round(
-    server: Server, artifacts: Artifacts | StrPath, phone: str | None = None, codec: str = DEFAULT_CODEC
+    server: Server,
+    artifacts: Artifacts | StrPath,
+    phone: str | None = None,
+    codec: str = DEFAULT_CODEC,
+    steps: int | None = None,
 ) -> JoinedRound:
     """Ask for a place in the open round, and bring its model here unless it is here already.
 
-    phone: as in `upload`. Raises UsageError for a codec that the server does not take, ServerRefusedError without a
+    phone: as in `upload`; steps: as in `train`. Raises UsageError for a codec that the server does not take, and for
+    steps that the round's strategy does not average, ServerRefusedError without a
     place, ServerUnreachableError, WeightsError for a model of another shape, StorageError.
     """
     folder = artifacts_of(artifacts)
@@ -110,6 +115,7 @@ def join_round(
     opened = server_client.current_round(server)
     if codec not in opened.codecs:
         raise UsageError(f"`codec` {codec}: {server} takes {', '.join(opened.codecs)}; choose one of them")
+    opened.require_steps(steps)
     refused = None if phone is None else server_client.exclusion_reason(server, phone)
     if refused is not None:
         raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from phonograd.api.base_weights import base_weights
 from phonograd.api.inputs import (
@@ -76,6 +77,7 @@ def train(
     user_share: float | None = None,
     weights: StrPath | None = None,
     epochs: int = 1,
+    steps: Literal[1] | None = None,
     learning_rate: float | None = None,
     seed: int | None = None,
     output_sample: int | None = None,
@@ -98,7 +100,8 @@ def train(
 
     user, rehearsal: a file, one message a line, or the messages. Of `rehearsal`, general text, so much is mixed in that
     the user's share of the tokens is `user_share` (TrainingConfig's if None). weights: what training starts from, as in
-    `open_model`. learning_rate: None is the artifacts'. The seed is `seed`, or follows from model, `round_number` and
+    `open_model`. steps: 1 takes a single step, with the gradient of the whole text (FedSGD); None is one step for each
+    window. learning_rate: None is the artifacts'. The seed is `seed`, or follows from model, `round_number` and
     `phone`, or is random; it replaces that of `options`.
 
     output_sample: train the softmax over the text's own words and this many others, drawn at random (FORMAT.md, "Output
@@ -118,6 +121,8 @@ def train(
     """
     if user_share is not None and rehearsal is None:
         raise UsageError("user_share needs rehearsal, the general text to mix in")
+    if steps not in (None, 1):
+        raise UsageError(f"`steps` {steps}: expected 1, a single step with the gradient of the whole text")
     if options is not None and options.sample is not None:
         raise UsageError("options: no sample expected, train draws it; give output_sample")
     outputs = _Outputs(path_of(out), path_of(update))
@@ -136,7 +141,7 @@ def train(
         if on_text is not None:
             on_text(text)
         sample = None if draw is None else draw_output_sample(text.stream, counts_of(folder), draw)
-        chosen = dataclasses.replace(options or BackendOptions(), seed=seed, sample=sample)
+        chosen = dataclasses.replace(options or BackendOptions(), seed=seed, sample=sample, full_batch=steps == 1)
         engine = load(backend, folder, None if weights is None else base.path, chosen)
         kept.callback(engine.close)
         base.require_at_path()
@@ -151,9 +156,20 @@ def train(
         save_every = SAVE_EVERY if state is None else state.save_every
         candidates = None if sample is None else len(sample)
         report = trainer.train_epoch(
-            engine, folder.manifest, text, rate, progress, resumable, save_every, asked, epochs, candidates, duty
+            engine,
+            folder.manifest,
+            text,
+            rate,
+            progress,
+            resumable,
+            save_every,
+            asked,
+            epochs,
+            candidates,
+            duty,
+            steps == 1,
         )
-        info = UpdateInfo(base_sha256, round_number, report.tokens, codec, seed)
+        info = UpdateInfo(base_sha256, round_number, report.tokens, codec, seed, steps)
         trained = Trained(seed, report, *outputs.write(base, engine, info))
         if resumable is not None:
             resumable.discard()  # last: a kill before this is a resume that ends in the same files

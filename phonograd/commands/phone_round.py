@@ -60,6 +60,9 @@ class RoundShortError(PhonogradError):
 @click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
 @click.option("--user-share", type=click.FloatRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
 @codec_option(click.Choice(NAMES))
+@click.option(
+    "--steps", type=int, metavar="1", help="Take a single step, with the gradient of the whole text (FedSGD)."
+)
 @click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads of each phone.  [default: one a core]")
 @click.option(
@@ -133,6 +136,7 @@ def phone_round(
     rehearsal: Path | None,
     user_share: float | None,
     codec: str,
+    steps: int | None,
     lr: float | None,
     threads: int | None,
     cores: str,
@@ -166,7 +170,9 @@ def phone_round(
     from phonograd.device_runtime.native_build import deliver_phone_binary
     from phonograd.device_runtime.native_build.compiler import cache_folder
 
-    training = PhoneTraining(codec, rehearsal, user_share, lr, threads, cores, precision, output_sample, duty, nice)
+    training = PhoneTraining(
+        codec, rehearsal, user_share, lr, threads, cores, precision, output_sample, duty, nice, steps
+    )
     settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, heartbeat_timeout)
     aggregation = ServerAccess(connection, read_tokens(token_file) if token_file else None)
     folder = open_artifacts(artifacts)

@@ -24,6 +24,7 @@ SETTINGS = {
     "evaluate_every": "Rounds from one evaluation to the next.",
     "kss": "Also measure keystroke savings.",
     "epochs": "Passes over the text.",
+    "steps": "1: a single step with the gradient of the whole text, as in phonograd train.",
     "learning_rate": "Learning rate.  [default: the artifacts']",
     "output_sample": "As in phonograd train.",
     "precision": "As in phonograd train.",

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -70,6 +70,12 @@ WARN_UNKNOWN_SHARE = 0.3
 )
 @click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the text.")
 @click.option(
+    "--steps",
+    type=int,
+    metavar="1",
+    help="Take a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]",
+)
+@click.option(
     "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']"
 )
 @click.option(
@@ -122,6 +128,7 @@ def train(  # click passes options by name
     pin_threads: bool,
     precision: Precision,
     epochs: int,
+    steps: Literal[1] | None,
     learning_rate: float | None,
     output_sample: int | None,
     sample_seed: int | None,
@@ -157,7 +164,7 @@ def train(  # click passes options by name
     for path in filter(None, (out, update_path)):
         require_writable(path)  # before a round is joined
     folder = open_artifacts(artifacts)
-    joined = None if connection is None else join_round(connection, folder, phone, codec)
+    joined = None if connection is None else join_round(connection, folder, phone, codec, steps)
     if joined is not None:
         weights, round_number = joined.weights, joined.opened.round
     sent = joined.update_path() if joined is not None and update_path is None else update_path
@@ -169,6 +176,7 @@ def train(  # click passes options by name
             user_share=user_share,
             weights=weights,
             epochs=epochs,
+            steps=steps,
             learning_rate=learning_rate,
             seed=seed,
             output_sample=output_sample,

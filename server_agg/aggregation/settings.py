@@ -5,6 +5,8 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from phonograd.device_runtime.client.protocol import ONE_STEP_STRATEGIES
+
 STRATEGIES = (
     "fedavg",
     "fedsgd",
@@ -96,6 +98,11 @@ class StrategySettings:
     def private(self) -> bool:
         """Whether the strategy is differentially private: phones are sampled, noise is added, epsilon is spent."""
         return self.strategy in PRIVATE_STRATEGIES
+
+    @property
+    def one_step(self) -> bool:
+        """Whether the strategy takes only updates of a single step."""
+        return self.strategy in ONE_STEP_STRATEGIES
 
     def to_json(self) -> str:
         """All settings as a JSON object, keys sorted."""

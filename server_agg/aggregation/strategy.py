@@ -96,7 +96,7 @@ class Strategy(Protocol):
         ...
 
     def weight(self, info: UpdateInfo) -> int:
-        """The update's weight, at least 1. Raises InvalidUpdateError for a token count that is too large."""
+        """The update's weight, at least 1. Raises what `check_claims` raises."""
         ...
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> Aggregation:
@@ -117,16 +117,21 @@ def norms_in(measures: Measures) -> dict[str, float]:
 def update_weight(settings: StrategySettings, info: UpdateInfo) -> int:
     """Tokens (McMahan et al.: each token counts the same) or 1 (each phone does).
 
-    Raises InvalidUpdateError for more than max_tokens.
+    Raises what `check_claims` raises.
     """
-    check_token_claim(settings, info)
+    check_claims(settings, info)
     return info.tokens if settings.weighting == "tokens" else 1
 
 
-def check_token_claim(settings: StrategySettings, info: UpdateInfo) -> None:
-    """Raise InvalidUpdateError for more than max_tokens."""
+def check_claims(settings: StrategySettings, info: UpdateInfo) -> None:
+    """Raise InvalidUpdateError for more than max_tokens, and for an epoch where single steps are averaged."""
     if info.tokens > settings.max_tokens:
         raise InvalidUpdateError(
             f"the update claims {info.tokens} tokens, the limit is {settings.max_tokens}; "
             "send only what was trained in one round"
+        )
+    if settings.one_step and info.steps != 1:
+        raise InvalidUpdateError(
+            f"the update is of a step for each window, {settings.strategy} averages single steps; "
+            "train again with `steps` 1"
         )

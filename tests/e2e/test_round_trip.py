@@ -77,6 +77,16 @@ def test_a_codec_that_the_server_does_not_take_costs_no_training(
     assert (outcome.code, "--codec rows-f32: http://nobody.invalid takes full-f32" in outcome.err) == (2, True)
 
 
+def test_a_round_of_single_steps_refuses_an_epoch_before_training(
+    phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = CurrentRound(3, "0" * 64, 4, 2, 0, ("rows-f32",), "fedsgd")
+    monkeypatch.setattr(server_client, "current_round", lambda server: opened)
+    outcome = phono("train", workplace.artifacts, "--user", workplace.user, "--server", "http://nobody.invalid")
+    refusal = "--steps 1 expected: round 3 has strategy fedsgd, which averages single steps"
+    assert (outcome.code, refusal in outcome.err) == (2, True)
+
+
 def test_an_update_that_was_not_sent_is_kept_with_the_way_to_send_it(
     phono: Run, workplace: Workplace, desk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

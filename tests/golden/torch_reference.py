@@ -36,21 +36,38 @@ class TorchTrainer:
 
     def step(self, window: Window, learning_rate: float) -> float:
         """The loss before the update."""
-        tokens, targets = (torch.from_numpy(ids) for ids in (window.tokens, window.targets.reshape(-1)))
         self.model.zero_grad()
+        loss = self._add_gradient(window)
+        self._update(learning_rate)
+        return loss
+
+    def full_batch(self, windows: list[Window], learning_rate: float) -> list[float]:
+        """One step with the mean gradient of all windows; their losses before it."""
+        self.model.zero_grad()
+        losses = [self._add_gradient(window) for window in windows]
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= len(windows)
+        self._update(learning_rate)
+        return losses
+
+    def _add_gradient(self, window: Window) -> float:
+        tokens, targets = (torch.from_numpy(ids) for ids in (window.tokens, window.targets.reshape(-1)))
         logits, state = self.model(tokens, self._state)
         self._state = tuple(part.detach() for part in state)
         if self._sample is not None:
             targets = torch.from_numpy(self._sample.places(targets.numpy()))
         loss = self._loss(tokens, self._scores(logits), targets)
         loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
+    def _update(self, learning_rate: float) -> None:
         if self._training.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._training.clip_norm)
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter -= learning_rate * parameter.grad
-        return float(loss.detach())
 
     def _scores(self, logits: torch.Tensor) -> torch.Tensor:
         """[T·B, V], or [T·B, C] of the sample."""

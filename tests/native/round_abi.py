@@ -47,6 +47,7 @@ class Options(ctypes.Structure):
         ("restart", c_int32),
         ("folder_descriptor", c_int32),
         ("update_descriptor", c_int32),
+        ("steps", c_int64),
     )
 
 

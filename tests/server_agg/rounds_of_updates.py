@@ -77,7 +77,7 @@ class Round:
         self.updates: list[ClientUpdate] = []
 
     def take(self, update: TileSource, tokens: int = 100, sha256: str | None = None) -> ClientUpdate:
-        weight = self.strategy.weight(UpdateInfo(SHA, 3, tokens, "full-f32", 0))
+        weight = self.strategy.weight(UpdateInfo(SHA, 3, tokens, "full-f32", 0, steps=1))
         measures = self.aggregation.measure(update)
         self.aggregation.add(update, weight, measures)
         number = len(self.updates)

@@ -51,7 +51,7 @@ STRATEGIES: tuple[dict[str, object], ...] = (
     {"strategy": "dp-fedavg", "sampling": 1.0, "population": PHONES, "deadline_seconds": 1e6, "noise_multiplier": 8.0},
     {"strategy": "fedatt", "server_optimizer": "momentum"},
     {"strategy": "median"},
-    {"strategy": "fedsgd", "server_optimizer": "adam"},
+    {"strategy": "fedavg", "server_optimizer": "adam"},
     {"strategy": "trimmed-mean", "trim_share": 0.4},
     {"strategy": "multi-krum", "krum_byzantine": 0, "krum_selected": 2},
     {"strategy": "norm-bound", "norm_bound": 0.5},

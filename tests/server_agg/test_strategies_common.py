@@ -107,9 +107,19 @@ def test_updates_far_from_the_base_are_refused(strategy: str) -> None:
 @every_strategy
 def test_claims_of_too_many_tokens_are_refused(settings: StrategySettings) -> None:
     strategy = strategy_of(dataclasses.replace(settings, max_tokens=1000))
-    assert strategy.weight(UpdateInfo(SHA, 1, 1000, "full-f32", 0)) >= 1
+    assert strategy.weight(UpdateInfo(SHA, 1, 1000, "full-f32", 0, steps=1)) >= 1
     with pytest.raises(InvalidUpdateError, match="claims 1001 tokens, the limit is 1000"):
-        strategy.weight(UpdateInfo(SHA, 1, 1001, "full-f32", 0))
+        strategy.weight(UpdateInfo(SHA, 1, 1001, "full-f32", 0, steps=1))
+
+
+@every_strategy
+def test_strategies_of_single_steps_refuse_an_epoch(settings: StrategySettings) -> None:
+    epoch = UpdateInfo(SHA, 1, 1000, "full-f32", 0)
+    if settings.strategy not in {"fedsgd", "dp-fedsgd"}:
+        assert strategy_of(settings).weight(epoch) >= 1
+        return
+    with pytest.raises(InvalidUpdateError, match=r"-?fedsgd averages single steps; train again with `steps` 1"):
+        strategy_of(settings).weight(epoch)
 
 
 def test_names_and_sizes_of_rounds() -> None:

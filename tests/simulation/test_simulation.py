@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -56,6 +56,7 @@ def comparable(record: phonograd.SimulationRecord) -> list[RoundRecord]:
 STRATEGIES = (
     phonograd.StrategySettings(),
     phonograd.StrategySettings(strategy="fedatt", server_optimizer="momentum"),
+    phonograd.StrategySettings(strategy="fedsgd", server_lr=2.0),
 )
 
 
@@ -64,7 +65,10 @@ STRATEGIES = (
 def test_a_server_makes_the_same_models(
     tmp_path: Path, strategy: phonograd.StrategySettings, drawn: int | None
 ) -> None:
-    settings = dataclasses.replace(SETTINGS, rounds=2, strategy=strategy, output_sample=drawn, codec="rot-q4")
+    steps: Literal[1] | None = 1 if strategy.strategy == "fedsgd" else None
+    settings = dataclasses.replace(
+        SETTINGS, rounds=2, strategy=strategy, output_sample=drawn, codec="rot-q4", steps=steps
+    )
     simulated = run(tmp_path / "simulated", settings)
     rules = phonograd.RoundRules(clients_per_round=settings.clients_per_round)
     server_settings = phonograd.ServerSettings(port=0, rules=rules, strategy=strategy)
@@ -86,6 +90,7 @@ def test_a_server_makes_the_same_models(
                     update=tmp_path / "update",
                     codec=settings.codec,
                     output_sample=drawn,
+                    steps=steps,
                     sample_seed=part.sample_seed if drawn else None,
                 )
                 phonograd.upload(server.admin, tmp_path / "update", part.user)
@@ -356,6 +361,9 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, capsys: pyte
         (["--drop-outs", "0.6", "--late-phones", "0.6"], "--late-phones is 0.6, expected at most 1 - --drop-outs"),
         (["--compare", "x"], "--compare needs --page"),
         (["--dp-clip-norm", "0"], "--dp-clip-norm is 0"),
+        (["--steps", "2"], "--steps is 2, expected 1, a single step with the gradient of the whole text"),
+        (["--steps", "1", "--epochs", "2"], "--epochs is 2, expected 1: a single step is a single pass"),
+        (["--strategy", "fedsgd"], "--steps is None, expected 1: fedsgd averages single steps"),
     ],
 )
 def test_wrong_options_are_named(

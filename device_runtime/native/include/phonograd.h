@@ -105,6 +105,12 @@ typedef struct pg_model {
 
 PG_API pg_status pg_engine_model(const pg_engine* engine, pg_model* model);
 
+/* A single step with the gradient of a whole text (FedSGD): call pg_engine_full_batch before the first step and before
+   pg_state_open. From then on pg_engine_step adds the window's gradient to a copy of the weights and reads those that
+   training started from, unclipped; give it the learning rate divided by the number of windows. At the end call
+   pg_engine_finish_full_batch with the learning rate: it clips the gradient of all windows once. */
+PG_API pg_status pg_engine_full_batch(pg_engine* engine);
+PG_API pg_status pg_engine_finish_full_batch(pg_engine* engine, float learning_rate);
 /* Set the recurrent states to zero, at the start of a new text. */
 PG_API pg_status pg_engine_reset(pg_engine* engine);
 /* One step: tokens and targets int64 [T,B], T and B as exported; target -1 is ignored. *loss is the loss before
@@ -193,6 +199,7 @@ typedef struct pg_round_options {
   int32_t folder_descriptor; /* of the artifacts folder, above 0; duplicated */
   int32_t update_descriptor; /* of a regular file open for writing, above 0, whose content is replaced; must stay open
                                 until pg_round_train returns. After a failure the file may hold a part. */
+  int64_t steps;             /* 1: a single step with the gradient of the whole text (FedSGD); 0: one step a window */
 } pg_round_options;
 
 /* Of one step that was taken. */

@@ -19,7 +19,7 @@ from phonograd.server_agg.aggregation.strategy import (
     ClientUpdate,
     Measures,
     RoundContext,
-    check_token_claim,
+    check_claims,
     norms_in,
 )
 from phonograd.server_agg.aggregation.tile_source import TileSource
@@ -43,7 +43,7 @@ class PrivateAveraging:
         return self.settings.strategy
 
     def weight(self, info: UpdateInfo) -> int:
-        """w_k in steps of 2**-20. Raises InvalidUpdateError for more than max_tokens."""
+        """w_k in steps of 2**-20. Raises what `check_claims` raises."""
         return capped_weight(self.settings, info)
 
     def begin(self, base: TensorFile, base_sha256: str, context: RoundContext) -> "PrivateMean":
@@ -59,9 +59,9 @@ class PrivateAveraging:
 def capped_weight(settings: StrategySettings, info: UpdateInfo) -> int:
     """Paper M's w_k = min(tokens / w-hat, 1), or 1 without a cap; in steps of 2**-20, rounded down, at least one.
 
-    Raises InvalidUpdateError for more than max_tokens.
+    Raises what `check_claims` raises.
     """
-    check_token_claim(settings, info)
+    check_claims(settings, info)
     if settings.token_cap is None:
         return WEIGHT_STEPS
     return max(1, min(WEIGHT_STEPS, info.tokens * WEIGHT_STEPS // settings.token_cap))

@@ -105,6 +105,21 @@ pg_status pg_engine_reset(pg_engine* engine) {
   });
 }
 
+pg_status pg_engine_full_batch(pg_engine* engine) {
+  return border::guarded([&] {
+    border::require(engine != nullptr, "engine: NULL");
+    engine->engine.start_full_batch();
+  });
+}
+
+pg_status pg_engine_finish_full_batch(pg_engine* engine, float learning_rate) {
+  return border::guarded([&] {
+    border::require(engine != nullptr, "engine: NULL");
+    border::require(learning_rate > 0, "learning_rate: a number above 0 expected");
+    engine->engine.finish_full_batch(learning_rate);
+  });
+}
+
 pg_status pg_engine_step(pg_engine* engine, const int64_t* tokens, const int64_t* targets, float learning_rate,
                          float* loss) {
   return border::guarded([&] {

@@ -70,6 +70,7 @@ RoundSettings settings_of(const pg_round_options& options, const OpenFolder& fol
   set(options.user_share, settings.user_share);
   set(options.duty, settings.duty);
   set(options.epochs, settings.epochs);
+  settings.steps = options.steps;
   if (options.learning_rate != 0) settings.learning_rate = options.learning_rate;
   settings.output_sample = options.output_sample;
   set(options.round, settings.round);

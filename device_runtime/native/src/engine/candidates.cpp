@@ -101,6 +101,7 @@ void Candidates::unbind(Parameter& parameter) {
   parameter.packed = nullptr;
   parameter.packed_rows = nullptr;
   packed_.erase(parameter.name);
+  packed_.erase(kBase + parameter.name);
 }
 
 }  // namespace phonograd

@@ -29,6 +29,10 @@ class Candidates {
 
   // The candidates' rows of a tensor [V, ...], copied from the file without leaving its pages resident.
   float* gather(const TensorFile& file, const TensorSpec& spec, const std::string& name);
+  // Copy them once more: what a full batch reads while the rows of `gather` change.
+  float* gather_base(const TensorFile& file, const TensorSpec& spec, const std::string& name) {
+    return gather(file, spec, kBase + name);
+  }
   // From now on step() trains what was gathered for that name in place of the parameter's own rows.
   void bind(Parameter& parameter);
   // Copy a parameter's packed rows into its `data`. The first time, when that is still the file's, rows that did not
@@ -38,6 +42,8 @@ class Candidates {
   void unbind(Parameter& parameter);
 
  private:
+  static constexpr const char* kBase = "base.";
+
   OutputSample sample_;
   std::vector<uint32_t> rows_;   // the candidates
   std::vector<int32_t> places_;  // [V], -1 for no candidate

@@ -8,6 +8,7 @@
 
 #include "base/finite.h"
 #include "engine/candidates.h"
+#include "engine/full_batch.h"
 #include "engine/program.h"
 #include "formats/onnx_reader.h"
 #include "formats/optimizer_model.h"
@@ -73,6 +74,7 @@ struct Engine::Impl {
   std::vector<PhaseTime> phases;
   Candidates candidates;
   bool scattered = true;  // parameters' data are what was trained
+  bool full_batch = false;
   Tensor *tokens = nullptr, *targets = nullptr, *loss = nullptr;
   int64_t evaluation_T = 0, evaluation_B = 0;
   uint64_t steps = 0;
@@ -84,8 +86,10 @@ struct Engine::Impl {
   void check_parameters(const Graph& graph, const std::map<std::string, float*>& bound) const;
   void plan_training();
   void find_teacher_tables();
-  std::unique_ptr<Graph> training_graph(std::map<std::string, float*>& bound);
-  void pack(onnx::Model& model, std::map<std::string, float*>& bound);
+  using Bound = std::map<std::string, float*>;  // memory by parameter
+  float* base_of(const std::string& name) const { return memory.at(kTeacherPrefix + tensor_name(name)); }
+  std::unique_ptr<Graph> training_graph(Bound& bound, Bound& moved);
+  void pack(onnx::Model& model, Bound& bound, Bound& moved);
   void set_window(const int64_t* token_ids, const int64_t* target_ids);
   void scatter(bool last);
   void plan_evaluation(int64_t T, int64_t B);
@@ -176,7 +180,8 @@ void Engine::Impl::check_parameters(const Graph& graph, const std::map<std::stri
     const auto found = bound.find(value.name);
     if (!value.is_input || found == bound.end()) continue;
     Shape shape = file.at(tensor_name(value.name)).shape;
-    if (found->second != memory.at(value.name)) shape[0] = candidates.count();  // packed rows
+    const bool packed = found->second != memory.at(value.name) && found->second != base_of(value.name);
+    if (packed) shape[0] = candidates.count();
     if (value.type == DataType::float32 && value.shape == shape) continue;
     throw Error(Status::artifacts, graph.path() + ": input '" + value.name + "' float32 " + to_text(shape) +
                                        " expected, as the model's tensor, found " + to_text(value.shape) +
@@ -188,9 +193,15 @@ void Engine::Impl::plan_training() {
   ProgramOptions how;
   how.fuse = options.fuse;
   how.updates = true;
-  how.clip_norm = read_clip_norm(manifest.path("optimizer_model.onnx"));
-  std::map<std::string, float*> bound = memory;
-  auto graph = training_graph(bound);
+  if (!full_batch) how.clip_norm = read_clip_norm(manifest.path("optimizer_model.onnx"));
+  Bound bound = memory;
+  if (full_batch) {
+    for (const Parameter& parameter : parameters) {
+      how.targets[parameter.name] = parameter.data;
+      bound[parameter.name] = base_of(parameter.name);
+    }
+  }
+  auto graph = training_graph(bound, how.targets);
   check_parameters(*graph, bound);
   training = std::make_unique<Program>(std::move(graph), compute, bound, how);
   find_teacher_tables();
@@ -226,17 +237,17 @@ void Engine::Impl::find_teacher_tables() {
 
 // The full graph; or the sampled one, with packed rows in `bound` in place of whole parameters. Unfused, that one
 // gathers them in every step, as it stands.
-std::unique_ptr<Graph> Engine::Impl::training_graph(std::map<std::string, float*>& bound) {
+std::unique_ptr<Graph> Engine::Impl::training_graph(Bound& bound, Bound& moved) {
   if (candidates.empty()) {
     return std::make_unique<Graph>(onnx::read_model(manifest.path(kTrainingModel)), FreeSizes{}, check_node);
   }
   manifest.require_sampled();
   onnx::Model model = onnx::read_model(manifest.path(kSampledTrainingModel));
-  if (options.fuse) pack(model, bound);
+  if (options.fuse) pack(model, bound, moved);
   return std::make_unique<Graph>(std::move(model), FreeSizes{{"C", candidates.count()}}, check_node);
 }
 
-void Engine::Impl::pack(onnx::Model& model, std::map<std::string, float*>& bound) {
+void Engine::Impl::pack(onnx::Model& model, Bound& bound, Bound& moved) {
   for (const auto& [name, shape] : pack_candidates(model, candidates.count())) {
     const TensorSpec* spec = file.find(tensor_name(name));
     if (spec == nullptr || spec->shape != shape || shape[0] != manifest.vocabulary) {
@@ -245,6 +256,10 @@ void Engine::Impl::pack(onnx::Model& model, std::map<std::string, float*>& bound
                                          "export the artifacts again");
     }
     bound[name] = candidates.gather(file, *spec, name);
+    const auto target = moved.find(name);
+    if (target == moved.end()) continue;
+    target->second = bound[name];
+    bound[name] = candidates.gather_base(file, *spec, name);
   }
   for (Parameter& parameter : parameters) candidates.bind(parameter);
   file.require_unchanged();
@@ -322,6 +337,28 @@ const OutputSample& Engine::output_sample() const {
 
 int64_t Engine::output_words() const {
   return impl_->candidates.empty() ? impl_->manifest.vocabulary : impl_->candidates.count();
+}
+
+void Engine::start_full_batch() {
+  Impl& impl = *impl_;
+  impl.states.clear();
+  impl.training_states.clear();
+  impl.phases.clear();
+  impl.teacher_tables.clear();
+  impl.training.reset();
+  impl.full_batch = true;
+  impl.plan_training();
+}
+
+bool Engine::full_batch() const {
+  return impl_->full_batch;
+}
+
+void Engine::finish_full_batch(float learning_rate) {
+  Impl& impl = *impl_;
+  const float clip_norm = read_clip_norm(impl.manifest.path("optimizer_model.onnx"));
+  if (clip_norm > 0) clip_movement(impl.compute, impl.file, impl.parameters, clip_norm, learning_rate);
+  impl.require_unchanged();
 }
 
 void Engine::reset() {

@@ -79,6 +79,15 @@ class Engine {
   // Words of the softmax that step() trains.
   int64_t output_words() const;
 
+  // From now on the windows of a text make a single step, with the gradient of all of them (FedSGD): step() reads the
+  // weights that training started from, and adds what it would subtract from them to a copy, unclipped. Give it the
+  // learning rate divided by the number of windows, and end with finish_full_batch(). Call it before the first step().
+  void start_full_batch();
+  bool full_batch() const;
+  // Clip the gradient of all windows as a step clips its own; `learning_rate` is the whole step's. Throws
+  // Error(training) if it is not finite.
+  void finish_full_batch(float learning_rate);
+
   // Set the recurrent states to zero, at the start of a new text.
   void reset();
 

@@ -197,6 +197,8 @@ DistillationTensors Planner::soft_targets(const OutputLayer::SoftTargets& soft) 
 ParameterGradient Planner::planned(const MarkedGradient& gradient) {
   ParameterGradient result;
   result.parameter = use(gradient.parameter);
+  const auto target = options_.targets.find(result.parameter->name);
+  if (target != options_.targets.end()) result.target = target->second;
   if (factored_.count(graph_.root(gradient.value)) == 0) {
     result.dense = use(gradient.value);
     return result;

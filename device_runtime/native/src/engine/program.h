@@ -17,6 +17,8 @@ struct ProgramOptions {
   bool fuse = true;
   bool updates = false;  // an optimizer follows: gradients marked by InPlaceAccumulatorV2 change their parameters
   float clip_norm = 0;   // 0: none
+  // What updates change in place of the parameters of these names, and no node reads. Absent names: the parameters.
+  std::map<std::string, float*> targets = {};
 };
 
 struct PhaseSeconds {

@@ -201,7 +201,7 @@ void Update::merge_rows(Run& run, ParameterGradient& gradient) {
 }
 
 void Update::apply(Run& run, const ParameterGradient& gradient, float rate) {
-  float* parameter = gradient.parameter->floats();
+  float* parameter = gradient.target != nullptr ? gradient.target : gradient.parameter->floats();
   if (gradient.has_factors()) {
     const Factors& f = gradient.factors;
     run.products.gemm(f.M, f.K, f.N, {f.d->floats(), f.d_row, f.d_column}, row_major(f.x->floats(), f.K), parameter,

@@ -11,6 +11,7 @@ namespace phonograd {
 // rows (of a tied embedding). What is not there is nullptr.
 struct ParameterGradient {
   Tensor* parameter = nullptr;
+  float* target = nullptr;  // what the update changes, of the parameter's shape; nullptr: the parameter
   Tensor* dense = nullptr;  // of the parameter's shape
   Factors factors;
   Tensor* ids = nullptr;   // the R rows of the parameter [V, E] that

@@ -43,6 +43,8 @@ Syntax syntax() {
        "Train the softmax over the text's own words and about N others, drawn by chance. [default: over all]"},
       {"--sample-seed", "N", "Of that draw; nobody else may learn it. [default: random, kept in the state]"},
       {"--epochs", "N", "Passes over the text. [default: 1]"},
+      {"--steps", "1",
+       "Take a single step, with the gradient of the whole text (FedSGD). [default: one a window of the text]"},
       {"--lr", "X", "Learning rate. [default: the artifacts']"},
       {"--phone", "NAME", "The phone's name at the server; the seed is derived from model, round and name."},
       {"--seed", "N", "Seed of the rehearsal draw, dropout and random codecs, in place of --phone. [default: random]"},
@@ -70,6 +72,7 @@ void check_combination(const Arguments& arguments) {
   arguments.needs("--restart", "--state");
   arguments.needs("--sample-seed", "--output-sample");
   arguments.exclude("--seed", "--phone");
+  arguments.exclude("--steps", "--epochs");
   if (arguments.has("--phone")) check_phone_name(arguments.text("--phone"));
 }
 
@@ -82,6 +85,7 @@ RoundSettings settings_of(const Arguments& arguments) {
   settings.rehearsal.path = arguments.text("--rehearsal");
   settings.user_share = arguments.number("--user-share", settings.user_share, 0, 1);
   settings.epochs = arguments.integer("--epochs", settings.epochs, 1, kMaxEpochs);
+  if (arguments.has("--steps")) settings.steps = arguments.integer("--steps", 1, 1, kMaxCount);
   if (arguments.has("--lr")) settings.learning_rate = arguments.number("--lr", 0, 0, kMaxRate);
   settings.output_sample = arguments.integer("--output-sample", settings.output_sample, 1, kMaxCount);
   const auto seed = [&](const char* name) -> std::optional<uint64_t> {

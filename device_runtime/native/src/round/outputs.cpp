@@ -108,7 +108,8 @@ void write_outputs(const RoundSettings& settings, const Engine& engine, const st
     report.object("weights", hashed.fields(settings.out));
   }
   if (!update) return;
-  const UpdateInfo info{sha256, settings.round, static_cast<uint64_t>(tokens), settings.codec, seed};
+  const UpdateInfo info{sha256,         settings.round, static_cast<uint64_t>(tokens),
+                        settings.codec, seed,           settings.steps == 1};
   const std::unique_ptr<OutputFile> file =
       to_descriptor ? std::unique_ptr<OutputFile>(std::make_unique<DescriptorFile>(settings.update_descriptor))
                     : std::make_unique<AtomicFile>(settings.update);

@@ -37,6 +37,7 @@ Round::Round(const RoundSettings& settings)
       // Hashes the file that the engine has open; by the end another file may have its path.
       identity_(needs_identity(settings) ? base_sha256(engine()) : "") {
   check_base_kept(settings, engine().weights().path());
+  if (settings.steps == 1) running_.engine->start_full_batch();
   if (folder_ == nullptr) return;
   if (settings.restart) folder_->discard();
   state_.emplace(*folder_, *running_.engine, running_.options, identity_, text_.stream, learning_rate_, draw_);
@@ -62,6 +63,7 @@ void Round::describe(int64_t steps, JsonLine& line) const {
   running_.describe(line);
   line.integer("seed", static_cast<int64_t>(seed_));
   line.integer("epochs", settings_.epochs).integer("steps", steps);
+  line.integer("windows_per_step", engine().full_batch() ? steps : 1);
   line.integer("tokens", static_cast<int64_t>(text_.stream.size()));
   line.integer("user_tokens", text_.user_tokens).integer("general_tokens", text_.general_tokens);
   line.number("user_share", text_.user_share()).number("user_unknown_share", text_.user_unknown_share);

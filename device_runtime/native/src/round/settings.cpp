@@ -48,6 +48,11 @@ void check_settings(const RoundSettings& settings) {
           "`duty` " + json::number(settings.duty) + ": expected a number above 0 and at most 1");
   constexpr auto kMost = static_cast<uint64_t>(kMaxCount);
   check_integer("epochs", static_cast<uint64_t>(settings.epochs), 1, kMaxEpochs);
+  require(settings.steps == 0 || settings.steps == 1,
+          "`steps` " + std::to_string(settings.steps) +
+              ": expected 1, a single step with the gradient of the whole text; leave it out for one step a window");
+  require(settings.steps == 0 || settings.epochs == 1,
+          "`steps` 1 is a single pass: `epochs` 1 expected, found " + std::to_string(settings.epochs));
   check_integer("round", settings.round, 1, kMost);
   check_integer("save_every", static_cast<uint64_t>(settings.save_every), 1, INT64_MAX);
   check_integer("output_sample", static_cast<uint64_t>(settings.output_sample), 0, kMost);

@@ -38,6 +38,7 @@ struct RoundSettings {
 
   // How.
   int64_t epochs = 1;
+  int64_t steps = 0;                    // 1: a single step with the gradient of the whole text; 0: one step a window
   std::optional<double> learning_rate;  // absent: the artifacts'
   int64_t output_sample = 0;            // words drawn beside the text's own; 0: the softmax is over the vocabulary
   std::optional<uint64_t> sample_seed;  // absent: the state's, else random

@@ -151,6 +151,7 @@ TrainingState::TrainingState(StateFolder& folder, Engine& engine, const EngineOp
       {"seed", std::to_string(options.seed)},
       {"precision", name_of(options.precision)},
       {"kernels", engine.kernels_name()},
+      {"steps", engine.full_batch() ? "1" : ""},
   };
   if (sample.candidates.empty()) return;
   job_.emplace_back("output_sample", std::to_string(draw.drawn));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 
@@ -19,6 +20,7 @@ namespace {
 constexpr const char* kFormat = "phonograd-training-state";
 constexpr const char* kSample = "output_sample";    // a job's entry: the words drawn; version 2 has it, version 1 not
 constexpr const char* kSampleSeed = "sample_seed";  // likewise, and never shown
+constexpr const char* kSteps = "steps";             // likewise: "1" of a full batch, else "" and not stored
 constexpr const char* kChecksum = "checksum";  // U32[1], the last tensor: CRC-32 of all bytes of the file before it
 constexpr size_t kChunkBytes = 1 << 18;
 
@@ -154,7 +156,7 @@ class Reader {
   void check_job(const Job& job) const {
     std::string differing;
     for (const auto& [name, value] : job) {
-      const std::string& found = metadata(name);
+      const std::string& found = name == kSteps ? steps() : metadata(name);
       if (found == value) continue;
       differing += (differing.empty() ? "" : ", ") + name;
       if (name != kSampleSeed) differing += " (" + shortened(value) + " expected, found " + shortened(found) + ")";
@@ -162,6 +164,12 @@ class Reader {
     if (differing.empty()) return;
     throw Error(Status::state, file_.path() + ": belongs to another job, which differs in " + differing +
                                    "; resume with the same inputs and options, or discard it with `restart`");
+  }
+
+  // Of a full batch "1", else "".
+  std::string steps() const {
+    const auto found = file_.metadata().find(kSteps);
+    return found == file_.metadata().end() ? "" : found->second;
   }
 
   // Version 1 is of the full softmax, version 2 of an output sample.
@@ -223,6 +231,7 @@ class Reader {
 
  private:
   static std::string shortened(const std::string& value) {
+    if (value.empty()) return "none";
     return value.size() > 20 ? value.substr(0, 12) + "..." : value;
   }
 
@@ -242,7 +251,8 @@ size_t write_state_file(const std::string& path, const Job& job, const Progress&
   std::vector<TensorSpec> entries = layout(tensors, steps, rows);
   entries.push_back({kChecksum, "U32", {1}});
   std::map<std::string, std::string> metadata = {{"format", kFormat}, {"version", version_of(job)}};
-  metadata.insert(job.begin(), job.end());
+  std::copy_if(job.begin(), job.end(), std::inserter(metadata, metadata.end()),
+               [](const auto& entry) { return !entry.second.empty(); });
   metadata.emplace("step", std::to_string(steps));
   metadata.emplace("dropout_steps", std::to_string(progress.dropout_steps));
 

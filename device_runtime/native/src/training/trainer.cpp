@@ -43,6 +43,9 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
   require_window(manifest, static_cast<int64_t>(stream.size()));
   const Windows windows(stream, manifest.minibatch, manifest.bptt);
   const auto window_tokens = static_cast<size_t>(manifest.minibatch * manifest.bptt);
+  const auto rate = static_cast<float>(options.learning_rate);
+  // Of a full batch each window adds its part of the mean.
+  const float window_rate = engine.full_batch() ? rate / static_cast<float>(windows.count()) : rate;
   std::vector<int64_t> tokens(window_tokens), targets(window_tokens);  // [T,B]
 
   EpochReport report;
@@ -79,7 +82,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     if (window == 0) engine.reset();
     const int64_t predictions = windows.fill(window, tokens.data(), targets.data());
     const Clock::time_point step_began = Clock::now();
-    const float raw = engine.step(tokens.data(), targets.data(), static_cast<float>(options.learning_rate));
+    const float raw = engine.step(tokens.data(), targets.data(), window_rate);
     const double seconds = seconds_since(step_began);
     busy = seconds;
     double loss = static_cast<double>(raw);
@@ -92,6 +95,7 @@ EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, cons
     progress.step_seconds.push_back(seconds);
     if (events.on_step) events.on_step({done, report.steps, loss, seconds, predictions});
   }
+  if (engine.full_batch()) engine.finish_full_batch(rate);
   report.finished = true;
   report.seconds = seconds_since(began) - report.rest_seconds;
   return report;

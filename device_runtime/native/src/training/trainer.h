@@ -55,9 +55,10 @@ struct EpochReport {
 // Throws Error(text) if a stream of `tokens` does not fill one window.
 void require_window(const Manifest& manifest, int64_t tokens);
 
-// Train over a stream of ids [N], from zero recurrent states or from where the state is. Throws Error: text if the
-// stream does not fill one window, training when a loss is not finite or diverges, and what the engine and the state
-// throw.
+// Train over a stream of ids [N], from zero recurrent states or from where the state is. An engine with a full batch
+// takes one step, with the mean gradient of all windows: its losses are those of the windows, all with the same
+// weights. Throws Error: text if the stream does not fill one window, training when a loss is not finite or diverges,
+// and what the engine and the state throw.
 EpochReport train_epoch(Engine& engine, const std::vector<int64_t>& stream, const EpochOptions& options);
 
 }  // namespace phonograd

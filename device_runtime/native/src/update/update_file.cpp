@@ -80,10 +80,13 @@ EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& train
 }
 
 std::map<std::string, std::string> metadata(const UpdateInfo& info) {
-  return {{"format", "phonograd-update"},          {"version", "2"},
-          {"base_sha256", info.base_sha256},       {"round", std::to_string(info.round)},
-          {"tokens", std::to_string(info.tokens)}, {"codec", info.codec},
-          {"seed", std::to_string(info.seed)}};
+  std::map<std::string, std::string> entries = {
+      {"format", "phonograd-update"},          {"version", "2"},
+      {"base_sha256", info.base_sha256},       {"round", std::to_string(info.round)},
+      {"tokens", std::to_string(info.tokens)}, {"codec", info.codec},
+      {"seed", std::to_string(info.seed)}};
+  if (info.one_step) entries["steps"] = "1";
+  return entries;
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ struct UpdateInfo {
   uint64_t round = 0;       // the server's number of the round it belongs to
   uint64_t tokens = 0;      // trained on: the update's weight in a token-weighted average
   std::string codec;
-  uint64_t seed = 0;  // of the rehearsal draw and of random codecs
+  uint64_t seed = 0;      // of the rehearsal draw and of random codecs
+  bool one_step = false;  // trained by one step, with the gradient of the whole text
 };
 
 // The names of all codecs.

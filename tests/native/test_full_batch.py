@@ -1,0 +1,91 @@
+"""`train --steps 1`: one step with the gradient of the whole text, by the phone's command, the C ABI and Python."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from phonograd.cli import phonograd
+from phonograd.console import run
+from phonograd.device_runtime.update.update_file import UpdateFile
+from tests.native.round_abi import load, opened, options_of
+from tests.support.phone_command import STEPS, Place, outputs, until_step, written
+
+SAMPLED = ("--output-sample", 60, "--sample-seed", 11)
+
+
+def python(place: Place, *options: object) -> int:
+    line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "native", "--seed", 0, *options]
+    return run(phonograd, [*map(str, line)])
+
+
+@pytest.mark.parametrize("options", [(), SAMPLED])
+def test_command_python_and_c_abi_write_the_same_bits(
+    place: Place, tmp_path: Path, options: tuple[object, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("phone", "python", "abi"):
+        (tmp_path / name).mkdir()
+    report = place.train("--steps", 1, *options, *outputs(tmp_path / "phone")).only("report")
+    assert (report["steps"], report["windows_per_step"]) == (STEPS, STEPS)
+    assert python(place, "--steps", 1, "--json", *options, *outputs(tmp_path / "python")) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["windows_per_step"] == STEPS
+    assert document["losses"] == pytest.approx(report["losses"])
+    sample = {"output_sample": 60, "sample_seed": 11} if options else {}
+    files = {name: tmp_path / "abi" / name for name in ("out", "update")}
+    with opened(load(), options_of(place, steps=1, **files, **sample)) as round:
+        assert round.train()
+    assert written(tmp_path / "phone") == written(tmp_path / "python") == written(tmp_path / "abi")
+    with UpdateFile(tmp_path / "phone" / "update") as update:
+        assert update.info.steps == 1
+
+
+def test_an_epoch_writes_no_steps(place: Place, tmp_path: Path) -> None:
+    report = place.train(*outputs(tmp_path)).only("report")
+    assert report["windows_per_step"] == 1
+    with UpdateFile(tmp_path / "update") as update:
+        assert update.info.steps is None
+        assert "steps" not in update.tensors.metadata
+
+
+@pytest.mark.parametrize("options", [(), SAMPLED])
+def test_neither_threads_nor_kills_change_a_bit(place: Place, tmp_path: Path, options: tuple[object, ...]) -> None:
+    (tmp_path / "undisturbed").mkdir()
+    once = ("--steps", 1, *options)
+    assert place.train(*once, *outputs(tmp_path / "undisturbed")).code == 0
+    saved = (*once, "--state", tmp_path / "state", "--save-every", 3, *outputs(tmp_path))
+    assert until_step(place.train_line(*saved), 8, signal.SIGKILL).code == -signal.SIGKILL
+    resumed = place.train(*saved, "--threads", 3)
+    assert resumed.only("start")["resumed_at"] > 0
+    assert written(tmp_path) == written(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "differing"),
+    [((), ("--steps", 1), "1 expected, found none"), (("--steps", 1), (), "none expected, found 1")],
+)
+def test_a_state_of_an_epoch_is_not_one_of_a_step(
+    place: Place, tmp_path: Path, first: tuple[object, ...], then: tuple[object, ...], differing: str
+) -> None:
+    saved = ("--state", tmp_path / "state", "--save-every", 3)
+    assert until_step(place.train_line(*first, *saved), 8, signal.SIGKILL).code == -signal.SIGKILL
+    refused = place.train(*then, *saved)
+    assert refused.code == 17
+    assert f"differs in steps ({differing})" in refused.err
+
+
+def test_what_is_refused(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (("--steps", 2), ("--steps", 1, "--epochs", 2)):
+        assert place.train(*options).code == 2
+        assert python(place, *options) == 2
+    refusals = capsys.readouterr().err
+    assert "--steps 2: expected 1, a single step with the gradient of the whole text" in refusals
+    assert "--steps 1 is a single pass over the text: --epochs 1 expected, found 2" in refusals
+    with pytest.raises(Exception, match="`steps` 2: expected 1"), opened(load(), options_of(place, steps=2)):
+        pass
+    with (
+        pytest.raises(Exception, match="`epochs` 1 expected, found 3"),
+        opened(load(), options_of(place, steps=1, epochs=3)),
+    ):
+        pass
