@@ -57,6 +57,7 @@ STRATEGY = {
     "per_layer": "dp: clip each tensor to S/sqrt(m).",
     "estimator": "dp: f_f or f_c of paper M.",
     "min_share": "dp, clipped: W_min / W.",
+    "adaptive_clip": "dp: the quantile of the phones' norms that S follows, from round to round.  [default: S stays]",
     "noise_multiplier": "dp: z.",
     "sampling": "dp: q, each phone's sampling probability.",
     "population": "dp: enrolled phones needed before a round samples any.",

@@ -45,7 +45,8 @@ class StrategySettings:
     for all together; estimator: `fixed` (f_f, divides by qW) or `clipped` (f_c, by max(qW_min, sum of weights));
     min_share: W_min / W; noise_multiplier: z (0: no noise and no privacy); sampling: q, the probability with which each
     phone is sampled; population: phones that must be enrolled before a round samples; token_cap: w-hat, the tokens of a
-    phone of weight 1 (None: all weigh 1); mean_weight: W / N, a public guess of the phones' mean weight; delta,
+    phone of weight 1 (None: all weigh 1); adaptive_clip: the quantile of the phones' norms that S follows from round to
+    round, starting at clip_norm (None: S stays); mean_weight: W / N, a public guess of the phones' mean weight; delta,
     epsilon_budget: the limit for all rounds together.
 
     Raises ValueError for a setting out of range, naming it.
@@ -73,6 +74,7 @@ class StrategySettings:
 
     clip_norm: float = 15.0
     per_layer: bool = False
+    adaptive_clip: float | None = None
     estimator: str = "fixed"
     min_share: float = 0.5
     noise_multiplier: float = 1.0
@@ -93,6 +95,8 @@ class StrategySettings:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{name} is {value}, expected {expected}")
+        if self.adaptive_clip is not None and self.per_layer:
+            raise ValueError("per_layer is True, expected False with adaptive_clip, a quantile of the flat norm")
 
     @property
     def private(self) -> bool:
@@ -148,6 +152,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "krum_selected": (0, _MANY, "at least 0"),
     "norm_bound": (1e-6, _LARGE, "at least 1e-6, at most 1e6"),
     "clip_norm": (1e-6, _LARGE, "at least 1e-6, at most 1e6"),
+    "adaptive_clip": (0.01, 0.99, "at least 0.01, at most 0.99"),
     "min_share": (_TINY, 1, "more than 0, at most 1"),
     "noise_multiplier": (0, _LARGE, "at least 0, at most 1e6"),
     "sampling": (1e-9, 1, "at least 1e-9, at most 1"),

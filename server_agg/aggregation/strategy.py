@@ -8,7 +8,7 @@ result is the same to the bit.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
@@ -74,6 +74,15 @@ class Aggregation(Protocol):
         `updates` are those that were added, in any order. Exactly 0.0 where nothing changed, and everywhere without
         updates. A private strategy always adds noise, which hides whether a phone took part.
         """
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An aggregation that tells the next round something, in the metadata of the model that it starts from."""
+
+    def metadata(self) -> dict[str, str]:
+        """Asked for once all updates are added."""
         ...
 
 

@@ -4,12 +4,13 @@ They differ only on the phone, in an epoch or a single step. rounds/privacy.py s
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
 from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, Fold
 from phonograd.server_agg.aggregation.norms import norms_of
+from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip, bound_of, metadata_of
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors, scaled_max_abs
 from phonograd.server_agg.aggregation.privacy.noise import NoiseStream, add_noise
 from phonograd.server_agg.aggregation.settings import StrategySettings
@@ -50,10 +51,16 @@ class PrivateAveraging:
         """Needs a fold: one int64 per parameter. Raises ValueError for a population below 1 or an invalid key."""
         if context.population < 1:
             raise ValueError(f"population is {context.population}, expected at least 1 enrolled phone")
+        settings, fold = self.settings, Fold(base, base_sha256)
         noise = NoiseStream(context.noise_key, context.number, "dp")
-        return PrivateMean(
-            self.settings, Fold(base, base_sha256), mechanism_of(self.settings, context.population), noise
-        )
+        if settings.adaptive_clip is None:
+            return PrivateMean(settings, fold, mechanism_of(settings, context.population), noise)
+        expected = settings.sampling * context.population
+        clip = AdaptiveClip(settings.adaptive_clip, expected, settings.noise_multiplier)
+        settings = replace(settings, clip_norm=bound_of(base, settings.clip_norm))
+        mechanism = replace(mechanism_of(settings, context.population), noise_multiplier=clip.delta_noise_multiplier)
+        normal = float(NoiseStream(context.noise_key, context.number, "clip").normals("count", 0, 1)[0])
+        return AdaptiveMean(settings, fold, mechanism, noise, clip, normal)
 
 
 def capped_weight(settings: StrategySettings, info: UpdateInfo) -> int:
@@ -116,3 +123,36 @@ class PrivateMean:
             integer=True,
         )
         return (tile / (divisor * STEPS_PER_UNIT) for tile in steps)
+
+
+class AdaptiveMean(PrivateMean):
+    """A private mean that also counts the phones below the bound, for the next round's.
+
+    settings: with this round's bound; normal: the noise of the count, from N(0, 1).
+    """
+
+    def __init__(
+        self,
+        settings: StrategySettings,
+        fold: Fold,
+        mechanism: GaussianMean,
+        noise: NoiseStream,
+        clip: AdaptiveClip,
+        normal: float,
+    ):
+        super().__init__(settings, fold, mechanism, noise)
+        self._clip = clip
+        self._normal = normal
+        self._phones = self._unclipped = 0
+
+    def add(self, update: TileSource, weight: int, measures: Measures) -> None:
+        """As PrivateMean.add, and count."""
+        super().add(update, weight, measures)
+        clips = clip_factors(norms_in(measures), self._settings.clip_norm, per_layer=False)
+        self._phones += 1
+        self._unclipped += all(clip == 1 for clip in clips.values())
+
+    def metadata(self) -> dict[str, str]:
+        """The bound of the next round. It is as private as the model that carries it."""
+        bound = self._clip.next_bound(self._settings.clip_norm, self._phones, self._unclipped, self._normal)
+        return metadata_of(bound)
