@@ -109,7 +109,7 @@ bench-kernels: $(READY)
 	OPENBLAS_NUM_THREADS=$(THREADS) $(VENV)/bin/pytest phonograd/bench/kernels -o addopts="-q --import-mode=importlib" \
 		-o python_files="bench_*.py" -o python_functions="bench_*" $(if $(SAVE),--save $(SAVE))
 
-# Measures everything anew, and makes bench/RESULTS.md of it; some 25 minutes on a quiet machine. What needs environments
+# Measures everything anew, and makes bench/RESULTS.md of it; some 40 minutes on a quiet machine. What needs environments
 # of its own is left out without them: PEERS="executorch=PYTHON jax=PYTHON litert=PYTHON", FLOWER=PYTHON. Their packages are
 # executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; flwr; each also msgspec and numpy. Left as they
 # are: `bench upload` and `bench predict`, which need texts.
