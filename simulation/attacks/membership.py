@@ -66,9 +66,5 @@ def measure(
 
 def _losses(workers: Workers, weights: Path, texts: Sequence[Messages]) -> Doubles:
     """Nats a token of each text."""
-    shares = [range(first, len(texts), workers.count) for first in range(min(workers.count, len(texts)))]
-    jobs = [EvaluationJob(weights, tuple(texts[place] for place in share)) for share in shares]
-    losses = np.empty(len(texts))
-    for share, found in zip(shares, workers.evaluate(jobs), strict=True):
-        losses[share] = [math.log(evaluation.perplexity_with_unknown) for evaluation in found]
-    return losses
+    found = workers.evaluate([EvaluationJob(weights, text) for text in texts])
+    return np.array([math.log(evaluation.perplexity_with_unknown) for evaluation in found])
