@@ -51,12 +51,7 @@ def attack(
     parts = islice(schedule(simulation, sorted(training)), simulation.rounds)
     members = sorted({part.user for round_ in parts for part in round_})
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
-    plan = None
-    if settings.canaries is not None:
-        plan = canaries.plan(
-            settings.canaries, texts.users, members, vocabulary, simulation.text_bytes, simulation.seed
-        )
-        texts = dataclasses.replace(texts, users=plan.users)
+    # The users' own texts: a secret in one would tell that its user took part.
     count = settings.membership_users
     took_part = _some(members, texts, simulation, count)
     did_not = _some(sorted(set(training) - set(members)), texts, simulation, count)
@@ -65,6 +60,12 @@ def attack(
             f"membership: users who take part and users who do not expected, found {len(members)} of {len(training)}; "
             "simulate other `rounds`"
         )
+    plan = None
+    if settings.canaries is not None:
+        plan = canaries.plan(
+            settings.canaries, texts.users, members, vocabulary, simulation.text_bytes, simulation.seed
+        )
+        texts = dataclasses.replace(texts, users=plan.users)
     with Simulation(artifacts, texts, simulation, folder, workers) as rounds:
         record = rounds.run(progress, stop)
         models = rounds.model(0), rounds.model(simulation.rounds)

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from phonograd.simulation.attacks import canaries, membership
 from phonograd.simulation.attacks.canaries import Canary, CanarySettings, Plan, Secrets, planted
 from phonograd.simulation.attacks.exposure import SkewNormal, exposure_of, extrapolated, rank_of
 from phonograd.simulation.users import text_slice
+from phonograd.simulation.workers import Workers
 from tests.support.artifacts import exported, words
 
 V = 40
@@ -183,6 +185,24 @@ def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path) -> None
     assert found.membership.member_score > found.membership.other_score
     again = phonograd.simulate_attacks(ARTIFACTS, USERS, tmp_path / "run", learned, settings, workers=2)
     assert again == found
+
+
+def test_members_are_tested_on_what_they_wrote_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret in the text would tell a member from others."""
+    tested: list[list[list[bytes]]] = []
+    original = membership.measure
+
+    def measure(workers: Workers, *given: Any) -> Any:
+        tested.extend(given[:2])
+        return original(workers, *given)
+
+    monkeypatch.setattr(membership, "measure", measure)
+    phonograd.simulate_attacks(
+        ARTIFACTS, USERS, tmp_path / "run", SIMULATION, phonograd.AttackSettings(FORM), workers=1
+    )
+    own = {message for messages in encoded().values() for message in messages}
+    assert [len(side) for side in tested] == [5, 7]
+    assert {message for side in tested for text in side for message in text} <= own
 
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
