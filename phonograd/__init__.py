@@ -54,6 +54,7 @@ __all__ = [
     "Trained",
     "TrainingConfig",
     "TrainingError",
+    "TransferSettings",
     "UnsupportedError",
     "UpdateError",
     "UpdateInfo",
@@ -146,6 +147,7 @@ _MODULES = {
     "phonograd.export.torch_layout": ("seeded_weights",),
     "phonograd.export.vocabulary_builder": ("CountedVocabulary", "build_vocabulary"),
     "phonograd.server_agg.aggregation.settings": ("StrategySettings",),
+    "phonograd.server_agg.transfer.settings": ("TransferSettings",),
     "phonograd.server_agg.server": ("ServerAddressError",),
     "phonograd.server_agg.settings.rules": ("RoundRules",),
     "phonograd.server_agg.settings.security": ("SecuritySettings",),
@@ -220,6 +222,7 @@ if TYPE_CHECKING:
     from phonograd.server_agg.settings.rules import RoundRules
     from phonograd.server_agg.settings.security import SecuritySettings
     from phonograd.server_agg.settings.server import ServerSettings
+    from phonograd.server_agg.transfer.settings import TransferSettings
     from phonograd.simulation.attacks.canaries import CanarySettings
     from phonograd.simulation.attacks.records import AttackRecord
     from phonograd.simulation.attacks.run import AttackSettings

@@ -48,7 +48,7 @@ def create_app(coordinator: Coordinator, settings: ServerSettings, owner: Owner)
     ledger, security, metrics = coordinator.ledger, coordinator.security, CollectorRegistry(auto_describe=False)
     registry, audit, pools, observer = PhoneRegistry(ledger), AuditLog(ledger), ThreadPools(), RequestObserver(metrics)
     apis = (
-        RoundRoutes(coordinator, settings, audit, pools),
+        RoundRoutes(coordinator, audit, pools),
         ModelRoutes(coordinator, pools),
         UploadRoutes(coordinator, settings, pools),
         ReportRoutes(coordinator, pools),

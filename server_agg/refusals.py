@@ -1,5 +1,6 @@
 """The reasons for refusing an update or a request, each with its HTTP status and title."""
 
+import math
 from typing import ClassVar
 
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UpdateError
@@ -82,6 +83,14 @@ class RequestError(PhonogradError):
         super().__init__(message)
         self.status = status
         self.headers: dict[str, str] = {}
+
+
+class RoundClosingError(RequestError):
+    """The round is closing: the server computes its model, and accepts updates again after `retry_seconds`."""
+
+    def __init__(self, message: str, retry_seconds: float):
+        super().__init__(503, message)
+        self.headers = {"Retry-After": str(math.ceil(retry_seconds))}
 
 
 class UploadInterruptedError(PhonogradError):

@@ -20,7 +20,7 @@ from phonograd.android_harness.rounds.settings import RoundSettings
 from phonograd.android_harness.rounds.tokens import phone_connection
 from phonograd.android_harness.session import PROGRAM
 from phonograd.device_runtime.base.errors import ServerRefusedError, TextError, UsageError
-from phonograd.device_runtime.client.server_client import Connection, current_round
+from phonograd.device_runtime.client.server_client import Connection, Waiting, open_round
 from phonograd.device_runtime.formats.manifest import Artifacts
 
 Stopping = Callable[[], AbstractContextManager[Callable[[], int]]]
@@ -52,13 +52,15 @@ def run_round(
     open_session: OpenSession,
     progress: Progress = lambda *_: None,
     stopping: Stopping = lambda: nullcontext(lambda: 0),
+    waiting: Waiting | None = None,
 ) -> RoundReport:
     """Run a round: fetch its model, train each phone on its own text, upload the updates, wait for the round's end.
 
-    Phones that are not ready drop out. names: chosen names by serial; program: the binary for phones; cache: folder of
-    downloaded models. stopping: a context, entered when phones start, whose function returns the number of a signal
-    that asks to stop, or 0. A phone's error is part of its outcome. Raises UsageError, TextError, WeightsError,
-    ServerRefusedError, ServerUnreachableError, StorageError before any phone is used.
+    If a round is closing, it first waits for the next one; waiting: see `open_round`. Phones that are not ready drop
+    out. names: chosen names by serial; program: the binary for phones; cache: folder of downloaded models. stopping: a
+    context, entered when phones start, whose function returns the number of a signal that asks to stop, or 0. A phone's
+    error is part of its outcome. Raises UsageError, TextError, WeightsError, ServerRefusedError,
+    ServerUnreachableError, StorageError before any phone is used.
     """
     _check_texts(settings)
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -67,7 +69,7 @@ def run_round(
     # Requests for all phones use the token given by --token, else the first phone's.
     shared = next(iter(connections.values()), access.connection)
     shared = access.connection if access.connection.token else shared
-    opened = current_round(shared)
+    opened = open_round(shared, waiting=waiting)
     if settings.training.codec not in opened.codecs:
         expected = ", ".join(opened.codecs)
         raise UsageError(f"codec {settings.training.codec}: {shared} accepts {expected}; choose one of these")

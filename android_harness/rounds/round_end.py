@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from phonograd.android_harness.rounds.result import ServerLedger
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, ServerUnreachableError
-from phonograd.device_runtime.client.server_client import Server, UploadReceipt, ask, current_round, report
+from phonograd.device_runtime.client.server_client import (
+    CurrentRound,
+    RetryPolicy,
+    Server,
+    UploadReceipt,
+    ask,
+    current_round,
+    report,
+)
 
 POLL_SECONDS = 1.0
 
@@ -24,23 +32,32 @@ def wait_for_end(
 ) -> RoundEnd:
     """Wait until round `number` has closed, `wait_seconds` have passed, or `stop` returns a signal's number.
 
-    No wait is needed if a receipt says that the round has closed.
+    While the round is closing, it waits longer, by up to RetryPolicy.closing_seconds, unless wait_seconds is 0. No wait
+    is needed if a receipt says that the round has closed.
     """
     for receipt in receipts:
         if receipt.round == number and receipt.round_closed:
             return RoundEnd(True, receipt.model_sha256)
-    until = time.monotonic() + wait_seconds
+    usual = time.monotonic() + wait_seconds
+    longer = usual + RetryPolicy.closing_seconds if wait_seconds else usual
     while True:
-        ending = _ask(server, number)
+        opened = _ask(server)
+        ending = _end_of(number, opened)
+        until = usual if opened is None or opened.closing_seconds is None else longer
         if ending.closed or stop() or time.monotonic() >= until:
             return ending
         time.sleep(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
 
 
-def _ask(server: Server, number: int) -> RoundEnd:
+def _ask(server: Server) -> CurrentRound | None:
     try:
-        opened = current_round(server)
+        return current_round(server)
     except (ServerUnreachableError, ServerRefusedError):
+        return None
+
+
+def _end_of(number: int, opened: CurrentRound | None) -> RoundEnd:
+    if opened is None:
         return RoundEnd(None, None)
     if opened.round == number:
         return RoundEnd(False, None)

@@ -24,6 +24,7 @@ def send_update(
 ) -> UploadReceipt:
     """Upload the update at `path` as phone `name`; resume until no byte got through for `patience_seconds`.
 
+    Time that the server asks to wait, because the round is closing, does not count, up to RetryPolicy.closing_seconds.
     Raises ServerUnreachableError or ServerRefusedError when the patience is over or the server refuses for good,
     StoppedError once `stop` is set.
     """
@@ -35,19 +36,30 @@ def send_update(
         _check(stop, path)
         progress(done, total)
 
-    wait = FIRST_WAIT_SECONDS
+    wait, closing = FIRST_WAIT_SECONDS, RetryPolicy.closing_seconds
     while True:
         _check(stop, path)
         try:
             # Each call resumes at the server's offset. One attempt per call, to check `stop` in between.
-            return upload_update(server, path, name, sent, RetryPolicy(attempts=1))
+            return upload_update(server, path, name, sent, RetryPolicy(attempts=1, closing_seconds=0))
         except (ServerUnreachableError, ServerRefusedError) as error:
             if isinstance(error, ServerRefusedError) and error.status not in RETRY_STATUSES:
                 raise
+            told = _told_to_wait(error)
+            if 0 < told <= closing:
+                closing -= told
+                last_byte += told
+                stop.wait(told)
+                continue
             if time.monotonic() + wait - last_byte > patience_seconds:
                 raise
         stop.wait(wait)
         wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+
+def _told_to_wait(error: Exception) -> float:
+    """Seconds after which the server asks to come again; 0 if it does not."""
+    return error.retry_seconds or 0 if isinstance(error, ServerRefusedError) and error.status == 503 else 0
 
 
 def _check(stop: threading.Event, path: Path) -> None:

@@ -49,10 +49,13 @@ class UpdateError(PhonogradError):
 
 
 class ServerRefusedError(PhonogradError):
-    """The aggregation server refused the request; `status` is the HTTP status, if there was one."""
+    """The aggregation server refused the request. status: the HTTP status, if there was one; retry_seconds: when the
+    server says to come again, if it does.
+    """
 
     exit_code = 8
     status: int | None = None
+    retry_seconds: float | None = None
 
 
 class ServerUnreachableError(PhonogradError):

@@ -22,12 +22,14 @@ class RetryPolicy:
     """When to retry after the connection breaks, with exponential backoff.
 
     attempts: requests in a row without progress before giving up; first_wait_seconds: before the first retry; it
-    doubles with each further one, up to longest_wait_seconds.
+    doubles with each further one, up to longest_wait_seconds. closing_seconds: how long to wait in all, as the
+    server says, for a round that is closing.
     """
 
     attempts: int = 6
     first_wait_seconds: float = 1.0
     longest_wait_seconds: float = 30.0
+    closing_seconds: float = 3600.0
 
 
 class Retries:
@@ -49,6 +51,25 @@ class Retries:
         time.sleep(self._wait)
         self._wait = min(2 * self._wait, self._policy.longest_wait_seconds)
         return True
+
+
+class Closing:
+    """Waits for a round that is closing, as long as `policy` allows in all."""
+
+    def __init__(self, policy: RetryPolicy):
+        self._left = policy.closing_seconds
+
+    def wait(self, seconds: float) -> bool:
+        """Wait as long as the server says; False, at once, if that is longer than is left."""
+        if seconds > self._left:
+            return False
+        self._left -= seconds
+        time.sleep(seconds)
+        return True
+
+    def wait_after(self, error: ServerRefusedError) -> bool:
+        """The same after a refusal; False, at once, if it was for another reason."""
+        return error.status == 503 and error.retry_seconds is not None and self.wait(error.retry_seconds)
 
 
 @dataclass(frozen=True)
@@ -165,6 +186,8 @@ def refusal(server: Server, response: httpx.Response) -> ServerRefusedError:
     detail = str(problem.get("detail", "no explanation given; is it phonograd serve?"))[:1000]
     error = ServerRefusedError(f"{server}: refused ({response.status_code} {title}): {detail}")
     error.status = response.status_code
+    after = response.headers.get("Retry-After", "")
+    error.retry_seconds = float(after) if after.isascii() and after.isdigit() else None
     return error
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.connection import (
+    Closing,
     Retries,
     RetryPolicy,
     Server,
@@ -66,7 +67,8 @@ def upload_update(
     """Send the update at `path`, streamed from disk. phone: the sender (see PHONE_NAME); None is the token's phone.
 
     An interrupted upload resumes at the first byte that the server does not have, in this call as `retry` allows, or in
-    a later one. Sending the same update again is safe: the server counts it once and returns the same receipt. Raises
+    a later one. While the round is closing, it waits as the server says. Sending the same update again is safe: the
+    server counts it once and returns the same receipt. Raises
     UpdateError if the file is not an update or `phone` is not a valid name, ServerRefusedError, ServerUnreachableError.
     """
     if phone is not None and not PHONE_NAME.match(phone):
@@ -79,6 +81,25 @@ def upload_update(
     with UpdateFile(path) as update:
         headers = _announcement(update.info, sha256, nbytes, phone)
     retry = retry or RetryPolicy()
+    closing = Closing(retry)
+    while True:
+        try:
+            return _sent(server, path, nbytes, phone, headers, progress, retry)
+        except ServerRefusedError as error:
+            if not closing.wait_after(error):
+                raise
+
+
+def _sent(
+    server: Server,
+    path: Path,
+    nbytes: int,
+    phone: str | None,
+    headers: dict[str, str],
+    progress: Progress | None,
+    retry: RetryPolicy,
+) -> UploadReceipt:
+    """Announce the update, or find it at the server, and send what is missing there."""
     with http_client(server) as client:
         response = client.post("/v1/uploads", headers=headers)
         if response.status_code != 201:

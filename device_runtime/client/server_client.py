@@ -4,12 +4,13 @@ Models and updates are streamed from and to disk, and their hashes are checked. 
 if the server refuses, and ServerUnreachableError if it does not answer or the connection breaks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.errors import ServerRefusedError, UsageError
 from phonograd.device_runtime.client.connection import (
+    Closing,
     Connection,
     RetryPolicy,
     Server,
@@ -22,8 +23,8 @@ from phonograd.device_runtime.client.resumable_download import DownloadedModel, 
 from phonograd.device_runtime.client.resumable_upload import UploadReceipt, upload_update
 
 __all__ = [
-    "Connection", "CurrentRound", "DownloadedModel", "RetryPolicy", "Server", "UploadReceipt", "ask", "current_round",
-    "download_model", "exclusion_reason", "report", "report_quality", "upload_update",
+    "Connection", "CurrentRound", "DownloadedModel", "RetryPolicy", "Server", "UploadReceipt", "Waiting", "ask",
+    "current_round", "download_model", "exclusion_reason", "open_round", "report", "report_quality", "upload_update",
 ]  # fmt: skip
 
 
@@ -31,7 +32,9 @@ __all__ = [
 class CurrentRound:
     """The open round: its number, its base model (hex SHA-256, size in bytes), and its updates so far and in total.
 
-    accepted: None in a private round, where phones do not learn it. strategy: the server's name of it.
+    accepted: None in a private round, where phones do not learn it. strategy: the server's name of it. closing_seconds:
+    when to ask again if the round is closing: it takes no more updates, and the server trains its model; None while it
+    is open.
     """
 
     round: int
@@ -41,6 +44,7 @@ class CurrentRound:
     accepted: int | None
     codecs: tuple[str, ...]
     strategy: str = ""
+    closing_seconds: float | None = None
 
     def require_steps(self, steps: int | None) -> None:
         """Raise UsageError for training with one step a window where the round averages single steps."""
@@ -48,6 +52,10 @@ class CurrentRound:
             raise UsageError(
                 f"`steps` 1 expected: round {self.round} has strategy {self.strategy}, which averages single steps"
             )
+
+
+# Called before each wait with the number of the round that is closing and the seconds to wait.
+Waiting = Callable[[int, float], None]
 
 
 def ask(
@@ -64,9 +72,12 @@ def ask(
 
 
 def current_round(server: Server) -> CurrentRound:
-    """The server's open round. Raises ServerRefusedError, ServerUnreachableError."""
-    document = ask(server, "GET", "/v1/round")
+    """The server's open round, or the one that is closing. Raises ServerRefusedError, ServerUnreachableError."""
+    with http_client(server) as client:
+        response = client.get("/v1/round")
+        document = json_object(server, response, 200)
     with expected_fields(server):
+        closing = None if document.get("closing") is None else float(response.headers["Retry-After"])
         return CurrentRound(
             round=int(document["round"]),
             base_sha256=str(document["base_sha256"]),
@@ -75,7 +86,24 @@ def current_round(server: Server) -> CurrentRound:
             accepted=None if document["accepted"] is None else int(document["accepted"]),
             codecs=tuple(map(str, document["codecs"])),
             strategy=str(document["strategy"]),
+            closing_seconds=closing,
         )
+
+
+def open_round(server: Server, retry: RetryPolicy | None = None, waiting: Waiting | None = None) -> CurrentRound:
+    """The server's open round; if a round is closing, waits for the next one, as the server says.
+
+    Raises what `current_round` raises, and ServerRefusedError if the round closes for longer than `retry` allows.
+    """
+    closing = Closing(retry or RetryPolicy())
+    while True:
+        found = current_round(server)
+        if found.closing_seconds is None:
+            return found
+        if waiting is not None:
+            waiting(found.round, found.closing_seconds)
+        if not closing.wait(found.closing_seconds):
+            raise ServerRefusedError(f"{server}: round {found.round} is still closing; come again later")
 
 
 def exclusion_reason(server: Server, phone: str) -> str | None:

@@ -17,6 +17,7 @@ from phonograd.device_runtime.client.server_client import (
     DownloadedModel,
     Server,
     UploadReceipt,
+    Waiting,
 )
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.native_build.compiler import cache_folder
@@ -103,16 +104,18 @@ def join_round(
     phone: str | None = None,
     codec: str = DEFAULT_CODEC,
     steps: int | None = None,
+    waiting: Waiting | None = None,
 ) -> JoinedRound:
     """Ask for a place in the open round, and bring its model here unless it is here already.
 
-    phone: as in `upload`; steps: as in `train`. Raises UsageError for a codec that the server does not take, and for
-    steps that the round's strategy does not average, ServerRefusedError without a
-    place, ServerUnreachableError, WeightsError for a model of another shape, StorageError.
+    If a round is closing, it waits for the next one, as the server says; waiting hears the closing round's number and
+    the seconds before each wait. phone: as in `upload`; steps: as in `train`. Raises UsageError for a codec that the
+    server does not take, and for steps that the round's strategy does not average, ServerRefusedError without a place,
+    ServerUnreachableError, WeightsError for a model of another shape, StorageError.
     """
     folder = artifacts_of(artifacts)
     phone = _name(server, phone)
-    opened = server_client.current_round(server)
+    opened = server_client.open_round(server, waiting=waiting)
     if codec not in opened.codecs:
         raise UsageError(f"`codec` {codec}: {server} takes {', '.join(opened.codecs)}; choose one of them")
     opened.require_steps(steps)

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from phonograd.api.rounds import connect
-from phonograd.device_runtime.client.server_client import Connection
+from phonograd.console import Console
+from phonograd.device_runtime.client.server_client import Connection, Waiting
 
 
 def connection_options(required: bool, owner: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -56,6 +57,13 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
         wrapped
     )
     return connection_options(required=False, owner=True)(wrapped)
+
+
+def closing_notice(console: Console) -> Waiting:
+    """Says why a command waits for a round."""
+    return lambda number, seconds: console.say(
+        f"round {number} is closing: the server trains its model; waiting {seconds:.0f} s"
+    )
 
 
 def _options(required: bool) -> tuple[Callable[[Callable[..., None]], Callable[..., None]], ...]:

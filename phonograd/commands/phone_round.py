@@ -11,7 +11,7 @@ import click
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraining, RoundSettings
 from phonograd.commands.codec_options import NAMES, codec_option
-from phonograd.commands.connecting import connection_options
+from phonograd.commands.connecting import closing_notice, connection_options
 from phonograd.commands.native import building
 from phonograd.console import Console, Rows, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
@@ -204,6 +204,7 @@ def phone_round(
                 lambda serial: PhoneSession(adb, serial, session),
                 show_phone,
                 stop_signals,
+                closing_notice(console),
             )
     report = dataclasses.replace(ended, phones=tuple(map(_with_options, ended.phones)))
     tables = [("Phones", _phone_rows(report)), (f"Round {report.round}", _round_rows(report))]

@@ -1,6 +1,8 @@
 """The options of `phonograd serve`, made from the settings' own fields: one place declares a default."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +12,7 @@ from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.transfer.settings import TransferSettings
 
 FORMER = {"--clip-norm": "--dp-clip-norm", "--delta": "--dp-delta"}
 SERVER = {
@@ -66,11 +69,18 @@ STRATEGY = {
     "delta": "dp: delta of the guarantee.",
     "epsilon_budget": "dp: stop before a round exceeds this epsilon.  [default: no limit]",
 }
+TRANSFER = {
+    "general": "transfer: general text that the student learns on, a file; generated: text that the model writes.",
+    "transfer_tokens": "transfer: tokens of the text of a cycle.",
+    "transfer_cycles": "transfer: cycles, each with a text of its own.",
+    "transfer_epochs": "transfer: passes over each text.",
+    "transfer_lr": "transfer: the student's learning rate.  [default: the artifacts']",
+}
 
 
 def serve_options(command: Callable[..., None]) -> Callable[..., None]:
     """All of them; what the command gets by name goes through `settings_from`."""
-    command = strategy_options(command)
+    command = strategy_options(transfer_options(command))
     for kind, helps in ((SecuritySettings, SECURITY), (RoundRules, RULES), (ServerSettings, SERVER)):
         command = settings_options(kind, helps, command)
     return command
@@ -79,6 +89,21 @@ def serve_options(command: Callable[..., None]) -> Callable[..., None]:
 def strategy_options(command: Callable[..., None]) -> Callable[..., None]:
     """Those of a round's strategy alone; what the command gets by name goes through `strategy_from`."""
     return settings_options(StrategySettings, STRATEGY, command)
+
+
+def transfer_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Those of strategy transfer; what the command gets by name goes through `transfer_from`."""
+    return settings_options(TransferSettings, TRANSFER, command)
+
+
+def transfer_from(options: Mapping[str, Any]) -> TransferSettings:
+    """The settings of transfer learning that the options make. Raises click.UsageError for a value out of range."""
+    with usage_errors(TRANSFER):
+        settings = taken(TransferSettings, TRANSFER, options)
+    if settings.generated:
+        return settings
+    # The ledger keeps the path, and the next start may be in another folder.
+    return dataclasses.replace(settings, general=str(Path(settings.general).absolute()))
 
 
 def strategy_from(options: Mapping[str, Any]) -> StrategySettings:
@@ -91,11 +116,12 @@ def settings_from(options: Mapping[str, Any]) -> ServerSettings:
     """The settings that the options make. Raises click.UsageError for a value out of range."""
     if options["tls_key"] is not None and options["tls_cert"] is None:
         raise click.UsageError("--tls-key: --tls-cert expected beside it")
-    strategy = strategy_from(options)
-    with usage_errors(SERVER, RULES, SECURITY):
+    strategy, transfer = strategy_from(options), transfer_from(options)
+    with usage_errors(SERVER, RULES, SECURITY, STRATEGY):
         return ServerSettings(
             **{name: options[name] for name in SERVER},
             rules=taken(RoundRules, RULES, options),
             strategy=strategy,
+            transfer=transfer,
             security=taken(SecuritySettings, SECURITY, options),
         )

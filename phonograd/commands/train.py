@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from phonograd.commands.codec_options import codec_options
-from phonograd.commands.connecting import connection_options
+from phonograd.commands.connecting import closing_notice, connection_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, Rows, output_options
@@ -164,7 +164,11 @@ def train(  # click passes options by name
     for path in filter(None, (out, update_path)):
         require_writable(path)  # before a round is joined
     folder = open_artifacts(artifacts)
-    joined = None if connection is None else join_round(connection, folder, phone, codec, steps)
+    joined = (
+        None
+        if connection is None
+        else join_round(connection, folder, phone, codec, steps, waiting=closing_notice(console))
+    )
     if joined is not None:
         weights, round_number = joined.weights, joined.opened.round
     sent = joined.update_path() if joined is not None and update_path is None else update_path

@@ -7,7 +7,8 @@ from typing import Any
 
 from phonograd.device_runtime.client.protocol import ONE_STEP_STRATEGIES
 
-STRATEGIES = (
+# Strategies that average the updates' deltas.
+AVERAGES = (
     "fedavg",
     "fedsgd",
     "fedatt",
@@ -18,6 +19,8 @@ STRATEGIES = (
     "dp-fedavg",
     "dp-fedsgd",
 )
+TRANSFER = "transfer"  # paper P's eq. 4: trains a student on the updates' mean predictions
+STRATEGIES = (*AVERAGES, TRANSFER)
 PRIVATE_STRATEGIES = ("dp-fedavg", "dp-fedsgd")
 WEIGHTINGS = ("tokens", "equal")
 SERVER_OPTIMIZERS = ("none", "momentum", "adam")
@@ -107,6 +110,11 @@ class StrategySettings:
     def one_step(self) -> bool:
         """Whether the strategy takes only updates of a single step."""
         return self.strategy in ONE_STEP_STRATEGIES
+
+    @property
+    def slow(self) -> bool:
+        """Whether its next model takes minutes, so that its rounds pass through the state `closing`."""
+        return self.strategy == TRANSFER
 
     def to_json(self) -> str:
         """All settings as a JSON object, keys sorted."""

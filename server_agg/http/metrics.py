@@ -66,6 +66,9 @@ class _FromLedger(Collector):
         yield _gauge("phonograd_round", "Number of the open round.", current.round)
         yield _gauge("phonograd_round_accepted", "Updates that the open round has accepted.", current.accepted)
         yield _gauge("phonograd_round_needed", "Accepted updates that close it.", current.clients_per_round)
+        closing = current.closing
+        yield _gauge("phonograd_round_closing", "1 while the server trains its model, else 0.", closing is not None)
+        yield _gauge("phonograd_round_closing_share", "Share of that work done.", closing.share if closing else 0)
         if current.closes_at is not None:
             yield _gauge("phonograd_round_deadline_seconds", "Its deadline, since 1970.", current.closes_at)
         yield _gauge("phonograd_uploads_under_way", "Uploads in progress.", len(uploads))

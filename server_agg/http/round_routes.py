@@ -16,7 +16,6 @@ from phonograd.server_agg.http.requests import in_query, note_phone, whole_numbe
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import OpenRound
-from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditLog
 
 WHO = Parameter("header", PHONE_HEADER, str, "Who asks: for the ledger, and to tell whether it has a place.")
@@ -24,7 +23,7 @@ ROUND = in_query("round", "The round's number.", required=True)
 
 
 class RoundForPhone(OpenRound, frozen=True, kw_only=True):
-    """The open round, and whether the phone that asks has a place in it."""
+    """The open round or the closing one, and whether the phone that asks has a place in it."""
 
     accepted: Annotated[  # type: ignore[assignment]  # the one field that phones may not see
         Count | None, about("Accepted updates; null in a private round, but for administrators.")
@@ -44,9 +43,8 @@ class Discarded(Record, frozen=True):
 class RoundRoutes:
     """The handlers over an open coordinator."""
 
-    def __init__(self, coordinator: Coordinator, settings: ServerSettings, audit: AuditLog, pools: ThreadPools):
+    def __init__(self, coordinator: Coordinator, audit: AuditLog, pools: ThreadPools):
         self._coordinator = coordinator
-        self._settings = settings
         self._audit = audit
         self._pools = pools
 
@@ -59,8 +57,8 @@ class RoundRoutes:
     async def round(self, request: Request) -> Response:
         """The open round.
 
-        For a phone that names itself, whether it has a place in it. How many took part in a private one is for
-        administrators alone.
+        For a phone that names itself, whether it has a place in it; Retry-After says when to ask again if it has none,
+        or while the round is closing. How many took part in a private one is for administrators alone.
         """
         phone = note_phone(request, "round")
         current = self._coordinator.current
@@ -68,11 +66,12 @@ class RoundRoutes:
         told: dict[str, Any] = {"model_url": f"/v1/models/{current.base_sha256}"}
         if current.private and (principal is None or principal.role != "admin"):
             told["accepted"] = None
-        wait = {}
+        waits = current.closing is not None
         if phone:
             refused = await run_in_threadpool(self._coordinator.participation, phone)
             told |= {"participate": refused is None, "reason": refused}
-            wait = {} if refused is None else {"Retry-After": str(math.ceil(self._settings.retry_seconds))}
+            waits = waits or refused is not None
+        wait = {"Retry-After": str(math.ceil(self._coordinator.retry_seconds))} if waits else {}
         return RecordResponse(RoundForPhone(**{**structs.asdict(current), **told}), headers=wait)
 
     @operation(

@@ -52,7 +52,7 @@ OVERRIDING = (
     Parameter("header", "Upload-Offset", Natural),
     Parameter("header", "X-HTTP-Method-Override", Literal["PATCH", "DELETE", "HEAD"], required=True),
 )
-REFUSED_BYTES = (400, 404, 408, 409, 410, 412, 413, 415, 422, 460)
+REFUSED_BYTES = (400, 404, 408, 409, 410, 412, 413, 415, 422, 460, 503)
 VERSIONED = (Header("Tus-Resumable", Literal["1.0.0"]),)
 STANDING = (
     *VERSIONED,

@@ -110,7 +110,7 @@ class UploadRoutes:
         "POST /v1/updates",
         "phone",
         {201: Answer("It counts.", Receipt)},
-        refuses=(400, 408, 409, 411, 413, 422),
+        refuses=(400, 408, 409, 411, 413, 422, 503),
         takes=(PHONE, CONTENT_DIGEST),
         body=Body(Octets, OCTETS),
     )
@@ -174,7 +174,7 @@ class UploadRoutes:
         "POST /v1/uploads",
         "phone",
         {201: Answer("It has a URL.", headers=(*tus.STANDING, Header("Location")))},
-        refuses=(400, 404, 408, 409, 410, 412, 413, 422, 460),
+        refuses=(400, 404, 408, 409, 410, 412, 413, 422, 460, 503),
         takes=tus.ANNOUNCED,
         body=tus.MAYBE_PART,
     )

@@ -50,10 +50,10 @@ REFUSED: Mapping[int, str] = {
     429: "Too many requests.",
     431: "The headers are too large.",
     460: "The checksum does not match: the bytes changed in transit.",
-    503: "The server cannot work.",
+    503: "The server cannot work now, or the round is closing.",
     507: "The server's disk or ledger cannot store it.",
 }
-COME_AGAIN = (409, 429)
+COME_AGAIN = (409, 429, 503)
 SECURITY: Part = {
     "token": {"type": "http", "scheme": "bearer", "bearerFormat": TOKEN.pattern.removesuffix(r"\Z")},
     "password": {

@@ -227,6 +227,7 @@ def _round_report(
         weighting=strategy.weighting,
         clients_per_round=RoundRules.from_json(row.rules).clients_per_round,
         opened_at=row.opened_at,
+        closing_at=row.closing_at,
         closed_at=closed_at,
         ending=row.ending,
         reason=row.reason,

@@ -17,10 +17,11 @@ class CodecBytes(Record, frozen=True):
 class RoundReport(Record, frozen=True, kw_only=True):
     """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
 
-    reason: why it failed, if it did. accepted, repeated, rejected (those of a failed round too), late, broken,
-    unfinished: updates by outcome; late_folded: accepted updates trained from an earlier round's model. useful_bytes:
-    bodies of accepted updates; retried_bytes: sent again, lost in transit or refused unread; rejected_, late_,
-    unfinished_bytes: of those updates. They add up to up_body_bytes.
+    closing_at: since when it is or was `closing`, if its model takes minutes. reason: why it failed, if it did.
+    accepted, repeated, rejected (those of a failed round too), late, broken, unfinished: updates by outcome;
+    late_folded: accepted updates trained from an earlier round's model. useful_bytes: bodies of accepted updates;
+    retried_bytes: sent again, lost in transit or refused unread; rejected_, late_, unfinished_bytes: of those updates.
+    They add up to up_body_bytes.
     up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
     sent. setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from
     the first byte of the first accepted update to the new model.
@@ -41,6 +42,7 @@ class RoundReport(Record, frozen=True, kw_only=True):
     weighting: str
     clients_per_round: Count
     opened_at: float
+    closing_at: float | None
     closed_at: float | None
     ending: str | None
     reason: str | None

@@ -73,7 +73,8 @@ def _model_cell(entry: Mapping[str, Any]) -> str:
         return "rolled back"
     if entry["ending"] == "failed":
         return "failed"
-    return str(entry["model_sha256"] or "open")[:12]
+    until_then = "open" if entry["closing_at"] is None else "closing"
+    return str(entry["model_sha256"] or until_then)[:12]
 
 
 def _size(nbytes: float | None) -> str:

@@ -8,6 +8,7 @@ from phonograd.server_agg.refusals import (
     DuplicatePhoneError,
     LateUpdateError,
     NotSelectedError,
+    RoundClosingError,
     RoundFullError,
     StaleUpdateError,
 )
@@ -18,18 +19,27 @@ from phonograd.server_agg.storage.tables import Round
 
 @dataclass(frozen=True)
 class AdmissionState:
-    """What admission needs of the open round. sampled: only selected phones may take part; halted: why no phone may."""
+    """What admission needs of the open round. sampled: only selected phones may take part; halted: why no phone may;
+    closing: whether the round takes no more updates.
+    """
 
     number: int
     base_sha256: str
     rules: RoundRules
     sampled: bool
     halted: str | None
+    closing: bool
     retry_seconds: float
 
 
 def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
-    """Raise NotSelectedError or RoundFullError if `phone` can't take part in the open round."""
+    """Raise RoundClosingError, NotSelectedError or RoundFullError if `phone` can't take part in the open round."""
+    accepted = {update.phone for update in queries.accepted_updates(session, state.number)}
+    if state.closing and phone not in accepted:  # else it sends its update again
+        raise RoundClosingError(
+            f"round {state.number}: closing, the server trains its model; come again in {state.retry_seconds:.0f} s",
+            state.retry_seconds,
+        )
     if state.halted is not None:
         raise NotSelectedError(state.halted, state.retry_seconds)
     if state.sampled and phone not in queries.selected_phones(session, state.number):
@@ -37,9 +47,8 @@ def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
             f"phone {phone}: not selected for round {state.number}; ask again in the next round",
             state.retry_seconds,
         )
-    taking_part = {update.phone for update in queries.unfinished_updates(session) if update.round == state.number} | {
-        update.phone for update in queries.accepted_updates(session, state.number)
-    }
+    unfinished = {update.phone for update in queries.unfinished_updates(session) if update.round == state.number}
+    taking_part = accepted | unfinished
     most = None if state.sampled else state.rules.max_clients  # every sampled phone may take part
     if most is not None and phone not in taking_part and len(taking_part) >= most:
         raise RoundFullError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy.orm import Session
 
-from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
 from phonograd.server_agg.aggregation.strategies import state_matches, write_model
 from phonograd.server_agg.rounds import opening, privacy
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
@@ -30,8 +30,13 @@ def close_round(
     Writing the model again gives the same bits, so a crash in between does no harm. Raises StorageError, or any error
     of the aggregation; the round then stays open.
     """
-    round_, updates = aggregator.row, aggregator.stored()
+    updates = aggregator.stored()
     model = _new_model(aggregator, updates, folder, ledger) if updates or aggregator.settings.private else None
+    record_model(aggregator.row, ending, model, ledger, settings)
+
+
+def record_model(round_: Round, ending: Ending, model: Model | None, ledger: Ledger, settings: ServerSettings) -> None:
+    """End the round with `model`, whose file is in place, and open the next one. None: its base model."""
     result = round_.base_sha256 if model is None else model.sha256
     with end_round(round_, ending, ledger) as (session, row):
         if model is not None and session.get(Model, model.sha256) is None:
@@ -62,9 +67,6 @@ def _finite(epsilon: float) -> float | None:
 def _new_model(
     aggregator: RoundAggregator, updates: Sequence[StoredUpdate], folder: StateFolder, ledger: Ledger
 ) -> Model:
-    number, parent = aggregator.row.number, aggregator.row.base_sha256
-    # No timestamps in the metadata: the same updates give the same file, to the bit.
-    metadata = {"round": str(number), "parent_sha256": parent}
     draft, state_draft = folder.new_draft(), folder.new_draft()
     try:
         with _optimizer_state(aggregator, folder, ledger) as old_state:
@@ -76,7 +78,7 @@ def _new_model(
                 old_state,
                 draft,
                 state_draft,
-                metadata,
+                metadata_of(aggregator.row),
             )
         folder.move_into_place(draft, folder.model(written.sha256))
         if state is not None:
@@ -84,13 +86,23 @@ def _new_model(
     finally:
         draft.unlink(missing_ok=True)
         state_draft.unlink(missing_ok=True)
+    return model_row(aggregator.row, written, ledger.clock(), None if state is None else state.sha256)
+
+
+def metadata_of(round_: Round) -> dict[str, str]:
+    """The metadata of the round's model. No timestamps: the same updates give the same file, to the bit."""
+    return {"round": str(round_.number), "parent_sha256": round_.base_sha256}
+
+
+def model_row(round_: Round, written: WrittenFile, now: float, optimizer_sha256: str | None = None) -> Model:
+    """The ledger's row of the round's model."""
     return Model(
         sha256=written.sha256,
-        round=number,
-        parent_sha256=parent,
-        optimizer_sha256=None if state is None else state.sha256,
+        round=round_.number,
+        parent_sha256=round_.base_sha256,
+        optimizer_sha256=optimizer_sha256,
         bytes=written.nbytes,
-        created_at=ledger.clock(),
+        created_at=now,
     )
 
 

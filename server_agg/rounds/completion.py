@@ -1,26 +1,33 @@
 """Whether the open round is complete, and if so, closing it or recording its failure."""
 
-from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.rounds import closing, failed_rounds, log_events
 from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.slow_closing import SlowClosing
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Ending
 
 
-def end_if_complete(current: CurrentRound) -> None:
+def end_if_complete(current: CurrentRound, slow: SlowClosing) -> None:
     """End the open round if it has all its updates or its deadline has passed, and open the next one.
 
-    Raises StorageError if the disk fails (the accepted updates stay as they are) or if the server is stopping.
+    If its model takes minutes, the round is closing until `slow` has made it. Raises StorageError if the disk fails
+    (the accepted updates stay as they are) or if the server is stopping.
     """
     current.check_running()
     current.load_if_needed()
+    if current.open_round.closing is not None:
+        slow.resume()
+        return
     aggregator, ending = current.aggregator, ending_of(current)
     if ending is None:
+        return
+    if aggregator.settings.slow:
+        slow.begin()
         return
     try:
         closing.close_round(aggregator, ending, current.folder, current.ledger, current.settings)
     except Exception as error:
-        _fail(current, error)
+        failed_rounds.fail_or_retry(current, error)
         return
     current.load()
     log_events.round_closed(aggregator.row.number, ending, current.open_round.base_sha256)
@@ -42,15 +49,3 @@ def ending_of(current: CurrentRound) -> Ending | None:
     enough = accepted >= max(aggregator.rules.min_clients, aggregator.strategy.min_updates)
     # A private round ends at its deadline in any case; the next one samples other phones.
     return "deadline" if over and not halted and (enough or private) else None
-
-
-def _fail(current: CurrentRound, error: Exception) -> None:
-    """End the round as failed. Raises StorageError for a disk error, which may be retried."""
-    if isinstance(error, StorageError):
-        raise error
-    if failed_rounds.is_disk_error(error):
-        raise StorageError(str(error)) from error
-    row = current.aggregator.row
-    reason = failed_rounds.fail_round(row, error, current.ledger, current.settings)
-    log_events.round_failed(row.number, reason, error)
-    current.load()

@@ -2,7 +2,7 @@
 
 An update counts once its bytes and its ledger row are on disk. In a round, `create_upload` reserves a place for each
 update, and `ingest` accepts or refuses it once its bytes are complete. After each accepted update and at each `tick`, a
-complete round is closed and the next one opened.
+complete round is closed and the next one opened; if its model takes minutes, the round is `closing` in between.
 """
 
 import threading
@@ -12,12 +12,15 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.device_runtime.formats.manifest import Artifacts
+from phonograd.server_agg.refusals import RoundClosingError
 from phonograd.server_agg.rounds import admission, failed_rounds, log_events, rollback, startup, upload_creation
 from phonograd.server_agg.rounds.completion import end_if_complete
 from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.rounds.ingestion import UpdateIngester
 from phonograd.server_agg.rounds.recovery import recover
 from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
+from phonograd.server_agg.rounds.slow_closing import ModelMaker, SlowClosing
+from phonograd.server_agg.rounds.student import Students
 from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, UploadStore
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
@@ -29,13 +32,19 @@ class Coordinator:
     """Runs the rounds of one state folder; thread-safe. Updates are ingested one at a time.
 
     The first start copies the model of `artifacts` into the folder and opens round 1; later starts continue from the
-    state. A failed start removes a folder that it created. Raises ArtifactsError if the state was started with other
+    state. A failed start removes a folder that it created. slow_models: makes those of slow strategies; None: the
+    students of strategy transfer. Raises ArtifactsError if the state was started with other
     artifacts, StorageError for errors of the disk or the ledger, WeightsError for a model that is damaged or not
     float32.
     """
 
     def __init__(
-        self, artifacts: Artifacts, state: Path, settings: ServerSettings, clock: Callable[[], float] | None = None
+        self,
+        artifacts: Artifacts,
+        state: Path,
+        settings: ServerSettings,
+        clock: Callable[[], float] | None = None,
+        slow_models: ModelMaker | None = None,
     ):
         self.settings = settings
         self.folder = StateFolder(state)
@@ -47,22 +56,26 @@ class Coordinator:
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds)
         self._lock = threading.Lock()  # held to change the round or its aggregation
         self._round = CurrentRound(self.folder, self.ledger, settings)
+        slow_models = slow_models or Students(artifacts)
+        self._slow = SlowClosing(self._round, self._lock, slow_models)
         self._ingester = UpdateIngester(self._round, self.uploads)
         try:
-            startup.open_state(self.folder, self.ledger, artifacts, settings)
+            startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
             self._round.load()
-            recover(self._round, self.uploads, self.ingest)
+            recover(self._round, self.uploads, self.ingest, self._end_if_complete, self._lock)
         except BaseException:
             self._close(keep=False)
             raise
 
     def close(self) -> None:
-        """Wait for the update that is being ingested, then close all files."""
+        """Wait for the update that is being ingested, stop the work on a closing round, then close all files."""
         self._close(keep=True)
 
     def _close(self, keep: bool) -> None:
         with self._lock:
-            self._round.close()
+            self._round.close()  # nothing begins any more
+        self._slow.close()
+        with self._lock:
             self.ledger.close()
             self.folder.close(keep)
 
@@ -81,6 +94,11 @@ class Coordinator:
         """A snapshot of the open round; does not wait for the update that is being ingested."""
         return self._round.open_round
 
+    @property
+    def retry_seconds(self) -> float:
+        """When a phone without a place in the round should ask again."""
+        return self._round.retry_seconds
+
     def participation(self, phone: str) -> str | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
         admission_state = self._round.admission_state
@@ -88,7 +106,7 @@ class Coordinator:
             with self.ledger.reading() as session:
                 admission.check_duplicate(session, admission_state, phone)
                 admission.check_phone(session, admission_state, phone)
-        except UpdateError as error:
+        except (UpdateError, RoundClosingError) as error:
             return str(error)
         return None
 
@@ -97,7 +115,7 @@ class Coordinator:
 
         The phone's earlier resumable upload of the same bytes is returned instead, finished or not; one of other bytes
         is ended. Raises the errors of `ingest` that the metadata already shows (NotSelectedError, RoundFullError,
-        DuplicatePhoneError, LateUpdateError, StaleUpdateError), and StorageError.
+        DuplicatePhoneError, LateUpdateError, StaleUpdateError), RoundClosingError, and StorageError.
         """
         return upload_creation.create_upload(self._round, self.uploads, metadata)
 
@@ -106,11 +124,11 @@ class Coordinator:
 
         The same bytes of the same phone again return the same receipt. Raises MalformedUpdateError, InvalidUpdateError,
         UploadEndedError (it expired or was terminated meanwhile) or an error of `create_upload`: the upload has then
-        ended, its row has the reason, and nothing else has changed. Raises StorageError for a disk error: the update
-        then does not count, and its bytes stay.
+        ended, its row has the reason, and nothing else has changed. Raises RoundClosingError while the round closes,
+        and StorageError for a disk error: the update then does not count, and its bytes stay.
         """
         with self._lock:
-            end_if_complete(self._round)  # a round that is due, whose closing failed, accepts nothing more
+            self._end_if_complete()  # a round that is due, whose closing failed, accepts nothing more
             if self._ingester.ingest(identifier, sha256, nbytes):
                 self._end_or_try_again()
             receipt = self._receipt(identifier)
@@ -138,19 +156,24 @@ class Coordinator:
     def _end_or_try_again(self) -> None:
         """End the round if it is complete. After a disk error, the next tick or update tries again."""
         try:
-            end_if_complete(self._round)
+            self._end_if_complete()
         except StorageError as error:
             log_events.round_not_closed(self.current.round, error)
+
+    def _end_if_complete(self) -> None:
+        end_if_complete(self._round, self._slow)
 
     def rollback(self, number: int) -> OpenRound:
         """Roll back to the model of round `number` (0: the exported model) and open the next round on it.
 
-        The open round's updates are discarded; later rounds stay in the ledger, marked as rolled back. Raises
-        UnknownRoundError for a round that does not exist or whose model file was deleted.
+        The open round's updates are discarded, and the work on a closing one is stopped; later rounds stay in the
+        ledger, marked as rolled back. Raises UnknownRoundError for a round that does not exist or whose model file was
+        deleted.
         """
         with self._lock:
             self._round.check_running()
             rollback.roll_back(self.folder, self.ledger, self.settings, number)
+            self._slow.cancel()
             self._round.load()
             log_events.rolled_back(number, self.current.round, self.current.base_sha256)
             return self.current

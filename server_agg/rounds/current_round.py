@@ -1,12 +1,16 @@
 """The open round, loaded from the ledger at the start and after each round, with snapshots for readers."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from msgspec import structs
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.server_agg.rounds import opening, privacy
 from phonograd.server_agg.rounds.admission import AdmissionState
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from phonograd.server_agg.rounds.progress import Progress, retry_seconds
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
@@ -19,15 +23,17 @@ class CurrentRound:
     """The open round of a state folder, from `load` to `close`.
 
     open_round, admission_state: snapshots that any thread may read. All else is for one thread at a time.
+    progress: of the work on a closing round's model, which reports it from its own thread.
     """
 
-    open_round: OpenRound
-    admission_state: AdmissionState
+    _open_round: OpenRound
+    _admission_state: AdmissionState
 
     def __init__(self, folder: StateFolder, ledger: Ledger, settings: ServerSettings):
         self.folder = folder
         self.ledger = ledger
         self.settings = settings
+        self.progress = Progress(ledger.clock)
         self._aggregator: RoundAggregator | None = None
         self._loaded = False
 
@@ -36,6 +42,26 @@ class CurrentRound:
         if self._aggregator is not None:
             self._aggregator.close()
             self._aggregator = None
+
+    @property
+    def open_round(self) -> OpenRound:
+        """The open round as phones see it."""
+        opened = self._open_round
+        if opened.closing is None:
+            return opened
+        return structs.replace(opened, closing=self.progress.since(opened.closing.since))
+
+    @property
+    def admission_state(self) -> AdmissionState:
+        """The open round as admission sees it."""
+        state = self._admission_state
+        return replace(state, retry_seconds=self.retry_seconds) if state.closing else state
+
+    @property
+    def retry_seconds(self) -> float:
+        """When a phone without a place should ask again."""
+        closing, usual = self.open_round.closing, self.settings.retry_seconds
+        return usual if closing is None else retry_seconds(closing, usual)
 
     @property
     def closed(self) -> bool:
@@ -67,6 +93,7 @@ class CurrentRound:
         self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
         self.folder.noise_keys.get_or_create(round_.number)  # on disk from the start, and so in any copy of the folder
         self.folder.delete_updates_except(stored)
+        self.folder.delete_closing_except(round_.number)
         origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
         _prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
         self._loaded = True
@@ -83,15 +110,16 @@ class CurrentRound:
         with self.ledger.reading() as session:
             accepted = queries.count_updates(session, row.number, "accepted")
             halted = privacy.halt_reason(session, row)
-        self.admission_state = AdmissionState(
+        self._admission_state = AdmissionState(
             number=row.number,
             base_sha256=row.base_sha256,
             rules=rules,
             sampled=strategy.private,
             halted=halted,
+            closing=row.closing_at is not None,
             retry_seconds=self.settings.retry_seconds,
         )
-        self.open_round = OpenRound(
+        self._open_round = OpenRound(
             round=row.number,
             base_sha256=row.base_sha256,
             model_bytes=aggregator.base.nbytes,
@@ -100,6 +128,7 @@ class CurrentRound:
             weighting=strategy.weighting,
             accepted=accepted,
             closes_at=aggregator.closes_at,
+            closing=None if row.closing_at is None else self.progress.since(row.closing_at),
             halted=halted,
             codecs=tuple(CODECS),
         )

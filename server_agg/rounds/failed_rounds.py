@@ -5,8 +5,9 @@ The updates of a failed round are kept for inspection until `discard` deletes th
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.server_agg.refusals import UnknownRoundError, one_line
-from phonograd.server_agg.rounds import opening
+from phonograd.server_agg.rounds import log_events, opening
 from phonograd.server_agg.rounds.closing import end_round
+from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
@@ -20,6 +21,18 @@ def is_disk_error(error: Exception) -> bool:
         return True
     cause = error.__cause__ or error
     return isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+
+
+def fail_or_retry(current: CurrentRound, error: Exception) -> None:
+    """End the current round as failed and open the next one. Raises StorageError for a disk error: it may go away."""
+    if isinstance(error, StorageError):
+        raise error
+    if is_disk_error(error):
+        raise StorageError(str(error)) from error
+    row = current.aggregator.row
+    reason = fail_round(row, error, current.ledger, current.settings)
+    log_events.round_failed(row.number, reason, error)
+    current.load()
 
 
 def fail_round(round_: Round, error: Exception, ledger: Ledger, settings: ServerSettings) -> str:

@@ -41,6 +41,18 @@ def upload_changed(upload: UploadRecord) -> None:
     log.warning(text, upload.phone, extra=facts)
 
 
+def round_closing(number: int, accepted: int) -> None:
+    """A round takes no more updates; its model is being made."""
+    facts = event("round_closing", round=number, accepted=accepted)
+    log.info("round %d is closing: its model is trained from %d updates", number, accepted, extra=facts)
+
+
+def closing_progress(number: int, share: float) -> None:
+    """A tenth more of the work on a closing round's model is done."""
+    facts = event("closing_progress", round=number, share=share)
+    log.info("round %d is closing: %.0f %% of the work is done", number, 100 * share, extra=facts)
+
+
 def round_closed(number: int, ending: Ending, model: str) -> None:
     """A round closed; `model` is the base of the next one."""
     facts = event("round_closed", round=number, ending=ending, model=model)

@@ -1,5 +1,8 @@
 """Opening a round, in the transaction that ends the previous one."""
 
+import json
+from dataclasses import asdict
+
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
@@ -8,6 +11,7 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Round
+from phonograd.server_agg.transfer.settings import TransferSettings
 
 
 def expect_open_round(ledger: Ledger, session: Session) -> Round:
@@ -20,20 +24,35 @@ def expect_open_round(ledger: Ledger, session: Session) -> Round:
 
 def add_round(session: Session, now: float, number: int, base_sha256: str, settings: ServerSettings) -> Round:
     """Open round `number` with these settings, within the caller's transaction."""
-    return add_round_like(session, now, number, base_sha256, settings.rules.to_json(), settings.strategy.to_json())
+    return _added(session, Round(number=number, base_sha256=base_sha256, opened_at=now, **_stored(settings)))
 
 
-def add_round_like(session: Session, now: float, number: int, base_sha256: str, rules: str, strategy: str) -> Round:
-    """`add_round` with another round's `rules` and `strategy`, as JSON."""
-    round_ = Round(
-        number=number,
-        base_sha256=base_sha256,
-        rules=rules,
-        strategy=strategy,
-        population=0,
-        opened_at=now,
-    )
+def add_round_like(session: Session, now: float, base_sha256: str, before: Round) -> Round:
+    """Open the round after `before`, with its settings."""
+    stored = {name: getattr(before, name) for name in ("rules", "strategy", "transfer")}
+    return _added(session, Round(number=before.number + 1, base_sha256=base_sha256, opened_at=now, **stored))
+
+
+def apply_settings(round_: Round, settings: ServerSettings) -> None:
+    """Give a round other settings."""
+    for name, value in _stored(settings).items():
+        setattr(round_, name, value)
+
+
+def _stored(settings: ServerSettings) -> dict[str, str | None]:
+    """The columns of a round that hold its settings."""
+    transfer = json.dumps(asdict(settings.transfer), sort_keys=True) if settings.strategy.slow else None
+    return {"rules": settings.rules.to_json(), "strategy": settings.strategy.to_json(), "transfer": transfer}
+
+
+def transfer_settings_of(round_: Round) -> TransferSettings:
+    """The settings of transfer learning of a round; the defaults for a round of another strategy."""
+    return TransferSettings(**json.loads(round_.transfer or "{}"))
+
+
+def _added(session: Session, round_: Round) -> Round:
+    round_.population = 0
     session.add(round_)
     session.flush()
-    privacy.sample_phones(session, round_, now)
+    privacy.sample_phones(session, round_, round_.opened_at)
     return round_

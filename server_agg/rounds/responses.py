@@ -9,9 +9,20 @@ from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Round, Update
 
 
+class ClosingProgress(Record, frozen=True, kw_only=True):
+    """The work on a closing round's model. since: seconds since 1970; share: of the work done, 0 to 1; seconds_left: an
+    estimate, None before there is one.
+    """
+
+    since: float
+    share: float
+    seconds_left: float | None
+
+
 class OpenRound(Record, frozen=True, kw_only=True):
-    """The open round. model_bytes: the size of the base model's file; closes_at: the deadline in seconds since 1970, or
-    None; halted: why no phone can take part, or None.
+    """The open round, or the one that is closing. model_bytes: the size of the base model's file; closes_at: the
+    deadline in seconds since 1970, or None; closing: None while the round is open; halted: why no phone can take part,
+    or None.
     """
 
     round: Count
@@ -22,6 +33,7 @@ class OpenRound(Record, frozen=True, kw_only=True):
     weighting: str
     accepted: Count
     closes_at: float | None
+    closing: ClosingProgress | None
     halted: str | None
     codecs: tuple[str, ...]
 

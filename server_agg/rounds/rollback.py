@@ -35,7 +35,7 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
         open_.closed_at, open_.ending = now, "rollback"
         session.flush()
         if settings is None:
-            add_round_like(session, now, open_.number + 1, sha256, open_.rules, open_.strategy)
+            add_round_like(session, now, sha256, open_)
         else:
             add_round(session, now, open_.number + 1, sha256, settings)
 

@@ -7,8 +7,9 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.rounds import privacy
+from phonograd.server_agg.rounds import opening, privacy
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
+from phonograd.server_agg.rounds.slow_closing import ModelMaker
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
@@ -19,20 +20,28 @@ from phonograd.server_agg.storage.tables import Model
 log = logging.getLogger(__name__)
 
 
-def open_state(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
+def open_state(
+    folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings, slow_models: ModelMaker
+) -> None:
     """Prepare folder and ledger so that a round is open, with these settings if it has no updates yet.
 
     Raises ArtifactsError if the state was started with other artifacts, WeightsError for a damaged model, StorageError,
-    MissingExtraError for a private strategy without dp-accounting.
+    MissingExtraError for a private strategy without dp-accounting, and what `slow_models` requires of a slow strategy.
     """
     if settings.strategy.private:
         require_dp_accounting()
+    if settings.strategy.slow:
+        slow_models.require(settings.transfer)
     with ledger.reading() as session:
         new = queries.open_round(session) is None
     if new:
         _begin(folder, ledger, artifacts, settings)
     _check_artifacts(folder, ledger, artifacts)
     _apply_settings(ledger, settings)
+    with ledger.reading() as session:
+        round_ = expect_open_round(ledger, session)
+    if StrategySettings.from_json(round_.strategy).slow:  # of earlier settings, if it has updates
+        slow_models.require(opening.transfer_settings_of(round_))
 
 
 def _begin(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: ServerSettings) -> None:
@@ -72,16 +81,18 @@ def _apply_settings(ledger: Ledger, settings: ServerSettings) -> None:
     with ledger.writing() as session:
         round_ = expect_open_round(ledger, session)
         same = StrategySettings.from_json(round_.strategy) == settings.strategy
-        if same and RoundRules.from_json(round_.rules) == settings.rules:
+        same_transfer = opening.transfer_settings_of(round_) == settings.transfer or not settings.strategy.slow
+        if same and same_transfer and RoundRules.from_json(round_.rules) == settings.rules:
             return
         if queries.count_updates(session, round_.number, "accepted") == 0:
-            round_.rules, round_.strategy = settings.rules.to_json(), settings.strategy.to_json()
+            opening.apply_settings(round_, settings)
             if not same:  # its phones were sampled with other settings
                 privacy.resample_phones(session, round_, ledger.clock())
             return
     log.warning(
-        "round %d already has updates and keeps its settings until it closes: %s %s",
+        "round %d already has updates and keeps its settings until it closes: %s %s %s",
         round_.number,
         round_.rules,
         round_.strategy,
+        round_.transfer or "",
     )

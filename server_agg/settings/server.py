@@ -6,6 +6,7 @@ from phonograd.device_runtime.formats.tensor_file import HEADER_CAP_BYTES
 from phonograd.server_agg.aggregation.strategies import StrategySettings, strategy_of
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.transfer.settings import TransferSettings
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,7 @@ class ServerSettings:
     """Where the server listens, its rounds, and its limits.
 
     host, port: where to listen; port 0 picks a free port.
-    rules: of a round; strategy: how its updates become the next model.
+    rules: of a round; strategy: how its updates become the next model; transfer: of strategy transfer.
     max_upload_bytes: the largest update; None: twice the full model plus 1 MiB for the header.
     idle_seconds: an upload whose connection is silent for this long is aborted.
     expire_seconds: how long an unfinished upload can be resumed.
@@ -29,6 +30,7 @@ class ServerSettings:
     port: int = 8080
     rules: RoundRules = field(default_factory=RoundRules)
     strategy: StrategySettings = field(default_factory=StrategySettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
     max_upload_bytes: int | None = None
     idle_seconds: float = 60.0
     expire_seconds: float = 24 * 3600.0
@@ -63,6 +65,11 @@ class ServerSettings:
             (
                 low <= phones <= high,
                 f"clients_per_round is {phones}, expected {low} to {high} for {name}",
+            ),
+            (
+                not self.strategy.slow or (self.strategy.server_optimizer, self.strategy.server_lr) == ("none", 1),
+                f"server_optimizer is {self.strategy.server_optimizer!r} with server_lr {self.strategy.server_lr:g}, "
+                f"expected 'none' with 1 for {name}: it trains the next model itself",
             ),
             (
                 not self.strategy.private or self.rules.deadline_seconds is not None,

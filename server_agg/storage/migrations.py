@@ -34,6 +34,10 @@ STEPS: tuple[tuple[str, ...], ...] = (
     ),
     # 6: noise keys move to files, which can be overwritten; the open round gets a new key, its noise is unpublished
     ("ALTER TABLE rounds DROP COLUMN noise_key",),
+    (  # 7: rounds whose model takes minutes
+        "ALTER TABLE rounds ADD COLUMN transfer VARCHAR",
+        "ALTER TABLE rounds ADD COLUMN closing_at DOUBLE",
+    ),
 )
 
 VERSION = FIRST_VERSION + len(STEPS)

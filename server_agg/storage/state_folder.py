@@ -7,6 +7,7 @@ optimizers/<sha256>.safetensors   server optimizer states of the newest models
 updates/<sha256>.safetensors      accepted updates of the open round
 incoming/<id>                     uploads in progress
 noise/<round>                     the noise key of the open round
+closing/<round>/                  work files of the round that is closing
 drafts/                           temporary files; emptied at start
 lock                              locked by the server that uses the folder
 """
@@ -47,6 +48,7 @@ class StateFolder:
         self.optimizers = root / "optimizers"
         self.updates = root / "updates"
         self.uploads = root / "incoming"
+        self._closing = root / "closing"
         self._drafts = root / "drafts"
         self.noise_keys = NoiseKeys(root / "noise")
         with storage_errors(root):
@@ -81,6 +83,10 @@ class StateFolder:
     def upload(self, identifier: str) -> Path:
         """The path of an upload in progress."""
         return self.uploads / identifier
+
+    def closing(self, number: int) -> Path:
+        """The folder with the work files of round `number` while it is closing."""
+        return self._closing / str(number)
 
     def new_draft(self) -> Path:
         """A new path in drafts/."""
@@ -138,6 +144,13 @@ class StateFolder:
     def delete_optimizers_except(self, hashes: Collection[str]) -> None:
         """Delete all server optimizer states except these."""
         _remove_all_but(self.optimizers, {self.optimizer(sha256).name for sha256 in hashes}, BY_HASH)
+
+    def delete_closing_except(self, number: int) -> None:
+        """Delete the work files of all rounds except `number`."""
+        with storage_errors(self._closing):
+            for path in self._closing.iterdir():
+                if path.name != str(number) and path.name.isdigit():
+                    shutil.rmtree(path)
 
     def delete_uploads_except(self, identifiers: Collection[str]) -> None:
         """Delete all upload files except these."""

@@ -43,7 +43,10 @@ class Model(Base):
 
 
 class Round(Base):
-    """A round: open while `closed_at` is null. At most one is open."""
+    """A round, until `closed_at` is set: open, then (of a slow strategy) closing since `closing_at`.
+
+    All rounds but the last have closed.
+    """
 
     __tablename__ = "rounds"
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -51,8 +54,10 @@ class Round(Base):
     result_sha256: Mapped[str | None] = mapped_column(ForeignKey("models.sha256"))  # equal to the base: unchanged
     rules: Mapped[str]  # RoundRules as JSON
     strategy: Mapped[str]  # StrategySettings as JSON
+    transfer: Mapped[str | None]  # TransferSettings as JSON; for strategy transfer
     population: Mapped[int] = mapped_column(default=0)  # enrolled phones when it was sampled; 0: not sampled
     opened_at: Mapped[float]
+    closing_at: Mapped[float | None]
     closed_at: Mapped[float | None]
     epsilon: Mapped[float | None]  # privacy spent up to this round, for private strategies
     epsilon_rdp: Mapped[float | None]  # the same by Renyi divergences, as most papers report it

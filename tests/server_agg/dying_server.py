@@ -8,7 +8,7 @@ stdin ends, the life ends. Lives are forks of this process, which has imported a
 hundred of them take seconds.
 
 A step lies before and after everything that changes the disk: synced, linked, renamed, deleted, cut, committed, and in
-the middle of what is written of an upload.
+the middle of what is written of an upload; and around each part of a slow strategy's work.
 """
 
 import itertools
@@ -31,6 +31,7 @@ from phonograd.server_agg.rounds import closing
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.storage import noise_keys
+from tests.server_agg.slow_models import Work, unhindered
 from tests.server_agg.workshop import settings_with
 
 STEPS = (
@@ -41,6 +42,7 @@ STEPS = (
     (os, "ftruncate"),
     (DefaultDialect, "do_commit"),
     (closing, "write_model"),
+    (Work, "part"),
 )
 
 
@@ -78,7 +80,7 @@ def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], 
     same_noise()
     dies_at(number)
     settings = settings_with(port=port, **changes)
-    coordinator = Coordinator(artifacts, state, settings)
+    coordinator = Coordinator(artifacts, state, settings, slow_models=unhindered())
     serve(coordinator, settings)
 
 

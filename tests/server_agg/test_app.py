@@ -68,6 +68,7 @@ def test_a_whole_round(server: RunningServer, workshop: Workshop, http: httpx.Cl
         "weighting": "tokens",
         "accepted": 0,
         "closes_at": None,
+        "closing": None,
         "halted": None,
         "codecs": list(CODECS),
     }

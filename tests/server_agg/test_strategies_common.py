@@ -13,14 +13,15 @@ from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codecs import Tile
 from phonograd.device_runtime.update.update_file import UpdateInfo
+from phonograd.server_agg.aggregation.settings import AVERAGES
 from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS
-from phonograd.server_agg.aggregation.strategies import STRATEGIES, RoundContext, StrategySettings, strategy_of
+from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
 from phonograd.server_agg.aggregation.tile_source import TileSource, TrainedWeights
 from phonograd.server_agg.refusals import InvalidUpdateError
 from tests.server_agg.rounds_of_updates import CONTEXT, SHA, SHAPES, Round, Sparse, all_bits, averaged, model, trained
 
 EVERY = [
-    *(StrategySettings(strategy=name) for name in STRATEGIES),
+    *(StrategySettings(strategy=name) for name in AVERAGES),
     StrategySettings(strategy="fedavg", weighting="equal"),
     StrategySettings(strategy="fedatt", attention_norm="1", attention_noise=0.1),
     StrategySettings(strategy="dp-fedavg", estimator="clipped", per_layer=True, token_cap=150),

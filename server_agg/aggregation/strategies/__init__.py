@@ -9,6 +9,7 @@ from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES, STRATE
 from phonograd.server_agg.aggregation.strategies.attention import FedAtt
 from phonograd.server_agg.aggregation.strategies.averaging import FedAvg, NormBound
 from phonograd.server_agg.aggregation.strategies.robust import median, multi_krum, trimmed_mean
+from phonograd.server_agg.aggregation.strategies.teachers import Teachers
 from phonograd.server_agg.aggregation.strategy import Aggregation, ClientUpdate, Measures, RoundContext, Strategy
 
 _MAKERS: Mapping[str, Callable[[StrategySettings], Strategy]] = {
@@ -21,6 +22,7 @@ _MAKERS: Mapping[str, Callable[[StrategySettings], Strategy]] = {
     "norm-bound": NormBound,
     "dp-fedavg": PrivateAveraging,
     "dp-fedsgd": PrivateAveraging,
+    "transfer": Teachers,
 }
 
 __all__ = [

@@ -1,0 +1,93 @@
+"""A slow strategy whose work a test holds in its hand: no engine, no minutes."""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import StoppedError
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
+from phonograd.server_agg.rounds.slow_closing import SlowJob
+from phonograd.server_agg.transfer import TransferSettings
+from tests.support.waiting import PATIENCE_SECONDS
+
+PARTS = 4
+
+
+@dataclass
+class Work:
+    """Makes the mean of a round's updates in PARTS steps, each of which waits for `allow`.
+
+    Its work file has one line for each finished part, as transfer learning's has: later work goes on from there.
+    errors: raised, one a call, before the first part. parts: those that all calls have made. at_part: called within
+    each, before it counts.
+    """
+
+    allowed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    errors: list[Exception] = field(default_factory=list)
+    jobs: list[SlowJob] = field(default_factory=list)
+    required: list[TransferSettings] = field(default_factory=list)
+    parts: int = 0
+    at_part: Callable[[int], None] = lambda part: None
+
+    def allow(self, parts: int = PARTS) -> None:
+        for _ in range(parts):
+            self.allowed.release()
+
+    def require(self, settings: TransferSettings) -> None:
+        self.required.append(settings)
+
+    def make(
+        self, job: SlowJob, out: Path, progress: Callable[[int, int], None], stop: Callable[[], int]
+    ) -> WrittenFile:
+        self.jobs.append(job)
+        if self.errors:
+            raise self.errors.pop(0)
+        done = job.work / "done"
+        finished = len(done.read_text()) if done.exists() else 0
+        progress(finished, PARTS)
+        for part in range(finished, PARTS):
+            self._wait(stop)
+            self.part(done, part)
+            progress(part + 1, PARTS)
+        return self._write(job, out)
+
+    def part(self, done: Path, number: int) -> None:
+        """Make a part, and note in the work file that it is made."""
+        self.at_part(number)
+        done.write_text("x" * (number + 1))
+        self.parts += 1
+
+    def _wait(self, stop: Callable[[], int]) -> None:
+        for _ in range(int(PATIENCE_SECONDS / 0.01)):
+            if stop():
+                raise StoppedError("stopped", 15)
+            if self.allowed.acquire(timeout=0.01):
+                return
+        raise AssertionError("nothing was allowed")
+
+    @staticmethod
+    def _write(job: SlowJob, out: Path) -> WrittenFile:
+        with TensorFile(job.base) as base:
+            total = {name: np.zeros(spec.shape, np.float64) for name, spec in base.specs.items()}
+            for update in job.updates:
+                with update.open() as source:
+                    for name, spec in base.specs.items():
+                        whole = base.read(name).reshape(-1).copy()
+                        for start, tile in source.tiles(spec, base):
+                            whole[start : start + len(tile)] = tile
+                        total[name] += whole.reshape(spec.shape)
+            mean = {name: (sums / len(job.updates)).astype(np.float32) for name, sums in total.items()}
+        written = save_tensors(out, mean, job.metadata)
+        assert written.sha256 == hashlib.sha256(out.read_bytes()).hexdigest()
+        return written
+
+
+def unhindered() -> Work:
+    """Work that nothing holds up."""
+    work = Work()
+    work.allow(1000)
+    return work

@@ -1,0 +1,338 @@
+"""A round whose model takes minutes is `closing` meanwhile: nothing waits for it, and nothing of it is lost."""
+
+import contextlib
+import json
+import select
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from phonograd.device_runtime.base.errors import StorageError, WeightsError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.refusals import (
+    DuplicatePhoneError,
+    LateUpdateError,
+    RoundClosingError,
+    UnknownRoundError,
+)
+from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.report.text import report_rows
+from phonograd.server_agg.rounds import offline
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.progress import LONGEST_RETRY_SECONDS, Progress, retry_seconds
+from phonograd.server_agg.rounds.uploads import UploadMetadata
+from tests.server_agg.slow_models import PARTS, Work
+from tests.server_agg.test_faults_rounds import Clock
+from tests.server_agg.test_rounds import files, send
+from tests.server_agg.workshop import Workshop, settings_with
+from tests.support.waiting import until
+
+
+@contextlib.contextmanager
+def slow_coordinator(
+    workshop: Workshop, state: Path, work: Work, clock: Clock | None = None, **changes: object
+) -> Iterator[Coordinator]:
+    settings = settings_with(**{"strategy": "transfer", "clients_per_round": 2} | changes)
+    coordinator = Coordinator(workshop.artifacts, state, settings, clock, work)
+    try:
+        yield coordinator
+    finally:
+        coordinator.close()
+
+
+def send_two(workshop: Workshop, coordinator: Coordinator) -> None:
+    send(coordinator, workshop.update(1), "a")
+    send(coordinator, workshop.update(2), "b")
+
+
+def closed(coordinator: Coordinator, number: int = 1) -> str:
+    """The model that the round after `number` begins with."""
+    until(lambda: coordinator.current.round > number, "the next round")
+    coordinator.tick()  # waits until the round's files are deleted, too
+    return coordinator.current.base_sha256
+
+
+def calm_model(workshop: Workshop, state: Path) -> str:
+    """The round's model when nothing goes wrong."""
+    work = Work()
+    work.allow()
+    with slow_coordinator(workshop, state, work) as coordinator:
+        send_two(workshop, coordinator)
+        return closed(coordinator)
+
+
+# While it closes
+
+
+def test_the_last_receipt_does_not_wait_for_the_model(workshop: Workshop, tmp_path: Path) -> None:
+    work = Work()
+    with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
+        assert coordinator.current.closing is None
+        send(coordinator, workshop.update(1), "a")
+        receipt = send(coordinator, workshop.update(2), "b")
+        assert (receipt.accepted, receipt.round_closed, receipt.model_sha256) == (2, False, None)
+        current = coordinator.current
+        assert (current.round, current.base_sha256, current.accepted) == (1, workshop.base_sha256, 2)
+        assert current.closing is not None
+        work.allow()
+        model = closed(coordinator)
+        assert coordinator.current.closing is None
+        assert sha256_of_file(coordinator.folder.model(model)) == model != workshop.base_sha256
+        assert files(tmp_path / "state" / "closing") == files(tmp_path / "state" / "updates") == set()
+        assert send(coordinator, workshop.update(2), "b").model_sha256 == model  # the receipt of the same update
+    rounds = read_report(tmp_path / "state")["rounds"]
+    assert [(entry["ending"], entry["model_sha256"]) for entry in rounds] == [("full", model), (None, None)]
+
+
+def test_a_closing_round_takes_no_more_updates_and_the_phone_comes_again(workshop: Workshop, tmp_path: Path) -> None:
+    work = Work()
+    with slow_coordinator(workshop, tmp_path / "state", work, late="next", retry_seconds=7) as coordinator:
+        late = coordinator.create_upload(UploadMetadata("c", workshop.update(3).stat().st_size))
+        shutil.copy(workshop.update(3), coordinator.folder.upload(late.id))
+        send_two(workshop, coordinator)
+        assert coordinator.participation("c") == "round 1: closing, the server trains its model; come again in 7 s"
+        with pytest.raises(RoundClosingError) as caught:
+            coordinator.create_upload(UploadMetadata("d", 100))
+        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "7"})
+        sha256 = sha256_of_file(workshop.update(3))
+        with pytest.raises(RoundClosingError):
+            coordinator.ingest(late.id, sha256, 10)
+        assert coordinator.folder.upload(late.id).is_file()  # its bytes need not be sent again
+        with pytest.raises(DuplicatePhoneError):
+            coordinator.create_upload(UploadMetadata("a", 100))
+        assert send(coordinator, workshop.update(1), "a").accepted == 2  # the answer may have been lost
+        work.allow()
+        closed(coordinator)
+        assert coordinator.ingest(late.id, sha256, 0).round == 2
+
+
+def test_late_updates_are_late_once_the_round_has_closed(workshop: Workshop, tmp_path: Path) -> None:
+    work = Work()
+    with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
+        late = coordinator.create_upload(UploadMetadata("c", 100))
+        shutil.copy(workshop.update(3), coordinator.folder.upload(late.id))
+        send_two(workshop, coordinator)
+        work.allow()
+        closed(coordinator)
+        with pytest.raises(LateUpdateError):
+            coordinator.ingest(late.id, "0" * 64, 0)
+
+
+def test_a_deadline_closes_slowly_too(workshop: Workshop, tmp_path: Path) -> None:
+    work, clock = Work(), Clock()
+    with slow_coordinator(workshop, tmp_path / "state", work, clock, deadline_seconds=60) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+        clock.now += 61
+        coordinator.tick()
+        assert coordinator.current.closing is not None
+        assert coordinator.current.closing.since == clock.now
+        coordinator.tick()
+        work.allow()
+        closed(coordinator)
+        assert len(work.jobs) == 1
+    assert read_report(tmp_path / "state")["rounds"][0]["ending"] == "deadline"
+
+
+def test_progress_says_when_to_come_again(workshop: Workshop, tmp_path: Path) -> None:
+    work, clock = Work(), Clock()
+    with slow_coordinator(workshop, tmp_path / "state", work, clock, retry_seconds=9) as coordinator:
+        work.at_part = lambda part: setattr(clock, "now", clock.now + 30)
+        send_two(workshop, coordinator)
+        assert coordinator.retry_seconds == 9
+        work.allow(1)
+        until(lambda: coordinator.retry_seconds == 90, "an estimate")
+        closing = coordinator.current.closing
+        assert closing is not None
+        assert (closing.share, closing.seconds_left) == (0.25, 90)
+        work.allow(2)
+        until(lambda: coordinator.retry_seconds == 30, "a later estimate")
+        work.allow(1)
+        closed(coordinator)
+        assert coordinator.retry_seconds == 9
+
+
+def test_estimates_count_from_where_the_work_was_resumed() -> None:
+    clock = Clock()
+    progress = Progress(clock)
+    assert progress.since(5.0).seconds_left is None
+    progress.report(50, 100)
+    clock.now += 10
+    progress.report(60, 100)
+    found = progress.since(5.0)
+    assert (found.since, found.share, found.seconds_left) == (5.0, 0.6, pytest.approx(40))
+    clock.now += 1e6
+    progress.report(61, 100)
+    assert retry_seconds(progress.since(5.0), 60) == LONGEST_RETRY_SECONDS
+    progress.begin()
+    assert (progress.since(6.0).share, progress.since(6.0).seconds_left) == (0, None)
+
+
+# Ends that come too early
+
+
+@pytest.mark.parametrize("parts", range(PARTS + 1))
+def test_a_stop_at_any_part_goes_on_there_with_the_same_model(parts: int, workshop: Workshop, tmp_path: Path) -> None:
+    work, state = Work(), tmp_path / "state"
+    work.allow(parts)
+    with slow_coordinator(workshop, state, work) as coordinator:
+        send_two(workshop, coordinator)
+        until(lambda: work.parts == parts)
+    # Other settings are for the next round.
+    with slow_coordinator(workshop, state, work, strategy="fedavg", clients_per_round=5) as coordinator:
+        if parts < PARTS:
+            current = coordinator.current
+            assert (current.round, current.strategy, current.closing is None) == (1, "transfer", False)
+        work.allow(PARTS - parts)
+        assert closed(coordinator) == calm_model(workshop, tmp_path / "calm")
+        assert (coordinator.current.strategy, coordinator.current.clients_per_round) == ("fedavg", 5)
+    assert work.parts == PARTS  # none was made twice
+
+
+def test_a_kill_at_any_step_changes_nothing_of_the_model(workshop: Workshop, tmp_path: Path) -> None:
+    """Lives of a server, each killed a few steps later than the last, until one closes the round."""
+    state, expected = tmp_path / "state", calm_model(workshop, tmp_path / "calm")
+    with slow_coordinator(workshop, state, Work()) as coordinator:
+        send_two(workshop, coordinator)
+    command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state), "0"]
+    settings = json.dumps({"strategy": "transfer", "clients_per_round": 2})
+    with subprocess.Popen(
+        [*command, settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
+        cwd=Path(__file__).parents[2],
+    ) as process:  # fmt: skip
+        step = 1
+        while life_closes_the_round(process, step, state) is None:
+            step += 3
+        process.stdin.close()  # type: ignore[union-attr]
+    assert step > 10  # it was killed often
+    with slow_coordinator(workshop, state, Work()) as coordinator:
+        assert (coordinator.current.round, coordinator.current.base_sha256) == (2, expected)
+        assert files(state / "closing") == files(state / "updates") == files(state / "drafts") == set()
+    assert sha256_of_file(coordinator.folder.model(expected)) == expected
+
+
+def life_closes_the_round(process: "subprocess.Popen[bytes]", step: int, state: Path) -> str | None:
+    """A life that ends at `step`. Returns the round's model if the life closed it first."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{step}\n".encode())
+    process.stdout.readline()  # its process id
+    ended = select.poll()
+    ended.register(process.stdout, select.POLLIN)
+    until(lambda: ended.poll(0) or result_of(state), "its death, or the model")
+    if (found := result_of(state)) is None:
+        assert process.stdout.readline() == b"dead\n"
+    return found
+
+
+def result_of(state: Path) -> str | None:
+    """The model of round 1, once it has closed; until then it must be closing."""
+    with contextlib.closing(sqlite3.connect(state / "ledger.sqlite")) as ledger:
+        (row,) = ledger.execute("SELECT closing_at, ending, result_sha256 FROM rounds WHERE number = 1")
+    closing_at, ending, result = row
+    assert closing_at is not None
+    assert ending in (None, "full")
+    return str(result) if ending else None
+
+
+def test_an_upload_that_is_complete_at_the_restart_waits_for_its_phone(workshop: Workshop, tmp_path: Path) -> None:
+    work, state = Work(), tmp_path / "state"
+    with slow_coordinator(workshop, state, work, late="next") as coordinator:
+        update = workshop.update(3)
+        late = coordinator.create_upload(UploadMetadata("c", update.stat().st_size))
+        shutil.copy(update, coordinator.folder.upload(late.id))
+        send_two(workshop, coordinator)
+    with slow_coordinator(workshop, state, work, late="next") as coordinator:
+        found = coordinator.uploads.find(late.id)
+        assert found is not None
+        assert (found.state, found.complete) == ("receiving", True)
+        work.allow()
+        closed(coordinator)
+        assert coordinator.ingest(late.id, sha256_of_file(update), 0).round == 2
+
+
+def test_a_model_that_cannot_be_made_fails_the_round(workshop: Workshop, tmp_path: Path) -> None:
+    work, state = Work(), tmp_path / "state"
+    work.errors = [WeightsError("update abc: not finite")]
+    with slow_coordinator(workshop, state, work) as coordinator:
+        send_two(workshop, coordinator)
+        assert closed(coordinator) == workshop.base_sha256
+        assert files(state / "closing") == set()
+        assert len(files(state / "updates")) == 2
+        work.allow()
+        send_two(workshop, coordinator)  # they are of today's model: they count again
+        assert closed(coordinator, 2) != workshop.base_sha256
+        assert coordinator.discard(1) == 2
+    first, second, _ = read_report(state)["rounds"]
+    assert (first["ending"], first["reason"]) == ("failed", "update abc: not finite")
+    assert second["ending"] == "full"
+
+
+def test_after_a_disk_error_the_next_tick_tries_again(
+    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Work()
+    work.errors = [StorageError("no space left"), OSError(28, "No space left on device")]
+    work.allow()
+    with slow_coordinator(workshop, tmp_path / "state", work) as coordinator:
+        send_two(workshop, coordinator)
+
+        def ended() -> bool:
+            coordinator.tick()
+            return coordinator.current.round == 2
+
+        until(ended, "the round's end")
+        assert coordinator.current.base_sha256 == calm_model(workshop, tmp_path / "calm")
+    assert len(work.jobs) == 3
+    assert "round 1 cannot be closed, retrying: no space left" in caplog.text
+
+
+def test_a_rollback_stops_the_work(workshop: Workshop, tmp_path: Path) -> None:
+    work, state = Work(), tmp_path / "state"
+    with slow_coordinator(workshop, state, work) as coordinator:
+        send_two(workshop, coordinator)
+        with pytest.raises(UnknownRoundError):
+            coordinator.rollback(7)
+        with pytest.raises(UnknownRoundError, match="round 1: expected a failed round"):
+            coordinator.discard(1)
+        assert coordinator.current.closing is not None
+        opened = coordinator.rollback(0)
+        assert (opened.round, opened.closing, opened.accepted) == (2, None, 0)
+        work.allow()
+        base = workshop.base_path
+        send(coordinator, workshop.update(1, 2, base=base), "a")
+        send(coordinator, workshop.update(2, 2, base=base), "b")
+
+        def ended() -> bool:
+            coordinator.tick()  # the new work waits until the old has stopped
+            return coordinator.current.round == 3
+
+        until(ended, "the next round's end")
+    assert [entry["ending"] for entry in read_report(state)["rounds"]] == ["rollback", "full", None]
+    assert files(state / "closing") == set()
+
+
+def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:
+    work, state = Work(), tmp_path / "state"
+    with slow_coordinator(workshop, state, work) as coordinator:
+        send_two(workshop, coordinator)
+        with pytest.raises(StorageError, match="another server uses this state folder"):
+            Coordinator(workshop.artifacts, state, coordinator.settings)
+    assert offline.roll_back(state, 0, "operator:me") == {"round": 2, "base_sha256": workshop.base_sha256}
+    with slow_coordinator(workshop, state, work) as coordinator:
+        current = coordinator.current
+        assert (current.round, current.strategy, current.closing) == (2, "transfer", None)
+        assert files(state / "closing") == set()
+
+
+def test_the_report_names_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:
+    with slow_coordinator(workshop, tmp_path / "state", Work()) as coordinator:
+        send_two(workshop, coordinator)
+        report = read_report(tmp_path / "state")
+    (entry,) = report["rounds"]
+    assert (entry["closing_at"] > 0, entry["closed_at"], entry["ending"]) == (True, None, None)
+    assert report_rows(report)[0]["model"] == "closing"
