@@ -111,7 +111,7 @@ bench-kernels: $(READY)
 
 # Measures everything anew, and makes bench/RESULTS.md of it; some 40 minutes on a quiet machine. What needs environments
 # of its own is left out without them: PEERS="executorch=PYTHON jax=PYTHON litert=PYTHON", FLOWER=PYTHON. Their packages are
-# executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; flwr; each also msgspec and numpy. Left as they
+# executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; flwr[simulation] and torch; each also msgspec and numpy. Left as they
 # are: `bench upload` and `bench predict`, which need texts.
 results: $(READY)
 	$(VENV)/bin/phonograd bench epoch --all-variants --precision fp32,bf16 --kinds untied,tied,lwf,gru --output-sample 2000 \
@@ -120,6 +120,7 @@ results: $(READY)
 	$(MAKE) bench-kernels SAVE=bench/results/kernels.json
 	$(VENV)/bin/phonograd bench phone-cost --full-size --save bench/results/phone.json
 	$(VENV)/bin/phonograd bench aggregate --rounds 2 $(addprefix --flower-python ,$(FLOWER)) --save bench/results/aggregate.json
+	$(VENV)/bin/phonograd bench simulate $(addprefix --flower-python ,$(FLOWER)) --save bench/results/simulate.json
 	$(VENV)/bin/phonograd bench ingest --rounds 3 --save bench/results/ingest.json
 	$(VENV)/bin/phonograd bench results
 

@@ -9,6 +9,7 @@ from typing import Any
 from phonograd.bench.epoch_section import epoch_section
 from phonograd.bench.markdown import MB, environment_line, or_dash, table, versioned
 from phonograd.bench.predict_section import predict_section
+from phonograd.bench.simulate_section import simulate_section
 from phonograd.device_runtime.base.errors import ArtifactsError
 from phonograd.device_runtime.base.files import write_bytes
 
@@ -309,4 +310,5 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "phone": _phone,
     "aggregate": _aggregate,
     "ingest": _ingest,
+    "simulate": simulate_section,
 }

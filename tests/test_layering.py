@@ -18,7 +18,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "server_agg": {"device_runtime"},
     "android_harness": {"device_runtime"},
     "simulation": {"device_runtime", "server_agg"},
-    "bench": {"device_runtime", "export", "server_agg", "android_harness"},
+    "bench": {"device_runtime", "export", "server_agg", "android_harness", "simulation"},
     "demo": {"device_runtime", "server_agg", "bench"},
     "papers": set(FOLDERS) - {"papers", "demo"},
     "phonograd": set(FOLDERS),

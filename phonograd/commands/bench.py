@@ -25,6 +25,7 @@ from phonograd.commands.bench_options import (
     repeated,
     save_option,
 )
+from phonograd.commands.bench_simulate import simulate
 from phonograd.commands.codec_options import IN_GROUPS, today, with_zstd
 from phonograd.commands.native import build_on_first_use
 from phonograd.console import Console, output_options
@@ -63,6 +64,7 @@ def bench() -> None:
 
 
 bench.add_command(epoch)
+bench.add_command(simulate)
 
 
 @bench.command()
