@@ -59,7 +59,7 @@ class RoundRecord(Record, frozen=True):
     loss_last: Amount | None
     seconds: Amount
     train_seconds: Annotated[Amount, about("of all phones together")]
-    epsilon: Annotated[float | None, about("spent so far; null if the strategy is not private, or without noise")]
+    epsilon: Annotated[float | None, about("spent so far, in measured rounds; null if not private, or without noise")]
     quality: Quality | None
 
 

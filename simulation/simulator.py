@@ -137,7 +137,8 @@ class Simulation:
             raise TrainingError(f"round {number}{loss}: {error}; the last good model is {good}") from error
         if progress is not None:
             progress(number * K, rounds * K, self._note())
-        return round_.record(closed, self._epsilon(number), measured)
+        # Accounting for little noise takes seconds a round.
+        return round_.record(closed, self._epsilon(number) if due else None, measured)
 
     def _measure(self, workers: Workers, number: int) -> Quality:
         users = [text_slice(messages, self._settings.text_bytes, 0)[0] for messages in self.population.testing.values()]

@@ -15,6 +15,8 @@ from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import SimulationRecord
 from phonograd.simulation.users import Messages
 
+LOST = 1e9  # a perplexity of a model that diverged: larger ones say no more
+
 
 class Run(Record, frozen=True):
     """One simulation. model, simulation, strategy: settings that differ from the others'."""
@@ -68,7 +70,7 @@ def _figures(record: SimulationRecord) -> dict[str, float]:
     if last.quality is None or last.quality.general is None:
         raise TextError("simulation: a general test expected, which the figures are of; none found")
     general = last.quality.general
-    figures = {"perplexity": general.perplexity, "top-1, %": 100 * general.top1}
+    figures = {"perplexity": min(general.perplexity, LOST), "top-1, %": 100 * general.top1}
     if last.epsilon is not None:
         figures["epsilon"] = last.epsilon
     return figures
