@@ -77,6 +77,11 @@ class SimulationFolder:
                 if before.exists():
                     shutil.copyfile(before, now)
 
+    @property
+    def transfer(self) -> Path:
+        """Where strategy transfer works."""
+        return self.folder / "transfer"
+
     def updates(self, number: int) -> Path:
         """The folder of the updates that phones made in round `number`. Raises StorageError."""
         folder = self._updates / str(number)
@@ -124,8 +129,10 @@ def _paths(files: ModelFiles) -> tuple[Path, Path]:
 
 
 def job_of(settings: Any, **inputs: str) -> dict[str, Any]:
-    """What identifies a simulation: its settings but `rounds`, which may grow, and hashes of its inputs."""
+    """What identifies a simulation: its settings but `rounds`, which may grow, and hashes of its inputs, not paths."""
     document: dict[str, Any] = dataclasses.asdict(settings)
     del document["rounds"]
     strategy = {f"strategy.{name}": value for name, value in document.pop("strategy").items()}
-    return {**document, **strategy, **inputs}
+    transfer = document.pop("transfer")
+    del transfer["general"]
+    return {**document, **strategy, **transfer, **inputs}

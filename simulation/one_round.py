@@ -13,7 +13,7 @@ from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.phone import PhoneJob, PhoneResult
 from phonograd.simulation.records import Quality, RoundRecord
 from phonograd.simulation.schedule import Participation
-from phonograd.simulation.server import Arrival, NextModel, close_round
+from phonograd.simulation.server import Arrival, NextModel, Student, close_round
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Population, text_slice
 from phonograd.simulation.workers import Workers
@@ -55,12 +55,16 @@ class OneRound:
         if self._results and not self._losses:
             raise TrainingError(next(iter(self._results.values())).diverged)
 
-    def close(self) -> NextModel:
-        """Aggregate what arrived and write the model; a round with too few updates keeps its base model."""
+    def close(self, student: Student | None = None) -> NextModel:
+        """Aggregate what arrived and write the model; a round with too few updates keeps its base model.
+
+        student: for strategy transfer.
+        """
         number, settings = self._plan.number, self._settings.strategy
         files = self._folder.model(number)
         population = len(self._population.training)
-        closed = close_round(settings, number, self._base, self._plan.base_sha256, self._arrivals, files, population)
+        base_sha256 = self._plan.base_sha256
+        closed = close_round(settings, number, self._base, base_sha256, self._arrivals, files, population, student)
         if closed.model is None:
             self._folder.repeat_model(number)
         return closed

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,10 @@ class ModelFiles:
     optimizer: Path
 
 
+# Trains strategy transfer's model: from the updates, the base model, where the next one goes, and its metadata.
+Student = Callable[[Sequence[ClientUpdate], Path, Path, Mapping[str, str]], WrittenFile]
+
+
 def close_round(
     settings: StrategySettings,
     number: int,
@@ -59,8 +63,11 @@ def close_round(
     arrivals: Sequence[Arrival],
     next_files: ModelFiles,
     population: int,
+    student: Student | None = None,
 ) -> NextModel:
     """Aggregate the updates and write the next model; the same bytes as a server's round of the same updates.
+
+    student: for strategy transfer, in place of an average.
 
     The order of the arrivals does not matter. The noise of a private strategy follows from the base model and the
     round, so that a repeat gives the same bits; it hides nothing from who knows the model. Raises StorageError,
@@ -87,6 +94,9 @@ def close_round(
         if len(accepted) < strategy.min_updates or not (accepted or settings.private):
             return NextModel(len(accepted), refused, repeated, None)
         metadata = {"round": str(number), "parent_sha256": base_sha256}  # as a server's
+        if student is not None:
+            model = student(accepted, base.weights, next_files.weights, metadata)
+            return NextModel(len(accepted), refused, repeated, model)
         with _state(settings, base.optimizer) as state:
             model, _ = write_model(
                 settings, aggregation, accepted, weights, state, next_files.weights, next_files.optimizer, metadata

@@ -9,6 +9,7 @@ from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.settings.rules import Late
+from phonograd.server_agg.transfer import TransferSettings
 
 Backend = Literal["native", "torch"]
 Device = Literal["cpu", "cuda"]
@@ -35,6 +36,8 @@ class SimulationSettings:
     backend: what trains: the native engine, or PyTorch on `device`, `phones_per_batch` phones at once (None: 1 on the
     CPU, 16 on a GPU), in fp32. Its models differ in the last digits, also from one device or number to another.
 
+    transfer: of strategy transfer, whose model is trained, without a state `closing` between rounds.
+
     Raises ValueError for a setting out of range, naming it.
     """
 
@@ -60,6 +63,7 @@ class SimulationSettings:
     device: Device = "cpu"
     phones_per_batch: int | None = None
     strategy: StrategySettings = field(default_factory=StrategySettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
 
     def __post_init__(self) -> None:
         for name in ("rounds", "clients_per_round", "text_bytes", "epochs", "evaluate_every"):

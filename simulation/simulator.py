@@ -3,7 +3,8 @@
 import contextlib
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +12,18 @@ import msgspec
 
 from phonograd.device_runtime.base.errors import TrainingError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
+from phonograd.device_runtime.formats.tensor_file import WrittenFile
+from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.server_agg.aggregation.privacy import budget
+from phonograd.server_agg.aggregation.strategy import ClientUpdate
+from phonograd.server_agg.transfer import transfer
 from phonograd.simulation import quality
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.one_round import OneRound, RoundPlan, stop_or_go_on
 from phonograd.simulation.records import Quality, RoundRecord, SimulationRecord, Users
 from phonograd.simulation.schedule import Participation, schedule
+from phonograd.simulation.server import Student
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages, Population, populate, text_slice
 from phonograd.simulation.workers import Workers, start_workers
@@ -49,12 +55,13 @@ class Simulation:
         self._settings = settings
         self._texts = texts
         self._count = workers
+        self._general = general_text_of(artifacts, settings)
         self.population = population_of(artifacts, texts, settings, settings.test_users)
         with contextlib.ExitStack() as kept:
             self._folder = SimulationFolder(folder, artifacts.path(WEIGHTS))
             kept.callback(self._folder.close)
             self._record = self._folder.load()
-            self._job = _job(artifacts, texts, settings)
+            self._job = _job(artifacts, texts, settings, self._general)
             if self._record is not None:
                 require_same_job(self._record, self._job, folder)
                 self._folder.require_model(len(self._record.rounds), self._sha256(len(self._record.rounds)))
@@ -128,7 +135,7 @@ class Simulation:
 
         try:
             round_.train(workers, trained)
-            closed = round_.close()
+            closed = round_.close(self._student(number, progress, stop))
             due = number == rounds or number % self._settings.evaluate_every == 0
             measured = self._measure(workers, number) if due else None
         except (TrainingError, WeightsError) as error:
@@ -139,6 +146,26 @@ class Simulation:
             progress(number * K, rounds * K, self._note())
         # Accounting for little noise takes seconds a round.
         return round_.record(closed, self._epsilon(number) if due else None, measured)
+
+    def _student(self, number: int, progress: Progress | None, stop: Callable[[], int] | None) -> Student | None:
+        """What trains the model of a round of strategy transfer, while no phone trains."""
+        if not self._settings.strategy.slow:
+            return None
+        phones = self._settings.clients_per_round
+
+        def heard(done: int, total: int) -> None:
+            if progress is not None:
+                progress(number * phones, self._settings.rounds * phones, f"transfer learning {100 * done // total} %")
+
+        def train(updates: Sequence[ClientUpdate], base: Path, out: Path, metadata: Mapping[str, str]) -> WrittenFile:
+            work, settings = self._folder.transfer, self._settings.transfer
+            written = transfer(
+                self._artifacts, base, updates, settings, self._general, work, out, metadata, heard, stop, self._count
+            )
+            shutil.rmtree(work)
+            return written
+
+        return train
 
     def _measure(self, workers: Workers, number: int) -> Quality:
         users = [text_slice(messages, self._settings.text_bytes, 0)[0] for messages in self.population.testing.values()]
@@ -165,6 +192,14 @@ class Simulation:
         return ", ".join(parts)
 
 
+def general_text_of(artifacts: Artifacts, settings: SimulationSettings) -> Messages | None:
+    """The text that strategy transfer's student learns on, if it needs one. Raises ArtifactsError, TextError."""
+    if not settings.strategy.slow:
+        return None
+    artifacts.require_distill()
+    return None if settings.transfer.generated else read_messages(Path(settings.transfer.general))
+
+
 def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettings, test_users: int) -> Population:
     """Users by what they do; those whose text does not fill a window are left out. Raises TextError."""
     manifest = artifacts.manifest
@@ -174,7 +209,9 @@ def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettin
     return populate(texts.users, vocabulary, least, test_users, settings.seed)
 
 
-def _job(artifacts: Artifacts, texts: Texts, settings: SimulationSettings) -> dict[str, object]:
+def _job(
+    artifacts: Artifacts, texts: Texts, settings: SimulationSettings, general: Messages | None
+) -> dict[str, object]:
     users = (part for user in sorted(texts.users) for part in (user.encode(), *texts.users[user], b""))
     return job_of(
         settings,
@@ -182,6 +219,7 @@ def _job(artifacts: Artifacts, texts: Texts, settings: SimulationSettings) -> di
         users=_hash(users),
         rehearsal=_hash(texts.rehearsal),
         general_test=_hash(texts.general_test),
+        **({} if general is None else {"general": _hash(general)}),
     )
 
 

@@ -8,7 +8,7 @@ import click
 
 from phonograd.commands.codec_options import codec_options
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.serve_options import strategy_from, strategy_options
+from phonograd.commands.serve_options import strategy_from, strategy_options, transfer_from, transfer_options
 from phonograd.commands.settings_options import settings_options, usage_errors
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
@@ -55,6 +55,7 @@ def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
 @simulation_options
 @codec_options
 @strategy_options
+@transfer_options
 @click.option("--workers", type=click.IntRange(1), help="Processes that train, one thread each.  [default: one a core]")
 @click.option("--page", type=PATH, help="Write an HTML page with plots here.")
 @click.option(
@@ -85,7 +86,8 @@ def simulate(
 
     with usage_errors(SETTINGS):
         chosen = {name: options[name] for name in SETTINGS}
-        settings = SimulationSettings(codec=options["codec"], strategy=strategy_from(options), **chosen)
+        strategy, transfer = strategy_from(options), transfer_from(options)
+        settings = SimulationSettings(codec=options["codec"], strategy=strategy, transfer=transfer, **chosen)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")
     build_on_first_use(console)

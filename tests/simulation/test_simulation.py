@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import signal
@@ -19,7 +20,12 @@ import pytest
 import phonograd
 from phonograd import console
 from phonograd.cli import phonograd as group
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.strategy import ClientUpdate
+from phonograd.server_agg.transfer import transfer as train_student
 from phonograd.simulation.folder import read_record
 from phonograd.simulation.phone import PhoneJob
 from phonograd.simulation.records import RoundRecord
@@ -123,6 +129,63 @@ def test_few_phones_are_in_memory_at_a_time(tmp_path: Path, backend: Any) -> Non
     with start_workers(2, ARTIFACTS, [], settings) as workers:
         assert all(len(asked) <= done + 5 for done, _ in enumerate(workers.train(jobs())))
     assert len(asked) == 20
+
+
+DISTILLING = exported(MODEL, TRAINING, distill=True)
+TRANSFER = dataclasses.replace(
+    SETTINGS,
+    rounds=2,
+    strategy=phonograd.StrategySettings(strategy="transfer"),
+    transfer=phonograd.TransferSettings(transfer_tokens=120, transfer_cycles=2),
+)
+
+
+def run_transfer(out: Path, settings: phonograd.SimulationSettings = TRANSFER, **more: Any) -> list[str]:
+    record = phonograd.simulate(DISTILLING, USERS, out, settings, rehearsal=GENERAL, workers=1, **more)
+    return models(record)
+
+
+@pytest.mark.parametrize("general", ["text", "generated"])
+def test_a_round_of_transfer_learning_makes_the_servers_student(tmp_path: Path, general: str) -> None:
+    text = tmp_path / "general.txt"
+    text.write_text("\n".join(GENERAL))
+    transfer = dataclasses.replace(TRANSFER.transfer, general=str(text) if general == "text" else general)
+    settings = dataclasses.replace(TRANSFER, rounds=1, transfer=transfer)
+    simulated = run_transfer(tmp_path / "simulated", settings)
+    with Simulation(DISTILLING, Texts(encoded(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
+        population = unused.population
+    updates = []
+    for part in next(schedule(settings, sorted(population.training))):
+        messages, _ = text_slice(population.training[part.user], settings.text_bytes, part.earlier)
+        path = tmp_path / part.user
+        phonograd.train(DISTILLING, messages, rehearsal=GENERAL, phone=part.user, update=path)
+        updates.append(ClientUpdate(sha256_of_file(path), 1, {}, functools.partial(UpdateFile, path)))
+    written = train_student(
+        DISTILLING,
+        DISTILLING.path(WEIGHTS),
+        updates,
+        transfer,
+        None if general == "generated" else [message.encode() for message in GENERAL],
+        tmp_path / "work",
+        tmp_path / "model",
+        {"round": "1", "parent_sha256": DISTILLING.weights_sha256},
+    )
+    assert simulated == [written.sha256]
+    assert not (tmp_path / "simulated" / "transfer").exists()
+
+
+def test_transfer_learning_resumes_and_needs_its_graph(tmp_path: Path) -> None:
+    whole = run_transfer(tmp_path / "whole")
+    asked = iter([0] * 25 + [signal.SIGTERM])
+    with pytest.raises(phonograd.StoppedError):
+        run_transfer(tmp_path / "stopped", stop=lambda: next(asked))
+    assert (tmp_path / "stopped" / "transfer").exists()
+    assert run_transfer(tmp_path / "stopped") == whole
+    more = dataclasses.replace(TRANSFER.transfer, transfer_epochs=2)
+    with pytest.raises(phonograd.StateError, match="transfer_epochs 1, found 2"):
+        run_transfer(tmp_path / "whole", dataclasses.replace(TRANSFER, transfer=more))
+    with pytest.raises(phonograd.ArtifactsError, match="--distill"):
+        phonograd.simulate(ARTIFACTS, USERS, tmp_path / "older", TRANSFER)
 
 
 def test_an_interrupted_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:
