@@ -76,7 +76,7 @@ class SmallInputs:
             phonograd.export_artifacts(weights, vocabulary, first, training=TRAINING, shape=MODEL, overwrite=True)
             one_thread = phonograd.BackendOptions(threads=1)  # several would wait for each other on a busy machine
             phonograd.train(first, general_text(3, 1500), epochs=3, seed=1, out=trained, options=one_thread)
-            phonograd.export_artifacts(trained, vocabulary, self._folder / "artifacts", training=TRAINING)
+            phonograd.export_artifacts(trained, vocabulary, self._folder / "artifacts", training=TRAINING, distill=True)
         return phonograd.open_artifacts(self._folder / "artifacts")
 
     @cached_property

@@ -12,6 +12,7 @@ import phonograd
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, TextError
 from phonograd.papers.run import Context, Outcome
+from phonograd.server_agg.transfer.settings import GENERATED
 from phonograd.simulation.folder import job_of, read_record
 from phonograd.simulation.records import Quality, SimulationRecord
 
@@ -21,12 +22,14 @@ _NO_TEXT = sha256().hexdigest()  # as a simulation names rehearsal text that it 
 
 
 class Run(Record, frozen=True):
-    """One simulation. simulation, strategy: its settings that differ from the others'; rehearsal: whether phones mix in
-    general text; folder: the input that may give a finished simulation's folder instead.
+    """One simulation. simulation, strategy: its settings that differ from the others'; transfer: TransferSettings by
+    name, where `general` names an input; rehearsal: whether phones mix in general text; folder: the input that may give
+    a finished simulation's folder instead.
     """
 
     simulation: dict[str, Any] = field(default_factory=dict)
     strategy: dict[str, Any] = field(default_factory=dict)
+    transfer: dict[str, Any] = field(default_factory=dict)
     rehearsal: bool = True
     folder: str = ""
 
@@ -80,7 +83,7 @@ def simulated(
     try:
         chosen = phonograd.StrategySettings(**{**strategy, **one.strategy})
         merged = {**simulation, **one.simulation, "seed": context.seed}
-        settings = phonograd.SimulationSettings(**merged, strategy=chosen)
+        settings = phonograd.SimulationSettings(**merged, strategy=chosen, transfer=_transfer(one, context))
     except (TypeError, ValueError) as error:
         raise ArtifactsError(f"settings of a simulation: {error}") from error
     given = context.optional(one.folder) if one.folder else None
@@ -96,6 +99,12 @@ def simulated(
         workers=context.workers,
         progress=lambda done, total, note: context.progress(done, total, f"{row}: {note}"),
     )
+
+
+def _transfer(one: Run, context: Context) -> phonograd.TransferSettings:
+    general = one.transfer.get("general", GENERATED)
+    named = {} if general == GENERATED else {"general": str(context.input(general))}
+    return phonograd.TransferSettings(**{**one.transfer, **named})
 
 
 def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool, unfinished: bool) -> SimulationRecord:
