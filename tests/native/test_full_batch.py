@@ -1,16 +1,23 @@
 """`train --steps 1`: one step with the gradient of the whole text, by the phone's command, the C ABI and Python."""
 
+import dataclasses
 import json
+import math
 import signal
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from phonograd.cli import phonograd
 from phonograd.console import run
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.native.round_abi import load, opened, options_of
-from tests.support.phone_command import STEPS, Place, outputs, until_step, written
+from tests.support.artifacts import exported
+from tests.support.phone_command import MODEL, STEPS, TRAINING, Place, outputs, until_step, written
 
 SAMPLED = ("--output-sample", 60, "--sample-seed", 11)
 
@@ -24,6 +31,9 @@ def python(place: Place, *options: object) -> int:
 def test_command_python_and_c_abi_write_the_same_bits(
     place: Place, tmp_path: Path, options: tuple[object, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Clipped: the whole gradient is longer than this.
+    clipped = exported(MODEL, msgspec.structs.replace(TRAINING, clip_norm=0.01))
+    place = dataclasses.replace(place, artifacts=clipped)
     for name in ("phone", "python", "abi"):
         (tmp_path / name).mkdir()
     report = place.train("--steps", 1, *options, *outputs(tmp_path / "phone")).only("report")
@@ -37,6 +47,9 @@ def test_command_python_and_c_abi_write_the_same_bits(
     with opened(load(), options_of(place, steps=1, **files, **sample)) as round:
         assert round.train()
     assert written(tmp_path / "phone") == written(tmp_path / "python") == written(tmp_path / "abi")
+    trained, base = load_tensors(tmp_path / "phone" / "out"), load_tensors(clipped.path(WEIGHTS))
+    moved = math.sqrt(sum(float(np.sum((trained[name] - base[name]) ** 2)) for name in base))
+    assert moved == pytest.approx(TRAINING.learning_rate * 0.01, rel=1e-3)
     with UpdateFile(tmp_path / "phone" / "update") as update:
         assert update.info.steps == 1
 
