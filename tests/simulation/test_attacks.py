@@ -16,6 +16,7 @@ from phonograd import console
 from phonograd.cli import phonograd as group
 from phonograd.device_runtime.engine import BackendOptions, load_backend
 from phonograd.device_runtime.formats.tensor_file import Floats
+from phonograd.device_runtime.text import sampling
 from phonograd.device_runtime.text.sampling import log_likelihoods
 from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.simulation.attacks import canaries, membership
@@ -91,21 +92,25 @@ class Chain:
 
     def __init__(self, table: Floats):
         self.table = table
+        self.resets = 0
 
     def reset(self) -> None:
-        """Keeps nothing."""
+        self.resets += 1
 
     def logits(self, tokens: Ids) -> Floats:
         return self.table[tokens.reshape(-1)].copy()
 
 
-def test_losses_of_all_secrets() -> None:
+def test_losses_of_all_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "SCORES_BYTES", 4 * V * 5 * 12)  # three batches of 12 pairs, 5 tokens each
     secrets = Secrets.of(FORM, VOCABULARY, seed=1)
     assert len(set(secrets.words)) == 6
     scores = np.random.default_rng(1).normal(0, 2, (V, V)).astype(np.float32)
     chances = np.exp(scores.astype(np.float64))
     bits = -np.log2(chances / chances.sum(axis=1, keepdims=True))
-    losses = secrets.losses(Chain(scores), V)
+    model = Chain(scores)
+    losses = secrets.losses(model, V)
+    assert model.resets == 3
     for a, b, c in ((0, 0, 0), (5, 2, 1), (1, 2, 5), (3, 3, 4)):
         path = [secrets.before[-1], *secrets.words[[a, b, c]]]
         assert losses[a, b, c] == pytest.approx(sum(bits[path[:-1], path[1:]]), rel=1e-5)
