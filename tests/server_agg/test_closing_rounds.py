@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.progress import LONGEST_RETRY_SECONDS, Progress, retry_seconds
 from phonograd.server_agg.rounds.uploads import UploadMetadata
-from tests.server_agg.slow_models import PARTS, Work
+from tests.server_agg.slow_models import PARTS, Work, unhindered
 from tests.server_agg.test_faults_rounds import Clock
 from tests.server_agg.test_rounds import files, send
 from tests.server_agg.workshop import Workshop, settings_with
@@ -314,6 +315,20 @@ def test_a_rollback_stops_the_work(workshop: Workshop, tmp_path: Path) -> None:
         until(ended, "the next round's end")
     assert [entry["ending"] for entry in read_report(state)["rounds"]] == ["rollback", "full", None]
     assert files(state / "closing") == set()
+
+
+def test_what_the_work_ends_with_after_a_rollback_is_dropped(
+    workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    work, state = unhindered(), tmp_path / "state"
+    with slow_coordinator(workshop, state, work) as coordinator:
+        work.at_part = lambda part: coordinator.rollback(0) if part == PARTS - 1 else None
+        send_two(workshop, coordinator)
+        until(lambda: "closing" not in {thread.name for thread in threading.enumerate()}, "the end of the work")
+        assert coordinator.current.round == 2
+    rounds = read_report(state)["rounds"]
+    assert [(entry["ending"], entry["model_sha256"]) for entry in rounds] == [("rollback", None), (None, None)]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_a_rollback_without_a_server_ends_a_closing_round(workshop: Workshop, tmp_path: Path) -> None:
