@@ -1,6 +1,7 @@
 // Measures the kernels of one set against double: `functions SET [PLANTED]`, `gemm SET THREADS
 // fp32|bf16|bf16-emulated`, `rounding SET bf16|bf16-emulated`, and `integers SET`. One JSON object on stdout. PLANTED:
-// units in the last place by which each function's result at 1 is made wrong.
+// units in the last place by which each function's result at 1 is made wrong. `bits SET` prints a hash of the results
+// of the functions that a prediction takes, to compare CPUs by.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/gemm.h"
@@ -264,6 +266,35 @@ void integers(const KernelSet& set) {
   std::printf("{\"rows\": %ld, \"wrong\": %ld}\n", rows, wrong);
 }
 
+uint64_t hash_of(const std::vector<float>& numbers) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const float x : numbers) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    hash = (hash ^ (x != x ? 0x7fc00000u : bits)) * 0x100000001b3u;  // CPUs differ in the sign of a NaN
+  }
+  return hash;
+}
+
+void bits(const KernelSet& set) {
+  const std::vector<float> xs = sample();
+  std::vector<float> results(xs.size());
+  const std::pair<const char*, Function> all[] = {
+      {"exp", set.exponential}, {"sigmoid", set.sigmoid}, {"tanh", set.hyperbolic_tangent}};
+  std::printf("{");
+  for (const auto& [name, function] : all) {
+    function(xs.data(), results.data(), xs.size());
+    std::printf("\"%s\": \"%016llx\", ", name, static_cast<unsigned long long>(hash_of(results)));
+  }
+  constexpr int kCells = 1000;
+  std::vector<float> gates(4 * kCells), before(kCells), c(kCells), h(kCells);
+  for (size_t i = 0; i < gates.size(); ++i) gates[i] = static_cast<float>(i * 2654435761u % 16384) / 1024 - 8;  // exact
+  for (size_t i = 0; i < before.size(); ++i) before[i] = static_cast<float>(i * 40503u % 4096) / 1024 - 2;
+  set.lstm_cell(kCells, gates.data(), kCells, before.data(), c.data(), h.data());
+  c.insert(c.end(), h.begin(), h.end());
+  std::printf("\"cell\": \"%016llx\"}\n", static_cast<unsigned long long>(hash_of(c)));
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -276,6 +307,8 @@ int main(int count, char** arguments) {
     rounding(bf16_kernels(set, std::string(arguments[3]) == "bf16-emulated"));
   } else if (what == "integers") {
     integers(set);
+  } else if (what == "bits") {
+    bits(set);
   } else {
     gemm(set, std::atoi(arguments[3]), arguments[4]);
   }

@@ -1,7 +1,10 @@
 // How threads of unequal speed share work. For test_shares.py, and by hand for its times.
 //
 //   shares_tool model ITEMS SPEED...        each thread's items and the time the last one ends, in a model without
-//   noise shares_tool real ITEMS REPEATS SLOW...  seconds of REPEATS shared phases, thread i doing its work SLOW_i
+//   noise
+//   shares_tool parts H N PANEL SPEED...    the share of what all cores can together at which they work, in a model of
+//   the output layer's second sweep without noise
+//   shares_tool real ITEMS REPEATS SLOW...  seconds of REPEATS shared phases, thread i doing its work SLOW_i
 //   times over
 //   shares_tool waiting THREADS             prints a line for each way to wait in which all waiting threads slept
 #include <sys/syscall.h>
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "operators/output_parts.h"
 
 // Six words that threads wait for or write, each on a cache line of its own, behind two lines that never change.
 static_assert(alignof(phonograd::ThreadPool) == 64 && sizeof(phonograd::ThreadPool) == (2 + 6) * 64);
@@ -56,6 +60,29 @@ void model(int64_t items, const std::vector<double>& speeds) {
   }
   for (const int64_t of_thread : done) std::printf("%lld ", static_cast<long long>(of_thread));
   std::printf("%.17g\n", last);
+}
+
+// Whoever is free first takes next; a column of the hidden states' gradient takes a unit of time at speed 1.
+void parts(int64_t H, int64_t N, int64_t panel, const std::vector<double>& speeds) {
+  const phonograd::OutputParts parts(10 * phonograd::OutputParts::kParts, H, panel, static_cast<int>(speeds.size()));
+  std::vector<double> free_at(speeds.size(), 0);
+  std::vector<int64_t> columns(phonograd::OutputParts::kParts, 0), grams = columns;
+  double work = 0;
+  for (int64_t number = 0; number < parts.pieces(); ++number) {
+    const auto piece = parts.piece(number);
+    const double time = static_cast<double>(piece.end - piece.first) + (piece.gram ? static_cast<double>(N) / 2 : 0);
+    const auto next = std::min_element(free_at.begin(), free_at.end());
+    *next += time / speeds[static_cast<size_t>(next - free_at.begin())];
+    work += time;
+    columns[static_cast<size_t>(piece.part)] += piece.end - piece.first;
+    grams[static_cast<size_t>(piece.part)] += piece.gram;
+  }
+  for (size_t part = 0; part < columns.size(); ++part) {
+    if (columns[part] != H || grams[part] != 1) std::exit(1);
+  }
+  double together = 0;
+  for (const double speed : speeds) together += speed;
+  std::printf("%.17g\n", work / together / *std::max_element(free_at.begin(), free_at.end()));
 }
 
 void real(int64_t items, int64_t repeats, const std::vector<double>& slow) {
@@ -108,11 +135,14 @@ int main(int count, char** arguments) {
     waiting(std::atoi(arguments[2]));
     return 0;
   }
-  const bool is_model = count > 3 && std::strcmp(arguments[1], "model") == 0;
-  std::vector<double> numbers;
-  for (int i = is_model ? 3 : 4; i < count; ++i) numbers.push_back(std::atof(arguments[i]));
-  if (is_model) {
+  const std::string what = arguments[1];
+  std::vector<double> numbers;  // the speeds
+  for (int i = what == "model" ? 3 : what == "parts" ? 5 : 4; i < count; ++i)
+    numbers.push_back(std::atof(arguments[i]));
+  if (what == "model") {
     model(std::atoll(arguments[2]), numbers);
+  } else if (what == "parts") {
+    parts(std::atoll(arguments[2]), std::atoll(arguments[3]), std::atoll(arguments[4]), numbers);
   } else {
     real(std::atoll(arguments[2]), std::atoll(arguments[3]), numbers);
   }

@@ -12,6 +12,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from tests.native.conftest import BuildTool
 from tests.native.test_kernels import SOURCES, promised
 from tests.support.artifacts import exported
 from tests.support.phone_command import MODEL, TRAINING, Place, outcome_of, until_step
@@ -78,6 +79,13 @@ def test_sums_of_int8_products_are_exact(kernels_tool: Path, kernels: str) -> No
     found = outcome_of(emulated("cortex-a53", kernels_tool, "integers", kernels)).events[0]
     assert found["rows"] > 900
     assert found["wrong"] == 0
+
+
+def test_portable_kernels_round_as_on_this_machine(build_tool: BuildTool, kernels_tool: Path) -> None:
+    """int8 predictions are the same bits on every CPU: AArch64's fused products must not get into these kernels."""
+    lines = (emulated("max", kernels_tool), [str(build_tool("kernels_tool", SOURCES))])
+    found, expected = (outcome_of([*line, "bits", "portable"]).events[0] for line in lines)
+    assert found == expected
 
 
 @pytest.mark.parametrize("cpu", FEATURES)

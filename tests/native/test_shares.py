@@ -18,7 +18,8 @@ EQUAL = (1.0,) * 4
 @pytest.fixture(scope="module")
 def tool(build_tool: BuildTool) -> Path:
     base = [NATIVE / "src" / "base" / f"{name}.cpp" for name in ("cpu_cores", "files", "shares", "thread_pool")]
-    return build_tool("shares_tool", [HERE / "shares_tool.cpp", *base])
+    parts = NATIVE / "src" / "operators" / "output_parts.cpp"
+    return build_tool("shares_tool", [HERE / "shares_tool.cpp", *base, parts])
 
 
 def modelled(tool: Path, items: int, speeds: tuple[float, ...]) -> tuple[list[int], float]:
@@ -36,6 +37,17 @@ def test_cores_of_unequal_speed_work_at_nine_tenths_of_what_they_can_together(
     done, last = modelled(tool, items, speeds)
     assert sum(done) == items
     assert items / sum(speeds) / last >= 0.9
+
+
+@pytest.mark.parametrize("panel", [12, 16, 48])  # of NEON, AVX2 and AVX-512
+@pytest.mark.parametrize(("H", "N"), [(650, 200), (300, 200), (1500, 700)])
+@pytest.mark.parametrize("speeds", [PHONE, PHONE[::-1], SLOWED, EQUAL])
+def test_parts_of_the_output_layer_keep_unequal_cores_busy(
+    tool: Path, speeds: tuple[float, ...], H: int, N: int, panel: int
+) -> None:
+    """The tool fails unless the pieces are each part's columns and Gram matrix once."""
+    line = [str(tool), "parts", str(H), str(N), str(panel), *map(str, speeds)]
+    assert float(subprocess.run(line, capture_output=True, text=True, check=True).stdout) >= 0.9
 
 
 def test_equal_cores_keep_their_own_shares(tool: Path) -> None:

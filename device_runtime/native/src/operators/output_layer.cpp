@@ -119,18 +119,23 @@ void OutputLayerOperator::sums_and_loss(const KernelSet& kernels) {
 }
 
 void OutputLayerOperator::gradients(Run& run) {
-  run.pool.for_each(kParts, [&](int64_t part, int thread) {
-    const int64_t begin = blocks_ * part / kParts, end = blocks_ * (part + 1) / kParts;
-    float* dhidden = t_.parts->floats() + part * (N_ * H_ + N_ * N_);
-    for (int64_t block = begin; block < end; ++block) {
-      gradients_of_block(run, block, block == begin, dhidden, dhidden + N_ * H_, thread);
+  const OutputParts parts(blocks_, H_, run.kernels.panel, run.pool.threads());
+  const int64_t cut = parts.first_cut_block();
+  if (cut < blocks_) {
+    run.pool.for_each(blocks_ - cut, [&](int64_t block, int) { gradient_of_block(run, cut + block); });
+  }
+  run.pool.for_each(parts.pieces(), [&](int64_t number, int thread) {
+    const OutputParts::Piece piece = parts.piece(number);
+    const int64_t first = parts.first_block(piece.part), end = parts.end_block(piece.part);
+    for (int64_t block = first; block < end; ++block) {
+      if (parts.is_whole(piece.part)) gradient_of_block(run, block);
+      add_block(run, block, piece, block == first, thread);
     }
   });
 }
 
-// While the block of D = dlogits [rows, N] is in the cache: dhidden [N, H] += D^T W, gram [N, N] += D^T D.
-void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first, float* dhidden, float* gram,
-                                             int thread) {
+// D = dlogits [rows, N], in place.
+void OutputLayerOperator::gradient_of_block(Run& run, int64_t block) {
   const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
   float* D = t_.logits->floats() + v * columns_;
   const float *log_sum = t_.per_token->floats() + columns_, *scale = log_sum + columns_;
@@ -150,11 +155,21 @@ void OutputLayerOperator::gradients_of_block(Run& run, int64_t block, bool first
   }
   if (distillation_) distillation_->add_gradient(run, block, D, sums);
   if (t_.bias_gradient != nullptr) std::copy_n(sums, rows, t_.bias_gradient->floats() + v);
+}
+
+// While the block of D is in the cache: dhidden [N, H] += D^T W, gram [N, N] += D^T D, in the sums of the part.
+void OutputLayerOperator::add_block(Run& run, int64_t block, const OutputParts::Piece& piece, bool first, int thread) {
+  const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
+  const float* D = t_.logits->floats() + v * columns_;
   const Matrix by_token{D, 1, columns_};
+  float *dhidden = t_.parts->floats() + piece.part * (N_ * H_ + N_ * N_), *gram = dhidden + N_ * H_;
   const float beta = first ? 0 : 1;
-  run.products.multiply_unpacked(N_, H_, rows, by_token, row_major(t_.weight->floats() + v * H_, H_), dhidden, H_, 1,
-                                 beta, Products::kNone, thread);
-  if (t_.gram == nullptr) return;
+  if (piece.first < piece.end) {
+    const Matrix weight = row_major(t_.weight->floats() + v * H_ + piece.first, H_);
+    run.products.multiply_unpacked(N_, piece.end - piece.first, rows, by_token, weight, dhidden + piece.first, H_, 1,
+                                   beta, Products::kNone, thread);
+  }
+  if (t_.gram == nullptr || !piece.gram) return;
   run.products.multiply_unpacked(N_, N_, rows, by_token, row_major(D, columns_), gram, N_, 1, beta, 0, thread);
 }
 

@@ -2,12 +2,14 @@
 // matrix (N = T * B tokens) is stored: it holds logits, their exponentials, and at last their gradients.
 //
 // The second sweep sums over the vocabulary: what the hidden states get, and D^T D for the norm. Blocks belong to a
-// number of parts that no thread count changes, and each part has sums of its own, added up in the end.
+// number of parts that no thread count changes (output_parts.h), and each part has sums of its own, added up in the
+// end.
 #pragma once
 
 #include <optional>
 
 #include "operators/distillation.h"
+#include "operators/output_parts.h"
 
 namespace phonograd {
 
@@ -31,7 +33,7 @@ struct LossSettings {
 
 class OutputLayerOperator : public Operator {
  public:
-  static constexpr int64_t kParts = 24;  // shared evenly by 1, 2, 3, 4, 6, 8 and 12 threads
+  static constexpr int64_t kParts = OutputParts::kParts;
 
   // Columns of the logits' memory for N tokens: whole vectors.
   static int64_t columns(int64_t N) { return (N + 15) / 16 * 16; }
@@ -55,7 +57,8 @@ class OutputLayerOperator : public Operator {
   void exponentials_of_block(Run& run, int64_t block, int thread);
   void sums_and_loss(const KernelSet& kernels);
   void gradients(Run& run);
-  void gradients_of_block(Run& run, int64_t block, bool first, float* dhidden, float* gram, int thread);
+  void gradient_of_block(Run& run, int64_t block);
+  void add_block(Run& run, int64_t block, const OutputParts::Piece& piece, bool first, int thread);
   void add_parts(Run& run);
 
   OutputLayerTensors t_;
