@@ -71,6 +71,14 @@ void pg_engine_close(pg_engine* engine) {
   delete engine;
 }
 
+pg_status pg_engine_full_batch(pg_engine* engine) {
+  return engine == nullptr ? closed() : PG_OK;
+}
+
+pg_status pg_engine_finish_full_batch(pg_engine* engine, float) {
+  return engine == nullptr ? closed() : PG_OK;
+}
+
 pg_status pg_engine_reset(pg_engine* engine) {
   if (engine == nullptr) return closed();
   engine->steps = 0;
