@@ -18,6 +18,8 @@ P is Popov et al. 2018, *Distributed Fine-tuning of Language Models on Private D
 Modeling with Attentive Aggregation*. Corpora differ from the papers', so compare orderings and ratios rather than
 levels. A figure over several seeds is their mean, with the lowest and highest value in brackets.
 """
+# Between a row and its fact, in the name of a fact.
+ROW = ": "
 
 
 def page(results: Path) -> str:
@@ -67,10 +69,27 @@ def _section(name: str, experiment: Experiment, result: Result) -> Iterator[str]
     for one in checked(experiment, result):
         yield f"- {'Agrees' if one.holds else 'Does not agree'}: {one.says(len(result.seeds))}."
     yield from ("", *([experiment.remark, ""] if experiment.remark else []))
-    facts = [f"{fact}: {_over_seeds(values)}" for fact, values in result.facts.items()]
+    yield from _facts_of_rows(result)
+    facts = [f"{fact}: {_over_seeds(values)}" for fact, values in result.facts.items() if ROW not in fact]
     texts = [f"Texts: {result.texts}"] if result.texts else []
     seeds = [f"seeds: {', '.join(map(str, result.seeds))}"] if len(result.seeds) > 1 else []
     yield "; ".join([*texts, *seeds, *facts]) + f". Repeat: `phonograd reproduce {name}`."
+
+
+def _facts_of_rows(result: Result) -> Iterator[str]:
+    """A table of the facts that belong to one row each."""
+    rows: dict[str, dict[str, str]] = {}
+    for name, values in result.facts.items():
+        row, separator, fact = name.rpartition(ROW)
+        if separator:
+            rows.setdefault(row, {})[fact] = _over_seeds(values)
+    if rows:
+        facts = _figures(rows)
+        yield from table(
+            {"": "l", **dict.fromkeys(facts, "r")},
+            [[row, *(found.get(fact, "") for fact in facts)] for row, found in rows.items()],
+        )
+        yield ""
 
 
 def _figures(*tables: Mapping[str, Mapping[str, object]]) -> list[str]:

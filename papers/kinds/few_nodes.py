@@ -46,6 +46,9 @@ def run(settings: Settings, context: Context) -> Outcome:
     stream = vocabulary.encode(read_messages(context.input("training-text")))[: settings.tokens]
     streams = parts(stream, settings.nodes)
     rows = {
+        "initial": context.kept(
+            "initial", lambda: {"perplexity": _perplexity(artifacts, artifacts.path(WEIGHTS), context)}
+        ),
         "averaging": context.kept("averaging", _averaged(artifacts, streams, settings.averaging, context)),
         "DGC": context.kept("DGC", _compressed(artifacts, streams, settings.compressed, context)),
     }
@@ -109,7 +112,10 @@ def _passes(epochs: tuple[Epochs, ...]) -> list[Pass]:
 def _figures(
     artifacts: phonograd.Artifacts, weights: Path, uploads: int, nbytes: int, context: Context
 ) -> dict[str, float]:
-    """Perplexity counts unknown words, as on PTB, where they are words of the corpus."""
+    return {"perplexity": _perplexity(artifacts, weights, context), "uploads": uploads, "MB up": nbytes / 1e6}
+
+
+def _perplexity(artifacts: phonograd.Artifacts, weights: Path, context: Context) -> float:
+    """With unknown words, as on PTB, where they are words of the corpus."""
     with phonograd.open_model(artifacts, weights=weights) as model:
-        perplexity = model.evaluate(context.input("test-text")).perplexity_with_unknown
-    return {"perplexity": perplexity, "uploads": uploads, "MB up": nbytes / 1e6}
+        return model.evaluate(context.input("test-text")).perplexity_with_unknown

@@ -12,6 +12,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.server_agg.aggregation.privacy.accountant import (
+    LEAST_PLD_NOISE,
     PrivateRounds,
     privacy_spent,
     require_dp_accounting,
@@ -56,6 +57,14 @@ def test_a_round_in_which_all_take_part_is_the_plain_gaussian_mechanism() -> Non
 
     exact_delta = phi(0.5 - epsilon) - math.exp(epsilon) * phi(-0.5 - epsilon)
     assert exact_delta == pytest.approx(1e-6, rel=2e-3)
+
+
+def test_hardly_any_noise_is_accounted_by_rdp_alone() -> None:
+    """PLD would take minutes and gigabytes."""
+    spent = privacy_spent([PrivateRounds(0.01, 0.004, 5)], 1e-9)
+    assert spent.epsilon == spent.epsilon_rdp > 1000
+    enough = privacy_spent([PrivateRounds(0.01, LEAST_PLD_NOISE, 5)], 1e-9)
+    assert enough.epsilon < enough.epsilon_rdp
 
 
 def test_nothing_spent_and_nothing_hidden() -> None:

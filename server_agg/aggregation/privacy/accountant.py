@@ -14,6 +14,9 @@ from types import ModuleType
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 
+# PLD's time and memory grow with 1/z². With less noise than this epsilon is no guarantee, and RDP bounds it.
+LEAST_PLD_NOISE = 0.25
+
 
 @dataclass(frozen=True)
 class PrivateRounds:
@@ -27,7 +30,9 @@ class PrivateRounds:
 @dataclass(frozen=True)
 class PrivacySpent:
     """epsilon at `delta` after `rounds` rounds: `epsilon` by privacy loss distributions (PLD), the figure that counts,
-    and `epsilon_rdp` by Renyi divergences (RDP), a looser bound that most papers report."""
+    and `epsilon_rdp` by Renyi divergences (RDP), a looser bound that most papers report. With noise below
+    LEAST_PLD_NOISE both are by RDP.
+    """
 
     epsilon: float
     epsilon_rdp: float
@@ -76,7 +81,8 @@ def _epsilon(method: str, kinds: tuple[PrivateRounds, ...], delta: float) -> flo
         return 0.0
     if any(kind.noise_multiplier == 0 for kind in kinds):
         return math.inf
-    accountant = dp.pld.PLDAccountant() if method == "pld" else dp.rdp.RdpAccountant()
+    by_pld = method == "pld" and all(kind.noise_multiplier >= LEAST_PLD_NOISE for kind in kinds)
+    accountant = dp.pld.PLDAccountant() if by_pld else dp.rdp.RdpAccountant()
     with _without_warnings():
         for kind in kinds:
             noisy = dp.GaussianDpEvent(kind.noise_multiplier)
