@@ -10,17 +10,30 @@ def simulate_section(document: Mapping[str, Any]) -> list[str]:
     """Lines of Markdown."""
     model, phones = document["model"], document["phones"]
     columns = {
-        "contestant": "l", "output words": "r", "precision": "l", "seconds a round": "r", "time / first": "r",
-        "CPU seconds": "r", "CPU time / first": "r", "peak memory, MB": "r", "loss": "r",
-    }  # fmt: skip
+        "contestant": "l",
+        "output words": "r",
+        "precision": "l",
+        "seconds a round": "r",
+        "time / first": "r",
+        "CPU seconds": "r",
+        "CPU time / first": "r",
+        "peak memory, MB": "r",
+        "loss": "r",
+    }
     rows = [
         [
-            versioned(one["name"], one["versions"]), _words(one, model), one["precision"],
-            f"{one['round_seconds']:.1f}", f"{one['ratio']:.2f}", f"{one['cpu_seconds']:.1f}",
-            f"{one['cpu_ratio']:.2f}", f"{one['peak_pss_bytes'] / MB:.0f}", f"{one['loss']:.4f}",
+            versioned(one["name"], one["versions"]),
+            _words(one, model),
+            one["precision"],
+            f"{one['round_seconds']:.1f}",
+            f"{one['ratio']:.2f}",
+            f"{one['cpu_seconds']:.1f}",
+            f"{one['cpu_ratio']:.2f}",
+            f"{one['peak_pss_bytes'] / MB:.0f}",
+            f"{one['loss']:.4f}",
         ]
         for one in document["contestants"]
-    ]  # fmt: skip
+    ]
     lines = [
         f"## A simulated round: {model['cell'].upper()} {model['layers']}x{model['hidden']}, "
         f"{model['vocabulary']:,} words, {phones} phones",

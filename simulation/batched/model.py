@@ -140,8 +140,14 @@ class BatchedModel:
 
         masks: dropout's, [A, N, width] each: of the embedding's output and each layer's; none without dropout.
         """
-        return Forward(self._config, {name: part[: len(tokens)] for name, part in self.weights.items()}, tokens,
-                       states, masks, None if self._shifts is None else self._shifts[: len(tokens)])  # fmt: skip
+        return Forward(
+            self._config,
+            {name: part[: len(tokens)] for name, part in self.weights.items()},
+            tokens,
+            states,
+            masks,
+            None if self._shifts is None else self._shifts[: len(tokens)],
+        )
 
 
 class Forward:

@@ -60,10 +60,11 @@ class BatchedPhones:
         batch = Batch(self._manifest, base, prepared, self._settings.epochs, self._rate, self._dropout_nodes)
         losses = batch.run()
         seconds = (time.perf_counter() - began) / len(jobs)
-        return list(
-            writers.map(lambda place: self._result(batch, place, prepared[place], losses[place], seconds),
-                        range(len(jobs)))
-        )  # fmt: skip
+
+        def result(place: int) -> PhoneResult:
+            return self._result(batch, place, prepared[place], losses[place], seconds)
+
+        return list(writers.map(result, range(len(jobs))))
 
     def _result(
         self, batch: Batch, place: int, prepared: PreparedPhone, losses: Sequence[float], seconds: float

@@ -69,9 +69,13 @@ def test_all_contestants_train_the_same(no_peer: None, folder: Path) -> None:
 
 
 def test_a_peer_with_another_loss_disagrees(
-    peer: None, only_native: None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    peer: None,
+    only_native: None,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("FAKE_SIMULATOR", "1")
     line = ["bench", "simulate", "--artifacts", str(folder), "--phones", "3", "--text-bytes", "200", "--rounds", "1"]
     line += ["--workers", "1", "--json", "--save", str(tmp_path / "simulate.json")]

@@ -133,9 +133,13 @@ def test_our_upload_does_not_wait_for_ever(
 
 
 def test_joining_waits_for_the_next_round(
-    http: httpx.Client, workshop: Workshop, server: RunningServer, waits: list[float], tmp_path: Path,
+    http: httpx.Client,
+    workshop: Workshop,
+    server: RunningServer,
+    waits: list[float],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(api_rounds, "cache_folder", lambda: tmp_path / "cache")
     assert current_round(server.url).closing_seconds is None
     close_slowly(http, workshop)

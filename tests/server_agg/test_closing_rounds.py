@@ -202,9 +202,13 @@ def test_a_kill_at_any_step_changes_nothing_of_the_model(workshop: Workshop, tmp
     command = [sys.executable, "-m", "tests.server_agg.dying_server", str(workshop.artifacts.folder), str(state), "0"]
     settings = json.dumps({"strategy": "transfer", "clients_per_round": 2})
     with subprocess.Popen(
-        [*command, settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
+        [*command, settings],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
         cwd=Path(__file__).parents[2],
-    ) as process:  # fmt: skip
+    ) as process:
         step = 1
         while life_closes_the_round(process, step, state) is None:
             step += 3

@@ -141,9 +141,12 @@ def plain_artifacts() -> Artifacts:
     ],
 )
 def test_a_start_without_what_the_student_needs(
-    artifacts: Callable[[], Artifacts], general: str, error: type[PhonogradError],
-    message: str, tmp_path: Path,
-) -> None:  # fmt: skip
+    artifacts: Callable[[], Artifacts],
+    general: str,
+    error: type[PhonogradError],
+    message: str,
+    tmp_path: Path,
+) -> None:
     (tmp_path / "short.txt").write_bytes(b"w1 w2\n")
     place = general if general == "generated" else tmp_path / general
     state = tmp_path / "state"
