@@ -106,7 +106,7 @@ def test_the_phones_update_is_of_the_weights_it_opened(place: Place, weights: Pa
 
 def change_at_step(patch: pytest.MonkeyPatch, weights: Path, change: Change) -> None:
     """Have Python's training meet the change when its third step is done."""
-    check, seen = trainer._require_sound, []
+    check, seen = trainer.require_sound, []
 
     def changing(*arguments: object) -> None:
         seen.append(arguments)
@@ -114,7 +114,7 @@ def change_at_step(patch: pytest.MonkeyPatch, weights: Path, change: Change) -> 
             change(weights)
         check(*arguments)  # type: ignore[arg-type]
 
-    patch.setattr(trainer, "_require_sound", changing)
+    patch.setattr(trainer, "require_sound", changing)
 
 
 def python_train(place: Place, weights: Path, *options: object) -> int:
