@@ -32,3 +32,13 @@ def versioned(name: str, versions: Mapping[str, str], *more: str) -> str:
 def or_dash(value: float | None, form: str) -> str:
     """A figure, or a dash for one that is not there."""
     return "-" if value is None else form.format(value)
+
+
+def remarks(document: Mapping[str, Any]) -> Iterator[str]:
+    """Lines after a table of contestants: who was left out and why, and whose results disagree."""
+    if document["left_out"]:
+        yield ""
+    for name, reason in document["left_out"].items():
+        yield f"Left out: {name} ({reason})."
+    for line in document["disagreements"]:
+        yield f"They disagree: {line}."

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.bench.epoch_section import epoch_section
-from phonograd.bench.markdown import MB, environment_line, or_dash, table, versioned
+from phonograd.bench.markdown import MB, environment_line, or_dash, remarks, table, versioned
 from phonograd.bench.predict_section import predict_section
 from phonograd.bench.simulate_section import simulate_section
 from phonograd.device_runtime.base.errors import ArtifactsError
@@ -199,11 +199,7 @@ def _aggregate(document: Mapping[str, Any]) -> list[str]:
         "",
         *table(columns, rows),
     ]
-    if document["left_out"]:
-        lines.append("")
-    lines += [f"Left out: {name} ({reason})." for name, reason in document["left_out"].items()]
-    lines += [f"They disagree: {line}." for line in document["disagreements"]]
-    return lines
+    return [*lines, *remarks(document)]
 
 
 def _ingest(document: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from phonograd.bench.markdown import MB, environment_line, table, versioned
+from phonograd.bench.markdown import MB, environment_line, remarks, table, versioned
 
 
 def simulate_section(document: Mapping[str, Any]) -> list[str]:
@@ -48,11 +48,7 @@ def simulate_section(document: Mapping[str, Any]) -> list[str]:
         "",
         *table(columns, rows),
     ]
-    if document["left_out"]:
-        lines.append("")
-    lines += [f"Left out: {name} ({reason})." for name, reason in document["left_out"].items()]
-    lines += [f"They disagree: {line}." for line in document["disagreements"]]
-    return lines
+    return [*lines, *remarks(document)]
 
 
 def _words(one: Mapping[str, Any], model: Mapping[str, Any]) -> str:
