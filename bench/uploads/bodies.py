@@ -6,10 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
 from phonograd.device_runtime.formats.tensor_file import TensorFile, encode_header
-from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, metadata_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class BodyMaker:
     def body(self, phone: int, round_: int, base_sha256: str) -> Body:
         """The update as phone number `phone` would send it to that round."""
         info: UpdateInfo = msgspec.structs.replace(self.info, seed=phone, round=round_, base_sha256=base_sha256)
-        metadata = self._metadata | {key: str(value) for key, value in written(info).items()}
+        metadata = self._metadata | metadata_of(info)
         head = encode_header(self._specs, metadata)
         offset = self._path.stat().st_size - self._data_bytes
         return Body(head, self._path, offset, len(head) + self._data_bytes, self._sha256(head, offset))

@@ -82,10 +82,15 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
         parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
     base.require_unchanged()
     metadata = {"format": FORMAT, "version": str(VERSION)}
-    metadata |= {name: str(value) for name, value in written(info).items() if value is not None}
+    metadata |= metadata_of(info)
     if isinstance(codec, Compressed):
         parts, metadata[PARTS_KEY] = compress_parts(parts)
     return save_tensors(path, parts, metadata)
+
+
+def metadata_of(info: UpdateInfo) -> dict[str, str]:
+    """The entries of an update's metadata that `info` has."""
+    return {name: str(value) for name, value in written(info).items() if value is not None}
 
 
 class UpdateFile:
