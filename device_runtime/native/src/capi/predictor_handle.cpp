@@ -99,7 +99,7 @@ pg_status pg_predictor_restore(pg_predictor* predictor, const void* state, size_
   return border::guarded([&] {
     border::require(predictor != nullptr && state != nullptr, "an argument is NULL");
     std::vector<float> copy(bytes / sizeof(float));  // the caller's may not be aligned
-    std::memcpy(copy.data(), state, copy.size() * sizeof(float));
+    if (!copy.empty()) std::memcpy(copy.data(), state, copy.size() * sizeof(float));
     predictor->predictor.restore(copy.data(), copy.size());
   });
 }
