@@ -33,12 +33,14 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class EpochBenchConfig:
-    """steps: measured rounds; warm_up: rounds before them; tolerance: relative, between float32 losses."""
+    """steps: measured rounds; warm_up: rounds before them; tolerance: relative, between the last losses in float32. A
+    dozen steps amplify rounding to a thousandth; parity compares single steps.
+    """
 
     steps: int = 10
     warm_up: int = 2
     threads: int = 2
-    tolerance: float = 1e-3
+    tolerance: float = 5e-3
 
 
 @dataclass(frozen=True)
