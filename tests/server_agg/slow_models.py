@@ -66,7 +66,9 @@ class Work:
             if stop():
                 raise StoppedError("stopped", 15)
             if self.allowed.acquire(timeout=0.01):
-                return
+                if not stop():
+                    return
+                self.allowed.release()  # it was for the work that comes after this
         raise AssertionError("nothing was allowed")
 
     @staticmethod
