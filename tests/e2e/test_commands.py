@@ -17,7 +17,7 @@ import pytest
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from tests.support.command_line import Run, Workplace, text_of
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 def test_artifacts_are_described(phono: Run, workplace: Workplace) -> None:
@@ -165,9 +165,14 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[P
         updates.append((trained["tokens"], load_tensors(tmp_path / f"{phone}.safetensors"), update.stat().st_size))
     assert receipt["round_closed"]
 
-    report = phono("report", "--server", url, "--json").document
-    assert report == phono("report", "--state", state, "--json").document
-    first = report["rounds"][0]
+    def report(*source: object) -> dict[str, Any]:
+        return dict(phono("report", *source, "--json").document)
+
+    # The bytes of an upload's answer are booked a moment after the phone has it.
+    until(
+        lambda: report("--server", url) == report("--state", state), "the same report from the state as from the server"
+    )
+    first = report("--state", state)["rounds"][0]
     assert first["useful_bytes"] == sum(size for _, _, size in updates)
     assert first["codecs"] == {"rows-f32": {"updates": 2, "bytes": first["useful_bytes"]}}
     assert "rows-f32 x2" in phono("report", "--server", url).out
