@@ -50,7 +50,19 @@ ROOMS: Mapping[str, list[str]] = {
         *("settings", "users", "schedule", "phone", "batched", "workers", "records", "quality", "server", "folder"),
         *("one_round", "simulator", "table", "figures", "page", "empirical", "attacks"),
     ],
-    "papers": ["experiment", "result", "claims", "small", "run", "node_round", "images", "few_nodes", "kinds", "page"],
+    "papers": [
+        "experiment",
+        "result",
+        "claims",
+        "small",
+        "run",
+        "mean_perplexity",
+        "node_round",
+        "images",
+        "few_nodes",
+        "kinds",
+        "page",
+    ],
     "android_harness": [
         *(
             "errors",

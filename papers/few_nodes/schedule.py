@@ -1,17 +1,15 @@
 """What both ways of training across a few nodes share: the nodes' text and the learning rate of each pass."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.text.vocabulary import Ids
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(Record, frozen=True):
     """Some epochs on each node with one learning rate; for averaging, a round."""
 
-    epochs: int
+    epochs: Positive
     learning_rate: float
 
 

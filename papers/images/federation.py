@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
+from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.papers.images.dataset import Images
 from phonograd.papers.images.node import Classifier, accuracy, train
 from phonograd.papers.node_round import NodeRound
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Record, frozen=True):
     """Rounds with one learning rate."""
 
-    rounds: int
+    rounds: Positive
     learning_rate: float
 
 

@@ -20,13 +20,6 @@ _CLASSES = 10
 _MEASURED = 10  # figures are means over the last rounds
 
 
-class Rounds(Record, frozen=True):
-    """Rounds with one learning rate."""
-
-    rounds: Positive
-    learning_rate: float
-
-
 class Settings(Record, frozen=True):
     """hidden: units of the hidden layers; pretraining: epochs of the general model, and its learning rate; images: of
     each node; per_round: nodes; phases: of the fine-tuning; made: images that a small run makes, made_pixels: of each.
@@ -41,7 +34,7 @@ class Settings(Record, frozen=True):
     nodes: Positive
     images: Positive
     per_round: Positive
-    phases: tuple[Rounds, ...]
+    phases: tuple[Phase, ...]
     made: Positive = 1
     made_pixels: Positive = 1
 
@@ -108,8 +101,7 @@ def _fine_tuned(
     rehearsal: bool,
 ) -> dict[str, float]:
     rounds = _rounds(settings)
-    phases = tuple(Phase(phase.rounds, phase.learning_rate) for phase in settings.phases)
-    tuning = FineTuning(settings.nodes, settings.images, settings.per_round, phases, rehearsal, context.seed)
+    tuning = FineTuning(settings.nodes, settings.images, settings.per_round, settings.phases, rehearsal, context.seed)
     work = context.work / row.replace(" ", "-")
     with storage_errors(work):
         work.mkdir(exist_ok=True)

@@ -16,13 +16,6 @@ from phonograd.papers.few_nodes.schedule import Pass, parts
 from phonograd.papers.run import Context, Outcome
 
 
-class Epochs(Record, frozen=True):
-    """Epochs with one learning rate; for averaging, a round."""
-
-    epochs: Positive
-    learning_rate: float
-
-
 class Settings(Record, frozen=True):
     """vocabulary: words, from the training text; units: of the embedding and of each layer; tokens: of the training
     text that are used; averaging: its rounds; compressed: DGC's epochs.
@@ -35,8 +28,8 @@ class Settings(Record, frozen=True):
     bptt: Positive
     tokens: Positive
     nodes: Positive
-    averaging: tuple[Epochs, ...]
-    compressed: tuple[Epochs, ...]
+    averaging: tuple[Pass, ...]
+    compressed: tuple[Pass, ...]
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -69,7 +62,7 @@ def _artifacts(settings: Settings, context: Context) -> phonograd.Artifacts:
 
 
 def _averaged(
-    artifacts: phonograd.Artifacts, streams: list[Ids], epochs: tuple[Epochs, ...], context: Context
+    artifacts: phonograd.Artifacts, streams: list[Ids], passes: tuple[Pass, ...], context: Context
 ) -> Callable[[], dict[str, float]]:
     def measure() -> dict[str, float]:
         work = context.work / "averaging"
@@ -77,36 +70,32 @@ def _averaged(
             work.mkdir(exist_ok=True)
 
         def progress(number: int, loss: float) -> None:
-            context.progress(number, len(epochs), f"averaging: loss {loss:.2f}")
+            context.progress(number, len(passes), f"averaging: loss {loss:.2f}")
 
-        trained = train_averaged(artifacts, streams, _passes(epochs), work, context.workers, progress)
+        trained = train_averaged(artifacts, streams, passes, work, context.workers, progress)
         return _figures(artifacts, *trained, context)
 
     return measure
 
 
 def _compressed(
-    artifacts: phonograd.Artifacts, streams: list[Ids], epochs: tuple[Epochs, ...], context: Context
+    artifacts: phonograd.Artifacts, streams: list[Ids], passes: tuple[Pass, ...], context: Context
 ) -> Callable[[], dict[str, float]]:
     def measure() -> dict[str, float]:
-        total = sum(part.epochs for part in epochs)
+        total = sum(part.epochs for part in passes)
 
         def progress(number: int, loss: float) -> None:
             context.progress(number, total, f"DGC: loss {loss:.2f}")
 
         first = load_tensors(artifacts.path(WEIGHTS))
         weights, uploads, nbytes = train_compressed(
-            artifacts.manifest, first, streams, _passes(epochs), context.workers, progress
+            artifacts.manifest, first, streams, passes, context.workers, progress
         )
         trained = context.work / "compressed.safetensors"
         save_tensors(trained, weights)
         return _figures(artifacts, trained, uploads, nbytes, context)
 
     return measure
-
-
-def _passes(epochs: tuple[Epochs, ...]) -> list[Pass]:
-    return [Pass(part.epochs, part.learning_rate) for part in epochs]
 
 
 def _figures(

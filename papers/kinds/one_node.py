@@ -15,11 +15,9 @@ import phonograd
 from phonograd.device_runtime.base.documents import Positive, Record
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Share
+from phonograd.papers.mean_perplexity import mean_perplexity
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.users import Messages, read_users
-
-# Tokens of the paper's tests, in thousands: general and the users'. Its mean perplexity is over both.
-_GENERAL, _USERS = 170, 200
 
 
 class Method(Record, frozen=True):
@@ -119,7 +117,7 @@ def _means(found: list[dict[str, float]]) -> dict[str, float]:
         "general KSS, %": 100 * fmean(one["general KSS"] for one in found),
         "user perplexity": math.exp(user),
         "user KSS, %": 100 * fmean(one["user KSS"] for one in found),
-        "mean perplexity": math.exp((_GENERAL * general + _USERS * user) / (_GENERAL + _USERS)),
+        "mean perplexity": mean_perplexity(math.exp(general), math.exp(user)),
     }
 
 

@@ -1,6 +1,5 @@
 """Simulations side by side: the model after each measured round, or after the last one."""
 
-import math
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -11,13 +10,12 @@ from msgspec import field
 import phonograd
 from phonograd.device_runtime.base.documents import Record
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError, TextError
+from phonograd.papers.mean_perplexity import mean_perplexity
 from phonograd.papers.run import Context, Outcome
 from phonograd.server_agg.transfer.settings import GENERATED
 from phonograd.simulation.folder import job_of, read_record
 from phonograd.simulation.records import Quality, SimulationRecord
 
-# Tokens of paper P's tests, in thousands: general and the users'. Its mean perplexity is over both.
-_GENERAL, _USERS = 170, 200
 _NO_TEXT = sha256().hexdigest()  # as a simulation names rehearsal text that it does not have
 
 
@@ -129,9 +127,8 @@ def _figures(quality: Quality) -> dict[str, float]:
     if general is None or users is None:
         raise TextError("simulation: general text and test users expected, which the figures are of; found one of them")
     figures = {"general perplexity": general.perplexity, "user perplexity": users.perplexity.mean}
-    logs = _GENERAL * math.log(general.perplexity) + _USERS * math.log(users.perplexity.mean)
     figures |= {
-        "mean perplexity": math.exp(logs / (_GENERAL + _USERS)),
+        "mean perplexity": mean_perplexity(general.perplexity, users.perplexity.mean),
         "user perplexity, p10": users.perplexity.p10,
         "user perplexity, p90": users.perplexity.p90,
     }

@@ -131,8 +131,10 @@ def test_both_output_layers_stand_side_by_side() -> None:
     }
     codecs = [(row["codec"], row["output layer"], row["MB"]) for row in found["Update by codec"][:3]]
     assert codecs == [
-        ("full-f32", "full", 183.206), ("rows-f32", "full", 108.512), ("full-f32", "sampled", 91.603),
-    ]  # fmt: skip
+        ("full-f32", "full", 183.206),
+        ("rows-f32", "full", 108.512),
+        ("full-f32", "sampled", 91.603),
+    ]
     assert [row["phone"] for row in found["Steps, in seconds"]] == [row["phone"] for row in times[:3]]
     alone = dict(tables(report(one.with_output_layer("sampled"))))
     assert "Output layers" not in alone

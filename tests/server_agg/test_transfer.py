@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from phonograd.device_runtime.base.errors import (
     ArtifactsError,
@@ -26,6 +27,7 @@ from phonograd.device_runtime.formats.tensor_file import Array, Floats, TensorFi
 from phonograd.device_runtime.text.sampling import draw_texts
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
 from phonograd.device_runtime.text.windows import IGNORED, Window, windows
+from phonograd.export.torch_model import LanguageModel
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.aggregation.tile_source import TileSource, TrainedWeights
 from phonograd.server_agg.transfer import TransferSettings, closing, transfer
@@ -104,9 +106,6 @@ def test_the_student_is_torchs(tmp_path: Path, small_parts: None) -> None:
 
 def torch_student(start: Mapping[str, Array], layout: Sequence[Window], rate: float) -> dict[str, Array]:
     """Weights after training on the windows, by PyTorch."""
-    torch = pytest.importorskip("torch")
-    from phonograd.export.torch_model import LanguageModel
-
     teachers = [LanguageModel(MODEL) for _ in UPDATES]
     for number, teacher in enumerate(teachers):
         teacher.load(moved(number))
