@@ -42,6 +42,9 @@ class Experiment(Record, frozen=True):
     inputs: Annotated[dict[str, str], about("files and folders that full runs need, and what each is")] = field(
         default_factory=dict
     )
+    optional_inputs: Annotated[dict[str, str], about("those that a full run can do without")] = field(
+        default_factory=dict
+    )
     published: Annotated[dict[str, dict[str, Number]], about("the paper's figures, by row")] = field(
         default_factory=dict
     )

@@ -35,12 +35,9 @@ class Context:
     progress: Progress
 
     def input(self, name: str) -> Path:
-        """A file or folder that full runs are given and small ones make. Raises UsageError if it was not given."""
+        """A file or folder that full runs are given and small ones make."""
         found = self.optional(name)
-        if found is None:
-            raise UsageError(
-                f"this experiment needs {flag(name)} at full scale; phonograd reproduce --list says what it is"
-            )
+        assert found is not None  # require_inputs
         return found
 
     def optional(self, name: str) -> Path | None:
@@ -93,8 +90,8 @@ def run(
     kind, settings = kind_of(name, experiment, small)
     seeds = experiment.seeds[:1] if small else experiment.seeds
     given = given or {}
-    if unknown := set(given) - set(experiment.inputs):
-        raise UsageError(f"{name}: no such input: {', '.join(sorted(unknown))}; it takes {_listed(experiment.inputs)}")
+    if not small:
+        require_inputs(name, experiment, given)
     with storage_errors(work):
         work.mkdir(parents=True, exist_ok=True)
     _require_same(work, {"experiment": name, "small": small, "settings": written(settings), "given": _places(given)})
@@ -132,12 +129,17 @@ def kind_of(name: str, experiment: Experiment, small: bool) -> tuple[Kind[Any], 
         raise ArtifactsError(f"experiment {name}: settings: {error}") from error
 
 
+def require_inputs(name: str, experiment: Experiment, given: Mapping[str, Path]) -> None:
+    """Raise UsageError, naming it, if a full run lacks an input or is given one that it does not take."""
+    takes = {**experiment.inputs, **experiment.optional_inputs}
+    if unknown := sorted(given.keys() - takes.keys()):
+        raise UsageError(f"{name}: no such input: {', '.join(unknown)}; it takes {', '.join(takes) or 'none'}")
+    if missing := [flag(key) for key in experiment.inputs if key not in given]:
+        raise UsageError(f"{name} needs {', '.join(missing)} at full scale; phonograd reproduce --list says what it is")
+
+
 def _places(given: Mapping[str, Path]) -> dict[str, str]:
     return {name: str(path.absolute()) for name, path in sorted(given.items())}
-
-
-def _listed(inputs: Mapping[str, str]) -> str:
-    return ", ".join(inputs) or "none"
 
 
 def _require_same(work: Path, job: dict[str, Any]) -> None:

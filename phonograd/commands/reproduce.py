@@ -86,9 +86,11 @@ def _run(
     from phonograd.papers.experiment import load
     from phonograd.papers.page import rows_of
     from phonograd.papers.result import require_not_full, results_folder, write_result
-    from phonograd.papers.run import run
+    from phonograd.papers.run import require_inputs, run
 
     experiment = load(name)
+    if not small:
+        require_inputs(name, experiment, given)
     folder = results_folder()
     if out is None and folder is not None and not small:
         out = folder / f"{name}.json"
@@ -116,15 +118,13 @@ def _run(
 def _experiments() -> list[dict[str, str]]:
     from phonograd.papers.experiment import flag, load, names
 
-    found = {name: load(name) for name in names()}
-    return [
-        {
-            "name": name,
-            "title": one.title,
-            "inputs": "; ".join(f"{flag(key)}: {what}" for key, what in one.inputs.items()),
-        }
-        for name, one in found.items()
-    ]
+    rows = []
+    for name in names():
+        one = load(name)
+        inputs = [f"{flag(key)}: {what}" for key, what in one.inputs.items()]
+        inputs += [f"{flag(key)}: {what} (optional)" for key, what in one.optional_inputs.items()]
+        rows.append({"name": name, "title": one.title, "inputs": "; ".join(inputs)})
+    return rows
 
 
 def _named(text: str) -> tuple[str, Path]:

@@ -146,13 +146,16 @@ def test_a_folder_is_of_one_run(tmp_path: Path) -> None:
         ([], "give a NAME, --list or --page"),
         (["p-table8", "--list"], "give a NAME, --list or --page"),
         (["p-table9"], "experiment 'p-table9': one of "),
-        (["p-table1", "--out", "{}/out.json"], "needs --rehearsal at full scale"),
+        (["p-table1", "--users", "u", "--out", "{}/out.json"], "needs --artifacts, --rehearsal, --general-test"),
         (["p-table8", "--users", "u", "--out", "{}/out.json"], "p-table8: no such input: users; it takes none"),
         (["p-table1", "--small", "--users", "u"], "--small makes its own inputs; leave out --users"),
         (["p-table1", "--input", "with"], "--input: NAME=PATH expected, found 'with'"),
     ],
 )
-def test_wrong_usage_says_what_to_do(phono: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_wrong_usage_says_what_to_do(
+    phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.setattr("phonograd.commands.reproduce.build_on_first_use", lambda _: pytest.fail("it built the engine"))
     found = phono("reproduce", *(argument.format(tmp_path) for argument in arguments))
     assert found.code == 2
     assert message in found.err
@@ -162,4 +165,5 @@ def test_the_list_names_options_and_other_inputs(phono: Run) -> None:
     rows = {row["name"]: row for row in phono("reproduce", "--list", "--json").document}
     assert list(rows) == names()
     assert rows["p-figure2"]["inputs"].startswith("--artifacts: ")
-    assert "--input with=PATH: " in rows["p-figure2"]["inputs"]
+    inputs = rows["p-figure2"]["inputs"]
+    assert "--input with=PATH: a finished simulation's folder in place of the run with rehearsal (optional)" in inputs
