@@ -21,7 +21,7 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk aar \
-	long-test build-test wheel-test phone-test harness-test browser-test apk-test sanitize format clean
+	long-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -34,6 +34,10 @@ test: $(READY)
 # calls that fail one by one.
 long-test: $(READY)
 	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/native tests/papers tests/server_agg tests/simulation
+
+# Servers over PostgreSQL, S3 (moto's) and nginx, some of them killed. Debian's packages postgresql and nginx-light are needed.
+cluster-test: $(READY)
+	$(PYTEST) -m cluster tests/cluster
 
 # The native engine's builder, on small sources.
 build-test: $(READY)

@@ -18,7 +18,7 @@ def expect_open_round(ledger: Ledger, session: Session) -> Round:
     """The open round. Raises StorageError if there is none: the ledger is damaged."""
     round_ = queries.open_round(session)
     if round_ is None:
-        raise StorageError(f"{ledger.path}: expected an open round, found none; restore the state folder")
+        raise StorageError(f"{ledger.name}: expected an open round, found none; restore the state folder")
     return round_
 
 

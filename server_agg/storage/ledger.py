@@ -1,31 +1,24 @@
-"""The ledger: models, rounds, updates and the bytes of all traffic, in SQLite.
+"""The ledger: models, rounds, updates and the bytes of all traffic, in SQLite or PostgreSQL.
 
-Write-ahead log with synchronous=FULL: a committed row survives a power cut, and a report can be read while an upload
-is written. What must be consistent is written in one transaction: a round's end, its model and the next round.
+A committed row survives a power cut (SQLite: a write-ahead log with synchronous=FULL), and a report can be read while
+an upload is written. What must be consistent is in one transaction: a round's end, its model and the next round.
 """
 
 import contextlib
 import dataclasses
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import migrations
-from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Base, Traffic, TrafficKind
-
-# Another process may write too (`phonograd tokens`); waiting for it fails after this long.
-BUSY_SECONDS = 30.0
+from phonograd.server_agg.storage.databases import database_at, upsert, vacuum
+from phonograd.server_agg.storage.tables import Traffic, TrafficKind
 
 
 @dataclass(frozen=True)
@@ -57,22 +50,23 @@ class WireBytes:
 
 
 class Ledger:
-    """The ledger at `path`, created if missing (unless `create` is false); thread-safe.
+    """The ledger at `place`, a file of SQLite's or a URL of PostgreSQL's; thread-safe.
 
-    A ledger of an earlier release is migrated first (`migrations`).
+    It is created if missing, unless `create` is false, and migrated if it is of an earlier release (`migrations`).
 
-    Every method raises StorageError if SQLite fails: disk full, file damaged, not a ledger.
+    name: for messages. shared: whether other servers may use it. Every method raises StorageError if the database
+    fails: disk full, file damaged, not a ledger, no connection.
     """
 
-    def __init__(self, path: Path, create: bool = True, clock: Callable[[], float] = time.time):
-        if not create and not path.is_file():
-            raise StorageError(f"{path}: no ledger found; expected the state folder of a `phonograd serve`")
-        self.path = path
+    def __init__(self, place: Path | str, create: bool = True, clock: Callable[[], float] = time.time):
+        if not create and isinstance(place, Path) and not place.is_file():
+            raise StorageError(f"{place}: no ledger found; expected the state folder of a `phonograd serve`")
         self.clock = clock
-        self._engine = _connect(path)
-        self._readers = sessionmaker(self._engine, expire_on_commit=False)
-        self._writers = sessionmaker(self._engine.execution_options(immediate=True), expire_on_commit=False)
-        self._write_lock = threading.Lock()  # SQLite has one writer; a lock is fairer than its busy timeout
+        self._database = database_at(place)
+        self.name, self.shared = self._database.name, self._database.shared
+        self._readers = sessionmaker(self._database.readers, expire_on_commit=False)
+        self._writers = sessionmaker(self._database.writers, expire_on_commit=False)
+        self._write_lock = threading.Lock()  # the database has one writer; a lock is fairer than its waiting
         self._traffic_lock = threading.Lock()
         self._traffic: dict[tuple[int, str, TrafficKind], WireBytes] = {}
         try:
@@ -84,7 +78,7 @@ class Ledger:
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        self._database.close()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
@@ -110,6 +104,12 @@ class Ledger:
                     self.count(*key, wire)
                 raise
 
+    @contextlib.contextmanager
+    def closing_lock(self) -> Iterator[bool]:
+        """Whether this process, and no other, may close a round while the block runs; see `Database.closing_lock`."""
+        with self._errors(), self._database.closing_lock() as mine:
+            yield mine
+
     def count(self, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:
         """Add bytes on the wire to round `number`; in memory until the next `writing` or `flush`."""
         key = (number, phone, kind)
@@ -134,73 +134,26 @@ class Ledger:
             yield
         except DBAPIError as error:
             raise StorageError(
-                f"{self.path}: the ledger failed: {error.orig}; free disk space, or restore the state folder"
+                f"{self.name}: the ledger failed: {error.orig}; free disk space, or restore the state folder"
             ) from error
 
     def _prepare(self, create: bool) -> None:
-        with self._engine.connect() as connection:
+        with self._database.readers.connect() as connection:
             if migrations.version_of(connection) == migrations.VERSION:
                 return  # without the write lock
-        with self._engine.execution_options(immediate=True).begin() as connection:
-            if migrations.version_of(connection) == 0 and create:
-                Base.metadata.create_all(connection)
-                migrations.set_version(connection, migrations.VERSION)
-                return
-            migrations.migrate(connection, self.path)
-        self._vacuum()
-
-    def _vacuum(self) -> None:
-        """Rewrite the file without the data that a migration dropped: earlier versions stored noise keys in it."""
-        connection = self._engine.raw_connection()
-        try:
-            assert isinstance(connection.driver_connection, sqlite3.Connection)
-            for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
-                connection.driver_connection.execute(statement).close()
-        finally:
-            connection.close()
+        with self._database.writers.begin() as connection:
+            migrated = migrations.prepare(connection, self.name, create)
+        if migrated:
+            vacuum(self._database)
 
 
 def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:
     """Add bytes to a round's and phone's traffic, within the caller's transaction."""
-    row = insert(Traffic).values(
-        round=number,
-        phone=phone,
-        kind=kind,
-        requests=wire.requests,
-        up_header_bytes=wire.up_headers,
-        up_body_bytes=wire.up_body,
-        down_header_bytes=wire.down_headers,
-        down_body_bytes=wire.down_body,
-    )
-    session.execute(
-        row.on_conflict_do_update(
-            index_elements=["round", "phone", "kind"],
-            set_={name: getattr(Traffic, name) + row.excluded[name] for name in TRAFFIC_COUNTERS},
-        )
-    )
-
-
-def _connect(path: Path) -> Engine:
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
-        max_overflow=-1,  # one per reading thread: waiting for another thread's connection could deadlock
-    )
-
-    @event.listens_for(engine, "connect")
-    def configure(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
-        del entry
-        assert isinstance(connection, sqlite3.Connection)
-        # Otherwise sqlite3 begins a transaction at the first write only, and reads see no snapshot.
-        connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}").close()
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        # A writer locks at once: after a read, another process could have made its snapshot stale.
-        connection.exec_driver_sql(
-            "BEGIN IMMEDIATE" if connection.get_execution_options().get("immediate") else "BEGIN"
-        )
-
-    return engine
+    counters = {
+        "requests": wire.requests,
+        "up_header_bytes": wire.up_headers,
+        "up_body_bytes": wire.up_body,
+        "down_header_bytes": wire.down_headers,
+        "down_body_bytes": wire.down_body,
+    }
+    upsert(session, Traffic, {"round": number, "phone": phone, "kind": kind}, counters, add=True)

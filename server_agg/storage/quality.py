@@ -3,10 +3,10 @@
 from collections import defaultdict
 
 from sqlalchemy import select
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.orm import Session
 
 from phonograd.server_agg.storage.audit import record
+from phonograd.server_agg.storage.databases import upsert
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Model, Quality
 
@@ -20,10 +20,7 @@ def report_quality(ledger: Ledger, sha256: str, metric: str, value: float, actor
         if session.get(Model, sha256) is None:
             return None
         now = ledger.clock()
-        row = insert(Quality).values(sha256=sha256, metric=metric, value=value, reported_at=now)
-        session.execute(
-            row.on_conflict_do_update(index_elements=["sha256", "metric"], set_={"value": value, "reported_at": now})
-        )
+        upsert(session, Quality, {"sha256": sha256, "metric": metric}, {"value": value, "reported_at": now})
         record(session, now, actor, "quality", sha256, f"{metric}: {value:g}")
     return now
 

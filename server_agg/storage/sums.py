@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Cast, cast, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, WHOLE, Round, Traffic, Update
+
+
+def _sum(column: InstrumentedAttribute[int]) -> Cast[int]:
+    """The sum as a whole number: of 64-bit integers PostgreSQL makes a decimal one."""
+    return cast(func.sum(column), WHOLE)
 
 
 def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
@@ -17,11 +22,11 @@ def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
     groups = (*((Update.round,) if by_round else ()), Update.state, Update.codec)
     sums = (
         func.count().label("updates"),
-        func.sum(Update.length).label("length"),
-        func.sum(Update.received_bytes).label("received"),
-        func.sum(Update.requests).label("requests"),
+        _sum(Update.length).label("length"),
+        _sum(Update.received_bytes).label("received"),
+        _sum(Update.requests).label("requests"),
         func.min(Update.created_at).label("first"),
-        func.sum(Update.base_sha256.is_not(None)).label("late"),
+        func.count(Update.base_sha256).label("late"),
     )
     return session.execute(select(*groups, *sums).group_by(*groups).order_by(Update.codec)).all()
 
@@ -29,7 +34,7 @@ def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
 def traffic_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
     """Of requests of one kind (and round): the sums of TRAFFIC_COUNTERS, under their names."""
     groups = (*((Traffic.round,) if by_round else ()), Traffic.kind)
-    sums = (func.sum(getattr(Traffic, name)).label(name) for name in TRAFFIC_COUNTERS)
+    sums = (_sum(getattr(Traffic, name)).label(name) for name in TRAFFIC_COUNTERS)
     return session.execute(select(*groups, *sums).group_by(*groups)).all()
 
 

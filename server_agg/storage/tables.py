@@ -2,12 +2,12 @@
 
 Times are UTC, in seconds since 1970; sizes are bytes; hashes are hex SHA-256.
 
-A change here needs a step in `migrations.py`.
+A change here needs a revision in `migrations/versions/`.
 """
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from sqlalchemy import ForeignKey, Index, String, text
+from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # The states of an update:
@@ -26,8 +26,14 @@ PUBLISHED: tuple[Ending, ...] = ("full", "deadline")  # their model could be dow
 TrafficKind = Literal["upload", "model", "round", "refused"]
 
 
+# Bytes and weights are beyond 32 bits. SQLite's INTEGER has 64, and is the one that counts primary keys itself.
+WHOLE = BigInteger().with_variant(Integer(), "sqlite")
+
+
 class Base(DeclarativeBase):
     """Base of the ledger's tables."""
+
+    type_annotation_map: ClassVar[dict[Any, Any]] = {int: WHOLE}
 
 
 class Model(Base):
@@ -105,6 +111,7 @@ Index(
     Update.phone,
     unique=True,
     sqlite_where=text("state = 'accepted'"),
+    postgresql_where=text("state = 'accepted'"),
 )
 
 

@@ -11,7 +11,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.ledger import Ledger
-from phonograd.server_agg.storage.migrations import FIRST_VERSION, VERSION
+from phonograd.server_agg.storage.migrations import FIRST_VERSION, VERSION, VERSION_TABLE
 from tests.server_agg.workshop import Workshop, settings_with
 
 # What 0.1.0 wrote, as it wrote it: never brought up to date.
@@ -97,7 +97,7 @@ def test_a_migrated_ledger_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
         Ledger(path).close()
     assert columns(old) == columns(new)
     with contextlib.closing(sqlite3.connect(old)) as ledger:
-        assert ledger.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert ledger.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(str(VERSION),)]
     Ledger(old, create=False).close()
 
 

@@ -1,0 +1,150 @@
+"""The database of a ledger: SQLite in the state folder, or PostgreSQL at a URL. No other module knows which it is.
+
+Both have one writer at a time, as of the beginning of its transaction, so that what a transaction has read stays true
+until it ends: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock. Readers see a snapshot.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.sql.expression import ColumnElement
+
+from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
+
+# Another process may write too (`phonograd tokens`); waiting for it fails after this long.
+BUSY_SECONDS = 30.0
+INSERTS: Mapping[str, Callable[[type[DeclarativeBase]], Any]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+# PostgreSQL's advisory locks, each a number of the database's own.
+WRITING, CLOSING = 7067_1, 7067_2
+
+
+@dataclass(frozen=True)
+class Database:
+    """readers, writers: the engine for either kind of transaction. name: for messages, without a password. shared:
+    whether several servers may use it.
+    """
+
+    readers: Engine
+    writers: Engine
+    name: str
+    shared: bool
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.writers.dispose()
+
+    @contextlib.contextmanager
+    def closing_lock(self) -> Iterator[bool]:
+        """Whether this process, and no other, may close a round while the block runs.
+
+        A process that dies gives the lock back, as PostgreSQL holds it for the connection.
+        """
+        if not self.shared:
+            yield True  # the state folder is locked
+            return
+        with self.writers.execution_options(immediate=False).connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            mine = connection.scalar(select(func.pg_try_advisory_lock(CLOSING)))
+            try:
+                yield bool(mine)
+            finally:
+                if mine:
+                    with contextlib.suppress(DBAPIError):  # a broken connection has no lock any more
+                        connection.execute(select(func.pg_advisory_unlock(CLOSING)))
+
+
+def database_at(place: Path | str) -> Database:
+    """place: a file of SQLite's, or the URL of a database of PostgreSQL's.
+
+    Raises StorageError for another URL, MissingExtraError without psycopg.
+    """
+    if isinstance(place, Path):
+        return _sqlite(place)
+    try:
+        url = make_url(place)
+    except ArgumentError:
+        url = None
+    if url is None or url.get_backend_name() != "postgresql":
+        shown = place if url is None else url.render_as_string()
+        raise StorageError(
+            f"ledger {shown}: expected postgresql://USER@HOST/DATABASE; without `ledger` it is in the state folder"
+        )
+    try:
+        return _postgresql(url.set(drivername="postgresql+psycopg"))
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("a ledger in PostgreSQL needs psycopg: pip install 'phonograd[postgres]'") from error
+
+
+def upsert(
+    session: Session, table: type[DeclarativeBase], key: Mapping[str, Any], values: Mapping[str, Any], add: bool = False
+) -> None:
+    """Insert a row, or give the one with this primary key these values. add: add them to the row's numbers instead."""
+    row = INSERTS[session.get_bind().dialect.name](table).values(**key, **values)
+
+    def new(name: str) -> ColumnElement[Any]:
+        value: ColumnElement[Any] = row.excluded[name]
+        return getattr(table, name) + value if add else value
+
+    session.execute(row.on_conflict_do_update(index_elements=list(key), set_={name: new(name) for name in values}))
+
+
+def vacuum(database: Database) -> None:
+    """Rewrite SQLite's file without the data that a migration dropped: early versions stored noise keys in it."""
+    connection = database.writers.raw_connection()
+    try:
+        if isinstance(connection.driver_connection, sqlite3.Connection):
+            for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                connection.driver_connection.execute(statement).close()
+    finally:
+        connection.close()
+
+
+def _sqlite(path: Path) -> Database:
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
+        max_overflow=-1,  # one per reading thread: waiting for another thread's connection could deadlock
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+        del entry
+        assert isinstance(connection, sqlite3.Connection)
+        # Otherwise sqlite3 begins a transaction at the first write only, and reads see no snapshot.
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A writer locks at once: after a read, another process could have made its snapshot stale.
+        immediate = connection.get_execution_options().get("immediate")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+    return Database(engine, engine.execution_options(immediate=True), str(path), shared=False)
+
+
+def _postgresql(url: URL) -> Database:
+    # A connection that broke while it was idle, as when PostgreSQL restarted, is replaced.
+    engine = create_engine(url, max_overflow=-1, pool_pre_ping=True)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("immediate"):
+            connection.execute(select(func.pg_advisory_xact_lock(WRITING)))
+
+    snapshots = engine.execution_options(isolation_level="REPEATABLE READ")
+    return Database(snapshots, engine.execution_options(immediate=True), url.render_as_string(), shared=True)
