@@ -2,31 +2,51 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import field
 
 from phonograd.device_runtime.base.documents import Record
+from phonograd.device_runtime.base.errors import StateError
 from phonograd.papers.kinds.simulated import Run, simulated
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import SimulationRecord
 
 
 class Settings(Record, frozen=True):
-    """simulation: SimulationSettings by name, for all runs; runs: by row; user_perplexity: the target."""
+    """simulation: SimulationSettings by name, for all runs; runs: by row; same_models: rows whose models are those of
+    another row, because both codecs are lossless: only their first round runs; user_perplexity: the target.
+    """
 
     simulation: dict[str, Any]
     runs: dict[str, Run]
     user_perplexity: float
+    same_models: dict[str, str] = field(default_factory=dict)
     strategy: dict[str, Any] = field(default_factory=dict)
 
 
 def run(settings: Settings, context: Context) -> Outcome:
-    """Run the simulations, or read those that were given. A run that misses the target has no figures of it."""
-    rows, facts = {}, {}
+    """Run the simulations, or read those that were given. A run that misses the target has no figures of it.
+
+    Raises StateError if the models of `same_models` differ.
+    """
+    records = {}
     for row, one in settings.runs.items():
-        record = simulated(settings.simulation, settings.strategy, row, one, context)
-        rows[row] = _last(record) | _until(record, settings.user_perplexity)
-        facts[f"{row}: rounds"] = float(len(record.rounds))
-    return Outcome(rows, facts)
+        simulation = settings.simulation | ({"rounds": 1} if row in settings.same_models else {})
+        records[row] = simulated(simulation, settings.strategy, row, one, context)
+    for row, other in settings.same_models.items():
+        records[row] = _with_bytes_of(records[other], records[row], f"{row} and {other}")
+    rows = {row: _last(record) | _until(record, settings.user_perplexity) for row, record in records.items()}
+    return Outcome(rows, {f"{row}: rounds": float(len(record.rounds)) for row, record in records.items()})
+
+
+def _with_bytes_of(record: SimulationRecord, first: SimulationRecord, rows: str) -> SimulationRecord:
+    """The record as if each phone had uploaded as much as in the round `first`, whose update has the size of all."""
+    round_ = first.rounds[0]
+    if round_.model_sha256 != record.rounds[0].model_sha256:
+        raise StateError(f"{rows}: the same model expected after round 1, found two")
+    each = round_.bytes_up // round_.phones
+    rounds = [msgspec.structs.replace(ended, bytes_up=each * ended.phones) for ended in record.rounds]
+    return msgspec.structs.replace(record, rounds=tuple(rounds))
 
 
 def _last(record: SimulationRecord) -> dict[str, float]:
@@ -40,6 +60,8 @@ def _last(record: SimulationRecord) -> dict[str, float]:
     if quality is not None and quality.users is not None and quality.general is not None:
         figures["user perplexity"] = quality.users.perplexity.mean
         figures["general perplexity"] = quality.general.perplexity
+        if quality.users.kss is not None:
+            figures["user KSS, %"] = 100 * quality.users.kss.mean
     return figures
 
 

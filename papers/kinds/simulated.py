@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import field
 
 import phonograd
@@ -115,7 +116,7 @@ def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool, 
         raise StateError(f"{folder}: a simulation with{'' if rehearsal else 'out'} rehearsal expected, found the other")
     if not _measured(record) or (len(record.rounds) < wanted.rounds and not unfinished):
         raise StateError(f"{folder}: {wanted.rounds} rounds expected, found {len(record.rounds)}; let it finish")
-    return record
+    return record if unfinished else msgspec.structs.replace(record, rounds=record.rounds[: wanted.rounds])
 
 
 def _folder(work: Path, row: str) -> Path:

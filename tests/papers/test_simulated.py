@@ -10,7 +10,7 @@ import pytest
 import phonograd
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import StateError
-from phonograd.papers.kinds import simulated
+from phonograd.papers.kinds import bytes_to_quality, simulated
 from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.folder import job_of
 from phonograd.simulation.records import Quality, RoundRecord, Scores, SimulationRecord, Spread, Users, UserScores
@@ -49,8 +49,8 @@ def round_record(number: int) -> RoundRecord:
     )
 
 
-def finished(folder: Path, rounds: int = 4, rehearsal: bool = True, **changed: int) -> Path:
-    settings = dataclasses.replace(phonograd.SimulationSettings(**SIMULATION), **changed)
+def finished(folder: Path, rounds: int = 4, rehearsal: bool = True, **changed: object) -> Path:
+    settings = dataclasses.replace(phonograd.SimulationSettings(**SIMULATION), **changed)  # type: ignore[arg-type]
     job = job_of(settings, rehearsal=SHA256 if rehearsal else hashlib.sha256().hexdigest())
     record = SimulationRecord(job, Users(9, 5, 0), quality(20.0), tuple(map(round_record, range(1, rounds + 1))))
     folder.mkdir()
@@ -88,3 +88,34 @@ def test_another_simulation_is_refused(tmp_path: Path, changed: dict[str, int], 
     folder = finished(tmp_path / "with", **changed)
     with pytest.raises(StateError, match=message):
         run(tmp_path, settings, **{"with": folder})
+
+
+def compared(tmp_path: Path, **given: Path) -> Outcome:
+    """rows-f32 beside full-f32, whose models are the same."""
+    runs = {
+        "rows": simulated.Run(folder="rows"),
+        "full": simulated.Run(simulation={"codec": "full-f32"}, folder="full"),
+    }
+    settings = bytes_to_quality.Settings(SIMULATION, runs, user_perplexity=18, same_models={"full": "rows"})
+    return bytes_to_quality.run(settings, Context(1, tmp_path, tmp_path, 1, None, given, lambda *_: None))
+
+
+def test_rounds_after_those_asked_for_are_left_out(tmp_path: Path) -> None:
+    rows, full = finished(tmp_path / "rows", rounds=6), finished(tmp_path / "full", codec="full-f32")
+    found = compared(tmp_path, rows=rows, full=full)
+    assert found.facts["rows: rounds"] == 4
+    assert found.rows["rows"]["user perplexity"] == 16.0
+    assert found.rows["rows"]["MB up to the target"] == 2.0
+
+
+def test_lossless_codecs_share_one_run(tmp_path: Path) -> None:
+    rows, full = finished(tmp_path / "rows"), finished(tmp_path / "full", codec="full-f32")
+    document = json.loads((full / "simulation.json").read_text())
+    document["rounds"][0]["bytes_up"] = 6 * 10**6  # of two phones
+    (full / "simulation.json").write_text(json.dumps(document))
+    found = compared(tmp_path, rows=rows, full=full)
+    assert found.rows["full"] == found.rows["rows"] | {"MB up in a round": 6.0, "MB up to the target": 12.0}
+    document["rounds"][0]["model_sha256"] = "1" * 64
+    (full / "simulation.json").write_text(json.dumps(document))
+    with pytest.raises(StateError, match="full and rows: the same model expected after round 1, found two"):
+        compared(tmp_path, rows=rows, full=full)
