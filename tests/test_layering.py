@@ -43,7 +43,7 @@ ROOMS: Mapping[str, list[str]] = {
     ],
     "server_agg.aggregation": [
         *("parallel", "tile_source", "norms", "fold", "settings", "strategy", "stacked", "optimizers"),
-        *("model_writer", "privacy", "strategies"),
+        *("model_writer", "privacy", "strategies", "link_encoders", "publishing"),
     ],
     "server_agg.transfer": ["settings", "text", "teachers", "student", "closing"],
     "simulation": [

@@ -90,20 +90,24 @@ def spec_of(name: str, array: Array) -> TensorSpec:
 class TensorFile:
     """A tensor file open for reading; not thread-safe for `close`, otherwise safe (reads are positional).
 
+    start: its first byte in the file at `path`, where other tensor files may follow; None: it is all of that file.
     Raises WeightsError, on opening, for anything that is not a whole, consistent file.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, start: int | None = None):
         self.path = path
+        self._start = start or 0
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise WeightsError(f"{path}: cannot be opened: {error.strerror}") from error
         try:
             self._opened = os.fstat(self._descriptor)
-            size = self.nbytes = self._opened.st_size
-            raw, self._data_start = _read_header(path, self._descriptor, size)
-            self.metadata, self.specs, self._offsets = _check_header(path, raw, size - self._data_start)
+            size = self._opened.st_size - self._start
+            raw, header_bytes = _read_header(path, self._descriptor, self._start, size)
+            self.metadata, self.specs, self._offsets = _check_header(path, raw, size - header_bytes, start is not None)
+            self._data_start = self._start + header_bytes
+            self.nbytes = header_bytes + sum(spec.nbytes for spec in self.specs.values())
         except OSError as error:  # a folder, which can be opened
             os.close(self._descriptor)
             raise WeightsError(f"{path}: cannot be read as a tensor file: {error.strerror}") from error
@@ -126,8 +130,8 @@ class TensorFile:
     def sha256(self) -> str:
         """Hex SHA-256 of the file that is open, whatever stands at its path by now."""
         digest = hashlib.sha256()
-        at = 0
-        while chunk := os.pread(self._descriptor, HASH_CHUNK_BYTES, at):
+        at, stop = self._start, self._start + self.nbytes
+        while chunk := os.pread(self._descriptor, min(HASH_CHUNK_BYTES, stop - at), at):
             digest.update(chunk)
             at += len(chunk)
         return digest.hexdigest()
@@ -162,8 +166,13 @@ class TensorFile:
         if not 0 <= start <= stop <= spec.elements:
             raise IndexError(f"{name}: elements {start}:{stop} of {spec.elements}")
         out = np.empty(stop - start, dtype)
-        _read_exactly(self.path, self._descriptor, out, self._data_start + self._offsets[name] + start * dtype.itemsize)
+        _read_exactly(self.path, self._descriptor, out, self.place_of(name, start))
         return out
+
+    def place_of(self, name: str, element: int) -> int:
+        """The place in the file at `path`, in bytes, of an element of a tensor seen as one dimension."""
+        spec = self._spec(name)
+        return self._data_start + self._offsets[name] + element * np.dtype(NUMPY_DTYPES[spec.dtype]).itemsize
 
     def _spec(self, name: str) -> TensorSpec:
         if name not in self.specs:
@@ -181,8 +190,8 @@ def _read_exactly(path: Path, descriptor: int, out: Array, offset: int) -> None:
         done += count
 
 
-def _read_header(path: Path, descriptor: int, size: int) -> tuple[bytes, int]:
-    prefix = os.pread(descriptor, 8, 0)
+def _read_header(path: Path, descriptor: int, start: int, size: int) -> tuple[bytes, int]:
+    prefix = os.pread(descriptor, 8, start)
     if len(prefix) < 8:
         raise WeightsError(f"{path}: {size} bytes, a tensor file has at least 8; it is truncated or not a tensor file")
     (length,) = struct.unpack("<Q", prefix)
@@ -192,7 +201,7 @@ def _read_header(path: Path, descriptor: int, size: int) -> tuple[bytes, int]:
         )
     if 8 + length > size:
         raise WeightsError(f"{path}: header of {length} bytes in a file of {size}; it is truncated, fetch it again")
-    return os.pread(descriptor, length, 8), 8 + length
+    return os.pread(descriptor, length, start + 8), 8 + length
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -203,7 +212,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_header(
-    path: Path, raw: bytes, data_bytes: int
+    path: Path, raw: bytes, data_bytes: int, followed: bool
 ) -> tuple[dict[str, str], dict[str, TensorSpec], dict[str, int]]:
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys)
@@ -223,7 +232,7 @@ def _check_header(
         if offsets[name] != end:
             raise WeightsError(f"{path}: tensor {name} starts at {offsets[name]}, expected {end} (a gap or an overlap)")
         end += specs[name].nbytes
-    if end != data_bytes:
+    if end != data_bytes and not (followed and end < data_bytes):
         state = "truncated" if end > data_bytes else "followed by bytes that belong to no tensor"
         raise WeightsError(f"{path}: {data_bytes} bytes of data, the header describes {end}; the file is {state}")
     return metadata, specs, offsets

@@ -16,9 +16,11 @@ def sign_streams(name: str, seed: int, rotations: int) -> list[int]:
     return [stream_of(seed, name if number == 1 else f"{name}#{number}") for number in range(1, rotations + 1)]
 
 
-def rotated_parts(name: str, values: Array, bits: int, seed: int, rotations: int) -> dict[str, Array]:
-    """`NAME.scales` F32[blocks] and `NAME.levels` U8 of float32 values [n]."""
-    scales, levels = quantise(values, bits, sign_streams(name, seed, rotations))
+def rotated_parts(
+    name: str, values: Array, bits: int, seed: int, rotations: int, nearest: bool = False
+) -> dict[str, Array]:
+    """`NAME.scales` F32[blocks] and `NAME.levels` U8 of float32 values [n]; nearest: as of `quantise`."""
+    scales, levels = quantise(values, bits, sign_streams(name, seed, rotations), nearest)
     return {f"{name}.scales": scales, f"{name}.levels": levels}
 
 

@@ -70,8 +70,11 @@ def packed_bytes(elements: int, bits: int) -> int:
     return (whole * BLOCK + last) * bits // 8
 
 
-def quantise(values: Array, bits: int, streams: Sequence[int]) -> tuple[Array, Array]:
-    """Scales F32[blocks] and packed levels U8[packed_bytes] of float32 values [n], a rotation for each of `streams`."""
+def quantise(values: Array, bits: int, streams: Sequence[int], nearest: bool = False) -> tuple[Array, Array]:
+    """Scales F32[blocks] and packed levels U8[packed_bytes] of float32 values [n], a rotation for each of `streams`.
+
+    nearest: scales of the least error, as links have them, in place of those that make the mean right.
+    """
     scales = np.empty(block_count(len(values)), "<f4")
     packed = np.empty(packed_bytes(len(values), bits), "u1")
     for tile in tiles(len(values)):
@@ -82,10 +85,11 @@ def quantise(values: Array, bits: int, streams: Sequence[int]) -> tuple[Array, A
             _hadamard(_with_signs(x, stream, tile.start))
         energy = sum_by_halves(np.square(x, dtype=np.float64))
         numbers = _nearest(x, np.sqrt(energy / tile.size), bits)
-        products = np.multiply(x, LEVELS[bits][numbers], dtype=np.float64)
-        aligned = sum_by_halves(products) * float(tile.size) ** len(streams)
+        levels = LEVELS[bits][numbers]
+        aligned = sum_by_halves(np.multiply(x, levels, dtype=np.float64))
+        above, below = (aligned, sum_by_halves(np.square(levels, dtype=np.float64))) if nearest else (energy, aligned)
         scales[tile.block : tile.block + tile.count] = np.divide(
-            energy, aligned, out=np.zeros_like(energy), where=aligned > 0
+            above, below * float(tile.size) ** len(streams), out=np.zeros_like(energy), where=aligned > 0
         )
         packed[tile.start * bits // 8 : tile.stop * bits // 8] = _pack(numbers, bits)
     return scales, packed

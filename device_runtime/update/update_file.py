@@ -94,11 +94,14 @@ def metadata_of(info: UpdateInfo) -> dict[str, str]:
 
 
 class UpdateFile:
-    """An update open for reading. Raises WeightsError (not a tensor file) or UpdateError (not an update) on opening."""
+    """An update open for reading; `start`: as of TensorFile.
 
-    def __init__(self, path: Path):
+    Raises WeightsError (not a tensor file) or UpdateError (not an update) on opening.
+    """
+
+    def __init__(self, path: Path, start: int | None = None):
         self.path = path
-        self.tensors = TensorFile(path)
+        self.tensors = TensorFile(path, start)
         try:
             self.version = _parse_version(path, self.tensors.metadata)
             self.info = _parse_info(path, self.tensors.metadata)

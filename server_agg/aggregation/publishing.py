@@ -1,0 +1,165 @@
+"""From a round's model to the one that it publishes: the base and a link, so that phones need not fetch it whole.
+
+A lossless link publishes the model as it is. A lossy one leaves something out, the residual, which is added to the next
+round's delta: error feedback (Seide et al. 2014; Karimireddy et al. 2019). So published models stay close to those of
+uncompressed rounds, however many rounds follow.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.files import atomic_path
+from phonograd.device_runtime.formats.frozen import trained_specs
+from phonograd.device_runtime.formats.tensor_file import (
+    Array,
+    TensorFile,
+    WrittenFile,
+    check_finite,
+    check_specs,
+    save_tensors,
+    tile_ranges,
+    write_tensor_file,
+)
+from phonograd.device_runtime.update.links import SENDER, LinkCodec, link_metadata, write_result
+from phonograd.device_runtime.update.seeds import seed_of
+from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.link_encoders import Target, top_rows_parts, write_lossless_link
+
+RESIDUAL_FORMAT = "phonograd-residual"
+RESIDUAL_VERSION = "1"
+
+
+@dataclass(frozen=True)
+class Publish:
+    """How a round publishes its model. rows, bits: of codec top-rows, as in RoundRules."""
+
+    codec: LinkCodec
+    rows: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class PublishedFiles:
+    """Where `publish` writes."""
+
+    model: Path
+    link: Path
+    residual: Path
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a round published.
+
+    link: None where it is no smaller than the model; residual: None of a lossless link. distance: the L2 norm of the
+    residual relative to the round's delta; None for a delta of 0.
+    """
+
+    model: WrittenFile
+    link: WrittenFile | None
+    residual: WrittenFile | None
+    distance: float | None
+
+
+def publish(
+    how: Publish, base: TensorFile, base_sha256: str, draft: Path, residual: TensorFile | None, files: PublishedFiles
+) -> Publication:
+    """Write the model that a round publishes, its link and its residual.
+
+    draft: the round's uncompressed model, with its metadata; residual: what earlier links left out. The same files give
+    the same bytes. A lossless link publishes the draft itself, which moves to `files.model`, unless there is a residual
+    to add. Raises WeightsError for a residual of another model or a result that is not finite, StorageError.
+    """
+    with TensorFile(draft) as model:
+        if residual is not None:
+            check_residual(residual, base, base_sha256)
+        target = Target(model, residual)
+        if how.codec == "top-rows":
+            return _lossy(how, base, base_sha256, target, files)
+        if residual is None:
+            draft.replace(files.model)
+            return _lossless(base, base_sha256, model, WrittenFile(model.nbytes, model.sha256()), files)
+        written = write_tensor_file(files.model, model.specs.values(), _rounded(target), model.metadata)
+    with TensorFile(files.model) as whole:
+        return _lossless(base, base_sha256, whole, written, files)
+
+
+def _lossless(
+    base: TensorFile, base_sha256: str, model: TensorFile, written: WrittenFile, files: PublishedFiles
+) -> Publication:
+    metadata = link_metadata(base_sha256, _round_of(model), "rows-f32", written.sha256, model.metadata)
+    link = write_lossless_link(files.link, base, model, metadata)
+    return Publication(written, _useful(link, written, files), None, 0.0)
+
+
+def _lossy(how: Publish, base: TensorFile, base_sha256: str, target: Target, files: PublishedFiles) -> Publication:
+    number, metadata = _round_of(target.model), target.model.metadata
+    parts = top_rows_parts(base, target, how.rows, how.bits, seed_of(base_sha256, number, SENDER))
+    save_tensors(files.link, parts, link_metadata(base_sha256, number, how.codec, "", metadata))
+    with atomic_path(files.model) as draft, UpdateFile(files.link) as link:
+        written = write_result(base.path, [link], draft, metadata)
+    named = save_tensors(files.link, parts, link_metadata(base_sha256, number, how.codec, written.sha256, metadata))
+    residual, distance = _write_residual(base, target, written.sha256, files)
+    return Publication(written, _useful(named, written, files), residual, distance)
+
+
+def _useful(link: WrittenFile, model: WrittenFile, files: PublishedFiles) -> WrittenFile | None:
+    if link.nbytes < model.nbytes:
+        return link
+    files.link.unlink()
+    return None
+
+
+def _write_residual(
+    base: TensorFile, target: Target, model_sha256: str, files: PublishedFiles
+) -> tuple[WrittenFile, float | None]:
+    """The residual's file, and the distance."""
+    squares = {"left out": 0.0, "delta": 0.0}
+
+    def tiles(published: TensorFile) -> Iterator[Array]:
+        for spec in trained_specs(base):
+            for start, stop in tile_ranges(spec.elements):
+                wanted = target.read(spec.name, start, stop)
+                left_out = wanted - published.read_range(spec.name, start, stop)
+                delta = target.model.read_range(spec.name, start, stop).astype(np.float64)
+                delta -= base.read_range(spec.name, start, stop)
+                squares["left out"] += float(np.square(left_out).sum())
+                squares["delta"] += float(np.square(delta).sum())
+                with np.errstate(over="ignore"):
+                    tile = left_out.astype(np.float32)
+                check_finite("the round's residual", spec.name, tile)
+                yield tile
+
+    metadata = {"format": RESIDUAL_FORMAT, "version": RESIDUAL_VERSION, "model_sha256": model_sha256}
+    with TensorFile(files.model) as published:
+        written = write_tensor_file(files.residual, trained_specs(base), tiles(published), metadata)
+    share = squares["left out"] / squares["delta"] if squares["delta"] else math.inf
+    return written, math.sqrt(share) if math.isfinite(share) else None
+
+
+def check_residual(residual: TensorFile, base: TensorFile, base_sha256: str) -> None:
+    """Raise WeightsError unless `residual` is what the links up to model `base_sha256` left out."""
+    expected = {"format": RESIDUAL_FORMAT, "version": RESIDUAL_VERSION, "model_sha256": base_sha256}
+    for key, value in expected.items():
+        if (found := residual.metadata.get(key)) != value:
+            raise WeightsError(f"{residual.path}: expected {key} {value}, found {found}; restore the file")
+    check_specs(str(residual.path), residual.specs, trained_specs(base))
+
+
+def _rounded(target: Target) -> Iterator[Array]:
+    """The target's weights in float32."""
+    for name, spec in target.model.specs.items():
+        for start, stop in tile_ranges(spec.elements):
+            with np.errstate(over="ignore"):
+                tile = target.read(name, start, stop).astype(np.float32)
+            check_finite("the next model", name, tile)
+            yield tile
+
+
+def _round_of(model: TensorFile) -> int:
+    return int(model.metadata["round"])
