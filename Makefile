@@ -6,6 +6,9 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
 	$$p -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 READY := $(VENV)/.ready
+# Ray and Flower have an environment of their own: Flower pins other versions of what the server uses.
+ENGINES := .venv-engines
+ENGINES_READY := $(ENGINES)/.ready
 
 # Keep bytecode in .venv, even where PYTHONDONTWRITEBYTECODE is set. Otherwise each of the hundreds of processes that the
 # tests start compiles all its imports again; torch alone takes seconds.
@@ -21,7 +24,7 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk aar \
-	long-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test sanitize format clean
+	long-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -64,6 +67,12 @@ browser-test: $(READY)
 # A JDK, the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump and qemu-user are needed.
 apk-test: $(READY)
 	$(PYTEST) -m apk tests/android_harness/app
+
+# Artifacts come from $(VENV), which has torch. Ray leaves its processes to be reaped by nobody.
+ENGINES_PYTEST = PHONOGRAD_EXPORTER=$(abspath $(VENV))/bin/python $(ENGINES)/bin/pytest \
+	-W ignore::pytest.PytestUnraisableExceptionWarning
+ray-test: $(READY) $(ENGINES_READY)
+	$(ENGINES_PYTEST) -m ray tests/adapters
 
 # The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
 # libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the
@@ -139,5 +148,11 @@ $(READY): pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	touch $(READY)
 
+$(ENGINES_READY): pyproject.toml
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--editable '.[build,ray]' 'hypothesis>=6.100' 'pytest>=8.2'
+	touch $(ENGINES_READY)
+
 clean:
-	rm -rf $(VENV) demo-out demo-report.html dist build .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ENGINES) demo-out demo-report.html dist build .mypy_cache .ruff_cache .hypothesis

@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "eval": ("phonograd.commands.train", "evaluate", "Measure perplexity, top-1 accuracy and keystroke savings."),
     "predict": ("phonograd.commands.predict", "predict", "Show the most probable next words after a text."),
     "update": ("phonograd.commands.update", "update", "Encode, decode and show updates."),
+    "fold": ("phonograd.commands.fold", "fold", "Average updates into the next model, without a server."),
     "build-phone": ("phonograd.commands.native", "build_phone", "Build and check the binary that phones run."),
     "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),
     "upload": ("phonograd.commands.server", "upload", "Send an update to a server."),

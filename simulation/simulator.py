@@ -26,7 +26,7 @@ from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.server import Student
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages, Population, populate, text_slice
-from phonograd.simulation.workers import Workers, start_workers
+from phonograd.simulation.workers import StartWorkers, Workers, start_workers
 
 # Called with (phones done, phones in all rounds, last quality).
 Progress = Callable[[int, int, str], None]
@@ -47,14 +47,24 @@ class Simulation:
     """A simulation in its folder, new or resumed. Use it as a context.
 
     workers: how many phones train at a time, each in a process with one thread; the result does not depend on their
-    number. Raises TextError if nobody can train, StateError for a folder of another simulation, StorageError.
+    number. start: starts them. Raises TextError if nobody can train, StateError for a folder of another simulation,
+    StorageError.
     """
 
-    def __init__(self, artifacts: Artifacts, texts: Texts, settings: SimulationSettings, folder: Path, workers: int):
+    def __init__(
+        self,
+        artifacts: Artifacts,
+        texts: Texts,
+        settings: SimulationSettings,
+        folder: Path,
+        workers: int,
+        start: StartWorkers = start_workers,
+    ):
         self._artifacts = artifacts
         self._settings = settings
         self._texts = texts
         self._count = workers
+        self._start = start
         self._general = general_text_of(artifacts, settings)
         self.population = population_of(artifacts, texts, settings, settings.test_users)
         with contextlib.ExitStack() as kept:
@@ -81,7 +91,7 @@ class Simulation:
         TrainingError (with the round, the loss and the last good model) if training diverges, StorageError,
         OutOfMemoryError.
         """
-        with start_workers(self._count, self._artifacts, self._texts.rehearsal, self._settings) as workers:
+        with self._start(self._count, self._artifacts, self._texts.rehearsal, self._settings) as workers:
             record = self._record or self._begun(workers)
             parts = schedule(self._settings, sorted(self.population.training))
             before: Sequence[Participation] = ()

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -47,6 +47,10 @@ class Workers(Protocol):
     def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
         """Evaluate; results in the order of the jobs. Raises what `VirtualPhone.evaluate` raises."""
         ...
+
+
+# From how many, the artifacts, the general messages to rehearse, and the settings.
+StartWorkers = Callable[[int, Artifacts, Messages, SimulationSettings], Workers]
 
 
 def start_workers(count: int, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> Workers:

@@ -11,13 +11,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # The folders that are packages of phonograd: links in phonograd/ in a checkout, folders there in a wheel.
-FOLDERS = ("device_runtime", "export", "server_agg", "android_harness", "bench", "demo", "simulation", "papers")
+FOLDERS = (
+    *("device_runtime", "export", "server_agg", "android_harness", "bench", "demo", "simulation", "adapters"),
+    "papers",
+)
 MAY_IMPORT: Mapping[str, set[str]] = {
     "device_runtime": set(),
     "export": {"device_runtime"},
     "server_agg": {"device_runtime"},
     "android_harness": {"device_runtime"},
     "simulation": {"device_runtime", "server_agg"},
+    "adapters": {"device_runtime", "server_agg", "simulation"},
     "bench": {"device_runtime", "export", "server_agg", "android_harness", "simulation"},
     "demo": {"device_runtime", "server_agg", "bench"},
     "papers": set(FOLDERS) - {"papers", "demo"},
@@ -42,8 +46,8 @@ ROOMS: Mapping[str, list[str]] = {
         *("security", "dashboard", "openapi", "app", "server"),
     ],
     "server_agg.aggregation": [
-        *("parallel", "tile_source", "norms", "fold", "settings", "strategy", "stacked", "optimizers"),
-        *("model_writer", "privacy", "strategies", "link_encoders", "publishing"),
+        *("parallel", "tile_source", "norms", "fold", "settings", "strategy", "folding", "stacked"),
+        *("optimizers", "model_writer", "privacy", "strategies", "link_encoders", "publishing"),
     ],
     "server_agg.transfer": ["settings", "text", "teachers", "student", "closing"],
     "simulation": [
@@ -202,6 +206,18 @@ def test_only_backend_torch_of_simulate_loads_torch() -> None:
     assert all(name.startswith(prefix) for name in torch)
     others = [name for name in modules_of("simulation") if not name.startswith(prefix) and "page" not in name]
     assert not loaded_after("\n".join(f"import {name}" for name in others)) & {"torch", "onnx", "onnxruntime"}
+
+
+def test_engines_are_loaded_only_when_asked_for() -> None:
+    others = [name for name in modules() if package_of(name) in ("phonograd", "simulation", "server_agg")]
+    names = [name for name in others if not name.endswith(".__main__") and "page" not in name]
+    loaded = loaded_after("\n".join(f"import {name}" for name in names if ".batched" not in name))
+    assert not {name for name in loaded if name.split(".")[0] in ("ray", "flwr") or ".adapters." in name}
+    using = {
+        name for name, path in modules().items() if {"ray", "flwr"} & {n.split(".")[0] for n in import_statements(path)}
+    }
+    assert using
+    assert {package_of(name) for name in using} <= {"adapters", "bench"}
 
 
 def test_aggregation_loads_no_database_and_no_http() -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from phonograd.api.engines import workers_of
 from phonograd.api.inputs import StrPath, Text, artifacts_of
-from phonograd.api.simulating import texts_of, workers_of
+from phonograd.api.simulating import texts_of
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.simulation.attacks.records import AttackRecord
 from phonograd.simulation.attacks.run import AttackSettings, attack

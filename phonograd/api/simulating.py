@@ -1,15 +1,17 @@
 """Federated rounds of virtual phones on this machine."""
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from phonograd.api.engines import Engine, require_engine, workers_of
 from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.simulation.records import SimulationRecord
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.simulator import Progress, Simulation, Texts
 from phonograd.simulation.users import read_users
+from phonograd.simulation.workers import StartWorkers, start_workers
 
 
 def simulate(
@@ -21,6 +23,7 @@ def simulate(
     rehearsal: Text | None = None,
     general_test: Text | None = None,
     workers: int | None = None,
+    engine: Engine = "local",
     progress: Progress | None = None,
     stop: Callable[[], int] | None = None,
 ) -> SimulationRecord:
@@ -29,15 +32,30 @@ def simulate(
     users: a JSONL file of {"user", "text"} lines, a folder with a text for each user, or texts by user. out: the
     simulation's folder, made if missing; one that was interrupted is resumed, and more `rounds` continue it. rehearsal:
     general text that phones mix in; general_test: general text to evaluate on. workers: processes, each of one thread;
-    None is one a core; the result is the same for any number.
+    None is one a core; the result is the same for any number. engine: what runs them, processes of this machine or Ray,
+    which repeats the work of those that are killed.
 
     progress hears (phones done, phones in all rounds, last quality); stop is asked between phones for the number of a
     signal that asks to end, 0 for none. Raises TextError, ArtifactsError, WeightsError, StateError for a folder of
-    another simulation, TrainingError if training diverges, StorageError, OutOfMemoryError, StoppedError.
+    another simulation, TrainingError if training diverges, StorageError, OutOfMemoryError, StoppedError, UsageError for
+    Ray with another backend than native, MissingExtraError without Ray.
     """
-    texts, settings = texts_of(users, rehearsal, general_test), settings or SimulationSettings()
-    with Simulation(artifacts_of(artifacts), texts, settings, Path(out), workers_of(workers)) as simulation:
+    settings = settings or SimulationSettings()
+    start = _starting(engine, settings)
+    texts = texts_of(users, rehearsal, general_test)
+    with Simulation(artifacts_of(artifacts), texts, settings, Path(out), workers_of(workers), start) as simulation:
         return simulation.run(progress, stop)
+
+
+def _starting(engine: Engine, settings: SimulationSettings) -> StartWorkers:
+    require_engine(engine)
+    if engine == "local":
+        return start_workers
+    if settings.backend != "native":
+        raise UsageError(f"engine ray needs backend native, found {settings.backend}; torch trains in one process")
+    from phonograd.adapters.ray.workers import RayWorkers
+
+    return RayWorkers
 
 
 def texts_of(users: StrPath | Mapping[str, Text], rehearsal: Text | None, general_test: Text | None = None) -> Texts:
@@ -48,8 +66,3 @@ def texts_of(users: StrPath | Mapping[str, Text], rehearsal: Text | None, genera
         else read_users(Path(users))
     )
     return Texts(by_user, *([] if text is None else messages_of(text) for text in (rehearsal, general_test)))
-
-
-def workers_of(workers: int | None) -> int:
-    """Processes that train: as many as were asked for, else one a core."""
-    return workers or len(os.sched_getaffinity(0))

@@ -6,22 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from phonograd.api.engines import Engine, require_engine, workers_of
 from phonograd.api.inputs import StrPath, chosen_seed
 from phonograd.device_runtime.base.errors import UsageError
-from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
-from phonograd.device_runtime.formats.tensor_file import (
-    Array,
-    TensorFile,
-    WrittenFile,
-    load_tensors,
-    write_tensor_file,
-)
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile, load_tensors
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
-from phonograd.server_agg.aggregation.fold import Fold
+from phonograd.server_agg.aggregation.folding import fold_files, write_average
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.aggregation.strategy import update_weight
 
 
 @dataclass(frozen=True)
@@ -75,14 +68,21 @@ def decode_update(update: StrPath, base: Artifacts | StrPath) -> dict[str, Array
 
 
 def fold_updates(
-    updates: Sequence[StrPath], base: Artifacts | StrPath, out: StrPath, *, weighting: str = StrategySettings.weighting
+    updates: Sequence[StrPath],
+    base: Artifacts | StrPath,
+    out: StrPath,
+    *,
+    weighting: str = StrategySettings.weighting,
+    engine: Engine = "local",
+    workers: int | None = None,
 ) -> WrittenFile:
     """Average updates as a server's `fedavg` does, and write the next model to `out`.
 
     base: the model that all of them were made from, as in `encode_update`. weighting: by `tokens`, or `equal`. The
-    result is the same to the bit in any order of the updates, and that of a server's round. Memory is 8 bytes a
-    parameter. Raises WeightsError, UpdateError (another base; no update), UsageError for another weighting,
-    StorageError.
+    file is the same to the bit in any order of the updates, and that of a server's round. Memory is 8 bytes a
+    parameter. engine: `ray` sums a shard in each of Ray's `workers` (None is one a core). Raises WeightsError,
+    UpdateError (another base; no update), UsageError for another weighting or engine, StorageError; with Ray also
+    MissingExtraError, OutOfMemoryError.
     """
     try:
         settings = StrategySettings(weighting=weighting)
@@ -90,16 +90,17 @@ def fold_updates(
         raise UsageError(str(error)) from error
     if not updates:
         raise UsageError("updates: at least one expected, found none")
+    require_engine(engine)
+    paths = [Path(update) for update in updates]
     with _base_file(base) as base_file:
         base_sha256 = base_file.sha256()
-        fold = Fold(base_file, base_sha256)
-        for path in updates:
-            with UpdateFile(Path(path)) as update:
-                update.check(base_file, base_sha256)
-                fold.accumulate(update, update_weight(settings, update.info))
-        base_file.require_unchanged()
-        metadata = frozen_metadata(frozen_in(base_file), base_file.specs)
-        return write_tensor_file(Path(out), base_file.specs.values(), fold.finish(), metadata)
+        if engine == "ray":
+            from phonograd.adapters.ray.folding import fold_in_ray
+
+            fold = fold_in_ray(base_file, base_sha256, paths, settings, workers_of(workers))
+        else:
+            fold = fold_files(base_file, base_sha256, paths, settings)
+        return write_average(fold, paths, Path(out))
 
 
 def _base_file(base: Artifacts | StrPath) -> contextlib.AbstractContextManager[TensorFile]:

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
+from phonograd.api.engines import Engine
 from phonograd.commands.codec_options import codec_options
+from phonograd.commands.engine_option import engine_option
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.serve_options import strategy_from, strategy_options, transfer_from, transfer_options
 from phonograd.commands.settings_options import settings_options, usage_errors
@@ -57,6 +59,7 @@ def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
 @strategy_options
 @transfer_options
 @click.option("--workers", type=click.IntRange(1), help="Processes that train, one thread each.  [default: one a core]")
+@engine_option
 @click.option("--page", type=PATH, help="Write an HTML page with plots here.")
 @click.option(
     "--compare", type=PATH, multiple=True, help="Another simulation's folder, to show on the page; may be repeated."
@@ -70,6 +73,7 @@ def simulate(
     rehearsal: Path | None,
     general_test: Path | None,
     workers: int | None,
+    engine: Engine,
     page: Path | None,
     compare: tuple[Path, ...],
     **options: Any,
@@ -100,6 +104,7 @@ def simulate(
             rehearsal=rehearsal,
             general_test=general_test,
             workers=workers,
+            engine=engine,
             progress=show,
             stop=stop,
         )

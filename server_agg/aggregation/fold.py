@@ -167,7 +167,7 @@ class Fold:
         return b"".join([header, *(sums.astype("<i8", copy=False).data for sums in self._sums.values())])
 
     @classmethod
-    def from_bytes(cls, data: bytes, base: TensorFile, base_sha256: str) -> "Fold":
+    def from_bytes(cls, data: bytes | memoryview, base: TensorFile, base_sha256: str) -> "Fold":
         """Parse the output of `to_bytes`. Raises WeightsError for bytes that are not a complete fold of this base."""
         fold = cls(base, base_sha256)
         fold._read_header(data)
@@ -180,7 +180,7 @@ class Fold:
                 raise WeightsError(f"fold: tensor {name}: a sum exceeds the bound {bound}; the bytes are damaged")
         return fold
 
-    def _read_header(self, data: bytes) -> None:
+    def _read_header(self, data: bytes | memoryview) -> None:
         expected = HEADER.size + sum(sums.nbytes for sums in self._sums.values())
         if len(data) != expected:
             raise WeightsError(f"fold: expected {expected} bytes for this model, found {len(data)}; fold again")

@@ -37,7 +37,10 @@ NO_CACHE = {"PHONOGRAD_CACHE": "/dev/null/no-cache"}
 SAMPLED = 10
 PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 # The folders of a checkout that are packages of phonograd.
-FOLDERS = ("device_runtime", "export", "server_agg", "android_harness", "bench", "demo", "simulation", "papers")
+FOLDERS = (
+    *("device_runtime", "export", "server_agg", "android_harness", "bench", "demo", "simulation", "adapters"),
+    "papers",
+)
 LIBRARIES = {f"phonograd/device_runtime/native/lib/{name}" for name in ("libphonograd.so", "phonograd-phone")}
 
 

@@ -1,0 +1,36 @@
+"""Artifacts and updates for the tests of engines, which run in an environment without torch (make ray-test)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phonograd
+from tests.adapters.places import GENERAL, USERS, Workshop
+
+ROOT = Path(__file__).parent.parent.parent
+# A Python with `phonograd[export]`, which this one need not have.
+EXPORTER = os.environ.get("PHONOGRAD_EXPORTER", sys.executable)
+EXPORT = """
+import shutil, sys
+from tests.adapters.places import MODEL, TRAINING
+from tests.support.artifacts import exported
+shutil.copytree(exported(MODEL, TRAINING).folder, sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Made once; no test changes it."""
+    folder = tmp_path_factory.mktemp("workshop")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    line = [EXPORTER, "-c", EXPORT, str(folder / "artifacts")]
+    subprocess.run(line, check=True, env=environment, cwd=ROOT)
+    artifacts = phonograd.open_artifacts(folder / "artifacts")
+    updates = []
+    for user, text in USERS.items():
+        updates.append(folder / f"{user}.update")
+        phonograd.train(artifacts, text, rehearsal=GENERAL, phone=user, update=updates[-1], codec="rot-q4")
+    return Workshop(artifacts, tuple(updates))

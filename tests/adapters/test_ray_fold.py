@@ -1,0 +1,61 @@
+"""A fold in Ray is a fold in one process, for any number of workers, also when some are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import phonograd
+from tests.adapters.places import Descendants, Workshop, kill_workers
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(autouse=True)
+def descendants(monkeypatch: pytest.MonkeyPatch) -> Iterator[Descendants]:
+    """All of them end."""
+    started = Descendants(monkeypatch)
+    yield started
+    until(lambda: not started.left())
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_any_number_of_workers_writes_the_same_file(workshop: Workshop, tmp_path: Path, workers: int) -> None:
+    here = phonograd.fold_updates(workshop.updates, workshop.artifacts, tmp_path / "here")
+    there = phonograd.fold_updates(
+        workshop.updates, workshop.artifacts, tmp_path / "there", engine="ray", workers=workers
+    )
+    assert there == here
+
+
+def test_killed_workers_change_nothing(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = phonograd.fold_updates(workshop.updates, workshop.artifacts, tmp_path / "here")
+    module = "phonograd.server_agg.aggregation.fold"
+    kills = kill_workers(monkeypatch, tmp_path, module, "Fold", "accumulate", "merge")
+    there = phonograd.fold_updates(workshop.updates, workshop.artifacts, tmp_path / "there", engine="ray", workers=3)
+    assert kills.done
+    assert there == here
+
+
+def test_a_bad_update_is_the_same_error(workshop: Workshop, tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    bad.write_bytes(workshop.updates[0].read_bytes()[:-1])
+    for engine in ("local", "ray"):
+        with pytest.raises(phonograd.WeightsError, match="bad: "):
+            phonograd.fold_updates([*workshop.updates, bad], workshop.artifacts, tmp_path / "out", engine=engine)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_killed_fold_leaves_no_process(workshop: Workshop, tmp_path: Path, descendants: Descendants) -> None:
+    """Its workers wait for an update that never comes; the fixture sees them end."""
+    os.mkfifo(tmp_path / "never")
+    line = [sys.executable, "-m", "phonograd", "fold", workshop.artifacts.folder, *workshop.updates, tmp_path / "never"]
+    process = subprocess.Popen([*map(str, line), "--out", str(tmp_path / "out"), "--engine", "ray", "--quiet"])
+    until(lambda: any("ray::_fold_shard" in line for line in descendants.left()))
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
