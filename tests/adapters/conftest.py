@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ import pytest
 import phonograd
 from tests.adapters.places import GENERAL, USERS, Workshop
 
+# `make test` collects all tests, in an environment without these.
+collect_ignore_glob = [
+    f"test_{engine}*.py" for engine, package in (("ray", "ray"), ("flower", "flwr")) if find_spec(package) is None
+]
 ROOT = Path(__file__).parent.parent.parent
 # A Python with `phonograd[export]`, which this one need not have.
 EXPORTER = os.environ.get("PHONOGRAD_EXPORTER", sys.executable)
