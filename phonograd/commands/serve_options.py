@@ -23,6 +23,7 @@ SERVER = {
     "expire_seconds": "An unfinished upload is deleted after this time.",
     "retry_seconds": "How long a phone without a place in the round is asked to wait.",
     "models_kept": "Newest models to keep on disk in addition to the exported one; or all.",
+    "links_kept": "Newest links to keep on disk, as far as they are smaller than a model; or all.",
 }
 RULES = {
     "clients_per_round": "Accepted updates that close a round.",
@@ -30,6 +31,9 @@ RULES = {
     "max_clients": "Most phones that take part at once (over-selection).  [default: no limit]",
     "deadline_seconds": "Also close a round this long after it opened.  [default: never]",
     "late": "What to do with updates for a closed round.",
+    "publish": "Codec of the link from the last model to the next; top-rows is lossy (docs/server.md).",
+    "publish_rows": "top-rows: rows of largest change to publish.",
+    "publish_bits": "top-rows: bits a weight, 1, 2 or 4.",
 }
 SECURITY = {
     "auth": "Who needs a token; auto: everyone, unless the server listens on loopback and the strategy is not private.",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from phonograd.device_runtime.engine.backend import PRECISIONS
+from phonograd.device_runtime.update.links import LinkCodec
 from phonograd.server_agg.aggregation.settings import ESTIMATORS, NORMS, SERVER_OPTIMIZERS
 from phonograd.server_agg.aggregation.strategies import STRATEGIES, WEIGHTINGS
 from phonograd.server_agg.settings.rules import Late
@@ -24,6 +25,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "backend": BACKENDS,
     "device": DEVICES,
     "late": get_args(Late),
+    "publish": get_args(LinkCodec),
     "auth": get_args(Auth),
     "strategy": STRATEGIES,
     "weighting": WEIGHTINGS,
@@ -33,7 +35,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
 }
 # A setting in a message of the settings' own checks, which begins with the one it is about.
 _SETTING = re.compile(r"^\w+|\w+_\w+")
-OR_ALL = ("models_kept",)
+OR_ALL = ("models_kept", "links_kept")
 # Options that have not the setting's name: --clip-norm clips gradients elsewhere, and a delta is what a phone sends.
 NAMES = {"clip_norm": "--dp-clip-norm", "delta": "--dp-delta", "learning_rate": "--lr"}
 

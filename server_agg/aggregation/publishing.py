@@ -9,11 +9,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
-from phonograd.device_runtime.base.files import atomic_path
+from phonograd.device_runtime.base.files import atomic_path, storage_errors
 from phonograd.device_runtime.formats.frozen import trained_specs
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
@@ -26,6 +27,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     write_tensor_file,
 )
 from phonograd.device_runtime.update.links import SENDER, LinkCodec, link_metadata, write_result
+from phonograd.device_runtime.update.rotation import LEVELS
 from phonograd.device_runtime.update.seeds import seed_of
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.link_encoders import Target, top_rows_parts, write_lossless_link
@@ -36,11 +38,22 @@ RESIDUAL_VERSION = "1"
 
 @dataclass(frozen=True)
 class Publish:
-    """How a round publishes its model. rows, bits: of codec top-rows, as in RoundRules."""
+    """How a round publishes its model. rows, bits: of codec top-rows.
 
-    codec: LinkCodec
-    rows: int
-    bits: int
+    Raises ValueError for a setting out of range, by its name in RoundRules.
+    """
+
+    codec: LinkCodec = "rows-f32"
+    rows: int = 5000
+    bits: int = 4
+
+    def __post_init__(self) -> None:
+        if self.codec not in get_args(LinkCodec):
+            raise ValueError(f"publish is {self.codec!r}, expected one of {', '.join(get_args(LinkCodec))}")
+        if self.rows < 1:
+            raise ValueError(f"publish_rows is {self.rows}, expected at least 1")
+        if self.bits not in LEVELS:
+            raise ValueError(f"publish_bits is {self.bits}, expected one of {', '.join(map(str, LEVELS))}")
 
 
 @dataclass(frozen=True)
@@ -67,13 +80,20 @@ class Publication:
 
 
 def publish(
-    how: Publish, base: TensorFile, base_sha256: str, draft: Path, residual: TensorFile | None, files: PublishedFiles
+    how: Publish,
+    base: TensorFile,
+    base_sha256: str,
+    draft: Path,
+    written: WrittenFile,
+    residual: TensorFile | None,
+    files: PublishedFiles,
 ) -> Publication:
     """Write the model that a round publishes, its link and its residual.
 
-    draft: the round's uncompressed model, with its metadata; residual: what earlier links left out. The same files give
-    the same bytes. A lossless link publishes the draft itself, which moves to `files.model`, unless there is a residual
-    to add. Raises WeightsError for a residual of another model or a result that is not finite, StorageError.
+    draft: the round's uncompressed model, with its metadata, and its size and hash; residual: what earlier links left
+    out. The same files give the same bytes. A lossless link publishes the draft itself, which moves to `files.model`,
+    unless there is a residual to add. Raises WeightsError for a residual of another model or a result that is not
+    finite, StorageError.
     """
     with TensorFile(draft) as model:
         if residual is not None:
@@ -82,8 +102,9 @@ def publish(
         if how.codec == "top-rows":
             return _lossy(how, base, base_sha256, target, files)
         if residual is None:
-            draft.replace(files.model)
-            return _lossless(base, base_sha256, model, WrittenFile(model.nbytes, model.sha256()), files)
+            with storage_errors(files.model):
+                draft.replace(files.model)
+            return _lossless(base, base_sha256, model, written, files)
         written = write_tensor_file(files.model, model.specs.values(), _rounded(target), model.metadata)
     with TensorFile(files.model) as whole:
         return _lossless(base, base_sha256, whole, written, files)

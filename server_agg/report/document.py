@@ -29,7 +29,7 @@ from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import MODELS
-from phonograd.server_agg.storage.tables import Round, Traffic, Update
+from phonograd.server_agg.storage.tables import Model, Round, Traffic, Update
 
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
@@ -194,17 +194,24 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
     for row in sums.traffic_sums(session, by_round=True):
         traffic[row.round].append(row)
     quality = all_quality(session)
-    sizes = {model.sha256: model.bytes for model in queries.all_models(session)}
+    models = {model.sha256: model for model in queries.all_models(session)}
     unbounded, phones = queries.phones_with_infinite_epsilon(session), 0
     for round_ in queries.all_rounds(session):
         phones += unbounded.get(round_.number, 0)
-        facts = {"base_bytes": sizes[round_.base_sha256], "epsilon_infinite_phones": phones}
-        yield _round_report(round_, facts, groups[round_.number], traffic[round_.number], quality)
+        facts = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
+        made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
+        yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)
 
 
 def _round_report(
-    row: Round, facts: Mapping[str, int], groups: list[Any], traffic: list[Any], quality: Mapping[str, dict[str, float]]
+    row: Round,
+    made: Model | None,
+    facts: Mapping[str, int],
+    groups: list[Any],
+    traffic: list[Any],
+    quality: Mapping[str, dict[str, float]],
 ) -> RoundReport:
+    """made: the round's model, None if there is none yet or it is the base."""
     counted: dict[str, int] = dict.fromkeys((*COUNTS, *BYTES), 0)
     for group in groups:
         name = group.state if group.state in ("accepted", "repeated", "rejected", "late", "broken") else "unfinished"
@@ -218,14 +225,14 @@ def _round_report(
     taken = [group for group in groups if group.state == "accepted"]
     counted["late_folded"] = sum(group.late for group in taken)
     accepted, useful, closed_at = counted["accepted"], counted["useful_bytes"], row.closed_at
-    strategy = StrategySettings.from_json(row.strategy)
+    strategy, rules = StrategySettings.from_json(row.strategy), RoundRules.from_json(row.rules)
     return RoundReport(
         round=row.number,
         base_sha256=row.base_sha256,
         model_sha256=row.result_sha256,
         strategy=strategy.strategy,
         weighting=strategy.weighting,
-        clients_per_round=RoundRules.from_json(row.rules).clients_per_round,
+        clients_per_round=rules.clients_per_round,
         opened_at=row.opened_at,
         closing_at=row.closing_at,
         closed_at=closed_at,
@@ -240,6 +247,9 @@ def _round_report(
         round_ratio=PAPER_GIB_PER_ROUND * GIB / useful if closed_at and useful else None,
         epsilon=row.epsilon,
         epsilon_rdp=row.epsilon_rdp,
+        publish=rules.publish,
+        link_bytes=None if made is None else made.link_bytes,
+        distance=None if made is None else made.distance,
         quality=quality.get(row.result_sha256 or "", {}),
         **facts,
         **counted,

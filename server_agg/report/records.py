@@ -31,6 +31,9 @@ class RoundReport(Record, frozen=True, kw_only=True):
     epsilon: privacy spent up to the round, by privacy loss distributions; epsilon_rdp: by Renyi divergences, looser,
     what most papers report; None where the round has no finite one. epsilon_infinite_phones: phones for which epsilon
     is infinite, up to the round: their updates are in a model that was published without noise.
+    publish: the codec of the link to the round's model; link_bytes: its file, None if it would be no smaller than the
+    model. distance: how far the model is from an uncompressed one, the L2 norm of the residual relative to the round's
+    delta; 0 if lossless.
     quality: by metric, as evaluators reported it of the round's model.
     """
 
@@ -75,6 +78,9 @@ class RoundReport(Record, frozen=True, kw_only=True):
     epsilon: float | None
     epsilon_rdp: float | None
     epsilon_infinite_phones: Count
+    publish: str
+    link_bytes: Count | None
+    distance: float | None
     quality: dict[str, float]
 
 

@@ -22,6 +22,8 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "retried": size(entry["retried_bytes"]),
             "refused bytes": size(entry["rejected_bytes"] + entry["late_bytes"]),
             "down": size(entry["down_body_bytes"]),
+            "link": _size(entry["link_bytes"]),
+            "left out": "" if entry["distance"] is None else f"{100 * entry['distance']:.3g} %",
             "setups": str(entry["setups"]),
             "seconds": _ratio(entry["seconds_to_model"]),
             "epsilon": epsilon_text(entry),

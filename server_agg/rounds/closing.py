@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy.orm import Session
 
-from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.strategies import state_matches, write_model
-from phonograd.server_agg.rounds import opening, privacy
+from phonograd.server_agg.rounds import opening, privacy, publication
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.stored_update import StoredUpdate
 from phonograd.server_agg.settings.server import ServerSettings
@@ -67,7 +67,7 @@ def _finite(epsilon: float) -> float | None:
 def _new_model(
     aggregator: RoundAggregator, updates: Sequence[StoredUpdate], folder: StateFolder, ledger: Ledger
 ) -> Model:
-    draft, state_draft = folder.new_draft(), folder.new_draft()
+    row, draft, state_draft = aggregator.row, folder.new_draft(), folder.new_draft()
     try:
         with _optimizer_state(aggregator, folder, ledger) as old_state:
             written, state = write_model(
@@ -78,32 +78,20 @@ def _new_model(
                 old_state,
                 draft,
                 state_draft,
-                metadata_of(aggregator.row),
+                metadata_of(row),
             )
-        folder.move_into_place(draft, folder.model(written.sha256))
-        if state is not None:
-            folder.move_into_place(state_draft, folder.optimizer(state.sha256))
+        with publication.published(row, aggregator.base.path, draft, written, folder, ledger) as published:
+            if state is not None:
+                folder.move_into_place(state_draft, folder.optimizer(state.sha256))
+            return published.move_into_place(folder, ledger.clock(), None if state is None else state.sha256)
     finally:
         draft.unlink(missing_ok=True)
         state_draft.unlink(missing_ok=True)
-    return model_row(aggregator.row, written, ledger.clock(), None if state is None else state.sha256)
 
 
 def metadata_of(round_: Round) -> dict[str, str]:
     """The metadata of the round's model. No timestamps: the same updates give the same file, to the bit."""
     return {"round": str(round_.number), "parent_sha256": round_.base_sha256}
-
-
-def model_row(round_: Round, written: WrittenFile, now: float, optimizer_sha256: str | None = None) -> Model:
-    """The ledger's row of the round's model."""
-    return Model(
-        sha256=written.sha256,
-        round=round_.number,
-        parent_sha256=round_.base_sha256,
-        optimizer_sha256=optimizer_sha256,
-        bytes=written.nbytes,
-        created_at=now,
-    )
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from phonograd.server_agg.rounds import opening, privacy
 from phonograd.server_agg.rounds.admission import AdmissionState
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.progress import Progress, retry_seconds
+from phonograd.server_agg.rounds.publication import KeptLink, links_to_keep
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
@@ -22,7 +23,8 @@ from phonograd.server_agg.storage.tables import Model, Round
 class CurrentRound:
     """The open round of a state folder, from `load` to `close`.
 
-    open_round, admission_state: snapshots that any thread may read. All else is for one thread at a time.
+    open_round, admission_state, links: snapshots that any thread may read. All else is for one thread at a time.
+    links: those that lead to the round's base model, the newest first.
     progress: of the work on a closing round's model, which reports it from its own thread.
     """
 
@@ -34,6 +36,7 @@ class CurrentRound:
         self.ledger = ledger
         self.settings = settings
         self.progress = Progress(ledger.clock)
+        self.links: tuple[KeptLink, ...] = ()
         self._aggregator: RoundAggregator | None = None
         self._loaded = False
 
@@ -87,6 +90,7 @@ class CurrentRound:
             accepted = queries.accepted_updates(session, round_.number)
             models, stored = queries.all_models(session), queries.needed_update_hashes(session)
         ended, self._aggregator = self._aggregator, RoundAggregator(round_, self.folder, self.ledger)
+        self.links = links_to_keep(models, round_.base_sha256, self.settings.links_kept)
         self.publish()  # first: freeing the old round takes a while
         if ended is not None:
             ended.close()
@@ -96,6 +100,7 @@ class CurrentRound:
         self.folder.delete_closing_except(round_.number)
         origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
         _prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
+        self.folder.delete_links_except({link.sha256 for link in self.links})
         self._loaded = True
 
     def load_if_needed(self) -> None:
@@ -149,9 +154,10 @@ class CurrentRound:
 def _prune_models(folder: StateFolder, models: Sequence[Model], needed: Collection[str], kept: int | None) -> None:
     """Delete all model files except the first, the newest `kept` (None: all) and those `needed`.
 
-    Also deletes the server optimizer states of deleted models.
+    Also deletes the server optimizer states and residuals of deleted models.
     """
     if kept is not None:
         folder.delete_models_except({model.sha256 for model in (models[0], *models[-kept:])} | set(needed))
-    states = {str(model.optimizer_sha256) for model in models if folder.model(model.sha256).is_file()}
-    folder.delete_optimizers_except(states)
+    here = [model for model in models if folder.model(model.sha256).is_file()]
+    folder.delete_optimizers_except({str(model.optimizer_sha256) for model in here})
+    folder.delete_residuals_except({str(model.residual_sha256) for model in here})

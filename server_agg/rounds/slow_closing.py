@@ -4,6 +4,7 @@ A thread and not a process: a killed server's work dies with it, so that two nev
 engine, which does nearly all of the work, does not hold the interpreter's lock.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.server_agg.aggregation.strategies import ClientUpdate
 from phonograd.server_agg.rounds import closing, failed_rounds, log_events, opening
 from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.publication import PublishedDraft, published
 from phonograd.server_agg.storage.tables import Ending, Round
 from phonograd.server_agg.transfer.settings import TransferSettings
 
@@ -104,10 +106,11 @@ class SlowClosing:
     def _run(self, job: SlowJob, stop: threading.Event) -> None:
         draft = self._current.folder.new_draft()
         try:
-            made = self._made(job, draft, stop)
-            with self._lock:
-                if made is not None and self._is_current(job.round):
-                    self._end(job.round, made, draft)
+            with contextlib.ExitStack() as kept:
+                made = self._made(job, draft, stop, kept)
+                with self._lock:
+                    if made is not None and self._is_current(job.round):
+                        self._end(job.round, made)
         except StorageError as error:
             log_events.round_not_closed(job.round.number, error)  # the next tick tries again
         except Exception:  # a bug must not end in silence
@@ -115,11 +118,15 @@ class SlowClosing:
         finally:
             draft.unlink(missing_ok=True)
 
-    def _made(self, job: SlowJob, draft: Path, stop: threading.Event) -> WrittenFile | Exception | None:
-        """The model, or why there is none; None once the work was stopped."""
+    def _made(
+        self, job: SlowJob, draft: Path, stop: threading.Event, kept: contextlib.ExitStack
+    ) -> PublishedDraft | Exception | None:
+        """What the round publishes, as long as `kept` is open, or why there is none; None once the work was stopped."""
+        folder, ledger, number = self._current.folder, self._current.ledger, job.round.number
         try:
             job.work.mkdir(exist_ok=True)
-            return self._maker.make(job, draft, _logged(job.round.number, self._current.progress.report), stop.is_set)
+            written = self._maker.make(job, draft, _logged(number, self._current.progress.report), stop.is_set)
+            return kept.enter_context(published(job.round, job.base, draft, written, folder, ledger))
         except StoppedError:
             return None
         except Exception as error:
@@ -129,13 +136,12 @@ class SlowClosing:
         """Whether the round is still closing, and was not rolled back."""
         return not self._current.closed and self._current.aggregator.row.number == row.number
 
-    def _end(self, row: Round, made: WrittenFile | Exception, draft: Path) -> None:
+    def _end(self, row: Round, made: PublishedDraft | Exception) -> None:
         current = self._current
         if isinstance(made, Exception):
             failed_rounds.fail_or_retry(current, made)
             return
-        model = closing.model_row(row, made, current.ledger.clock())
-        current.folder.move_into_place(draft, current.folder.model(made.sha256))
+        model = made.move_into_place(current.folder, current.ledger.clock())
         accepted = current.open_round.accepted
         ending: Ending = "full" if accepted >= current.aggregator.rules.clients_per_round else "deadline"
         closing.record_model(row, ending, model, current.ledger, current.settings)

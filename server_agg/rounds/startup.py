@@ -7,7 +7,7 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, check_finite, check_specs, tile_ranges
 from phonograd.server_agg.aggregation.privacy.accountant import require_dp_accounting
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.rounds import opening, privacy
+from phonograd.server_agg.rounds import opening, privacy, publication
 from phonograd.server_agg.rounds.opening import add_round, expect_open_round
 from phonograd.server_agg.rounds.slow_closing import ModelMaker
 from phonograd.server_agg.settings.rules import RoundRules
@@ -40,6 +40,7 @@ def open_state(
     _apply_settings(ledger, settings)
     with ledger.reading() as session:
         round_ = expect_open_round(ledger, session)
+    publication.require_residual(round_.base_sha256, folder, ledger)
     if StrategySettings.from_json(round_.strategy).slow:  # of earlier settings, if it has updates
         slow_models.require(opening.transfer_settings_of(round_))
 

@@ -31,9 +31,11 @@ def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMet
                 admission.check_base(session, state, metadata.base_sha256, metadata.round)
         admission.check_phone(session, state, metadata.phone)
         replaced = _end_earlier(session, uploads, metadata)
-        # Space for the uploads in progress, this one, and the round's model.
+        # Space for the uploads in progress, this one, and what the round writes: its model, and at most as much again
+        # of a lossless link, or a draft and a residual.
         to_come = uploads.pending_bytes(session)
-        current.folder.check_space(to_come + metadata.length + model_bytes)
+        files = 2 if state.rules.publish == "rows-f32" else 3
+        current.folder.check_space(to_come + metadata.length + files * model_bytes)
         record = uploads.record(uploads.add(session, metadata, state.number))
     for identifier in replaced:
         current.folder.upload(identifier).unlink(missing_ok=True)

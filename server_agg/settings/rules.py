@@ -1,8 +1,11 @@
-"""The rules of a round: how many phones, its deadline, and what happens to late updates."""
+"""The rules of a round: how many phones, its deadline, what happens to late updates, and how it publishes its model."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
+
+from phonograd.device_runtime.update.links import LinkCodec
+from phonograd.server_agg.aggregation.publishing import Publish
 
 Late = Literal["drop", "next"]
 MAX_DEADLINE_SECONDS = 1e9  # 30 years: still a valid date
@@ -18,6 +21,9 @@ class RoundRules:
     deadline_seconds: the round also closes this long after it opened if it has min_clients accepted updates; with
         fewer it stays open until it has. None: no deadline.
     late: an update of a closed round is refused ("drop"), or its delta is added to the open round ("next").
+    publish: the codec of the link from the base to the next model. rows-f32 is lossless; top-rows brings the
+        publish_rows rows of largest change, of all matrices together, at publish_bits a weight (1, 2 or 4), and later
+        rounds the rest.
 
     Raises ValueError for a rule out of range.
     """
@@ -27,6 +33,9 @@ class RoundRules:
     max_clients: int | None = None
     deadline_seconds: float | None = None
     late: Late = "drop"
+    publish: LinkCodec = Publish.codec
+    publish_rows: int = Publish.rows
+    publish_bits: int = Publish.bits
 
     def __post_init__(self) -> None:
         most = self.max_clients
@@ -49,6 +58,12 @@ class RoundRules:
         for good, message in checks:
             if not good:
                 raise ValueError(message)
+        _ = self.how_published
+
+    @property
+    def how_published(self) -> Publish:
+        """How the round publishes its model. Raises ValueError for a setting out of range."""
+        return Publish(self.publish, self.publish_rows, self.publish_bits)
 
     def to_json(self) -> str:
         """The rules as JSON."""

@@ -21,6 +21,8 @@ class ServerSettings:
     retry_seconds: Retry-After for a phone that cannot take part in the round.
     models_kept: how many of the newest models stay on disk, besides the exported one; None: all. The ledger lists
         all models.
+    links_kept: how many links that end in the current model stay on disk, as far as all of them are smaller than the
+        model; None: no fewer.
     security: authentication, rate limits, TLS.
 
     Raises ValueError for a setting out of range.
@@ -36,6 +38,7 @@ class ServerSettings:
     expire_seconds: float = 24 * 3600.0
     retry_seconds: float = 60.0
     models_kept: int | None = 5
+    links_kept: int | None = 100
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
@@ -52,6 +55,7 @@ class ServerSettings:
                 self.models_kept is None or self.models_kept >= 1,
                 f"models_kept is {self.models_kept}, expected at least 1",
             ),
+            (self.links_kept is None or self.links_kept >= 0, f"links_kept is {self.links_kept}, expected at least 0"),
         )
         for good, message in (*checks, *self._combined_checks()):
             if not good:

@@ -3,6 +3,8 @@
 phonograd-state                   marks the folder as a state folder (folder_claim.py)
 ledger.sqlite                     rounds, models, updates, bytes
 models/<sha256>.safetensors       models that phones can download
+links/<sha256>.safetensors        links between the newest models
+residuals/<sha256>.safetensors    what links up to the newest models left out
 optimizers/<sha256>.safetensors   server optimizer states of the newest models
 updates/<sha256>.safetensors      accepted updates of the open round
 incoming/<id>                     uploads in progress
@@ -45,6 +47,8 @@ class StateFolder:
         self._claim = claim(root)
         self.ledger = root / LEDGER
         self.models = root / MODELS
+        self.links = root / "links"
+        self.residuals = root / "residuals"
         self.optimizers = root / "optimizers"
         self.updates = root / "updates"
         self.uploads = root / "incoming"
@@ -71,6 +75,14 @@ class StateFolder:
     def model(self, sha256: str) -> Path:
         """The path of a model."""
         return self.models / f"{sha256}.safetensors"
+
+    def link(self, sha256: str) -> Path:
+        """The path of a link."""
+        return self.links / f"{sha256}.safetensors"
+
+    def residual(self, sha256: str) -> Path:
+        """The path of a residual."""
+        return self.residuals / f"{sha256}.safetensors"
 
     def optimizer(self, sha256: str) -> Path:
         """The path of a server optimizer's state."""
@@ -140,6 +152,14 @@ class StateFolder:
     def delete_models_except(self, hashes: Collection[str]) -> None:
         """Delete all model files except these."""
         _remove_all_but(self.models, {self.model(sha256).name for sha256 in hashes}, BY_HASH)
+
+    def delete_links_except(self, hashes: Collection[str]) -> None:
+        """Delete all links except these."""
+        _remove_all_but(self.links, {self.link(sha256).name for sha256 in hashes}, BY_HASH)
+
+    def delete_residuals_except(self, hashes: Collection[str]) -> None:
+        """Delete all residuals except these."""
+        _remove_all_but(self.residuals, {self.residual(sha256).name for sha256 in hashes}, BY_HASH)
 
     def delete_optimizers_except(self, hashes: Collection[str]) -> None:
         """Delete all server optimizer states except these."""

@@ -46,6 +46,10 @@ class Model(Base):
     optimizer_sha256: Mapped[str | None] = mapped_column(String(64))  # the server optimizer's state after this model
     bytes: Mapped[int]
     created_at: Mapped[float]
+    link_sha256: Mapped[str | None] = mapped_column(String(64))  # the link from the parent; None: not smaller
+    link_bytes: Mapped[int | None]
+    residual_sha256: Mapped[str | None] = mapped_column(String(64))  # what the links up to this model left out
+    distance: Mapped[float | None]  # L2 norm of the residual, relative to the round's delta
 
 
 class Round(Base):

@@ -52,14 +52,14 @@ class Chain:
         number = self.number
         moved = {name: values + delta.get(name, np.float32(0)) for name, values in load_tensors(before).items()}
         draft = self.folder / "draft"
-        save_tensors(draft, moved, {"round": str(number), "frozen": "still", "é": "\N{SNOWMAN}"})
+        written = save_tensors(draft, moved, {"round": str(number), "frozen": "still", "é": "\N{SNOWMAN}"})
         old = self.residual(number - 1)
         files = PublishedFiles(self.model(number), self.link(number), self.residual(number))
         with TensorFile(before) as base:
             if not (old.exists() and self.feedback):
-                return publish(self.how, base, sha256_of_file(before), draft, None, files)
+                return publish(self.how, base, sha256_of_file(before), draft, written, None, files)
             with TensorFile(old) as residual:
-                return publish(self.how, base, sha256_of_file(before), draft, residual, files)
+                return publish(self.how, base, sha256_of_file(before), draft, written, residual, files)
 
 
 def delta(seed: int, rows: int = 40, scale: float = 0.01) -> dict[str, Array]:

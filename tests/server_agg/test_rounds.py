@@ -368,11 +368,12 @@ def test_refuses_uploads_when_the_disk_is_full(
             coordinator.folder.check_space(1000)
 
 
+@pytest.mark.parametrize(("publish", "files"), [("rows-f32", 2), ("top-rows", 3)])
 def test_there_is_room_for_what_is_announced(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    publish: str, files: int, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For this update, what is missing of those on their way, and the model that they make; else 507 at once."""
-    with opened(workshop, tmp_path / "state") as coordinator:
+    """For this update, what is missing of those on their way, and what the round publishes; else 507 at once."""
+    with opened(workshop, tmp_path / "state", settings_with(publish=publish)) as coordinator:
         model, usage = coordinator.current.model_bytes, shutil.disk_usage(tmp_path)
         free = [0]
         monkeypatch.setattr(
@@ -380,7 +381,7 @@ def test_there_is_room_for_what_is_announced(
         )
         to_come = 0
         for number, (length, arrived) in enumerate(((1000, 300), (500, 0))):
-            phone, needed = UploadMetadata(f"phone{number}", length), to_come + length + model
+            phone, needed = UploadMetadata(f"phone{number}", length), to_come + length + files * model
             free[0] = needed - 1
             with pytest.raises(StorageError, match=f"needs {needed} bytes, has {needed - 1} free"):
                 coordinator.create_upload(phone)

@@ -1,0 +1,131 @@
+"""Publishing a round's model: its files are drafts first, then in place, then in the ledger.
+
+Links lead phones from one model to the next. Those of the chain that ends in the current model are kept as long as
+together they are smaller than that model: with more, a phone fetches the model itself.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
+from phonograd.server_agg.aggregation.publishing import Publication, PublishedFiles, publish
+from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.tables import Model, Round
+
+
+@dataclass(frozen=True)
+class PublishedDraft:
+    """A published model, its link and its residual, in drafts."""
+
+    round: Round
+    publication: Publication
+    files: PublishedFiles
+
+    def move_into_place(self, folder: StateFolder, now: float, optimizer_sha256: str | None = None) -> Model:
+        """Move the files into place, durably. Returns the model's row for the ledger. Raises StorageError."""
+        made = self.publication
+        for written, draft, path_of in (
+            (made.link, self.files.link, folder.link),
+            (made.residual, self.files.residual, folder.residual),
+            (made.model, self.files.model, folder.model),
+        ):
+            if written is not None:
+                folder.move_into_place(draft, path_of(written.sha256))
+        return Model(
+            sha256=made.model.sha256,
+            round=self.round.number,
+            parent_sha256=self.round.base_sha256,
+            optimizer_sha256=optimizer_sha256,
+            bytes=made.model.nbytes,
+            created_at=now,
+            link_sha256=None if made.link is None else made.link.sha256,
+            link_bytes=None if made.link is None else made.link.nbytes,
+            residual_sha256=None if made.residual is None else made.residual.sha256,
+            distance=made.distance,
+        )
+
+
+@contextlib.contextmanager
+def published(
+    round_: Round, base: Path, draft: Path, written: WrittenFile, folder: StateFolder, ledger: Ledger
+) -> Iterator[PublishedDraft]:
+    """What the round publishes, in drafts, which are removed at the end of the block unless they moved.
+
+    draft: its uncompressed model. Raises what `publish` raises.
+    """
+    files = PublishedFiles(folder.new_draft(), folder.new_draft(), folder.new_draft())
+    how, sha256 = RoundRules.from_json(round_.rules).how_published, round_.base_sha256
+    try:
+        with TensorFile(base) as old, _residual(sha256, folder, ledger) as residual:
+            made = publish(how, old, sha256, draft, written, residual, files)
+        yield PublishedDraft(round_, made, files)
+    finally:
+        for path in (files.model, files.link, files.residual):
+            path.unlink(missing_ok=True)
+
+
+def require_residual(base_sha256: str, folder: StateFolder, ledger: Ledger) -> None:
+    """Raise StorageError if what the links up to a model left out is missing or damaged."""
+    with ledger.reading() as session:
+        sha256 = session.get_one(Model, base_sha256).residual_sha256
+    if sha256 is None:
+        return
+    path = folder.residual(sha256)
+    try:
+        found = sha256_of_file(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}; restore the state folder") from error
+    if found != sha256:
+        raise StorageError(f"{path}: changed, its SHA-256 is {found}; restore the state folder")
+
+
+@contextlib.contextmanager
+def _residual(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Iterator[TensorFile | None]:
+    with ledger.reading() as session:
+        sha256 = session.get_one(Model, base_sha256).residual_sha256
+    if sha256 is None:
+        yield None
+        return
+    with TensorFile(folder.residual(sha256)) as residual:
+        yield residual
+
+
+@dataclass(frozen=True)
+class KeptLink:
+    """A link on disk, and the models that it leads from and to."""
+
+    sha256: str
+    nbytes: int
+    from_sha256: str
+    to_sha256: str
+
+
+def links_to_keep(models: Sequence[Model], current_sha256: str, most: int | None) -> tuple[KeptLink, ...]:
+    """The links of the chain that ends in the current model, the newest first: at most `most`, smaller than it."""
+    by_hash = {model.sha256: model for model in models}
+    model, found = by_hash[current_sha256], list[KeptLink]()
+    left = model.bytes
+    while model.link_sha256 is not None and model.link_bytes is not None and model.parent_sha256 is not None:
+        left -= model.link_bytes
+        if left <= 0 or len(found) == most:
+            break
+        found.append(KeptLink(model.link_sha256, model.link_bytes, model.parent_sha256, model.sha256))
+        model = by_hash[model.parent_sha256]
+    return tuple(found)
+
+
+def links_between(links: Sequence[KeptLink], from_sha256: str, to_sha256: str) -> list[KeptLink]:
+    """The links that lead from one model to another, the oldest first; none if some are not kept."""
+    found: list[KeptLink] = []
+    for link in links:
+        if found or link.to_sha256 == to_sha256:
+            found.insert(0, link)
+            if link.from_sha256 == from_sha256:
+                return found
+    return []
