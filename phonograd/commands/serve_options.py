@@ -24,6 +24,8 @@ SERVER = {
     "retry_seconds": "How long a phone without a place in the round is asked to wait.",
     "models_kept": "Newest models to keep on disk in addition to the exported one; or all.",
     "links_kept": "Newest links to keep on disk, as far as they are smaller than a model; or all.",
+    "ledger": "PostgreSQL for several servers: postgresql://USER@HOST/DATABASE.  [default: SQLite in the state folder]",
+    "store": "Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
 }
 RULES = {
     "clients_per_round": "Accepted updates that close a round.",

@@ -148,7 +148,7 @@ class Dashboard:
 
     def _models(self, number: int) -> Response:
         current = self._coordinator.current.base_sha256
-        lineage = lineage_of(self._coordinator.ledger, self._coordinator.folder.root)
+        lineage = lineage_of(self._coordinator.ledger, self._coordinator.folder.kept_models)
         models = views.lineage_rows([written(model) for model in lineage], current)
         return self._page("models.html", page=Page.of(models, number, MODELS_PER_PAGE))
 

@@ -69,22 +69,22 @@ class ModelRoutes:
     @operation("GET /v1/model", "phone", SENT, refuses=(416,), takes=ASKED)
     async def current_model(self, request: Request) -> Response:
         """The open round's model."""
-        return self._send(request, self._coordinator.current.base_sha256)
+        return await self._send(request, self._coordinator.current.base_sha256)
 
     @operation("GET /v1/models", "admin", {200: Answer("Oldest first.", Models)})
     async def models(self, request: Request) -> Response:
         """All models."""
         del request
-        models = await run_in_threadpool(lineage_of, self._coordinator.ledger, self._coordinator.folder.root)
+        models = await run_in_threadpool(lineage_of, self._coordinator.ledger, self._coordinator.folder.kept_models)
         return RecordResponse(Models(tuple(models)))
 
     @operation("GET /v1/models/{sha256}", "phone", SENT, refuses=(404, 416), takes=(HASH, *ASKED))
     async def model(self, request: Request) -> Response:
         """A model."""
         sha256 = request.path_params["sha256"]
-        if not SHA256.match(sha256) or not self._coordinator.folder.model(sha256).is_file():
+        if not SHA256.match(sha256) or not await run_in_threadpool(self._kept, sha256):
             raise RequestError(404, f"model {sha256[:80]} is not here, or no longer; the current one is at /v1/model")
-        return self._send(request, sha256)
+        return await self._send(request, sha256)
 
     @operation(
         "POST /v1/models/{sha256}/quality",
@@ -108,11 +108,15 @@ class ModelRoutes:
             raise RequestError(404, f"model {sha256[:80]} is not one of this server's; see /v1/models")
         return RecordResponse(FigureTaken(sha256, metric, value, reported_at))
 
-    def _send(self, request: Request, sha256: str) -> Response:
+    def _kept(self, sha256: str) -> bool:
+        return self._coordinator.folder.has(self._coordinator.folder.model(sha256))
+
+    async def _send(self, request: Request, sha256: str) -> Response:
         note_phone(request, "model")
         etag = f'"{sha256}"'
         if matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers={"ETag": etag})
-        path = self._coordinator.folder.model(sha256)
+        folder = self._coordinator.folder
+        path = await run_in_threadpool(folder.fetched, folder.model(sha256))
         check_range(request, path, etag)
         return ModelFile(path, etag)

@@ -1,16 +1,18 @@
 """Receiving a body: straight to disk, hashed on the way, never held in memory."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from starlette.requests import ClientDisconnect, Request
 
-from phonograd.device_runtime.base.files import WRITEBACK_BYTES, begin_writeback, storage_errors
+from phonograd.device_runtime.base.files import storage_errors
 from phonograd.server_agg.http.thread_pools import ThreadPool
 from phonograd.server_agg.refusals import RequestError, UploadInterruptedError
+from phonograd.server_agg.storage.upload_bytes import Sink
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
 WRITE_BYTES = 1 << 19
@@ -34,7 +36,6 @@ class Receiving:
 
     def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float, pool: ThreadPool):
         self.nbytes = 0
-        self._begun = 0  # bytes of the file on their way to the disk
         self._request = request
         self._digests = digests
         self._idle_seconds = idle_seconds
@@ -46,15 +47,14 @@ class Receiving:
         """Make `into` end with a RequestError (409), what has arrived written."""
         self._interrupted.set()
 
-    async def into(self, path: Path, offset: int, limit: int) -> None:
-        """Append the body, of `limit` bytes at most, to the file at `path`, from `offset` on.
+    async def into(self, path: Path, opened: Callable[[], Sink], limit: int) -> None:
+        """Append the body, of `limit` bytes at most, to an upload. path: its name, for errors.
 
-        What arrived is in the file, whatever is raised: RequestError (408 if nothing comes for the idle time, 409 when
-        interrupted, 413 for more bytes than expected), UploadBrokenError (the phone went away), StorageError.
+        What arrived is stored, whatever is raised: RequestError (408 if nothing comes for the idle time, 409 when
+        interrupted, 413 for more bytes than expected), UploadInterruptedError (the phone went away), StorageError.
         """
-        with storage_errors(path), await self._pool.run(_opened, path, offset) as file:
-            self._begun = offset
-            await self._watched(asyncio.ensure_future(self._receive(file, limit)), limit)
+        with storage_errors(path), contextlib.closing(await self._pool.run(opened)) as sink:
+            await self._watched(asyncio.ensure_future(self._receive(sink, limit)), limit)
 
     async def _watched(self, receiving: "asyncio.Future[None]", limit: int) -> None:
         """Wait for `receiving`; give it up when interrupted, or when nothing came for the idle time."""
@@ -76,7 +76,7 @@ class Receiving:
         if given_up and refusal is not None:
             raise refusal
 
-    async def _receive(self, file: BinaryIO, limit: int) -> None:
+    async def _receive(self, sink: Sink, limit: int) -> None:
         gathered, storing = bytearray(), _nothing()
         written_at = time.monotonic()
         try:
@@ -88,36 +88,26 @@ class Receiving:
                 if len(gathered) >= WRITE_BYTES or time.monotonic() >= written_at + WRITE_SECONDS:
                     written_at = time.monotonic()
                     await asyncio.shield(storing)  # a thread that writes can't be cancelled
-                    storing = asyncio.ensure_future(self._pool.run(self._store, file, gathered))
+                    storing = asyncio.ensure_future(self._pool.run(self._store, sink, gathered))
                     gathered = bytearray()
         except ClientDisconnect as error:
             raise UploadInterruptedError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
         finally:
             self._coming = False
             await storing
-            await self._pool.run(self._store, file, gathered)
+            await self._pool.run(self._store, sink, gathered)
 
-    def _store(self, file: BinaryIO, data: bytearray) -> None:
+    def _store(self, sink: Sink, data: bytearray) -> None:
         view = memoryview(data)
         for digest in self._digests:
             digest.update(view)  # type: ignore[arg-type]  # any buffer will do
         while view:
-            view = view[file.write(view) :]
-        if (stop := file.tell()) - self._begun >= WRITEBACK_BYTES:
-            begin_writeback(file.fileno(), self._begun, stop)
-            self._begun = stop
+            view = view[sink.write(view) :]
 
     def _refusal(self, limit: int) -> RequestError:
         if self._interrupted.is_set():
             return RequestError(409, "another request goes on with this upload; ask for its offset")
         return RequestError(408, f"nothing came for {self._idle_seconds:g} s, {self.nbytes} of {limit} bytes in")
-
-
-def _opened(path: Path, offset: int) -> BinaryIO:
-    """A file to continue at `offset`; created if missing, which may take the disk a while."""
-    file = path.open("r+b" if path.exists() else "xb", buffering=0)
-    file.seek(offset)
-    return file
 
 
 def _nothing() -> "asyncio.Future[None]":

@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -20,7 +19,6 @@ from starlette.responses import Response
 
 from phonograd.device_runtime.base.documents import Count, Record
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError
-from phonograd.device_runtime.base.files import hashed_file
 from phonograd.device_runtime.client.protocol import PHONE_HEADER, PHONE_NAME, TUS_VERSION
 from phonograd.server_agg.http import tus
 from phonograd.server_agg.http.operations import (
@@ -44,7 +42,7 @@ from phonograd.server_agg.log_format import event
 from phonograd.server_agg.refusals import RequestError, UploadInterruptedError, one_line
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
-from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord, truncate
+from phonograd.server_agg.rounds.uploads import UploadMetadata, UploadRecord
 from phonograd.server_agg.settings.server import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -125,12 +123,12 @@ class UploadRoutes:
         )
         _note(request, announced.phone, self._coordinator.current.round)
         upload = await self._pools.writing.run(self._coordinator.create_upload, announced)
-        live = _Live(hashlib.sha256())
-        receiving = Receiving(request, [live.digest], self._settings.idle_seconds, self._pools.storing)
+        digest, uploads = hashlib.sha256(), self._coordinator.uploads
+        receiving = Receiving(request, [digest], self._settings.idle_seconds, self._pools.storing)
         path = self._coordinator.folder.upload(upload.id)
         try:
-            await receiving.into(path, 0, announced.length)
-            found = live.digest.hexdigest()
+            await receiving.into(path, lambda: uploads.bytes.append(upload.id, 0), announced.length)
+            found = digest.hexdigest()
             if found != announced.sha256:
                 raise RequestError(
                     400,
@@ -333,11 +331,12 @@ class UploadRoutes:
             raise RequestError(409, f"Upload-Offset: {upload.offset} expected, found {offset}; go on from there")
         if upload.state != "receiving":
             return  # settled by the request before this one
-        path = self._coordinator.folder.upload(upload.id)
+        path, uploads = self._coordinator.folder.upload(upload.id), self._coordinator.uploads.bytes
         if live.digest is None:
-            live.digest = await self._pools.storing.run(_digest_of, path)
-        before, part = live.digest.copy(), None if checksum is None else hashlib.new(checksum.algorithm)
-        digests = [live.digest] if part is None else [live.digest, part]
+            live.digest = await self._pools.storing.run(uploads.hashed, upload.id)
+        before = None if live.digest is None else live.digest.copy()
+        part = None if checksum is None else hashlib.new(checksum.algorithm)
+        digests = [digest for digest in (live.digest, part) if digest is not None]
         live.receiving = Receiving(request, digests, self._settings.idle_seconds, self._pools.storing)
         if live.overtaken():  # while there was nothing yet to interrupt
             live.receiving.interrupt()
@@ -345,7 +344,7 @@ class UploadRoutes:
         unchecked = part is not None and upload.sha256 is None
         counted = False
         try:
-            await live.receiving.into(path, offset, upload.length - offset)
+            await live.receiving.into(path, lambda: uploads.append(upload.id, offset), upload.length - offset)
             if part is not None and checksum is not None and part.digest() != checksum.digest:
                 unchecked = True
                 raise RequestError(
@@ -355,14 +354,14 @@ class UploadRoutes:
                 )
             unchecked = False
             if offset + live.receiving.nbytes == upload.length:
-                await self._settle(upload, live, path, live.receiving.nbytes)
+                await self._settle(upload, live, live.receiving.nbytes)
                 counted = True
         except PhonogradError as error:
             counted = isinstance(error, UpdateError)  # by the coordinator, that wrote down why
             if isinstance(error, StorageError):
                 live.digest = None  # it may have taken bytes that the disk did not
             if unchecked:
-                await self._take_back(path, live, before, offset)
+                await self._take_back(upload.id, live, before, offset)
             raise
         finally:
             receiving, live.receiving = live.receiving, None
@@ -370,10 +369,13 @@ class UploadRoutes:
                 await self._pools.writing.run(self._coordinator.uploads.received, upload.id, receiving.nbytes)
             wire_of(request.scope).booked = receiving.nbytes
 
-    async def _settle(self, upload: UploadRecord, live: _Live, path: Path, nbytes: int) -> None:
-        found = live.digest.hexdigest()
+    async def _settle(self, upload: UploadRecord, live: _Live, nbytes: int) -> None:
+        if live.digest is not None:
+            found = live.digest.hexdigest()
+        else:
+            found = await self._pools.storing.run(self._coordinator.uploads.bytes.sha256, upload.id)
         if upload.sha256 not in (None, found):
-            await self._take_back(path, live, hashlib.sha256(), 0)
+            await self._take_back(upload.id, live, live.digest and hashlib.sha256(), 0)
             raise RequestError(
                 tus.CHECKSUM_MISMATCH,
                 f"SHA-256 {str(upload.sha256)[:12]}… was announced, the {upload.length} bytes received have "
@@ -381,8 +383,8 @@ class UploadRoutes:
             )
         await self._pools.settling.run(self._coordinator.ingest, upload.id, found, nbytes)
 
-    async def _take_back(self, path: Path, live: _Live, digest: Any, offset: int) -> None:
-        await self._pools.storing.run(truncate, path, offset)
+    async def _take_back(self, identifier: str, live: _Live, digest: Any, offset: int) -> None:
+        await self._pools.storing.run(self._coordinator.uploads.bytes.cut, identifier, offset)
         live.digest = digest
 
     async def _upload(self, request: Request) -> UploadRecord:
@@ -446,8 +448,3 @@ def _content_digest(text: str) -> str:
 def _gone_if_ended(upload: UploadRecord) -> None:
     if upload.state not in ("receiving", "accepted", "repeated"):
         raise RequestError(410, f"the upload is {upload.state}: {upload.reason}; start a new upload: POST /v1/uploads")
-
-
-def _digest_of(path: Path) -> Any:
-    """SHA-256 of the bytes that an earlier server took in."""
-    return hashed_file(path) if path.exists() else hashlib.sha256()

@@ -4,7 +4,7 @@ import contextlib
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from phonograd.server_agg.storage import queries, sums
 from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.quality import all_quality
-from phonograd.server_agg.storage.state_folder import MODELS
+from phonograd.server_agg.storage.state_folder import models_in
 from phonograd.server_agg.storage.tables import Model, Round, Traffic, Update
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -79,10 +79,13 @@ def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
     return [PhoneCost(phone=name or None, **entry) for name, entry in sorted(phones.items())]
 
 
-def lineage_of(ledger: Ledger, state: Path) -> list[ModelEntry]:
-    """All models, oldest first: hash, round, parent, bytes, when it was made, whether its file is kept, quality."""
+def lineage_of(ledger: Ledger, kept_models: Callable[[], Collection[str]]) -> list[ModelEntry]:
+    """All models, oldest first: hash, round, parent, bytes, when it was made, whether its file is kept, quality.
+
+    kept_models: the hashes of those whose files are kept.
+    """
     with ledger.reading() as session:
-        quality = all_quality(session)
+        quality, kept = all_quality(session), kept_models()
         return [
             ModelEntry(
                 sha256=model.sha256,
@@ -90,7 +93,7 @@ def lineage_of(ledger: Ledger, state: Path) -> list[ModelEntry]:
                 parent_sha256=model.parent_sha256,
                 bytes=model.bytes,
                 created_at=model.created_at,
-                kept=(state / MODELS / f"{model.sha256}.safetensors").is_file(),
+                kept=model.sha256 in kept,
                 quality=quality[model.sha256],
             )
             for model in queries.all_models(session)
@@ -112,7 +115,7 @@ def read_phones(state: Path, number: int) -> list[dict[str, Any]]:
 def read_lineage(state: Path) -> list[dict[str, Any]]:
     """`lineage_of` for a state folder, as JSON. Raises StorageError if it holds no ledger."""
     with _reading(state) as ledger:
-        return [written(model) for model in lineage_of(ledger, state)]
+        return [written(model) for model in lineage_of(ledger, lambda: models_in(state))]
 
 
 @contextlib.contextmanager

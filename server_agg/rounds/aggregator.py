@@ -27,7 +27,7 @@ class RoundAggregator:
         self.rules = RoundRules.from_json(row.rules)
         self.settings = StrategySettings.from_json(row.strategy)
         self.strategy: Strategy = strategy_of(self.settings)
-        self.base = TensorFile(folder.model(row.base_sha256))
+        self.base = TensorFile(folder.fetched(folder.model(row.base_sha256)))
         self._folder = folder
         self._ledger = ledger
         self._aggregation: Aggregation | None = None

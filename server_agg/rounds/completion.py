@@ -29,7 +29,7 @@ def end_if_complete(current: CurrentRound, slow: SlowClosing) -> None:
     except Exception as error:
         failed_rounds.fail_or_retry(current, error)
         return
-    current.load()
+    current.load_after_end()
     log_events.round_closed(aggregator.row.number, ending, current.open_round.base_sha256)
 
 

@@ -6,6 +6,7 @@ complete round is closed and the next one opened; if its model takes minutes, th
 """
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,15 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.server_agg.refusals import RoundClosingError
-from phonograd.server_agg.rounds import admission, failed_rounds, log_events, rollback, startup, upload_creation
+from phonograd.server_agg.rounds import (
+    admission,
+    failed_rounds,
+    log_events,
+    rollback,
+    startup,
+    sweeping,
+    upload_creation,
+)
 from phonograd.server_agg.rounds.completion import end_if_complete
 from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.rounds.ingestion import UpdateIngester
@@ -26,6 +35,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
+from phonograd.server_agg.storage.stores import store_at
 
 
 class Coordinator:
@@ -47,9 +57,9 @@ class Coordinator:
         slow_models: ModelMaker | None = None,
     ):
         self.settings = settings
-        self.folder = StateFolder(state)
+        self.folder = StateFolder(state, store_at(settings.store))
         try:
-            self.ledger = Ledger(self.folder.ledger) if clock is None else Ledger(self.folder.ledger, clock=clock)
+            self.ledger = Ledger(settings.ledger or self.folder.ledger, clock=clock or time.time)
         except BaseException:
             self.folder.close(keep=False)
             raise
@@ -127,12 +137,13 @@ class Coordinator:
         ended, its row has the reason, and nothing else has changed. Raises RoundClosingError while the round closes,
         and StorageError for a disk error: the update then does not count, and its bytes stay.
         """
+        self.uploads.bytes.bring(identifier)
         with self._lock:
             self._end_if_complete()  # a round that is due, whose closing failed, accepts nothing more
             if self._ingester.ingest(identifier, sha256, nbytes):
                 self._end_or_try_again()
             receipt = self._receipt(identifier)
-            self.folder.upload(identifier).unlink(missing_ok=True)
+            self.uploads.bytes.delete(identifier)
             return receipt
 
     def receipt(self, upload: UploadRecord) -> Receipt:
@@ -174,7 +185,7 @@ class Coordinator:
             self._round.check_running()
             rollback.roll_back(self.folder, self.ledger, self.settings, number)
             self._slow.cancel()
-            self._round.load()
+            self._round.load_after_end()
             log_events.rolled_back(number, self.current.round, self.current.base_sha256)
             return self.current
 
@@ -182,4 +193,6 @@ class Coordinator:
         """Delete the updates kept from failed round `number`. Returns how many. Raises UnknownRoundError."""
         with self._lock:
             self._round.check_running()
-            return failed_rounds.discard(number, self.folder, self.ledger)
+            discarded = failed_rounds.discard(number, self.folder, self.ledger)
+            sweeping.sweep_store(self.folder, self.ledger, self.settings)
+            return discarded

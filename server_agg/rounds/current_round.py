@@ -1,13 +1,12 @@
 """The open round, loaded from the ledger at the start and after each round, with snapshots for readers."""
 
-from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from msgspec import structs
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.update.codecs import CODECS
-from phonograd.server_agg.rounds import opening, privacy
+from phonograd.server_agg.rounds import opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import AdmissionState
 from phonograd.server_agg.rounds.aggregator import RoundAggregator
 from phonograd.server_agg.rounds.progress import Progress, retry_seconds
@@ -17,7 +16,7 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Model, Round
+from phonograd.server_agg.storage.tables import Round
 
 
 class CurrentRound:
@@ -87,8 +86,7 @@ class CurrentRound:
         self._loaded = False  # until all of this has succeeded
         with self.ledger.reading() as session:
             round_ = opening.expect_open_round(self.ledger, session)
-            accepted = queries.accepted_updates(session, round_.number)
-            models, stored = queries.all_models(session), queries.needed_update_hashes(session)
+            models = queries.all_models(session)
         ended, self._aggregator = self._aggregator, RoundAggregator(round_, self.folder, self.ledger)
         self.links = links_to_keep(models, round_.base_sha256, self.settings.links_kept)
         self.publish()  # first: freeing the old round takes a while
@@ -96,12 +94,13 @@ class CurrentRound:
             ended.close()
         self.folder.noise_keys.delete_all_except(round_.number)  # afterwards nobody can subtract a closed round's noise
         self.folder.noise_keys.get_or_create(round_.number)  # on disk from the start, and so in any copy of the folder
-        self.folder.delete_updates_except(stored)
-        self.folder.delete_closing_except(round_.number)
-        origins = {update.base_sha256 for update in accepted if update.base_sha256 is not None}
-        _prune_models(self.folder, models, origins | {round_.base_sha256}, self.settings.models_kept)
-        self.folder.delete_links_except({link.sha256 for link in self.links})
+        sweeping.sweep_folder(self.folder, self.ledger, self.settings)
         self._loaded = True
+
+    def load_after_end(self) -> None:
+        """Load the round after one that this server ended, and delete what the store had for that."""
+        self.load()
+        sweeping.sweep_store(self.folder, self.ledger, self.settings)
 
     def load_if_needed(self) -> None:
         """Load again if loading failed after the last round."""
@@ -149,15 +148,3 @@ class CurrentRound:
         with self.ledger.writing() as session:
             privacy.sample_phones(session, session.get_one(Round, row.number), self.ledger.clock())
         self.load()
-
-
-def _prune_models(folder: StateFolder, models: Sequence[Model], needed: Collection[str], kept: int | None) -> None:
-    """Delete all model files except the first, the newest `kept` (None: all) and those `needed`.
-
-    Also deletes the server optimizer states and residuals of deleted models.
-    """
-    if kept is not None:
-        folder.delete_models_except({model.sha256 for model in (models[0], *models[-kept:])} | set(needed))
-    here = [model for model in models if folder.model(model.sha256).is_file()]
-    folder.delete_optimizers_except({str(model.optimizer_sha256) for model in here})
-    folder.delete_residuals_except({str(model.residual_sha256) for model in here})

@@ -32,7 +32,7 @@ def fail_or_retry(current: CurrentRound, error: Exception) -> None:
     row = current.aggregator.row
     reason = fail_round(row, error, current.ledger, current.settings)
     log_events.round_failed(row.number, reason, error)
-    current.load()
+    current.load_after_end()
 
 
 def fail_round(round_: Round, error: Exception, ledger: Ledger, settings: ServerSettings) -> str:

@@ -80,7 +80,7 @@ class UpdateIngester:
                     aggregation.add(source, weight, measures)
             except (WeightsError, UpdateError) as error:
                 raise InvalidUpdateError(redact_path(error, update.path)) from error
-        self._folder.link_into_place(update.path, self._folder.update(sha256))
+        self._folder.link_into_place(update.path, self._folder.update(sha256), self._folder.stored_update(row.id))
         with self._ledger.writing() as session:
             accepted = expect_receiving(session, row.id)
             if nbytes:  # otherwise all bytes came before a restart and were counted
@@ -103,7 +103,7 @@ class UpdateIngester:
             admission.check_phone(session, state, row.phone)
         if late is None:
             return None
-        if not self._folder.model(late.base_sha256).is_file():
+        if not self._folder.has(self._folder.model(late.base_sha256)):
             raise LateUpdateError(
                 f"the update is of round {late.number}, whose model file was deleted: fetch the model of "
                 f"round {state.number} and train again",

@@ -76,7 +76,7 @@ def require_residual(base_sha256: str, folder: StateFolder, ledger: Ledger) -> N
         sha256 = session.get_one(Model, base_sha256).residual_sha256
     if sha256 is None:
         return
-    path = folder.residual(sha256)
+    path = folder.fetched(folder.residual(sha256))
     try:
         found = sha256_of_file(path)
     except OSError as error:
@@ -92,7 +92,7 @@ def _residual(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Iterator
     if sha256 is None:
         yield None
         return
-    with TensorFile(folder.residual(sha256)) as residual:
+    with TensorFile(folder.fetched(folder.residual(sha256))) as residual:
         yield residual
 
 

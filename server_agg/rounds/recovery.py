@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable
 
 from phonograd.device_runtime.base.errors import UpdateError
-from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.refusals import RoundClosingError
 from phonograd.server_agg.rounds import log_events
 from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.rounds.responses import Receipt
-from phonograd.server_agg.rounds.uploads import UploadRecord, UploadStore, truncate
+from phonograd.server_agg.rounds.uploads import UploadRecord, UploadStore
 
 Ingest = Callable[[str, str, int], Receipt]
 
@@ -26,7 +25,7 @@ def recover(
     Raises StorageError for a damaged update.
     """
     for upload in uploads.recover():
-        _ingest(current, upload, ingest)
+        _ingest(uploads, upload, ingest)
     with lock:
         current.load_if_needed()
         if current.open_round.accepted:
@@ -34,13 +33,12 @@ def recover(
         end()
 
 
-def _ingest(current: CurrentRound, upload: UploadRecord, ingest: Ingest) -> None:
+def _ingest(uploads: UploadStore, upload: UploadRecord, ingest: Ingest) -> None:
     """Ingest an upload that was complete before the restart; the phone can ask for its outcome."""
-    path = current.folder.upload(upload.id)
-    sha256 = sha256_of_file(path)
+    sha256 = uploads.bytes.sha256(upload.id)
     if upload.sha256 not in (None, sha256):
         log_events.upload_changed(upload)
-        truncate(path, 0)
+        uploads.bytes.cut(upload.id, 0)
         return
     try:
         ingest(upload.id, sha256, 0)

@@ -24,7 +24,7 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
             raise UnknownRoundError(
                 f"round {number}: expected a closed round with a model, or 0 for the exported model; see the report"
             )
-        if not folder.model(sha256).is_file():
+        if not folder.has(folder.model(sha256)):
             raise UnknownRoundError(f"round {number}: its model file {sha256[:12]}… was deleted; see `models_kept`")
         open_ = expect_open_round(ledger, session)
         for update in queries.accepted_updates(session, open_.number):

@@ -85,7 +85,7 @@ class SlowClosing:
         current = self._current
         row = current.aggregator.row
         updates = [update.client_update for update in current.aggregator.stored()]
-        base, work = current.folder.model(row.base_sha256), current.folder.closing(row.number)
+        base, work = current.aggregator.base.path, current.folder.closing(row.number)
         transfer = opening.transfer_settings_of(row)
         job = SlowJob(row, transfer, base, updates, work, closing.metadata_of(row))
         current.progress.begin()
@@ -145,7 +145,7 @@ class SlowClosing:
         accepted = current.open_round.accepted
         ending: Ending = "full" if accepted >= current.aggregator.rules.clients_per_round else "deadline"
         closing.record_model(row, ending, model, current.ledger, current.settings)
-        current.load()
+        current.load_after_end()
         log_events.round_closed(row.number, ending, current.open_round.base_sha256)
 
 

@@ -63,7 +63,7 @@ def _check_artifacts(folder: StateFolder, ledger: Ledger, artifacts: Artifacts) 
     with ledger.reading() as session:
         base_sha256 = expect_open_round(ledger, session).base_sha256
         known = session.get(Model, artifacts.weights_sha256) is not None
-    with TensorFile(artifacts.path(WEIGHTS)) as model, TensorFile(folder.model(base_sha256)) as base:
+    with TensorFile(artifacts.path(WEIGHTS)) as model, TensorFile(folder.fetched(folder.model(base_sha256))) as base:
         try:
             check_specs(f"state {folder.root}", base.specs, model.specs.values())
         except WeightsError as error:

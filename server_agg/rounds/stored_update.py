@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def rebased(update: UpdateFile, folder: StateFolder, origin: str | None) -> Iter
     if origin is None:
         yield update
         return
-    with TensorFile(folder.model(origin)) as its_base:
+    with TensorFile(folder.fetched(folder.model(origin))) as its_base:
         yield RebasedUpdate(update, its_base)
 
 
@@ -65,15 +66,18 @@ class StoredUpdate:
     def add_to(self, aggregation: Aggregation) -> None:
         """Aggregate it again, after a restart. Raises StorageError if the file has changed."""
         try:
-            if (found := sha256_of_file(self._path)) != self._row.sha256:
+            if (found := sha256_of_file(self._fetched())) != self._row.sha256:
                 raise StorageError(f"{self._path}: changed, its SHA-256 is {found}; restore the state folder")
             with self.open() as source:
                 aggregation.add(source, self._row.weight or 1, self._measures)
         except (OSError, WeightsError, UpdateError) as error:
             raise StorageError(f"{self._path}: cannot read an accepted update: {error}; restore the file") from error
 
+    def _fetched(self) -> Path:
+        return self._folder.fetched(self._path, self._folder.stored_update(self._row.id))
+
     @contextlib.contextmanager
     def open(self) -> Iterator[TileSource]:
         """The update's tiles."""
-        with UpdateFile(self._path) as update, rebased(update, self._folder, self._row.base_sha256) as source:
+        with UpdateFile(self._fetched()) as update, rebased(update, self._folder, self._row.base_sha256) as source:
             yield source

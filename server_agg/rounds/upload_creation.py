@@ -23,7 +23,7 @@ def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMet
     state, model_bytes = current.admission_state, current.open_round.model_bytes
     with current.ledger.writing() as session:
         if metadata.resumable and (known := _known(session, metadata)):
-            return uploads.record(known)
+            return uploads.record(session, known)
         # A one-request upload is always received: it may be an accepted update sent again.
         if metadata.resumable:
             admission.check_duplicate(session, state, metadata.phone)
@@ -36,9 +36,9 @@ def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMet
         to_come = uploads.pending_bytes(session)
         files = 2 if state.rules.publish == "rows-f32" else 3
         current.folder.check_space(to_come + metadata.length + files * model_bytes)
-        record = uploads.record(uploads.add(session, metadata, state.number))
+        record = uploads.record(session, uploads.add(session, metadata, state.number))
     for identifier in replaced:
-        current.folder.upload(identifier).unlink(missing_ok=True)
+        uploads.bytes.delete(identifier)
     return record
 
 

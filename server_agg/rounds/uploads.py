@@ -1,17 +1,18 @@
-"""Uploads in progress: their rows in the ledger and their bytes in incoming/, so that they survive a restart."""
+"""Uploads in progress: their rows in the ledger and their bytes beside it, so that they survive a restart."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from phonograd.device_runtime.base.files import storage_errors
 from phonograd.server_agg.refusals import LateUpdateError, RefusalError, UploadEndedError, one_line
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes, add_traffic
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Update, UpdateState
+from phonograd.server_agg.storage.upload_bytes import upload_bytes
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,13 @@ class UploadRecord:
 
 
 class UploadStore:
-    """Stores uploads from their creation until they are ingested or ended; thread-safe."""
+    """Stores uploads from their creation until they are ingested or ended; thread-safe. bytes: what came of them."""
 
     def __init__(self, ledger: Ledger, folder: StateFolder, expire_seconds: float):
         self._ledger = ledger
         self._folder = folder
         self._expire_seconds = expire_seconds
+        self.bytes = upload_bytes(folder, ledger)
 
     def add(self, session: Session, metadata: UploadMetadata, number: int) -> Update:
         """Add a row for a new upload to round `number`, within the caller's transaction."""
@@ -81,13 +83,20 @@ class UploadStore:
         """An upload by its id."""
         with self._ledger.reading() as session:
             row = session.get(Update, identifier)
-            return None if row is None else self.record(row)
+            return None if row is None else self.record(session, row)
 
-    def record(self, row: Update) -> UploadRecord:
-        """The upload of a row, with its progress on disk."""
-        offset, touched = row.length if row.state in ("accepted", "repeated") else 0, row.created_at
-        if row.state == "receiving":
-            offset, touched = self._on_disk(row)
+    def record(self, session: Session, row: Update) -> UploadRecord:
+        """The upload of a row, with its progress."""
+        return self._records(session, [row])[0]
+
+    def _records(self, session: Session, rows: Sequence[Update]) -> list[UploadRecord]:
+        receiving = [row for row in rows if row.state == "receiving"]
+        stored = self.bytes.stored(session, receiving) if receiving else {}
+        return [self._record(row, *stored.get(row.id, (0, row.created_at))) for row in rows]
+
+    def _record(self, row: Update, offset: int, touched: float) -> UploadRecord:
+        if row.state in ("accepted", "repeated"):
+            offset = row.length
         return UploadRecord(
             id=row.id,
             round=row.round,
@@ -105,11 +114,12 @@ class UploadStore:
     def unfinished(self) -> list[UploadRecord]:
         """All uploads in progress, including complete ones that are not ingested yet."""
         with self._ledger.reading() as session:
-            return [self.record(row) for row in queries.unfinished_updates(session)]
+            return self._records(session, queries.unfinished_updates(session))
 
     def pending_bytes(self, session: Session) -> int:
         """Bytes that the uploads in progress have yet to send."""
-        return sum(row.length - self._on_disk(row)[0] for row in queries.unfinished_updates(session))
+        unfinished = self._records(session, queries.unfinished_updates(session))
+        return sum(upload.length - upload.offset for upload in unfinished)
 
     def received(self, identifier: str, nbytes: int) -> None:
         """Count a request and its body bytes for an upload, which may have ended meanwhile."""
@@ -118,7 +128,7 @@ class UploadStore:
             count_request(session, row, nbytes)
             upload_ended_error = row.state != "receiving"
         if upload_ended_error:
-            self._folder.upload(identifier).unlink(missing_ok=True)
+            self.bytes.delete(identifier)
 
     def abort(self, identifier: str, state: UpdateState, reason: str, status: int | None, nbytes: int = 0) -> None:
         """End an upload without accepting it: delete its bytes, record the reason. `nbytes`: of a last request."""
@@ -128,7 +138,7 @@ class UploadStore:
                 count_request(session, row, nbytes)
             if row.state == "receiving":
                 self.end(row, state, reason, status)
-        self._folder.upload(identifier).unlink(missing_ok=True)
+        self.bytes.delete(identifier)
 
     def refuse(self, identifier: str, error: RefusalError, nbytes: int) -> None:
         """End an upload whose update is refused. `nbytes`: of its last request."""
@@ -171,17 +181,10 @@ class UploadStore:
     def _count_uncounted(self) -> None:
         """Count bytes on disk that a crash left uncounted."""
         with self._ledger.writing() as session:
-            for row in queries.unfinished_updates(session):
-                if (missing := self._on_disk(row)[0] - row.received_bytes) > 0:
+            rows = queries.unfinished_updates(session)
+            for row, upload in zip(rows, self._records(session, rows), strict=True):
+                if (missing := upload.offset - row.received_bytes) > 0:
                     count_request(session, row, missing)
-
-    def _on_disk(self, row: Update) -> tuple[int, float]:
-        """Bytes of an upload on disk, and the time of the last one."""
-        try:
-            found = self._folder.upload(row.id).stat()
-        except FileNotFoundError:
-            return 0, row.created_at
-        return found.st_size, found.st_mtime
 
 
 def _state_after(error: RefusalError) -> UpdateState:
@@ -217,12 +220,6 @@ def move_to_round(session: Session, row: Update, number: int) -> None:
         add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=-row.received_bytes, requests=0))
         add_traffic(session, number, row.phone, "upload", WireBytes(up_body=row.received_bytes, requests=0))
         row.round = number
-
-
-def truncate(path: Path, length: int) -> None:
-    """Truncate an upload to `length` bytes. Raises StorageError."""
-    with storage_errors(path), path.open("r+b") as file:
-        file.truncate(length)
 
 
 def redact_path(error: Exception, path: Path) -> str:

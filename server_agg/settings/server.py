@@ -23,6 +23,9 @@ class ServerSettings:
         all models.
     links_kept: how many links that end in the current model stay on disk, as far as all of them are smaller than the
         model; None: no fewer.
+    ledger: the URL of a database of PostgreSQL's; None: SQLite in the state folder. With one, several servers may work
+        together (docs/deployment.md); they need a `store`.
+    store: the URL of an object store for models and updates, one of fsspec's; None: the state folder.
     security: authentication, rate limits, TLS.
 
     Raises ValueError for a setting out of range.
@@ -39,6 +42,8 @@ class ServerSettings:
     retry_seconds: float = 60.0
     models_kept: int | None = 5
     links_kept: int | None = 100
+    ledger: str | None = None
+    store: str | None = None
     security: SecuritySettings = field(default_factory=SecuritySettings)
 
     def __post_init__(self) -> None:
@@ -65,7 +70,16 @@ class ServerSettings:
         """Conditions on rules, strategy and security together."""
         strategy, phones, name = strategy_of(self.strategy), self.rules.clients_per_round, self.strategy.strategy
         low, high = strategy.min_updates, strategy.max_updates
+        alone = self.strategy.private or self.strategy.slow
         return (
+            (
+                self.ledger is None or self.store is not None,
+                "store is None, expected one for a ledger in PostgreSQL: its servers share their models and updates",
+            ),
+            (
+                self.ledger is None or not alone,
+                f"ledger is set, expected none for {name}: its noise key or its work files are on one machine",
+            ),
             (
                 low <= phones <= high,
                 f"clients_per_round is {phones}, expected {low} to {high} for {name}",

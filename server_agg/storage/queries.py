@@ -1,9 +1,9 @@
 """Queries on the ledger. Every function takes a session of `Ledger.reading` or `Ledger.writing`."""
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from phonograd.server_agg.storage.tables import PUBLISHED, Model, Round, Selected, Update, UpdateState
+from phonograd.server_agg.storage.tables import PUBLISHED, Chunk, Model, Round, Selected, Update, UpdateState
 
 
 def open_round(session: Session) -> Round | None:
@@ -37,6 +37,25 @@ def needed_update_hashes(session: Session) -> set[str]:
     of_open = (Update.state == "accepted") & (Round.closed_at.is_(None))
     wanted = select(Update.sha256).join(Round, Update.round == Round.number)
     return {str(sha256) for sha256 in session.scalars(wanted.where(of_open | (Update.state == "kept")))}
+
+
+def late_bases(session: Session, number: int) -> set[str]:
+    """The models that the late updates of a round are made from."""
+    return {str(update.base_sha256) for update in accepted_updates(session, number) if update.base_sha256}
+
+
+def update_ids_in_use(session: Session) -> tuple[set[str], set[str]]:
+    """Ids of the uploads in progress, and of the updates that `needed_update_hashes` has."""
+    receiving = select(Update.id).where(Update.state == "receiving")
+    of_open = (Update.state == "accepted") & (Round.closed_at.is_(None))
+    needed = select(Update.id).join(Round, Update.round == Round.number).where(of_open | (Update.state == "kept"))
+    return set(session.scalars(receiving)), set(session.scalars(needed))
+
+
+def delete_ended_chunks(session: Session) -> None:
+    """Delete the chunks of uploads that have ended: a server was killed before it did."""
+    ended = select(Update.id).where(Update.state != "receiving")
+    session.execute(delete(Chunk).where(Chunk.upload.in_(ended)))
 
 
 def count_updates(session: Session, number: int, *states: UpdateState) -> int:

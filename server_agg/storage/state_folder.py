@@ -12,6 +12,9 @@ noise/<round>                     the noise key of the open round
 closing/<round>/                  work files of the round that is closing
 drafts/                           temporary files; emptied at start
 lock                              locked by the server that uses the folder
+
+With an object store (`stores`), models, optimizers and updates are copies of its objects, and only complete uploads are
+in incoming/.
 """
 
 import contextlib
@@ -20,37 +23,43 @@ import os
 import re
 import secrets
 import shutil
+import threading
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.base.files import atomic_file, storage_errors, sync_folder
+from phonograd.device_runtime.base.files import atomic_file, atomic_path, sha256_of_file, storage_errors, sync_folder
 from phonograd.server_agg.storage.folder_claim import LEDGER, LOCK, SUBFOLDERS, claim
 from phonograd.server_agg.storage.noise_keys import NoiseKeys
+from phonograd.server_agg.storage.stores import InFolder, Store
 
 COPY_CHUNK_BYTES = 1 << 20
-MODELS = "models"
+MODELS, UPDATES = "models", "updates"
+# Their files' names are hashes; kept with the models that they belong to.
+BY_HASH_FOLDERS = (MODELS, "links", "residuals", "optimizers")
 # The server's own file names; only these are deleted.
 BY_HASH = re.compile(r"[0-9a-f]{64}\.safetensors\Z")
 BY_ID = re.compile(r"\.?[0-9a-f]{32}(\.[0-9a-f]{8}\.partial)?\Z")
 
 
 class StateFolder:
-    """Opens and locks the folder for one server; creates it if missing.
+    """Opens and locks the folder for one server; creates it if missing. store: where models and updates are kept.
 
     Raises StorageError if another server uses it, or if it cannot be a state folder (`claim`).
     """
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, store: Store | None = None):
         self.root = root
+        self.store = store or InFolder()
+        self._fetching = threading.Lock()
         self._claim = claim(root)
         self.ledger = root / LEDGER
         self.models = root / MODELS
         self.links = root / "links"
         self.residuals = root / "residuals"
         self.optimizers = root / "optimizers"
-        self.updates = root / "updates"
+        self.updates = root / UPDATES
         self.uploads = root / "incoming"
         self._closing = root / "closing"
         self._drafts = root / "drafts"
@@ -92,6 +101,10 @@ class StateFolder:
         """The path of an accepted update."""
         return self.updates / f"{sha256}.safetensors"
 
+    def stored_update(self, identifier: str) -> str:
+        """The name in the store of an update whose upload this was: no other's, so that it can be deleted."""
+        return f"{UPDATES}/{identifier}"
+
     def upload(self, identifier: str) -> Path:
         """The path of an upload in progress."""
         return self.uploads / identifier
@@ -111,6 +124,32 @@ class StateFolder:
         if free < nbytes:
             raise StorageError(f"{self.root}: needs {nbytes} bytes, has {free} free; free space and send again")
 
+    def kept_models(self) -> set[str]:
+        """The hashes of the models that are kept."""
+        stored = {Path(name).stem for name in self.store.names(MODELS)}
+        return stored if self.store.elsewhere else models_in(self.root)
+
+    def has(self, path: Path) -> bool:
+        """Whether a model or an optimizer's state is kept, here or in the store."""
+        return path.is_file() or self.store.has(self._name(path))
+
+    def fetched(self, path: Path, name: str | None = None) -> Path:
+        """`path`, copied from the store if it is not here. name: of the object, if another.
+
+        Raises StorageError if the store does not have it, or another one than the hash in the file's name says.
+        """
+        with self._fetching:  # not the same file twice at the same time
+            if path.is_file() or not self.store.elsewhere:
+                return path
+            with atomic_path(path) as partial:
+                self.store.get(name or self._name(path), partial)
+                if (found := sha256_of_file(partial)) != path.stem:
+                    raise StorageError(f"{name or self._name(path)}: damaged in the store, its SHA-256 is {found}")
+        return path
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
     def copy_model(self, source: Path, sha256: str) -> int:
         """Copy a model into the folder, atomically. Returns its size in bytes."""
         draft = self.new_draft()
@@ -121,7 +160,8 @@ class StateFolder:
         return nbytes
 
     def move_into_place(self, source: Path, target: Path) -> None:
-        """Rename a draft to `target`, durably; its bytes must be synced."""
+        """Store a draft, and rename it to `target`, durably; its bytes must be synced."""
+        self.store.put(source, self._name(target))
         with storage_errors(target):
             source.replace(target)
             sync_folder(target.parent)
@@ -135,11 +175,12 @@ class StateFolder:
             with storage_errors(path):
                 synced.result()
 
-    def link_into_place(self, source: Path, target: Path) -> None:
-        """Hard-link a synced upload to `target`, durably; an existing target has the same bytes.
+    def link_into_place(self, source: Path, target: Path, name: str) -> None:
+        """Hard-link a synced upload to `target`, durably; an existing target has the same bytes. name: in the store.
 
         The first name stays until the ledger has the second, so that a crash in between loses neither.
         """
+        self.store.put(source, name)
         with storage_errors(target):
             with contextlib.suppress(FileExistsError):
                 os.link(source, target)
@@ -149,21 +190,9 @@ class StateFolder:
         """Delete all stored updates except these."""
         _remove_all_but(self.updates, {self.update(sha256).name for sha256 in hashes}, BY_HASH)
 
-    def delete_models_except(self, hashes: Collection[str]) -> None:
-        """Delete all model files except these."""
-        _remove_all_but(self.models, {self.model(sha256).name for sha256 in hashes}, BY_HASH)
-
-    def delete_links_except(self, hashes: Collection[str]) -> None:
-        """Delete all links except these."""
-        _remove_all_but(self.links, {self.link(sha256).name for sha256 in hashes}, BY_HASH)
-
-    def delete_residuals_except(self, hashes: Collection[str]) -> None:
-        """Delete all residuals except these."""
-        _remove_all_but(self.residuals, {self.residual(sha256).name for sha256 in hashes}, BY_HASH)
-
-    def delete_optimizers_except(self, hashes: Collection[str]) -> None:
-        """Delete all server optimizer states except these."""
-        _remove_all_but(self.optimizers, {self.optimizer(sha256).name for sha256 in hashes}, BY_HASH)
+    def delete_except(self, part: str, hashes: Collection[str]) -> None:
+        """Delete all files of one of BY_HASH_FOLDERS except these."""
+        _remove_all_but(self.root / part, {f"{sha256}.safetensors" for sha256 in hashes}, BY_HASH)
 
     def delete_closing_except(self, number: int) -> None:
         """Delete the work files of all rounds except `number`."""
@@ -175,6 +204,11 @@ class StateFolder:
     def delete_uploads_except(self, identifiers: Collection[str]) -> None:
         """Delete all upload files except these."""
         _remove_all_but(self.uploads, identifiers, BY_ID)
+
+
+def models_in(root: Path) -> set[str]:
+    """The hashes of the models in a state folder."""
+    return {path.stem for path in (root / MODELS).glob("*.safetensors")}
 
 
 def _sync_file(path: Path) -> None:

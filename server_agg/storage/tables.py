@@ -119,6 +119,17 @@ Index(
 )
 
 
+class Chunk(Base):
+    """Bytes [start, stop) of an upload in progress, an object of this name in the store; see upload_bytes."""
+
+    __tablename__ = "chunks"
+    upload: Mapped[str] = mapped_column(ForeignKey("updates.id"), primary_key=True)
+    start: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    stop: Mapped[int]
+    name: Mapped[str]
+    at: Mapped[float]
+
+
 class Traffic(Base):
     """Bytes on the wire of one phone's requests of one kind in one round; phone '': unknown."""
 

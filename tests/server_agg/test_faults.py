@@ -21,6 +21,7 @@ from phonograd.server_agg.http import upload_routes
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.storage.upload_bytes import FileBytes
 from tests.server_agg.faults import QUICK, adds_up, answer_on, arriving, half_sent, states, talking
 from tests.server_agg.relay import relay_to
 from tests.server_agg.test_app import StartServer, check_problem, digest_of
@@ -120,19 +121,19 @@ def test_a_request_that_comes_while_another_prepares_takes_over(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first receives anything there is nothing to interrupt: it must give way all the same."""
-    came, digest_of = [], upload_routes._digest_of
+    came, hashed = [], FileBytes.hashed
     alone = upload_routes.UploadRoutes._alone
 
     def counted(routes: upload_routes.UploadRoutes, identifier: str) -> contextlib.AbstractAsyncContextManager[object]:
         came.append(identifier)
         return alone(routes, identifier)
 
-    def prepared(path: Path) -> object:
+    def prepared(uploads: FileBytes, identifier: str) -> object:
         until(lambda: len(came) == 2, "the second request")
-        return digest_of(path)
+        return hashed(uploads, identifier)
 
     monkeypatch.setattr(upload_routes.UploadRoutes, "_alone", counted)
-    monkeypatch.setattr(upload_routes, "_digest_of", prepared)
+    monkeypatch.setattr(FileBytes, "hashed", prepared)
     with start_server(idle_seconds=1e6) as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload()

@@ -165,7 +165,7 @@ def test_bytes_that_the_disk_did_not_take_are_not_in_the_hash(
 def test_another_process_may_hold_the_ledger(
     start_server: StartServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("phonograd.server_agg.storage.ledger.BUSY_SECONDS", 0.5)
+    monkeypatch.setattr("phonograd.server_agg.storage.databases.BUSY_SECONDS", 0.5)
     with start_server() as server, talking(server) as http:
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload()

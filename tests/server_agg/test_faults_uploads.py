@@ -56,8 +56,8 @@ def test_an_upload_that_ends_before_it_is_decided_on_does_not_count(workshop: Wo
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
         link_into_place = coordinator.folder.link_into_place
 
-        def expires_meanwhile(source: Path, target: Path) -> None:
-            link_into_place(source, target)
+        def expires_meanwhile(source: Path, target: Path, name: str) -> None:
+            link_into_place(source, target, name)
             coordinator.uploads.abort(upload.id, "expired", "too slow", 410)
 
         coordinator.folder.link_into_place = expires_meanwhile  # type: ignore[method-assign]
@@ -160,10 +160,10 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
     going_on, at_it = threading.Event(), threading.Event()
     link_into_place = server.coordinator.folder.link_into_place
 
-    def slowly(source: Path, target: Path) -> None:
+    def slowly(source: Path, target: Path, name: str) -> None:
         at_it.set()
         assert going_on.wait(20)
-        link_into_place(source, target)
+        link_into_place(source, target, name)
 
     monkeypatch.setattr(server.coordinator.folder, "link_into_place", slowly)
     with talking(server) as http:

@@ -1,0 +1,74 @@
+"""Deleting files that are needed no longer: those of the state folder, and objects of the store."""
+
+import logging
+from collections.abc import Mapping
+
+from sqlalchemy.orm import Session
+
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.log_format import event
+from phonograd.server_agg.rounds.opening import expect_open_round
+from phonograd.server_agg.rounds.publication import links_to_keep
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.state_folder import BY_HASH_FOLDERS, StateFolder
+
+log = logging.getLogger(__name__)
+
+
+def sweep_folder(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -> None:
+    """Delete files of the state folder, while no update is being ingested."""
+    with ledger.reading() as session:
+        stored, number, kept = (
+            queries.needed_update_hashes(session),
+            expect_open_round(ledger, session).number,
+            _kept(session, ledger, settings),
+        )
+    folder.delete_updates_except(stored)
+    folder.delete_closing_except(number)
+    for part, hashes in kept.items():
+        folder.delete_except(part, hashes)
+
+
+def sweep_store(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -> None:
+    """Delete objects of the store, while no other server closes a round (`Ledger.closing_lock`).
+
+    Other servers may be accepting updates: whatever is listed here had its row in the ledger before. What cannot be
+    deleted now is deleted after the next round.
+    """
+    store = folder.store
+    if not store.elsewhere:
+        return
+    try:
+        found = {part: store.names(part) for part in ("updates", "incoming", *BY_HASH_FOLDERS)}
+        with ledger.writing() as session:
+            queries.delete_ended_chunks(session)
+            receiving, needed = queries.update_ids_in_use(session)
+            kept = {"updates": receiving | needed, "incoming": receiving, **_kept(session, ledger, settings)}
+        for part, names in found.items():
+            # Names are ID, ID/CHUNK or HASH.safetensors.
+            old = (name for name in names if name.split("/")[0].removesuffix(".safetensors") not in kept[part])
+            store.delete(f"{part}/{name}" for name in old)
+    except StorageError as error:
+        log.warning("old objects are kept until the next round: %s", error, extra=event("not_swept"))
+
+
+def _kept(session: Session, ledger: Ledger, settings: ServerSettings) -> Mapping[str, set[str]]:
+    """By folder, the hashes of the files to keep: of the first model, the newest ones, those that updates of the open
+    round are made from, and the links to the current one.
+    """
+    models, newest, current = queries.all_models(session), settings.models_kept, expect_open_round(ledger, session)
+    needed = {current.base_sha256} | queries.late_bases(session, current.number)
+    if newest is None:
+        kept = models
+    else:
+        needed |= {model.sha256 for model in (models[0], *models[-newest:])}
+        kept = [model for model in models if model.sha256 in needed]
+    links = links_to_keep(models, current.base_sha256, settings.links_kept)
+    return {
+        "models": {model.sha256 for model in kept},
+        "optimizers": {str(model.optimizer_sha256) for model in kept},
+        "residuals": {str(model.residual_sha256) for model in kept},
+        "links": {link.sha256 for link in links},
+    }

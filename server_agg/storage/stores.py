@@ -1,0 +1,151 @@
+"""Where a service keeps its models and updates: the state folder itself, or an object store that several servers share.
+
+Objects are whole files that never change. With an object store the state folder has copies of them, which may be lost.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
+
+Result = TypeVar("Result")
+# fsspec's stores that are folders: writing there is neither atomic nor durable, and the state folder is both.
+FOLDERS = ("file", "local")
+
+
+class Store(Protocol):
+    """Objects by name, such as `models/HASH.safetensors`; thread-safe. Every method raises StorageError.
+
+    elsewhere: whether objects are anywhere else than in the state folder.
+    """
+
+    elsewhere: bool
+
+    def put(self, source: Path, name: str) -> None:
+        """Store a file, durably, in place of an object of this name."""
+        ...
+
+    def get(self, name: str, target: Path) -> None:
+        """Copy an object to a file."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether there is such an object."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The objects whose names begin with `folder/`; without it."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that are missing are fine."""
+        ...
+
+
+class InFolder:
+    """No other place: the state folder's files are the objects."""
+
+    elsewhere = False
+
+    def put(self, source: Path, name: str) -> None:
+        """The file will be renamed in the folder, durably."""
+
+    def get(self, name: str, target: Path) -> None:
+        """A file that is missing in the folder is lost."""
+        raise StorageError(f"{target}: missing; restore the state folder")
+
+    def has(self, name: str) -> bool:
+        """Nothing is elsewhere."""
+        return False
+
+    def names(self, folder: str) -> list[str]:
+        """Nothing is elsewhere."""
+        return []
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Nothing is elsewhere."""
+
+
+class ObjectStore:
+    """The objects below a URL of fsspec's, such as s3://bucket/folder."""
+
+    elsewhere = True
+
+    def __init__(self, url: str):
+        self._url = url
+        self._files, self._root = _opened(url)
+
+    def put(self, source: Path, name: str) -> None:
+        """Upload it; object stores replace an object at once and durably."""
+        self._do(name, lambda path: self._files.put_file(str(source), path))
+
+    def write(self, data: bytes, name: str) -> None:
+        """Upload it."""
+        self._do(name, lambda path: self._files.pipe_file(path, data))
+
+    def get(self, name: str, target: Path) -> None:
+        """Download it."""
+        self._do(name, lambda path: self._files.get_file(path, str(target)))
+
+    def read(self, name: str) -> bytes:
+        """Download it."""
+        return bytes(self._do(name, self._files.cat_file))
+
+    def has(self, name: str) -> bool:
+        """Ask for it, not for what was heard of it before."""
+        return bool(self._do(name, self._exists))
+
+    def names(self, folder: str) -> list[str]:
+        """List them, not what was heard of them before."""
+        found = self._do(folder, self._found)
+        start = len(f"{self._root}/{folder}/")
+        return [path[start:] for path in found]
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete them."""
+        for name in names:
+            self._do(name, self._delete)
+
+    def _exists(self, path: str) -> bool:
+        self._files.invalidate_cache()
+        return bool(self._files.exists(path))
+
+    def _found(self, path: str) -> Sequence[str]:
+        self._files.invalidate_cache()
+        return [str(found) for found in self._files.find(path)]
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._files.rm_file(path)
+        except FileNotFoundError:
+            return
+
+    def _do(self, name: str, call: Callable[[str], Result]) -> Result:
+        try:
+            return call(f"{self._root}/{name}")
+        except Exception as error:  # each store has errors of its own: of its network, its HTTP, its accounts
+            raise StorageError(f"{self._url}: {name}: {type(error).__name__}: {error}; see `store`") from error
+
+
+def store_at(url: str | None) -> Store:
+    """The store at a URL of fsspec's; None: the state folder.
+
+    Raises StorageError for a URL that no store can be opened at, MissingExtraError without its package.
+    """
+    return InFolder() if url is None else ObjectStore(url)
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+
+        files, root = fsspec.url_to_fs(url)
+    except ImportError as error:
+        raise MissingExtraError(f"store {url}: {error}; for S3: pip install 'phonograd[s3]'") from error
+    except Exception as error:
+        raise StorageError(f"store {url}: expected a URL such as s3://BUCKET/FOLDER: {error}") from error
+    protocols = (files.protocol,) if isinstance(files.protocol, str) else files.protocol
+    if any(protocol in FOLDERS for protocol in protocols):
+        raise StorageError(f"store {url}: expected an object store, found a folder; leave `store` out for the folder")
+    return files, str(root).rstrip("/")

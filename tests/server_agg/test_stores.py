@@ -1,0 +1,211 @@
+"""A server whose models and updates are in an object store: its state folder has copies, which may be lost."""
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.stores import ObjectStore, store_at
+from phonograd.server_agg.storage.tables import Chunk
+from tests.server_agg.test_rounds import opened, send, undisturbed
+from tests.server_agg.tus_phone import BODY, checksum, phone_with
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
+
+
+@pytest.fixture
+def url() -> str:
+    """A store of this process's, empty."""
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def server(workshop: Workshop, tmp_path: Path, url: str) -> Iterator[RunningServer]:
+    with run_server(workshop, tmp_path / "state", store=url, clients_per_round=2) as running:
+        yield running
+
+
+@pytest.fixture
+def http(server: RunningServer) -> Iterator[httpx.Client]:
+    with client_of(server.url) as client:
+        yield client
+
+
+def stored(url: str) -> dict[str, list[str]]:
+    store = store_at(url)
+    return {part: sorted(store.names(part)) for part in ("models", "optimizers", "updates", "incoming")}
+
+
+def chunks(coordinator: Coordinator) -> list[tuple[int, int]]:
+    with coordinator.ledger.reading() as session:
+        return [(chunk.start, chunk.stop) for chunk in session.scalars(select(Chunk).order_by(Chunk.start))]
+
+
+def test_an_object_s_life(tmp_path: Path, url: str) -> None:
+    store, file = ObjectStore(f"{url}/sub"), tmp_path / "file"
+    file.write_bytes(b"abc")
+    store.put(file, "models/a")
+    store.write(b"xyz", "incoming/id/1")
+    assert (store.has("models/a"), store.has("models/b"), store.read("models/a")) == (True, False, b"abc")
+    assert (store.names("incoming"), store.names("updates")) == (["id/1"], [])
+    store.get("incoming/id/1", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b"xyz"
+    store.delete(["models/a", "models/missing"])
+    assert not store.has("models/a")
+    with pytest.raises(StorageError, match=r"memory://.*models/a: FileNotFoundError"):
+        store.read("models/a")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [("file:///tmp/x", "expected an object store, found a folder"), ("nonsense://x", "expected a URL such as s3://")],
+)
+def test_urls_that_are_no_store(wrong: str, message: str) -> None:
+    with pytest.raises(StorageError, match=message):
+        store_at(wrong)
+
+
+def test_the_same_model_as_with_a_folder_and_old_objects_are_deleted(
+    workshop: Workshop, tmp_path: Path, url: str
+) -> None:
+    model = undisturbed(workshop, tmp_path / "folder")
+    settings = settings_with(clients_per_round=3, store=url, models_kept=1, server_optimizer="momentum")
+    with opened(workshop, tmp_path / "state", settings) as coordinator:
+        for number in (1, 2):
+            base = coordinator.folder.model(coordinator.current.base_sha256)
+            for seed in (1, 2, 3):
+                send(coordinator, workshop.update(seed, number, 100 * seed, base=base), f"phone{seed}")
+                assert len(stored(url)["updates"]) == seed % 3
+            if number == 1:
+                assert coordinator.current.base_sha256 == model
+        newest = coordinator.current.base_sha256
+    kept = stored(url)
+    assert kept["models"] == sorted(f"{sha256}.safetensors" for sha256 in (workshop.base_sha256, newest))
+    assert (len(kept["optimizers"]), kept["updates"], kept["incoming"]) == (1, [], [])
+
+
+def test_a_lost_copy_is_fetched_and_a_damaged_object_is_not_taken(workshop: Workshop, tmp_path: Path, url: str) -> None:
+    model = undisturbed(workshop, tmp_path / "folder")
+    state, settings = tmp_path / "state", settings_with(clients_per_round=3, store=url)
+    with opened(workshop, state, settings) as coordinator:
+        for seed in (1, 2):
+            send(coordinator, workshop.update(seed, tokens=100 * seed), f"phone{seed}")
+    for part in ("models", "updates"):
+        shutil.rmtree(state / part)
+    with opened(workshop, state, settings) as coordinator:
+        assert send(coordinator, workshop.update(3, tokens=300), "phone3").model_sha256 == model
+        found = coordinator.folder.model(model)
+        found.unlink()
+        assert sha256_of_file(coordinator.folder.fetched(found)) == model
+        found.unlink()
+        ObjectStore(url).write(b"other bytes", f"models/{model}.safetensors")
+        with pytest.raises(StorageError, match=rf"models/{model}.safetensors: damaged in the store"):
+            coordinator.folder.fetched(found)
+        assert not found.exists()
+
+
+def test_an_upload_is_chunks_that_end_with_it(
+    server: RunningServer, http: httpx.Client, workshop: Workshop, url: str
+) -> None:
+    phone = phone_with(http, "phone1", workshop.update(1))
+    half = len(phone.data) // 2
+    assert phone.create_upload(phone.data[:100], Content_Type=BODY).headers["Upload-Offset"] == "100"
+    assert phone.patch(100, phone.data[100:half]).status_code == 204
+    assert chunks(server.coordinator) == [(0, 100), (100, half)]
+    assert len(stored(url)["incoming"]) == 2
+    assert phone.patch(100, phone.data[100:]).status_code == 409
+    assert phone.offset() == half
+    assert phone.patch(half, phone.data[half:]).status_code == 204
+    assert phone.outcome().json()["state"] == "accepted"
+    assert chunks(server.coordinator) == []
+    assert (stored(url)["incoming"], stored(url)["updates"]) == ([], [phone.path.rpartition("/")[2]])
+
+
+def test_a_server_that_was_overtaken_adds_nothing(
+    server: RunningServer, http: httpx.Client, workshop: Workshop
+) -> None:
+    """Its phone went on elsewhere while a chunk of the broken connection was on its way to the store."""
+    phone = phone_with(http, "phone1", workshop.update(1))
+    phone.create_upload()
+    behind = server.coordinator.uploads.bytes.append(phone.path.rpartition("/")[2], 0)
+    assert phone.patch(0, phone.data[:300]).status_code == 204
+    with pytest.raises(Exception, match="another request goes on with this upload"):
+        behind.write(memoryview(phone.data[:200]))
+    assert phone.offset() == 300
+    assert phone.delete().status_code == 204
+    with pytest.raises(Exception, match="another request goes on with this upload"):
+        behind.write(memoryview(phone.data[:200]))
+
+
+def test_bytes_that_changed_on_their_way_are_taken_back(
+    server: RunningServer, http: httpx.Client, workshop: Workshop
+) -> None:
+    phone = phone_with(http, "phone1", workshop.update(1))
+    phone.create_upload(Upload_Metadata="")
+    assert phone.patch(0, phone.data[:100], checksum(phone.data[:100])).status_code == 204
+    assert phone.patch(100, b"\0" * 300, checksum(phone.data[100:400])).status_code == 460
+    assert (phone.offset(), chunks(server.coordinator)) == (100, [(0, 100)])
+    announced = phone_with(http, "phone2", workshop.update(2))
+    announced.create_upload()
+    assert announced.patch(0, bytes(len(announced.data))).status_code == 460
+    assert announced.offset() == 0
+    assert announced.patch(0, announced.data).status_code == 204
+    assert announced.outcome().json()["state"] == "accepted"
+
+
+def test_an_upload_goes_on_at_a_server_that_has_no_file_of_it(workshop: Workshop, tmp_path: Path, url: str) -> None:
+    """And one that was whole when the server was killed is ingested; what the kill left behind is deleted later."""
+    state = tmp_path / "state"
+    with run_server(workshop, state, store=url, clients_per_round=2) as first, client_of(first.url) as http:
+        phones = [phone_with(http, f"phone{seed}", workshop.update(seed)) for seed in (1, 2)]
+        for phone in phones:
+            phone.create_upload()
+        phones[0].patch(0, phones[0].data[:500])
+        sink = first.coordinator.uploads.bytes.append(phones[1].path.rpartition("/")[2], 0)
+        sink.write(memoryview(phones[1].data))
+        ObjectStore(url).write(b"no row", f"{phones[0].path.replace('/v1/uploads', 'incoming')}/orphan")
+    shutil.rmtree(state / "incoming")
+    with run_server(workshop, state, store=url, clients_per_round=2) as second, client_of(second.url) as http:
+        phones[0].http = phones[1].http = http
+        assert phones[1].outcome().json()["state"] == "accepted"
+        assert phones[0].offset() == 500
+        assert phones[0].patch(500, phones[0].data[500:]).status_code == 204
+        assert phones[0].outcome().json()["receipt"]["round_closed"]
+    assert (stored(url)["incoming"], stored(url)["updates"]) == ([], [])
+
+
+def test_a_store_that_does_not_answer_costs_nothing(
+    server: RunningServer, http: httpx.Client, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: ObjectStore, *arguments: object) -> None:
+        raise StorageError("the store does not answer")
+
+    phone = phone_with(http, "phone1", workshop.update(1))
+    phone.create_upload()
+    for name in ("write", "put"):
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStore, name, refuse)
+            assert phone.patch(phone.offset(), phone.data[phone.offset() :]).status_code == 507
+    assert phone.patch(phone.offset(), phone.data[phone.offset() :]).status_code == 204
+    assert phone.outcome().json()["state"] == "accepted"
+
+
+def test_what_a_ledger_for_several_servers_needs() -> None:
+    for wrong, message in (
+        ({}, "store is None, expected one"),
+        ({"store": "memory://x", "strategy": "transfer"}, "expected none for transfer"),
+        (
+            {"store": "memory://x", "strategy": "dp-fedavg", "deadline_seconds": 1.0, "population": 2},
+            "expected none for dp-fedavg",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            settings_with(ledger="postgresql://localhost/x", **wrong)
+    assert ServerSettings(ledger="postgresql://localhost/x", store="memory://x").store == "memory://x"
