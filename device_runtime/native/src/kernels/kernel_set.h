@@ -52,12 +52,12 @@ struct KernelSet {
   void (*sigmoid)(const float* x, float* y, size_t n);
   void (*hyperbolic_tangent)(const float* x, float* y, size_t n);
 
-  // One time step of an LSTM for one hidden unit's B columns. gates: rows i, o, f, c of [4, B] at stride gate_row,
-  // before the activation on entry, after it on return. c_before, c, h: [B].
-  void (*lstm_cell)(int B, float* gates, ptrdiff_t gate_row, const float* c_before, float* c, float* h);
-  // Its gradient. gates hold the activations on entry and the gradients of their inputs on return; dh: [B] of h; dc:
-  // [B] of c on entry, of c_before on return.
-  void (*lstm_cell_gradient)(int B, float* gates, ptrdiff_t gate_row, const float* c_before, const float* c,
+  // One time step of an LSTM for one token and `units` hidden units. gates: i, o, f, c, each [units], gate_row apart;
+  // before the activation on entry, after it on return. c_before, c, h: [units].
+  void (*lstm_cell)(int units, float* gates, ptrdiff_t gate_row, const float* c_before, float* c, float* h);
+  // Its gradient. gates hold the activations on entry and the gradients of their inputs on return; dh: [units] of h;
+  // dc: [units] of c on entry, of c_before on return.
+  void (*lstm_cell_gradient)(int units, float* gates, ptrdiff_t gate_row, const float* c_before, const float* c,
                              const float* dh, float* dc);
 
   // Softmax by column over blocks of rows; `columns` is a whole number of vectors. For one block X [rows, columns]:

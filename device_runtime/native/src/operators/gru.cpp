@@ -1,10 +1,9 @@
 // GRU and GRUTraining (gates z, r, h; linear_before_reset = 1), and GRUGrad. The value `zrh` passes from one to the
-// other only, so it holds G [3H, N] as recurrent.h lays it out.
+// other only, so it holds G [N, 3H] as recurrent.h lays it out.
 //   z, r = sigmoid(W x + b + R h + rb); q = R_h h + rb_h; n = tanh(W_h x + b_h + r q); h' = (1 - z) n + z h
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
 
 #include "operators/recurrent.h"
 
@@ -27,25 +26,24 @@ class Gru : public Operator {
         last_h_(node.output(1)),
         gates_(node.output(2)),
         biases_(node.scratch("biases", kGates * s_.H)),
-        q_(node.scratch("q", s_.H * s_.B)) {
+        by_gate_(node.scratch("input side by gate", kGates * s_.H * s_.N())),
+        q_(node.scratch("q", s_.B * s_.H)),
+        recurrent_(node, kGates, s_) {
     if (y_ == nullptr) y_ = node.scratch("y", s_.N() * s_.H);
-    if (gates_ == nullptr) gates_ = node.scratch("gates", kGates * s_.H * s_.N());
-    if (packs_recurrent(node, s_)) packed_.emplace(node, kGates, s_);
+    if (gates_ == nullptr) gates_ = node.scratch("gates", s_.N() * kGates * s_.H);
   }
 
   void run(Run& run) override {
     // The recurrent bias of n stays with q, inside the reset gate.
-    const int64_t rows = kGates * s_.H, inside = 2 * s_.H;
+    const int64_t rows = kGates * s_.H, inside = 2 * s_.H, of_step = s_.B * s_.H;
     for (int64_t m = 0; m < rows; ++m) {
       const float recurrent = bias_ == nullptr || m >= inside ? 0 : bias_->floats()[rows + m];
       biases_->floats()[m] = bias_ == nullptr ? 0 : bias_->floats()[m] + recurrent;
     }
-    input_gates(run, s_, kGates, *x_, *w_, biases_->floats(), gates_->floats());
-    if (packed_) packed_->pack(run, r_->floats());
+    input_gates(run, s_, kGates, *x_, *w_, biases_->floats(), by_gate_->floats(), gates_->floats());
+    recurrent_.begin(run, r_->floats());
     run.pool.run([&](int thread) { sweep(run, thread); });
-    if (last_h_ == nullptr) return;
-    std::memcpy(last_h_->data, y_->floats() + (s_.T - 1) * s_.B * s_.H,
-                static_cast<size_t>(s_.B * s_.H) * sizeof(float));
+    if (last_h_ != nullptr) std::copy_n(y_->floats() + (s_.T - 1) * of_step, of_step, last_h_->floats());
   }
   const char* phase() const override { return "recurrent forward"; }
   std::string description() const override {
@@ -55,54 +53,41 @@ class Gru : public Operator {
 
  private:
   void sweep(Run& run, int thread) const {
-    const int64_t B = s_.B, H = s_.H;
+    const int64_t H = s_.H, of_step = s_.B * H;
     for (int64_t t = 0; t < s_.T; ++t) {
-      const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * B * H;  // [B, H]
-      if (packed_) {
-        packed_->share(run, thread, row_major(h_before, H), [&](int64_t u, const float* sums, ptrdiff_t of_gate) {
-          float *z = gates_->floats() + u * s_.N() + t * B, *q = q_->floats() + u * B;
-          std::fill_n(q, B, 0.0f);
-          packed_->add(sums, z);
-          packed_->add(sums + of_gate, z + H * s_.N());
-          packed_->add(sums + 2 * of_gate, q);
-          cell(run.kernels, t, u, h_before);
-        });
-        continue;
-      }
-      run.pool.share(thread, H, [&](int64_t first, int64_t end) {
-        for (int64_t u = first; u < end; ++u) {
-          multiply_rows(run.kernels, t, u, h_before);
-          cell(run.kernels, t, u, h_before);
+      float* gates = gates_->floats() + t * kGates * of_step;
+      const float* h_before = t == 0 ? h0_->floats() : y_->floats() + (t - 1) * of_step;
+      const auto target = [&](int64_t gate) {
+        if (gate == 2) return RecurrentGates::Target{q_->floats(), H, 0};
+        return RecurrentGates::Target{gates + gate * H, kGates * H, 1};
+      };
+      recurrent_.share(run, thread, h_before, target, [&](int64_t first, int64_t count) {
+        for (int64_t b = 0; b < s_.B; ++b) {
+          const int64_t at = b * H + first;
+          cells(run.kernels, first, count, gates + b * kGates * H + first, q_->floats() + at, h_before + at,
+                y_->floats() + t * of_step + at);
         }
       });
     }
   }
 
-  void multiply_rows(const KernelSet& kernels, int64_t t, int64_t u, const float* h_before) const {
-    const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const int columns = static_cast<int>(B), depth = static_cast<int>(H);
-    float *z = gates_->floats() + u * N + t * B, *q = q_->floats() + u * B;
-    kernels.multiply_rows(2, columns, depth, r_->floats() + u * H, H * H, h_before, H, z, H * N, 1);
-    kernels.multiply_rows(1, columns, depth, r_->floats() + (2 * H + u) * H, H, h_before, H, q, B, 0);
-  }
-
-  void cell(const KernelSet& kernels, int64_t t, int64_t u, const float* h_before) const {
-    const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const size_t count = static_cast<size_t>(B);
-    float *z = gates_->floats() + u * N + t * B, *r = z + H * N, *n = r + H * N, *q = q_->floats() + u * B;
-    kernels.sigmoid(z, z, count);
-    kernels.sigmoid(r, r, count);
-    const float recurrent_bias = bias_ == nullptr ? 0 : bias_->floats()[(kGates + 2) * H + u];
-    for (int64_t b = 0; b < B; ++b) n[b] += r[b] * (q[b] + recurrent_bias);
-    kernels.hyperbolic_tangent(n, n, count);
-    float* h_now = y_->floats() + t * B * H;
-    for (int64_t b = 0; b < B; ++b) h_now[b * H + u] = (1 - z[b]) * n[b] + z[b] * h_before[b * H + u];
+  // `count` units of a token, from `first` on.
+  void cells(const KernelSet& kernels, int64_t first, int64_t count, float* z, const float* q, const float* h_before,
+             float* h) const {
+    const size_t units = static_cast<size_t>(count);
+    float *r = z + s_.H, *n = r + s_.H;
+    const float* recurrent_bias = bias_ == nullptr ? nullptr : bias_->floats() + (kGates + 2) * s_.H + first;
+    kernels.sigmoid(z, z, units);
+    kernels.sigmoid(r, r, units);
+    for (int64_t u = 0; u < count; ++u) n[u] += r[u] * (q[u] + (recurrent_bias == nullptr ? 0 : recurrent_bias[u]));
+    kernels.hyperbolic_tangent(n, n, units);
+    for (int64_t u = 0; u < count; ++u) h[u] = (1 - z[u]) * n[u] + z[u] * h_before[u];
   }
 
   Tensor *x_, *w_, *r_, *bias_, *h0_;
   RecurrentShape s_;
-  Tensor *y_, *last_h_, *gates_, *biases_, *q_;
-  std::optional<PackedGates> packed_;
+  Tensor *y_, *last_h_, *gates_, *biases_, *by_gate_, *q_;
+  RecurrentGates recurrent_;
 };
 
 class GruGradient : public Operator {
@@ -122,33 +107,33 @@ class GruGradient : public Operator {
         dr_(node.output(2)),
         dbias_(node.output(3)),
         before_(node.kept("states before", s_.N() * s_.H)),
-        recurrent_(node.kept("recurrent side", kGates * s_.H * s_.N())),
-        step_(node.scratch("gates of a step", kGates * s_.H * s_.B)),
-        back_(node.scratch("dh back", s_.B * s_.H)),
-        direct_(node.scratch("dh through z", s_.H * s_.B)),
-        recurrent_product_(node, 1, s_.B, kGates * s_.H, s_.H) {}
+        recurrent_side_(node.kept("recurrent side", s_.N() * kGates * s_.H)),
+        dh_(node.scratch("dh", s_.B * s_.H)),
+        direct_(node.scratch("dh through z", s_.B * s_.H)),
+        recurrent_(node, 1, s_.B, kGates * s_.H, s_.H) {}
 
   void run(Run& run) override {
     const int64_t H = s_.H, N = s_.N(), rows = kGates * H;
-    recurrent_product_.pack(run, 0, row_major(r_->floats(), H));
+    recurrent_.pack(run, 0, row_major(r_->floats(), H));
     states_before(s_, h0_->floats(), y_->floats(), before_->floats());
-    // q of all tokens again, [H, N] in the place of its own gradient.
-    float* q = recurrent_->floats() + 2 * H * N;
-    for (int64_t u = 0; u < H; ++u) {
-      std::fill_n(q + u * N, N, bias_ == nullptr ? 0.0f : bias_->floats()[(kGates + 2) * H + u]);
+    // q of all tokens again, in the place of its own gradient.
+    float* q = recurrent_side_->floats() + 2 * H;
+    for (int64_t n = 0; n < N; ++n) {
+      for (int64_t u = 0; u < H; ++u) q[n * rows + u] = bias_ == nullptr ? 0 : bias_->floats()[(kGates + 2) * H + u];
     }
-    run.products.gemm(H, N, H, row_major(r_->floats() + 2 * H * H, H), transposed(row_major(before_->floats(), H)), q,
-                      N, 1, 1);
-    std::fill_n(back_->floats(), H * s_.B, 0.0f);
-    std::fill_n(direct_->floats(), H * s_.B, 0.0f);
-    run.pool.run([&](int thread) { sweep(run, thread); });
-    std::memcpy(recurrent_->floats(), gates_->floats(), static_cast<size_t>(2 * H * N) * sizeof(float));
+    run.products.gemm(N, H, H, row_major(before_->floats(), H), transposed(row_major(r_->floats() + 2 * H * H, H)), q,
+                      rows, 1, 1);
+    std::fill_n(direct_->floats(), s_.B * H, 0.0f);
+    run.pool.run([&](int thread) {
+      sweep_back(run, thread, s_, kGates, recurrent_, dy_->floats(), recurrent_side_->floats(), dh_->floats(),
+                 [&](int64_t t, int64_t first, int64_t count) { cell_gradients(t, first, count); });
+    });
     input_gradient(run, s_, kGates, gates_->floats(), *w_, dx_);
     weight_gradient(run, rows, N, s_.E, gates_->floats(), x_->floats(), dw_);
-    weight_gradient(run, rows, N, H, recurrent_->floats(), before_->floats(), dr_);
+    weight_gradient(run, rows, N, H, recurrent_side_->floats(), before_->floats(), dr_);
     if (dbias_ == nullptr) return;
-    row_sums(run, rows, N, gates_->floats(), dbias_->floats());
-    row_sums(run, rows, N, recurrent_->floats(), dbias_->floats() + rows);
+    column_sums(run, rows, N, gates_->floats(), dbias_->floats());
+    column_sums(run, rows, N, recurrent_side_->floats(), dbias_->floats() + rows);
   }
   const char* phase() const override { return "recurrent backward"; }
   std::string description() const override {
@@ -159,46 +144,43 @@ class GruGradient : public Operator {
 
   Factors factors(size_t index) const override {
     const bool input_side = index == 1;
-    return {input_side ? gates_ : recurrent_, s_.N(), 1, input_side ? x_ : before_, kGates * s_.H, s_.N(),
+    const int64_t rows = kGates * s_.H;
+    return {input_side ? gates_ : recurrent_side_,
+            1,
+            rows,
+            input_side ? x_ : before_,
+            rows,
+            s_.N(),
             input_side ? s_.E : s_.H};
   }
 
  private:
-  void sweep(Run& run, int thread) const {
-    const int64_t H = s_.H;
-    for (int64_t t = s_.T - 1; t >= 0; --t) {
-      run.pool.share(thread, H, [&](int64_t first, int64_t end) {
-        for (int64_t u = first; u < end; ++u) cell_gradient(t, u);
-      });
-      if (t > 0) hidden_gradient(run, thread, recurrent_product_, s_, step_->floats(), back_->floats());
-    }
-  }
-
-  void cell_gradient(int64_t t, int64_t u) const {
-    const int64_t B = s_.B, H = s_.H, N = s_.N();
-    const float* h_before = before_->floats() + t * B * H;
-    float *z = gates_->floats() + u * N + t * B, *r = z + H * N, *n = r + H * N;
-    float *q = recurrent_->floats() + (2 * H + u) * N + t * B, *direct = direct_->floats() + u * B;
+  // Of the gates' inputs: into gates_ the input side's, and what R h gets into recurrent_side_.
+  void cell_gradients(int64_t t, int64_t first, int64_t count) const {
+    const int64_t B = s_.B, H = s_.H;
     for (int64_t b = 0; b < B; ++b) {
-      const float dh = dy_->floats()[(t * B + b) * H + u] + back_->floats()[b * H + u] + direct[b];
-      const float dn = dh * (1 - z[b]) * (1 - n[b] * n[b]);
-      const float dz = dh * (h_before[b * H + u] - n[b]) * z[b] * (1 - z[b]);
-      direct[b] = dh * z[b];
-      const float dq = dn * r[b];
-      r[b] = dn * q[b] * r[b] * (1 - r[b]);
-      z[b] = dz;
-      n[b] = dn;
-      q[b] = dq;
+      const int64_t token = t * B + b, at = token * kGates * H + first;
+      const float *dh_of_token = dh_->floats() + b * H + first, *h_before = before_->floats() + token * H + first;
+      float *z = gates_->floats() + at, *r = z + H, *n = r + H, *direct = direct_->floats() + b * H + first;
+      float *dz_to = recurrent_side_->floats() + at, *dr_to = dz_to + H, *q = dr_to + H;
+      for (int64_t u = 0; u < count; ++u) {
+        const float dh = dh_of_token[u] + direct[u];
+        const float dn = dh * (1 - z[u]) * (1 - n[u] * n[u]);
+        const float dz = dh * (h_before[u] - n[u]) * z[u] * (1 - z[u]);
+        const float dr = dn * q[u] * r[u] * (1 - r[u]);
+        direct[u] = dh * z[u];
+        q[u] = dn * r[u];
+        z[u] = dz_to[u] = dz;
+        r[u] = dr_to[u] = dr;
+        n[u] = dn;
+      }
     }
-    std::memcpy(step_->floats() + u * B, z, static_cast<size_t>(B) * sizeof(float));
-    std::memcpy(step_->floats() + (H + u) * B, r, static_cast<size_t>(B) * sizeof(float));
-    std::memcpy(step_->floats() + (2 * H + u) * B, q, static_cast<size_t>(B) * sizeof(float));
   }
 
   Tensor *x_, *w_, *r_, *bias_, *h0_, *y_, *gates_, *dy_;
   RecurrentShape s_;
-  Tensor *dx_, *dw_, *dr_, *dbias_, *before_, *recurrent_, *step_, *back_, *direct_;
-  StepProduct recurrent_product_;
+  Tensor *dx_, *dw_, *dr_, *dbias_, *before_, *recurrent_side_, *dh_, *direct_;
+  StepProduct recurrent_;
 };
 
 void check_forward(NodeChecker& node) {

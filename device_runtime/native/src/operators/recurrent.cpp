@@ -29,14 +29,17 @@ void give_gradients(NodeChecker& node, int64_t gates, const RecurrentShape& s) {
 }
 
 void input_gates(Run& run, const RecurrentShape& s, int64_t gates, const Tensor& x, const Tensor& w, const float* bias,
-                 float* G) {
+                 float* by_gate, float* G) {
+  // W is the larger factor by far and is read in place, so the product comes gate by gate.
+  constexpr int64_t kRows = 64;
   const int64_t N = s.N(), rows = gates * s.H;
-  run.pool.for_each((rows + 63) / 64, [&](int64_t item, int) {
-    for (int64_t m = item * 64; m < std::min(rows, (item + 1) * 64); ++m) {
-      std::fill_n(G + m * N, N, bias == nullptr ? 0.0f : bias[m]);
+  run.products.gemm(rows, N, s.E, row_major(w.floats(), s.E), transposed(row_major(x.floats(), s.E)), by_gate, N);
+  run.pool.for_each(divided_up(rows, kRows), [&](int64_t item, int) {
+    const int64_t end = std::min(rows, (item + 1) * kRows);
+    for (int64_t n = 0; n < N; ++n) {
+      for (int64_t m = item * kRows; m < end; ++m) G[n * rows + m] = by_gate[m * N + n] + bias[m];
     }
   });
-  run.products.gemm(rows, N, s.E, row_major(w.floats(), s.E), transposed(row_major(x.floats(), s.E)), G, N, 1, 1);
 }
 
 void states_before(const RecurrentShape& s, const float* h0, const float* y, float* before) {
@@ -47,56 +50,51 @@ void states_before(const RecurrentShape& s, const float* h0, const float* y, flo
 
 void input_gradient(Run& run, const RecurrentShape& s, int64_t gates, const float* G, const Tensor& w, Tensor* dx) {
   if (dx == nullptr) return;
-  run.products.gemm(s.N(), s.E, gates * s.H, transposed(row_major(G, s.N())), row_major(w.floats(), s.E), dx->floats(),
-                    s.E);
+  const int64_t depth = gates * s.H;
+  run.products.gemm(s.N(), s.E, depth, row_major(G, depth), row_major(w.floats(), s.E), dx->floats(), s.E);
 }
 
 void weight_gradient(Run& run, int64_t rows, int64_t N, int64_t columns, const float* G, const float* x, Tensor* dw) {
-  if (dw != nullptr) run.products.gemm(rows, columns, N, row_major(G, N), row_major(x, columns), dw->floats(), columns);
+  if (dw == nullptr) return;
+  run.products.gemm(rows, columns, N, transposed(row_major(G, rows)), row_major(x, columns), dw->floats(), columns);
 }
 
-void row_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums) {
-  constexpr int64_t kRows = 64, kSums = 8;
-  run.pool.for_each(divided_up(rows, kRows), [&](int64_t item, int) {
-    for (int64_t m = item * kRows; m < std::min(rows, (item + 1) * kRows); ++m) {
-      const float* row = G + m * N;
-      float sum[kSums] = {};
-      int64_t n = 0;
-      for (; n + kSums <= N; n += kSums) {
-        for (int64_t i = 0; i < kSums; ++i) sum[i] += row[n + i];
-      }
-      for (int64_t i = 0; n < N; ++n, ++i) sum[i] += row[n];
-      sums[m] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
-    }
+void column_sums(Run& run, int64_t rows, int64_t N, const float* G, float* sums) {
+  constexpr int64_t kColumns = 64;
+  std::fill_n(sums, rows, 0.0f);
+  run.pool.for_each(divided_up(rows, kColumns), [&](int64_t item, int) {
+    const int64_t m = item * kColumns;
+    const auto count = static_cast<size_t>(std::min(kColumns, rows - m));
+    for (int64_t n = 0; n < N; ++n) run.kernels.add_scaled(count, 1, G + n * rows + m, sums + m);
   });
 }
 
-void hidden_gradient(Run& run, int thread, const StepProduct& recurrent, const RecurrentShape& s, const float* d,
-                     float* dh) {
-  const StepProduct::Factor factor = recurrent.factor({d, 1, s.B}, thread);
-  run.pool.share(thread, recurrent.panels(), [&](int64_t first, int64_t end) {
-    for (int64_t panel = first; panel < end; ++panel) {
-      recurrent.multiply(factor, 0, panel, dh + recurrent.first_column(panel), s.H);
-    }
-  });
+namespace {
+
+// Packing takes about as long as two steps of a training's minibatch.
+bool packing_pays(const NodeBuilder& node, const RecurrentShape& s) {
+  constexpr int64_t kSteps = 4, kTokens = 4;
+  return s.T >= kSteps && (node.products().bf16() != nullptr || s.B >= kTokens);
 }
 
-bool packs_recurrent(const NodeBuilder& node, const RecurrentShape& s) {
-  constexpr int64_t kSteps = 4;  // packing takes about as long as two steps of fp32
-  return node.products().bf16() != nullptr && s.T >= kSteps;
+}  // namespace
+
+RecurrentGates::RecurrentGates(NodeBuilder& node, int64_t gates, const RecurrentShape& s) : gates_(gates), s_(s) {
+  if (packing_pays(node, s)) packed_.emplace(node, gates, s.B, s.H, s.H);
 }
 
-PackedGates::PackedGates(NodeBuilder& node, int64_t gates, const RecurrentShape& s)
-    : gates_(gates),
-      s_(s),
-      stride_(node.products().kernels().panel),
-      product_(node, gates, s.B, s.H, s.H),
-      sums_(node.scratch("sums of a step", node.products().threads() * gates * s.B * stride_)) {}
-
-void PackedGates::pack(Run& run, const float* r) const {
+void RecurrentGates::begin(Run& run, const float* r) {
+  r_ = r;
+  if (!packed_) return;
   for (int64_t gate = 0; gate < gates_; ++gate) {
-    product_.pack(run, gate, transposed(row_major(r + gate * s_.H * s_.H, s_.H)));
+    packed_->pack(run, gate, transposed(row_major(r + gate * s_.H * s_.H, s_.H)));
   }
+}
+
+void RecurrentGates::multiply_rows(Run& run, const float* h, int64_t gate, int64_t first, int64_t count,
+                                   Target sums) const {
+  run.kernels.multiply_rows(static_cast<int>(s_.B), static_cast<int>(count), static_cast<int>(s_.H), h, s_.H,
+                            r_ + (gate * s_.H + first) * s_.H, s_.H, sums.to + first, sums.row, sums.beta);
 }
 
 }  // namespace phonograd

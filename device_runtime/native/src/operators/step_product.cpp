@@ -9,9 +9,9 @@ StepProduct::StepProduct(NodeBuilder& node, int64_t count, int64_t B, int64_t de
       depth_(depth),
       columns_(columns),
       elements_(bf16_ == nullptr ? depth : bf16_->pairs_of(depth)),
-      pairs_(bf16_ == nullptr ? 0 : divided_up(B, kernels_.rows) * kernels_.rows * elements_),
+      factor_(bf16_ == nullptr && kernels_.reads_rows ? 0 : divided_up(B, kernels_.rows) * kernels_.rows * elements_),
       packed_(node.scratch("packed R", count * panels() * elements_ * kernels_.panel)),
-      rounded_(bf16_ == nullptr ? nullptr : node.scratch("a step in bf16", node.products().threads() * pairs_)) {}
+      factors_(factor_ == 0 ? nullptr : node.scratch("a step's factor", node.products().threads() * factor_)) {}
 
 float* StepProduct::packed(int64_t index, int64_t panel) const {
   return packed_->floats() + (index * panels() + panel) * elements_ * kernels_.panel;
@@ -30,21 +30,26 @@ void StepProduct::pack(Run& run, int64_t index, Matrix matrix) const {
   });
 }
 
-StepProduct::Factor StepProduct::factor(Matrix A, int thread) const {
-  if (bf16_ == nullptr) return {A.data, nullptr, {A.row, A.column}};
-  uint32_t* pairs = static_cast<uint32_t*>(rounded_->data) + thread * pairs_;
+StepProduct::Factor StepProduct::factor(const float* A, int thread) const {
+  if (factors_ == nullptr) return {A, nullptr, {depth_, 1}};
   const int rows = static_cast<int>(B_), depth = static_cast<int>(depth_);
-  return {nullptr, pairs, bf16_->to_pairs(A.data, A.row, A.column, rows, depth, pairs)};
+  float* own = factors_->floats() + thread * factor_;
+  if (bf16_ == nullptr) {
+    kernels_.pack_rows(A, depth_, 1, rows, depth, own);
+    return {own, nullptr, {depth_, 0}};
+  }
+  auto* pairs = reinterpret_cast<uint32_t*>(own);
+  return {nullptr, pairs, bf16_->to_pairs(A, depth_, 1, rows, depth, pairs)};
 }
 
-void StepProduct::multiply(const Factor& A, int64_t index, int64_t panel, float* C, ptrdiff_t ldc) const {
+void StepProduct::multiply(const Factor& A, int64_t index, int64_t panel, float* C, ptrdiff_t ldc, float beta) const {
   const int rows = static_cast<int>(B_), columns = static_cast<int>(width(panel));
   const float* matrix = packed(index, panel);
   if (bf16_ == nullptr) {
-    kernels_.multiply(rows, columns, static_cast<int>(depth_), A.a, A.by.row, A.by.column, matrix, C, ldc, 1, 0);
+    kernels_.multiply(rows, columns, static_cast<int>(depth_), A.a, A.by.row, A.by.column, matrix, C, ldc, 1, beta);
   } else {
     bf16_->multiply(rows, columns, static_cast<int>(elements_), A.pairs, A.by.row, A.by.column,
-                    reinterpret_cast<const uint32_t*>(matrix), C, ldc, 1, 0);
+                    reinterpret_cast<const uint32_t*>(matrix), C, ldc, 1, beta);
   }
 }
 

@@ -1,6 +1,6 @@
 // The recurrent side of a sweep over time: at every step, [B, depth] times matrices that stay the same. These are
-// packed once for all steps, in panels over their whole depth; a step's factor is rounded where products have bf16
-// operands.
+// packed once for all steps, in panels over their whole depth; a step's factor is packed or rounded where the kernels
+// want that.
 #pragma once
 
 #include "operators/operator.h"
@@ -15,16 +15,16 @@ class StepProduct {
   // Matrix `index`, by all threads of the pool, which are idle.
   void pack(Run& run, int64_t index, Matrix matrix) const;
 
-  // In the pool's task, for `thread`: A [B, depth] of a step, one of its strides 1, as multiply() takes it. It may lie
+  // In the pool's task, for `thread`: A [B, depth] of a step, its rows contiguous, as multiply() takes it. It may lie
   // in memory of that thread, until the next call.
   struct Factor {
     const float* a;
     const uint32_t* pairs;  // nullptr: fp32
     Strides by;
   };
-  Factor factor(Matrix A, int thread) const;
-  // C[:, columns of the panel] = A matrix, C [B, columns] with rows ldc apart.
-  void multiply(const Factor& A, int64_t index, int64_t panel, float* C, ptrdiff_t ldc) const;
+  Factor factor(const float* A, int thread) const;
+  // C = A matrix[:, columns of the panel] + beta C, C [B, width(panel)] with rows ldc apart; beta is 0 or 1.
+  void multiply(const Factor& A, int64_t index, int64_t panel, float* C, ptrdiff_t ldc, float beta) const;
 
   int64_t panels() const { return divided_up(columns_, kernels_.panel); }
   int64_t first_column(int64_t panel) const { return panel * kernels_.panel; }
@@ -37,8 +37,8 @@ class StepProduct {
   const Bf16Kernels* bf16_;
   int64_t B_, depth_, columns_;
   int64_t elements_;           // floats along a packed panel's depth; pairs of bf16 are as large
-  int64_t pairs_;              // of a step's factor, with room for whole tiles
-  Tensor *packed_, *rounded_;  // [count, panels, elements, panel]; [threads, pairs] or nullptr
+  int64_t factor_;             // floats or pairs of a step's factor in whole tiles; 0: it is read where it lies
+  Tensor *packed_, *factors_;  // [count, panels, elements, panel]; [threads, factor_] or nullptr
 };
 
 }  // namespace phonograd
