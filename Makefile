@@ -24,7 +24,7 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk aar \
-	long-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test sanitize format clean
+	long-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test flower-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -73,6 +73,10 @@ ENGINES_PYTEST = PHONOGRAD_EXPORTER=$(abspath $(VENV))/bin/python $(ENGINES)/bin
 	-W ignore::pytest.PytestUnraisableExceptionWarning
 ray-test: $(READY) $(ENGINES_READY)
 	$(ENGINES_PYTEST) -m ray tests/adapters
+
+# typer, which Flower's commands use, imports what click 8.5 calls deprecated.
+flower-test: $(READY) $(ENGINES_READY)
+	$(ENGINES_PYTEST) -W ignore::DeprecationWarning -m flower tests/adapters
 
 # The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
 # libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the
@@ -151,7 +155,7 @@ $(READY): pyproject.toml
 $(ENGINES_READY): pyproject.toml
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
-		--editable '.[build,ray]' 'hypothesis>=6.100' 'pytest>=8.2'
+		--editable '.[build,flower,ray]' 'hypothesis>=6.100' 'pytest>=8.2'
 	touch $(ENGINES_READY)
 
 clean:

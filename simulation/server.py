@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from phonograd.server_agg.aggregation.strategies import (
 from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.refusals import InvalidUpdateError
 from phonograd.server_agg.rounds.stored_update import RebasedUpdate
+from phonograd.server_agg.rounds.uploads import redact_path
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,20 @@ class Arrival:
 
 @dataclass(frozen=True)
 class NextModel:
-    """What a round made: accepted and refused updates, repeated ones, and the model, None if too few were accepted."""
+    """What a round made: accepted and repeated updates, and the model, None if too few were accepted.
+
+    refusals: a line for each update that was refused, which names its user and says why.
+    """
 
     accepted: int
-    refused: int
+    refusals: tuple[str, ...]
     repeated: int
     model: WrittenFile | None
+
+    @property
+    def refused(self) -> int:
+        """How many updates were refused."""
+        return len(self.refusals)
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ def close_round(
     number: int,
     base: ModelFiles,
     base_sha256: str,
-    arrivals: Sequence[Arrival],
+    arrivals: Iterable[Arrival],
     next_files: ModelFiles,
     population: int,
     student: Student | None = None,
@@ -69,15 +78,16 @@ def close_round(
 
     student: for strategy transfer, in place of an average.
 
-    The order of the arrivals does not matter. The noise of a private strategy follows from the base model and the
-    round, so that a repeat gives the same bits; it hides nothing from who knows the model. Raises StorageError,
-    WeightsError for a model that overflows.
+    An arrival is asked for when the one before it has been added. Their order does not matter. The noise of a private
+    strategy follows from the base model and the round, so that a repeat gives the same bits; it hides nothing from who
+    knows the model. Raises StorageError, WeightsError for a model that overflows.
     """
     strategy = strategy_of(settings)
     context = RoundContext(number, hashlib.sha256(f"{base_sha256} {number}".encode()).digest(), population)
     accepted: list[ClientUpdate] = []
     users: set[str] = set()
-    refused = repeated = 0
+    refusals: list[str] = []
+    repeated = 0
     with TensorFile(base.weights) as weights:
         aggregation = strategy.begin(weights, base_sha256, context)
         for arrival in arrivals:
@@ -87,25 +97,29 @@ def close_round(
             try:
                 if arrival.user in users or len(accepted) == strategy.max_updates:
                     raise InvalidUpdateError("a phone has one update in a round, and a round so many")
-                accepted.append(_added(arrival, settings, weights, aggregation))
+                accepted.append(_added(arrival, settings, weights, base_sha256, aggregation))
                 users.add(arrival.user)
-            except (WeightsError, UpdateError, InvalidUpdateError):
-                refused += 1
+            except (WeightsError, UpdateError, InvalidUpdateError) as error:
+                refusals.append(f"{arrival.user}: {redact_path(error, arrival.path)}")
         if len(accepted) < strategy.min_updates or not (accepted or settings.private):
-            return NextModel(len(accepted), refused, repeated, None)
+            return NextModel(len(accepted), tuple(refusals), repeated, None)
         metadata = {"round": str(number), "parent_sha256": base_sha256}  # as a server's
         if student is not None:
             model = student(accepted, base.weights, next_files.weights, metadata)
-            return NextModel(len(accepted), refused, repeated, model)
+            return NextModel(len(accepted), tuple(refusals), repeated, model)
         with _state(settings, base.optimizer) as state:
             model, _ = write_model(
                 settings, aggregation, accepted, weights, state, next_files.weights, next_files.optimizer, metadata
             )
-    return NextModel(len(accepted), refused, repeated, model)
+    return NextModel(len(accepted), tuple(refusals), repeated, model)
 
 
-def _added(arrival: Arrival, settings: StrategySettings, weights: TensorFile, aggregation: Aggregation) -> ClientUpdate:
+def _added(
+    arrival: Arrival, settings: StrategySettings, weights: TensorFile, base_sha256: str, aggregation: Aggregation
+) -> ClientUpdate:
     with UpdateFile(arrival.path) as update:
+        if arrival.late_base is None:
+            update.check_base(base_sha256)
         update.check_parts(weights)
         weight = strategy_of(settings).weight(update.info)
     with _opened(arrival) as source:

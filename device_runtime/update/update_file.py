@@ -124,15 +124,19 @@ class UpdateFile:
 
         Raises UpdateError (another base model, parts that disagree) or WeightsError (name, shape, dtype, not finite).
         """
+        self.check_base(base_sha256)
+        self.check_parts(base)
+        for spec in trained_specs(base):
+            for _, values in self.tiles(spec, base):
+                check_finite(str(self.path), spec.name, values)
+
+    def check_base(self, base_sha256: str) -> None:
+        """Raise UpdateError for an update of another base model."""
         if self.info.base_sha256 != base_sha256:
             raise UpdateError(
                 f"{self.path}: made from model {self.info.base_sha256[:12]}…, expected {base_sha256[:12]}…; "
                 "fetch the current model and train again"
             )
-        self.check_parts(base)
-        for spec in trained_specs(base):
-            for _, values in self.tiles(spec, base):
-                check_finite(str(self.path), spec.name, values)
 
     def check_parts(self, base: TensorFile) -> None:
         """Hold names, dtypes and shapes of the parts against the model, values unseen.

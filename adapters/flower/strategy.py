@@ -1,0 +1,162 @@
+"""A Flower strategy that averages phonograd's updates: a server's rounds, with Flower in place of HTTP and ledger."""
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Iterator
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
+
+from phonograd.adapters.flower.files import ARRAYS, CONFIG, MODEL, ROUND, UPDATE, bytes_in, file_record, save
+from phonograd.adapters.flower.one_by_one import OneByOne
+from phonograd.device_runtime.base.errors import UpdateError, UsageError
+from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
+from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.simulation.server import Arrival, ModelFiles, close_round
+
+LOGGER = getLogger("flwr")
+
+
+class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
+    """Rounds whose nodes answer with `train_reply`.
+
+    The model of each round is the one that `phonograd serve` makes of the same updates, to the bit.
+
+    artifacts: an artifacts folder, whose weights the first round starts from; folder: where models go,
+    `ROUND.safetensors`. settings: how updates are averaged. clients_per_round: nodes that train in a round, drawn at
+    random; a round waits until so many are connected.
+
+    A reply is folded when it comes, and then dropped; one that is not a sound update of the round's model is refused,
+    and `refusals` says why. Raises ArtifactsError, StorageError, UsageError for a strategy that needs phonograd's own
+    server: a private one, and transfer.
+    """
+
+    def __init__(
+        self,
+        artifacts: Artifacts | str | Path,
+        folder: str | Path,
+        settings: StrategySettings | None = None,
+        *,
+        clients_per_round: int = 10,
+    ):
+        self._settings = settings or StrategySettings()
+        if self._settings.private or self._settings.slow:
+            raise UsageError(f"strategy {self._settings.strategy}: not available in Flower; use phonograd serve")
+        opened = artifacts if isinstance(artifacts, Artifacts) else open_artifacts(Path(artifacts))
+        self._folder = Path(folder)
+        with storage_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._clients = clients_per_round
+        self._base = ModelFiles(opened.path(WEIGHTS), self._folder / "0.optimizer.safetensors")
+        self._base_sha256 = opened.weights_sha256
+        self.refusals: dict[int, tuple[str, ...]] = {}
+
+    @property
+    def model(self) -> Path:
+        """The weights after the last round."""
+        return self._base.weights
+
+    @property
+    def model_sha256(self) -> str:
+        """Their hash."""
+        return self._base_sha256
+
+    def start(self, grid: Grid, num_rounds: int = 3, **options: Any) -> Result:
+        """Run rounds, the first from the artifacts' weights. options: of `Strategy.start`, such as timeout.
+
+        The arrays in the result, and those that an `evaluate_fn` gets, are the bytes of `model`.
+        """
+        return super().start(OneByOne(grid), file_record(MODEL, self.model), num_rounds, **options)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterator[Message]:
+        """The round's model to each of the nodes that were drawn."""
+        nodes, _ = sample_nodes(grid, self._clients, self._clients)
+        config[ROUND] = server_round
+        content = RecordDict({ARRAYS: arrays, CONFIG: config})
+        for node in nodes:
+            yield Message(content=content, dst_node_id=node, message_type="train")
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Fold each reply when it comes, and write the model. No model without enough sound updates."""
+        received = _Received(replies, self._folder)
+        files = self._files(server_round)
+        with received:
+            closed = close_round(
+                self._settings, server_round, self._base, self._base_sha256, received, files, population=self._clients
+            )
+        self.refusals[server_round] = (*received.refusals, *closed.refusals)
+        for refusal in self.refusals[server_round]:
+            LOGGER.warning("round %s: refused: %s", server_round, refusal)
+        metrics = MetricRecord(
+            {
+                "updates": closed.accepted,
+                "refused": len(self.refusals[server_round]),
+                "repeated": closed.repeated,
+                "update-bytes": received.nbytes,
+            }
+        )
+        if closed.model is None:
+            return None, metrics
+        self._base, self._base_sha256 = files, closed.model.sha256
+        return file_record(MODEL, self.model), metrics
+
+    def configure_evaluate(self, *_: object) -> Iterable[Message]:
+        """No node evaluates; give `start` an `evaluate_fn`, which can read `model`."""
+        return ()
+
+    def aggregate_evaluate(self, *_: object) -> None:
+        """See `configure_evaluate`."""
+
+    def summary(self) -> None:
+        """Log what the rounds are."""
+        LOGGER.info("\t├── %s over %d nodes", self._settings.strategy, self._clients)
+
+    def _files(self, number: int) -> ModelFiles:
+        names = f"{number}.safetensors", f"{number}.optimizer.safetensors"
+        return ModelFiles(*(self._folder / name for name in names))
+
+
+class _Received:
+    """The updates in replies, each written to a file when it is asked for; the files go at the end of the context.
+
+    refusals: of replies without an update; nbytes: of all updates.
+    """
+
+    def __init__(self, replies: Iterable[Message], folder: Path):
+        self.refusals: list[str] = []
+        self.nbytes = 0
+        self._replies = replies
+        self._place = tempfile.TemporaryDirectory(prefix="updates-", dir=folder)
+
+    def __enter__(self) -> "_Received":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._place.cleanup()
+
+    def __iter__(self) -> Iterator[Arrival]:
+        for reply in self._replies:
+            node = f"node {reply.metadata.src_node_id}"
+            try:
+                data = bytes_in(UPDATE, reply)
+            except UpdateError as error:
+                self.refusals.append(f"{node}: {error}")
+                continue
+            finally:
+                del reply  # the next one is pulled before the loop replaces it
+            sha256 = hashlib.sha256(data).hexdigest()
+            path = Path(self._place.name) / f"{sha256}.safetensors"
+            save(data, path)
+            self.nbytes += len(data)
+            del data
+            yield Arrival(node, path, sha256)

@@ -1,0 +1,198 @@
+"""A Flower strategy makes the models of phonograd's own server, from replies that it takes one by one."""
+
+import re
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+import phonograd
+from phonograd.adapters.flower import UpdateStrategy, train_reply
+from phonograd.adapters.flower.files import ARRAYS, STYPE, UPDATE
+from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from tests.adapters.places import USERS, Workshop
+
+pytestmark = pytest.mark.flower
+NODES = dict(enumerate(USERS, start=1))
+Answer = Callable[[Message], Message]
+
+
+class FakeGrid:
+    """Nodes of this process: each answers when its reply is pulled. most_alive: of replies at the same time."""
+
+    def __init__(self, answers: dict[int, Answer]):
+        # Messages need a run, node and task; any ids do, because none is sent.
+        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+        self._answers = answers
+        self._sent: list[Message] = []
+        self._alive: list[weakref.ref[Message]] = []
+        self.most_alive = 0
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self._answers)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        first = len(self._sent)
+        self._sent += messages
+        return [str(number) for number in range(first, len(self._sent))]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        found = []
+        for identifier in message_ids:
+            message = self._sent[int(identifier)]
+            reply = self._answers[message.metadata.dst_node_id](message)
+            reply.metadata.__dict__["_src_node_id"] = message.metadata.dst_node_id
+            found.append(reply)
+            self._alive.append(weakref.ref(reply))
+        self.most_alive = max(self.most_alive, sum(one() is not None for one in self._alive))
+        return found
+
+
+def phone(workshop: Workshop, user: str) -> Answer:
+    return lambda message: train_reply(message, workshop.artifacts, USERS[user], phone=user, codec="rot-q4")
+
+
+def replying(update: bytes) -> Answer:
+    """A node that answers with these bytes as update."""
+
+    def answer(message: Message) -> Message:
+        arrays = ArrayRecord({UPDATE: Array("uint8", (len(update),), STYPE, update)})
+        return Message(RecordDict({ARRAYS: arrays}), reply_to=message)
+
+    return answer
+
+
+STRATEGIES = (
+    phonograd.StrategySettings(),
+    phonograd.StrategySettings(strategy="median", server_optimizer="adam", server_lr=0.01),
+)
+
+
+@pytest.fixture(scope="module")
+def served(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Callable[[phonograd.StrategySettings], str]:
+    """The hash of the model after two rounds of all users through phonograd's own server."""
+
+    def serve(settings: phonograd.StrategySettings) -> str:
+        folder, artifacts = tmp_path_factory.mktemp("served"), workshop.artifacts
+        rules = phonograd.RoundRules(clients_per_round=len(USERS))
+        server_settings = phonograd.ServerSettings(port=0, rules=rules, strategy=settings)
+        with phonograd.start_server(artifacts, folder / "state", server_settings) as server:
+            for _ in range(2):
+                for user, text in USERS.items():
+                    joined = phonograd.join_round(server.url, artifacts, user)
+                    number, update = joined.opened.round, folder / "update"
+                    options = {"round_number": number, "phone": user, "update": update, "codec": "rot-q4"}
+                    phonograd.train(artifacts, text, weights=joined.weights, **options)
+                    joined.send(update)
+            return phonograd.current_round(server.url).base_sha256
+
+    return serve
+
+
+@pytest.mark.parametrize("settings", STRATEGIES, ids=lambda settings: settings.strategy)
+def test_the_models_of_our_own_server(
+    workshop: Workshop,
+    tmp_path: Path,
+    served: Callable[[phonograd.StrategySettings], str],
+    settings: phonograd.StrategySettings,
+) -> None:
+    grid = FakeGrid({node: phone(workshop, user) for node, user in NODES.items()})
+    strategy = UpdateStrategy(workshop.artifacts, tmp_path, settings, clients_per_round=len(NODES))
+    result = strategy.start(grid, num_rounds=2)
+    assert strategy.model_sha256 == served(settings)
+    assert strategy.refusals == {1: (), 2: ()}
+    assert grid.most_alive == 1
+    (array,) = result.arrays.values()
+    assert array.data == strategy.model.read_bytes()
+    metrics = result.train_metrics_clientapp[2]
+    assert (metrics["updates"], metrics["refused"], metrics["repeated"]) == (len(NODES), 0, 0)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]  # updates are gone
+
+
+def not_finite(workshop: Workshop, folder: Path) -> bytes:
+    trained = {
+        name: np.full_like(values, 1.5)
+        for name, values in load_tensors(workshop.artifacts.path("weights.safetensors")).items()
+    }
+    phonograd.encode_update(trained, workshop.artifacts, folder / "update", tokens=1, codec="full-f32")
+    data = (folder / "update").read_bytes()
+    return data[:-4] + np.float32(np.nan).tobytes()
+
+
+def of_another_base(workshop: Workshop, folder: Path) -> bytes:
+    weights = load_tensors(workshop.artifacts.path("weights.safetensors"))
+    save_tensors(folder / "other", weights, {"other": "model"})
+    phonograd.encode_update(weights, folder / "other", folder / "update", tokens=1, codec="full-f32")
+    return (folder / "update").read_bytes()
+
+
+def test_what_is_no_update_is_refused_and_named_and_the_round_goes_on(workshop: Workshop, tmp_path: Path) -> None:
+    sound = workshop.updates[0].read_bytes()
+    (tmp_path / "work").mkdir()
+    weights = workshop.artifacts.path("weights.safetensors").read_bytes()
+
+    def flowers_own(message: Message) -> Message:
+        content = {"arrays": ArrayRecord([np.zeros(3)]), "metrics": MetricRecord({"num-examples": 1})}
+        return Message(RecordDict(content), reply_to=message)
+
+    bad: dict[int, tuple[Answer, str]] = {
+        2: (replying(b""), "truncated|expected|found"),
+        3: (replying(sound[:-1]), "the update: "),
+        4: (replying(not_finite(workshop, tmp_path / "work")), "finite"),
+        5: (replying(of_another_base(workshop, tmp_path / "work")), "made from model .*, expected"),
+        6: (replying(weights), "not an update"),
+        7: (lambda message: Message(RecordDict({}), reply_to=message), "no file update.safetensors"),
+        8: (flowers_own, "no file update.safetensors"),
+        9: (lambda message: Message(Error(3, "it broke"), reply_to=message), "error: it broke"),
+        10: (replying(b"\0" * 1000), "the update: "),
+    }
+    grid = FakeGrid({1: replying(sound)} | {node: answer for node, (answer, _) in bad.items()})
+    strategy = UpdateStrategy(workshop.artifacts, tmp_path / "models", clients_per_round=10)
+    result = strategy.start(grid, num_rounds=1)
+    alone = phonograd.fold_updates([workshop.updates[0]], workshop.artifacts, tmp_path / "alone")
+    assert strategy.model_sha256 == alone.sha256
+    assert result.train_metrics_clientapp[1]["refused"] == len(bad)
+    lines = strategy.refusals[1]
+    assert len(lines) == len(bad)
+    for node, (_, expected) in bad.items():
+        (line,) = [line for line in lines if line.startswith(f"node {node}: ")]
+        assert re.search(expected, line), line
+        assert str(tmp_path) not in line
+
+
+def test_a_round_without_a_sound_update_keeps_its_model(workshop: Workshop, tmp_path: Path) -> None:
+    answers = iter([replying(b"no"), replying(workshop.updates[0].read_bytes())])
+    grid = FakeGrid({1: lambda message: (answer := next(answers)) and answer(message)})
+    strategy = UpdateStrategy(workshop.artifacts, tmp_path, clients_per_round=1)
+    strategy.start(grid, num_rounds=2)
+    assert [len(lines) for lines in strategy.refusals.values()] == [1, 0]
+    with phonograd.open_model(workshop.artifacts, weights=strategy.model) as model:
+        assert model.sha256 == strategy.model_sha256
+
+
+def test_a_node_that_never_answers_is_not_waited_for_beyond_the_timeout(workshop: Workshop, tmp_path: Path) -> None:
+    class Silent(FakeGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            (identifier,) = message_ids
+            silent = self._sent[int(identifier)].metadata.dst_node_id == 1
+            return [] if silent else super().pull_messages([identifier])
+
+    grid = Silent({1: replying(b""), 2: replying(workshop.updates[0].read_bytes())})
+    strategy = UpdateStrategy(workshop.artifacts, tmp_path, clients_per_round=2)
+    result = strategy.start(grid, num_rounds=1, timeout=0)
+    assert result.train_metrics_clientapp[1]["updates"] == 1
+
+
+def test_what_flower_cannot_do(workshop: Workshop, tmp_path: Path) -> None:
+    for name in ("dp-fedavg", "transfer"):
+        with pytest.raises(phonograd.UsageError, match=f"strategy {name}: not available in Flower"):
+            UpdateStrategy(workshop.artifacts, tmp_path, phonograd.StrategySettings(strategy=name))
+    message = Message(RecordDict({"config": ConfigRecord()}), 1, "train")
+    with pytest.raises(phonograd.UsageError, match="round_number"):
+        train_reply(message, workshop.artifacts, ["w1"], round_number=3)
+    with pytest.raises(phonograd.UpdateError, match="no file weights.safetensors"):
+        train_reply(message, workshop.artifacts, ["w1"])
