@@ -82,6 +82,7 @@ __all__ = [
     "open_predictor",
     "predict",
     "pretrain",
+    "pull",
     "quantize",
     "read_update",
     "report",
@@ -103,7 +104,7 @@ _MODULES = {
     "phonograd.api.predicting": ("open_predictor", "predict", "quantize"),
     "phonograd.api.pretraining": ("pretrain",),
     "phonograd.api.privacy": ("empirical_privacy", "simulate_attacks"),
-    "phonograd.api.rounds": ("JoinedRound", "connect", "download", "join_round", "upload"),
+    "phonograd.api.rounds": ("JoinedRound", "connect", "download", "join_round", "pull", "upload"),
     "phonograd.api.serving": ("RunningServer", "start_server"),
     "phonograd.api.simulating": ("simulate",),
     "phonograd.api.training": ("ResumableState", "Trained", "train"),
@@ -174,7 +175,7 @@ if TYPE_CHECKING:
     from phonograd.api.predicting import open_predictor, predict, quantize
     from phonograd.api.pretraining import pretrain
     from phonograd.api.privacy import empirical_privacy, simulate_attacks
-    from phonograd.api.rounds import JoinedRound, connect, download, join_round, upload
+    from phonograd.api.rounds import JoinedRound, connect, download, join_round, pull, upload
     from phonograd.api.serving import RunningServer, start_server
     from phonograd.api.simulating import simulate
     from phonograd.api.training import ResumableState, Trained, train

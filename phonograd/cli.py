@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "build-phone": ("phonograd.commands.native", "build_phone", "Build and check the binary that phones run."),
     "serve": ("phonograd.commands.server", "serve", "Run the aggregation server."),
     "upload": ("phonograd.commands.server", "upload", "Send an update to a server."),
+    "pull": ("phonograd.commands.server", "pull", "Bring a local model up to date with a server."),
     "report": ("phonograd.commands.report", "report", "Report rounds and the bytes each one cost."),
     "models": ("phonograd.commands.report", "models", "List a server's models and their lineage; fetch one."),
     "rollback": ("phonograd.commands.report", "rollback", "Return a server to an earlier model."),

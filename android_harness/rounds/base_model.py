@@ -7,7 +7,8 @@ from pathlib import Path
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors
-from phonograd.device_runtime.client.server_client import CurrentRound, Server, download_model
+from phonograd.device_runtime.client.pull import pull_model
+from phonograd.device_runtime.client.server_client import CurrentRound, Server
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec, check_specs
 
@@ -29,9 +30,10 @@ def fetch_base_model(
 ) -> BaseModel:
     """The base model of the open round: the artifacts' weights, else from the cache, else downloaded.
 
-    `cache` is a folder of models named by their hash; the MODELS_KEPT most recently used are kept. An interrupted
-    download is resumed. `phone` is the phone that the server's ledger counts the download for. Raises WeightsError if
-    the model is damaged or has another shape than the artifacts', StorageError, ServerRefusedError,
+    `cache` is a folder of models named by their hash; the MODELS_KEPT most recently used are kept. What is downloaded
+    are links from the last one used, or from the artifacts' weights, where the server has them; else the model. An
+    interrupted download is resumed. `phone` is the phone that the server's ledger counts the download for. Raises
+    WeightsError if the model is damaged or has another shape than the artifacts', StorageError, ServerRefusedError,
     ServerUnreachableError.
     """
     sha256, downloaded = opened.base_sha256, 0
@@ -43,7 +45,9 @@ def fetch_base_model(
             cache.mkdir(parents=True, exist_ok=True)
             known = path.is_file() and sha256_of_file(path) == sha256
         if not known:
-            downloaded = download_model(server, path, sha256=sha256, phone=phone).received
+            here = [*_by_use(cache), artifacts.path(WEIGHTS)]
+            base = next(model for model in here if model != path)
+            downloaded = pull_model(server, path, base, sha256=sha256, phone=phone).received
         with storage_errors(path):
             # Only the access time: training refuses a file whose time of change differs from the one at its opening.
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
@@ -52,9 +56,13 @@ def fetch_base_model(
     return BaseModel(path, sha256, path.stat().st_size, downloaded)
 
 
+def _by_use(cache: Path) -> list[Path]:
+    """The models in the cache, the last one used first."""
+    return sorted(cache.glob("[!.]*.safetensors"), key=lambda path: path.stat().st_atime, reverse=True)
+
+
 def _prune(cache: Path) -> None:
-    by_use = sorted(cache.glob("*.safetensors"), key=lambda path: path.stat().st_atime, reverse=True)
-    for path in by_use[MODELS_KEPT:]:
+    for path in _by_use(cache)[MODELS_KEPT:]:
         path.unlink(missing_ok=True)
 
 

@@ -19,6 +19,9 @@ TOKEN_RULE = "pgd_<16 hex digits>_<64 hex digits>"
 # Strategies that average single steps: an update says that its phone took one, with the gradient of its whole text.
 ONE_STEP_STRATEGIES = ("fedsgd", "dp-fedsgd")
 
+# The content type of links from a model that the client has, in place of a whole model.
+LINKS_TYPE = "application/vnd.phonograd.links"
+
 # The tus protocol for resumable uploads: its version, and the content type of its PATCH bodies.
 TUS_VERSION = "1.0.0"
 TUS_BODY_TYPE = "application/offset+octet-stream"

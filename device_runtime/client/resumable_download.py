@@ -1,6 +1,7 @@
 """Resumable download of a model by range requests (RFC 9110, section 14).
 
-Received bytes are kept beside the model's path as `.NAME.SHA256.part`; a later call resumes from them.
+Received bytes are kept beside the model's path as `.NAME.SHA256.part`; a later call resumes from them. The hash is that
+of all bytes to come: of the model, or of links to it (`pull`).
 """
 
 import fcntl
@@ -25,15 +26,17 @@ PART = re.compile(r".*\.([0-9a-f]{64})\.part\Z")
 
 @dataclass(frozen=True)
 class DownloadedModel:
-    """A model on disk: its hex SHA-256, its size in bytes, and how many of them this call received.
+    """A model on disk: its hex SHA-256, its size in bytes, and how many bytes this call received.
 
-    `changed` is false if the requested model is the known one; then nothing was written and `nbytes` is 0.
+    `changed` is false if the requested model is the known one; then nothing was written and `nbytes` is 0. links: how
+    many were applied to another model; 0 if the model was fetched whole.
     """
 
     sha256: str
     nbytes: int
     changed: bool
     received: int = 0
+    links: int = 0
 
 
 def download_model(
@@ -51,38 +54,64 @@ def download_model(
     a name for the server's ledger. Raises WeightsError if the bytes have another hash than announced, StorageError if
     writing fails or another process is fetching the same model; then `path` is unchanged.
     """
-    download = _Download(server, path, known_sha256, sha256, phone)
-    retries = Retries(retry or RetryPolicy())
-    while True:
-        before = download.reached
-        try:
-            return download.attempt()
-        except ServerUnreachableError:
-            if download.reached > before:  # receiving the same bytes again is no progress
-                retries.reset()
-            if download.received == 0 or not retries.wait():
-                raise
+    url = f"/v1/models/{sha256}" if sha256 else "/v1/model"
+    return Download(server, path, url, sha256, phone, known_sha256).fetch(retry)
 
 
-class _Download:
-    """The download of one model to `path`.
+class Download:
+    """The download of `url` to `path`, where its bytes go once all are here and have the announced hash.
 
-    received: bytes received over the network so far; reached: the offset in the model up to which they go.
+    sha256: that hash, if it is known before. A subclass may make something else of the bytes (`finish`).
+    received: bytes received over the network so far; reached: the offset in the whole up to which they go.
     """
 
-    def __init__(self, server: Server, path: Path, known_sha256: str | None, sha256: str | None, phone: str | None):
+    def __init__(
+        self,
+        server: Server,
+        path: Path,
+        url: str,
+        sha256: str | None,
+        phone: str | None,
+        known_sha256: str | None = None,
+    ):
         self.received = self.reached = 0
+        self.path = path
         self._server = server
-        self._path = path
         self._known = known_sha256
         self._sha256 = sha256
-        self._url = f"/v1/models/{sha256}" if sha256 else "/v1/model"
+        self._url = url
         self._headers = {"If-None-Match": f'"{known_sha256}"'} if known_sha256 else {}
         if phone is not None:
             self._headers[PHONE_HEADER] = phone
 
-    def attempt(self) -> DownloadedModel:
-        """Fetch what is missing. Raises as `download_model` does."""
+    def fetch(self, retry: RetryPolicy | None) -> DownloadedModel:
+        """Fetch what is missing, with retries. Raises as `download_model` does."""
+        retries = Retries(retry or RetryPolicy())
+        while True:
+            before = self.reached
+            try:
+                return self._attempt()
+            except ServerUnreachableError:
+                if self.reached > before:  # receiving the same bytes again is no progress
+                    retries.reset()
+                if self.received == 0 or not retries.wait():
+                    raise
+
+    def finish(self, part: Path, sha256: str) -> DownloadedModel:
+        """All bytes are here, in `part`, and have this hash: move them to the path."""
+        with storage_errors(self.path):
+            part.replace(self.path)
+            self.remove_parts()
+            sync_folder(self.path.parent)
+            nbytes = self.path.stat().st_size
+        return DownloadedModel(sha256, nbytes, changed=True, received=self.received)
+
+    def remove_parts(self) -> None:
+        """Remove what is here of this and of other downloads to the path."""
+        for part in self._parts():
+            part.unlink(missing_ok=True)
+
+    def _attempt(self) -> DownloadedModel:
         begun = self._begun()
         offset = begun.stat().st_size if begun else 0
         headers = dict(self._headers)
@@ -109,14 +138,14 @@ class _Download:
             return self._save(response, part, offset, tag[1])
 
     def _part(self, sha256: str) -> Path:
-        return self._path.with_name(f".{self._path.name}.{sha256}.part")
+        return self.path.with_name(f".{self.path.name}.{sha256}.part")
 
     def _parts(self) -> list[Path]:
-        found = self._path.parent.glob(f".{glob.escape(self._path.name)}.*.part")
+        found = self.path.parent.glob(f".{glob.escape(self.path.name)}.*.part")
         return [part for part in found if PART.match(part.name)]
 
     def _begun(self) -> Path | None:
-        """The partial file of the requested model; if the current one is requested, the newest partial file."""
+        """The partial file with the hash that is known before; if none is, the newest one."""
         if self._sha256 is None:
             return max(self._parts(), key=lambda part: part.stat().st_mtime, default=None)
         part = self._part(self._sha256)
@@ -147,23 +176,14 @@ class _Download:
                     f"model from {self._server}: SHA-256 {sha256[:12]}… expected, the {file.tell()} bytes received "
                     f"have {digest.hexdigest()[:12]}…; fetch it again"
                 )
-            return self._finished(part, sha256)
+            return self.finish(part, sha256)
 
     def _nothing_missing(self, part: Path) -> DownloadedModel:
         """The partial file is as long as the model: either it is complete, or it is wrong and removed."""
         if sha256_of_file(part) == _hash_in(part):
-            return self._finished(part, _hash_in(part))
+            return self.finish(part, _hash_in(part))
         part.unlink()
-        return self.attempt()
-
-    def _finished(self, part: Path, sha256: str) -> DownloadedModel:
-        with storage_errors(self._path):
-            part.replace(self._path)
-            for other in self._parts():
-                other.unlink(missing_ok=True)
-            sync_folder(self._path.parent)
-            nbytes = self._path.stat().st_size
-        return DownloadedModel(sha256, nbytes, changed=True, received=self.received)
+        return self._attempt()
 
 
 def _hash_in(part: Path) -> str:

@@ -11,6 +11,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedEr
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.client import server_client
 from phonograd.device_runtime.client.owner_file import with_owner_token
+from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.server_client import (
     Connection,
     CurrentRound,
@@ -64,6 +65,18 @@ def download(server: Server, out: StrPath, sha256: str | None = None, phone: str
     ServerRefusedError, ServerUnreachableError.
     """
     return server_client.download_model(server, Path(out), sha256=sha256, phone=phone)
+
+
+def pull(
+    server: Server, model: StrPath, base: StrPath | None = None, sha256: str | None = None, phone: str | None = None
+) -> DownloadedModel:
+    """Bring the file `model` up to date, to the open round's model or the one with this hash.
+
+    base: a model that is here; None is `model` itself. Where the server has links from it that are smaller than the
+    model, they are fetched and applied; else the whole model is. A download that broke off goes on. Raises as
+    `download`; then `model` is as before.
+    """
+    return pull_model(server, Path(model), path_of(base), sha256=sha256, phone=phone)
 
 
 @dataclass(frozen=True)

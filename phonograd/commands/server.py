@@ -71,3 +71,31 @@ def upload(console: Console, update_file: Path, connection: Connection, phone: s
         receipt = upload_update(connection, update_file, phone, lambda done, total: show(done, total, "bytes"))
     document = dataclasses.asdict(receipt)
     console.result(document, ("Accepted", [{"figure": key, "value": value} for key, value in document.items()]))
+
+
+@click.command()
+@click.argument("model", type=PATH)
+@connection_options(required=True)
+@click.option("--base", type=PATH, help="A model that is here, to begin from.  [default: MODEL]")
+@click.option("--sha256", help="The model to pull, by its hash.  [default: the open round's]")
+@click.option("--phone", help="The phone's name in the server's ledger.  [default: the token's]")
+@output_options
+def pull(
+    console: Console, model: Path, connection: Connection, base: Path | None, sha256: str | None, phone: str | None
+) -> None:
+    """Bring the file MODEL up to date with a server.
+
+    Fetches links from the model that is here, and applies them, where the server has them and they are smaller than the
+    model; else the whole model. Run an interrupted pull again to continue it.
+    """
+    from phonograd.api.rounds import pull as pull_to
+
+    pulled = pull_to(connection, model, base, sha256, phone)
+    document = {
+        "model": str(model),
+        "sha256": pulled.sha256,
+        "changed": pulled.changed,
+        "links": pulled.links,
+        "received_bytes": pulled.received,
+    }
+    console.result(document, ("Pulled", [document]))

@@ -1,11 +1,16 @@
-"""Sending a model: whole, in part, or not at all if the phone has it."""
+"""Sending a model: whole, as links from one that the phone has, in part, or not at all if the phone has it."""
 
+import hashlib
 import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, StreamingResponse
 
+from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
+from phonograd.device_runtime.client.protocol import LINKS_TYPE
 from phonograd.server_agg.refusals import RequestError
 
 # One range, as a phone asks that goes on with a download; from the front, or the last bytes.
@@ -22,23 +27,77 @@ class ModelFile(FileResponse):
         super().__init__(path, media_type="application/octet-stream", headers={"ETag": etag})
 
 
-def check_range(request: Request, path: Path, etag: str) -> None:
-    """Leave a Range header for ModelFile only if it is one that can be served; any other is ignored (RFC 9110, 14.2).
+class LinkFiles(StreamingResponse):
+    """Files that follow each other, as if they were one; Range and If-Range as of ModelFile.
 
-    Raises RequestError (416) for one that begins behind the file's end.
+    They are opened in turn: an old link that is deleted on the way breaks the connection, and the phone asks again.
+    """
+
+    def __init__(self, request: Request, paths: Sequence[Path], etag: str):
+        sizes = [path.stat().st_size for path in paths]
+        total = sum(sizes)
+        match = check_range(request, total, etag)
+        start, stop = _asked(match, total) if match else (0, total)
+        headers = {"ETag": etag, "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
+        if match:
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{total}"
+        files = [] if request.method == "HEAD" else list(zip(paths, sizes, strict=True))
+        body = _bytes_of(files, start, stop)
+        super().__init__(body, 206 if match else 200, headers, media_type=LINKS_TYPE)
+
+
+def _asked(match: re.Match[str], size: int) -> tuple[int, int]:
+    """The first byte that a range asks for, and the one after the last."""
+    if match["start"]:
+        return int(match["start"]), min(int(match["end"]) + 1, size) if match["end"] else size
+    return max(0, size - int(match["last"])), size
+
+
+def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Iterator[bytes]:
+    """Bytes [start, stop) of files that follow each other."""
+    begin = 0
+    for path, size in files:
+        at, end = max(start - begin, 0), min(stop - begin, size)
+        begin += size
+        if at >= end:
+            continue
+        with path.open("rb") as file:
+            file.seek(at)
+            while at < end and (piece := file.read(min(ModelFile.chunk_size, end - at))):
+                at += len(piece)
+                yield piece
+
+
+@lru_cache(maxsize=1024)
+def sha256_of_files(paths: tuple[Path, ...]) -> str:
+    """Hex SHA-256 of files that follow each other, whose content their names tell. Raises OSError."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(HASH_CHUNK_BYTES):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def check_range(request: Request, size: int, etag: str) -> re.Match[str] | None:
+    """The range that a request for a file of `size` bytes asks for, if it is one that can be served.
+
+    Any other is ignored (RFC 9110, 14.2), and taken from the request. Raises RequestError (416) for one that begins
+    behind the file's end.
     """
     text = request.headers.get("Range")
     if text is None:
-        return
-    match, size = RANGE.match(text), path.stat().st_size
+        return None
+    match = RANGE.match(text)
     good = match is not None and not (match["end"] and int(match["end"]) < int(match["start"]))
     if good and match is not None and request.headers.get("If-Range", etag) == etag:
         if (int(match["start"]) >= size) if match["start"] else (int(match["last"]) == 0):
             error = RequestError(416, f"Range: a part of the {size} bytes expected, found {text[:80]}")
             error.headers["Content-Range"] = f"bytes */{size}"
             raise error
-        return
+        return match
     request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
+    return None
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:

@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from phonograd.device_runtime.base.documents import Record, Sha256, about
-from phonograd.device_runtime.client.protocol import METRIC
-from phonograd.server_agg.http.downloads import ModelFile, check_range, matches
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.client.protocol import LINKS_TYPE, METRIC
+from phonograd.server_agg.http.downloads import LinkFiles, ModelFile, check_range, matches, sha256_of_files
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
 from phonograd.server_agg.http.records import RecordResponse, record_in
 from phonograd.server_agg.http.requests import note_phone
@@ -23,11 +24,19 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.quality import report_quality
 
 HASH = Parameter("path", "sha256", str, "A model's SHA-256, 64 hex digits.")
-ETAG = Header("ETag", str, "The model's SHA-256, quoted.")
+BASE = Parameter(
+    "query", "base", str, "SHA-256 of a model that the client has: the answer may be links from it (FORMAT.md)."
+)
+ETAG = Header("ETag", str, "The body's SHA-256, quoted: of a whole model its own.")
 SENT = {
     200: Answer("The model: a tensor file.", Octets, (OCTETS,), (ETAG,)),
     206: Answer("A part of it.", Octets, (OCTETS,), (ETAG, Header("Content-Range"))),
     304: Answer("The client has this model.", headers=(ETAG,)),
+}
+SENT_AS_LINKS = {
+    200: Answer("The model, or links to it.", Octets, (OCTETS, LINKS_TYPE), (ETAG,)),
+    206: Answer("A part of that.", Octets, (OCTETS, LINKS_TYPE), (ETAG, Header("Content-Range"))),
+    304: Answer("The client has this model, or these links.", headers=(ETAG,)),
 }
 ASKED = (
     WHO,
@@ -78,13 +87,32 @@ class ModelRoutes:
         models = await run_in_threadpool(lineage_of, self._coordinator.ledger, self._coordinator.folder.kept_models)
         return RecordResponse(Models(tuple(models)))
 
-    @operation("GET /v1/models/{sha256}", "phone", SENT, refuses=(404, 416), takes=(HASH, *ASKED))
+    @operation("GET /v1/models/{sha256}", "phone", SENT_AS_LINKS, refuses=(404, 416), takes=(HASH, BASE, *ASKED))
     async def model(self, request: Request) -> Response:
-        """A model."""
+        """A model, or the links to it from another one, where these are smaller and kept; the type says which."""
         sha256 = request.path_params["sha256"]
         if not SHA256.match(sha256) or not await run_in_threadpool(self._kept, sha256):
             raise RequestError(404, f"model {sha256[:80]} is not here, or no longer; the current one is at /v1/model")
-        return await self._send(request, sha256)
+        base = request.query_params.get("base")
+        links = None if base is None else await run_in_threadpool(self._links, request, base, sha256)
+        return await self._send(request, sha256) if links is None else links
+
+    def _links(self, request: Request, base: str, sha256: str) -> Response | None:
+        """The links from one model to another; None if some are not kept."""
+        folder = self._coordinator.folder
+        try:
+            found = self._coordinator.links(base, sha256)
+            paths = tuple(folder.fetched(folder.link(link.sha256)) for link in found)
+            if not paths:
+                return None
+            note_phone(request, "model")
+            etag = f'"{sha256_of_files(paths)}"'
+            known = request.headers.get("If-None-Match")
+            if matches(known, f'"{sha256}"') or matches(known, etag):
+                return Response(status_code=304, headers={"ETag": etag})
+            return LinkFiles(request, paths, etag)
+        except (FileNotFoundError, StorageError):  # deleted just now
+            return None
 
     @operation(
         "POST /v1/models/{sha256}/quality",
@@ -118,5 +146,5 @@ class ModelRoutes:
             return Response(status_code=304, headers={"ETag": etag})
         folder = self._coordinator.folder
         path = await run_in_threadpool(folder.fetched, folder.model(sha256))
-        check_range(request, path, etag)
+        check_range(request, path.stat().st_size, etag)
         return ModelFile(path, etag)

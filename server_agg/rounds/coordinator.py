@@ -26,6 +26,7 @@ from phonograd.server_agg.rounds import (
 from phonograd.server_agg.rounds.completion import end_if_complete
 from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.rounds.ingestion import UpdateIngester
+from phonograd.server_agg.rounds.publication import KeptLink, links_between
 from phonograd.server_agg.rounds.recovery import recover
 from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
 from phonograd.server_agg.rounds.slow_closing import ModelMaker, SlowClosing
@@ -108,6 +109,10 @@ class Coordinator:
     def retry_seconds(self) -> float:
         """When a phone without a place in the round should ask again."""
         return self._round.retry_seconds
+
+    def links(self, from_sha256: str, to_sha256: str) -> list[KeptLink]:
+        """The links that lead from one model to another, the oldest first; none if some are not kept."""
+        return links_between(self._round.links, from_sha256, to_sha256)
 
     def participation(self, phone: str) -> str | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""

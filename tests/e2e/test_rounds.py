@@ -45,6 +45,16 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
         assert phono("models", "--server", url, "--fetch", exported[:10], "--out", fetched).code == 0
         assert fetched.read_bytes() == (workplace.artifacts / "weights.safetensors").read_bytes()
 
+        local = tmp_path / "local.safetensors"
+        local.write_bytes(fetched.read_bytes())
+        pulled = phono("pull", local, "--server", url, "--json").document
+        assert (pulled["sha256"], pulled["changed"]) == (models[1]["sha256"], True)
+        assert sha256_of_file(local) == models[1]["sha256"]
+        assert not phono("pull", local, "--server", url, "--json").document["changed"]
+        assert phono("pull", local, "--server", url, "--base", tmp_path, "--json").code == 6
+        link = phono("report", "--server", url, "--json").document["rounds"][0]["link_bytes"]
+        assert pulled["received_bytes"] == min(link or models[1]["bytes"], models[1]["bytes"])
+
         back = phono("rollback", "0", "--server", url, "--json").document
         assert (back["round"], back["base_sha256"], back["accepted"]) == (3, exported, 0)
         rounds = phono("report", "--server", url, "--json").document["rounds"]

@@ -1,0 +1,78 @@
+"""Bringing a model up to date: by links from a model that is here, or whole. FORMAT.md, "Links"."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import UpdateError, WeightsError
+from phonograd.device_runtime.base.files import atomic_file, sha256_of_file
+from phonograd.device_runtime.client.connection import RetryPolicy, Server
+from phonograd.device_runtime.client.resumable_download import Download, DownloadedModel, download_model
+from phonograd.device_runtime.client.server_client import current_round
+from phonograd.device_runtime.update.links import apply_links, links_in
+
+
+def pull_model(
+    server: Server,
+    path: Path,
+    base: Path | None = None,
+    *,
+    sha256: str | None = None,
+    phone: str | None = None,
+    retry: RetryPolicy | None = None,
+) -> DownloadedModel:
+    """Make the file at `path` model `sha256`, or the server's current one, fetching as few bytes as the server allows.
+
+    base: a model that is here, `path` itself if None. The server sends links from it where it has them and they are
+    smaller, else the whole model; so does this function where links are damaged. Interrupted downloads resume as those
+    of `download_model`, whose errors it raises; then `path` is as before.
+    """
+    base = base or path
+    try:
+        base_sha256 = sha256_of_file(base)
+    except FileNotFoundError:
+        return download_model(server, path, sha256=sha256, phone=phone, retry=retry)
+    except OSError as error:
+        raise WeightsError(f"{base}: cannot be read: {error.strerror}") from error
+    wanted = sha256 or current_round(server).base_sha256
+    if wanted == base_sha256:
+        return _copied(base, path, wanted)
+    pull = _Pull(server, path, base, base_sha256, wanted, phone)
+    found = pull.fetch(retry)
+    if not pull.refused:
+        return found
+    whole = download_model(server, path, sha256=wanted, phone=phone, retry=retry)
+    return dataclasses.replace(whole, received=pull.received + whole.received)
+
+
+class _Pull(Download):
+    """The download of what leads from `base` to `wanted`. refused: it was links, and they do not."""
+
+    def __init__(self, server: Server, path: Path, base: Path, base_sha256: str, wanted: str, phone: str | None):
+        super().__init__(server, path, f"/v1/models/{wanted}?base={base_sha256}", None, phone)
+        self.refused = False
+        self._base = base
+        self._base_sha256 = base_sha256
+        self._wanted = wanted
+
+    def finish(self, part: Path, sha256: str) -> DownloadedModel:
+        """Move a whole model to the path, or apply links."""
+        if sha256 == self._wanted:
+            return super().finish(part, sha256)
+        nbytes = links = 0
+        try:
+            nbytes = apply_links(self._base, self._base_sha256, part, self.path, self._wanted).nbytes
+            links = sum(1 for _ in links_in(part))
+        except (UpdateError, WeightsError):
+            self.refused = True
+        self.remove_parts()
+        return DownloadedModel(self._wanted, nbytes, not self.refused, self.received, links)
+
+
+def _copied(base: Path, path: Path, sha256: str) -> DownloadedModel:
+    """The model is here already."""
+    if path.exists() and path.samefile(base):
+        return DownloadedModel(sha256, 0, changed=False)
+    with base.open("rb") as source, atomic_file(path) as copy:
+        shutil.copyfileobj(source, copy)
+        return DownloadedModel(sha256, copy.tell(), changed=True)

@@ -1,0 +1,238 @@
+"""A phone that is k rounds behind fetches k links, or the model where that is smaller; the same bits either way."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from phonograd.android_harness.rounds.base_model import fetch_base_model
+from phonograd.device_runtime.base.errors import ServerRefusedError, StorageError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.client.protocol import LINKS_TYPE
+from phonograd.device_runtime.client.pull import pull_model
+from phonograd.device_runtime.client.server_client import current_round
+from phonograd.server_agg.http.downloads import sha256_of_files
+from phonograd.server_agg.report.document import read_phones
+from phonograd.server_agg.storage.tables import Model
+from tests.server_agg.test_links_in_rounds import LOSSY, run_round
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.support.waiting import until
+
+WHOLE = "application/octet-stream"
+
+
+@pytest.fixture
+def server(workshop: Workshop, tmp_path: Path) -> Iterator[RunningServer]:
+    with run_server(workshop, tmp_path / "state", **LOSSY) as running:
+        yield running
+
+
+@pytest.fixture
+def made(server: RunningServer, workshop: Workshop) -> list[Model]:
+    """The models of three rounds."""
+    return [run_round(server.coordinator, workshop) for _ in range(3)]
+
+
+@pytest.fixture
+def http(server: RunningServer) -> Iterator[httpx.Client]:
+    with client_of(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def local(workshop: Workshop, tmp_path: Path) -> Path:
+    """The exported model, as a phone has it."""
+    (tmp_path / "phone").mkdir()
+    path = tmp_path / "phone" / "model"
+    shutil.copy(workshop.base_path, path)
+    return path
+
+
+def get(http: httpx.Client, model: str, base: str, **headers: str) -> httpx.Response:
+    return http.get(f"/v1/models/{model}", params={"base": base}, headers=headers)
+
+
+def joined(server: RunningServer, models: list[Model]) -> bytes:
+    return b"".join(server.coordinator.folder.link(str(model.link_sha256)).read_bytes() for model in models)
+
+
+def test_links_follow_each_other(
+    http: httpx.Client, server: RunningServer, made: list[Model], workshop: Workshop
+) -> None:
+    for first, base in enumerate((workshop.base_sha256, made[0].sha256, made[1].sha256)):
+        for last in range(first, 3):
+            answer = get(http, made[last].sha256, base)
+            assert answer.headers["Content-Type"] == LINKS_TYPE
+            assert answer.content == joined(server, made[first : last + 1])
+            assert answer.headers["ETag"] != f'"{made[last].sha256}"'
+    assert answer.headers["ETag"] == f'"{made[2].link_sha256}"'
+
+
+def test_ranges_and_etags(http: httpx.Client, server: RunningServer, made: list[Model], workshop: Workshop) -> None:
+    model, base = made[-1].sha256, workshop.base_sha256
+    whole = joined(server, made)
+    etag = get(http, model, base).headers["ETag"]
+    first, second = int(made[0].link_bytes or 0), int(made[1].link_bytes or 0)
+    for start, stop in ((0, 1), (first - 1, first + 1), (first, first + second), (5, len(whole)), (first + 7, 10**9)):
+        part = get(http, model, base, Range=f"bytes={start}-{stop - 1}", **{"If-Range": etag})
+        assert (part.status_code, part.content) == (206, whole[start:stop])
+        assert part.headers["Content-Range"] == f"bytes {start}-{min(stop, len(whole)) - 1}/{len(whole)}"
+    assert get(http, model, base, Range="bytes=-9").content == whole[-9:]
+    assert get(http, model, base, Range=f"bytes={len(whole)}-").status_code == 416
+    for ignored in ("bytes=5-2", "lines=1-2"):
+        assert get(http, model, base, Range=ignored).content == whole
+    assert get(http, model, base, Range="bytes=3-", **{"If-Range": f'"{model}"'}).content == whole
+    for known in (etag, f'"{model}"'):
+        assert get(http, model, base, **{"If-None-Match": known}).status_code == 304
+    head = http.head(f"/v1/models/{model}", params={"base": base})
+    assert (head.headers["Content-Length"], head.content) == (str(len(whole)), b"")
+
+
+def test_the_whole_model_where_there_are_no_links(
+    http: httpx.Client, server: RunningServer, made: list[Model], workshop: Workshop
+) -> None:
+    model = server.coordinator.folder.model(made[-1].sha256).read_bytes()
+    for base in ("0" * 64, made[-1].sha256, "nonsense", ""):
+        answer = get(http, made[-1].sha256, base)
+        assert (answer.headers["Content-Type"], answer.headers["ETag"]) == (WHOLE, f'"{made[-1].sha256}"')
+        assert answer.content == model
+    back = get(http, workshop.base_sha256, made[-1].sha256)  # no link leads back
+    assert (back.headers["Content-Type"], back.content) == (WHOLE, workshop.base_path.read_bytes())
+    server.coordinator.folder.link(str(made[1].link_sha256)).unlink()
+    sha256_of_files.cache_clear()
+    assert get(http, made[-1].sha256, workshop.base_sha256).content == model
+    assert get(http, "1" * 64, workshop.base_sha256).status_code == 404
+
+
+def test_the_whole_model_where_links_would_be_larger(
+    http: httpx.Client, server: RunningServer, workshop: Workshop
+) -> None:
+    made = [run_round(server.coordinator, workshop) for _ in range(8)]
+    assert get(http, made[-1].sha256, workshop.base_sha256).headers["Content-Type"] == WHOLE
+    assert get(http, made[-1].sha256, made[-2].sha256).headers["Content-Type"] == LINKS_TYPE
+
+
+def test_a_rolled_back_model_has_no_links(http: httpx.Client, server: RunningServer, made: list[Model]) -> None:
+    server.coordinator.rollback(1)
+    assert get(http, made[-1].sha256, made[0].sha256).headers["Content-Type"] == WHOLE
+
+
+@pytest.mark.parametrize("behind", [1, 2, 3])
+def test_pull_brings_a_model_up_to_date(
+    behind: int, server: RunningServer, made: list[Model], workshop: Workshop, local: Path
+) -> None:
+    if behind < 3:
+        shutil.copy(server.coordinator.folder.model(made[2 - behind].sha256), local)
+    pulled = pull_model(server.url, local, phone="p1")
+    assert (pulled.sha256, pulled.links, pulled.changed) == (made[-1].sha256, behind, True)
+    assert pulled.received == sum(int(model.link_bytes or 0) for model in made[3 - behind :])
+    assert sha256_of_file(local) == made[-1].sha256
+    assert os.listdir(local.parent) == [local.name]
+    again = pull_model(server.url, local)
+    assert (again.changed, again.received) == (False, 0)
+
+    def counted() -> int:
+        server.coordinator.ledger.flush()
+        return next((entry["model_bytes"] for entry in read_phones(server.state, 4) if entry["phone"] == "p1"), 0)
+
+    until(lambda: counted() == pulled.received, "the bytes in the ledger")
+
+
+def test_pull_from_another_file_or_nothing(server: RunningServer, made: list[Model], local: Path) -> None:
+    out = local.with_name("out")
+    pulled = pull_model(server.url, out, local, sha256=made[1].sha256)
+    assert (pulled.links, sha256_of_file(out)) == (2, made[1].sha256)
+    copied = pull_model(server.url, local.with_name("copy"), out, sha256=made[1].sha256)
+    assert (copied.received, copied.changed) == (0, True)
+    assert local.with_name("copy").read_bytes() == out.read_bytes()
+    whole = pull_model(server.url, local.with_name("new"))
+    assert (whole.links, whole.received, whole.sha256) == (0, made[-1].bytes, made[-1].sha256)
+
+
+def test_a_phones_round_begins_with_a_pull(server: RunningServer, made: list[Model], tmp_path: Path) -> None:
+    """From the artifacts' weights at first, then from the last model used; a damaged copy is fetched again."""
+    artifacts, cache = server.workshop.artifacts, tmp_path / "cache"
+    sizes = [int(model.link_bytes or 0) for model in made]
+    first = fetch_base_model(server.url, artifacts, current_round(server.url), cache, "p1")
+    assert (first.sha256, first.downloaded_bytes) == (made[-1].sha256, sum(sizes))
+    assert fetch_base_model(server.url, artifacts, current_round(server.url), cache).downloaded_bytes == 0
+    first.path.write_bytes(b"damaged")
+    again = fetch_base_model(server.url, artifacts, current_round(server.url), cache)
+    assert (again.downloaded_bytes, sha256_of_file(again.path)) == (sum(sizes), made[-1].sha256)
+    newest = run_round(server.coordinator, server.workshop)
+    second = fetch_base_model(server.url, artifacts, current_round(server.url), cache)
+    assert (second.sha256, second.downloaded_bytes) == (newest.sha256, newest.link_bytes)
+    assert {path.name for path in cache.iterdir()} == {f"{made[-1].sha256}.safetensors", f"{newest.sha256}.safetensors"}
+
+
+def test_pull_falls_back_to_the_whole_model(server: RunningServer, made: list[Model], local: Path) -> None:
+    local.write_bytes(local.read_bytes()[:-4] + b"\0\0\0\0")  # a model that the server has never had
+    pulled = pull_model(server.url, local)
+    assert (pulled.links, pulled.received, sha256_of_file(local)) == (0, made[-1].bytes, made[-1].sha256)
+
+
+@pytest.mark.parametrize("damage", ["values", "end", "metadata"])
+def test_a_damaged_link_at_the_server_costs_the_whole_model(
+    damage: str, server: RunningServer, made: list[Model], local: Path
+) -> None:
+    link = server.coordinator.folder.link(str(made[1].link_sha256))
+    data = link.read_bytes()
+    damaged = {
+        "values": data[:-1] + bytes([data[-1] ^ 1]),
+        "end": data[:-10],
+        "metadata": data.replace(b"base_sha256", b"Base_sha256"),
+    }
+    link.write_bytes(damaged[damage])
+    sha256_of_files.cache_clear()
+    pulled = pull_model(server.url, local)
+    assert (pulled.links, sha256_of_file(local)) == (0, made[-1].sha256)
+    links = sum(int(model.link_bytes or 0) for model in made) - len(data) + len(damaged[damage])
+    assert pulled.received == links + made[-1].bytes
+    assert os.listdir(local.parent) == [local.name]
+
+
+def test_a_pull_that_broke_off_goes_on(
+    server: RunningServer, made: list[Model], workshop: Workshop, local: Path
+) -> None:
+    links = joined(server, made)
+    here = links[: len(links) // 2]
+    local.with_name(f".model.{hashlib.sha256(links).hexdigest()}.part").write_bytes(here)
+    pulled = pull_model(server.url, local)
+    assert (pulled.links, pulled.received, sha256_of_file(local)) == (3, len(links) - len(here), made[-1].sha256)
+    assert os.listdir(local.parent) == [local.name]
+
+
+def test_what_a_pull_left_is_of_no_use_for_other_links(server: RunningServer, made: list[Model], local: Path) -> None:
+    local.with_name(f".model.{'5' * 64}.part").write_bytes(b"links to an older model")
+    pulled = pull_model(server.url, local)
+    assert (pulled.links, sha256_of_file(local)) == (3, made[-1].sha256)
+    assert os.listdir(local.parent) == [local.name]
+
+
+def test_a_full_disk_leaves_the_model_and_what_was_fetched(
+    server: RunningServer, made: list[Model], workshop: Workshop, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+
+    def full_then(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) > 1:  # the links are here, the model is not
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError, match="No space left"):
+        patched.setattr("phonograd.device_runtime.base.files.os.fsync", full_then)
+        pull_model(server.url, local)
+    assert sha256_of_file(local) == workshop.base_sha256
+    pulled = pull_model(server.url, local)
+    assert (pulled.links, pulled.received) == (3, 0)
+
+
+def test_a_model_that_the_server_has_not(server: RunningServer, local: Path) -> None:
+    before = local.read_bytes()
+    with pytest.raises(ServerRefusedError, match="is not here, or no longer"):
+        pull_model(server.url, local, sha256="1" * 64)
+    assert local.read_bytes() == before
