@@ -78,6 +78,7 @@ class ModelRoutes:
     @operation("GET /v1/model", "phone", SENT, refuses=(416,), takes=ASKED)
     async def current_model(self, request: Request) -> Response:
         """The open round's model."""
+        await run_in_threadpool(self._coordinator.refresh)
         return await self._send(request, self._coordinator.current.base_sha256)
 
     @operation("GET /v1/models", "admin", {200: Answer("Oldest first.", Models)})

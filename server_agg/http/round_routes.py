@@ -61,6 +61,7 @@ class RoundRoutes:
         or while the round is closing. How many took part in a private one is for administrators alone.
         """
         phone = note_phone(request, "round")
+        await run_in_threadpool(self._coordinator.refresh)
         current = self._coordinator.current
         principal = request.scope["state"].get("principal")
         told: dict[str, Any] = {"model_url": f"/v1/models/{current.base_sha256}"}

@@ -31,6 +31,7 @@ class RoundAggregator:
         self._folder = folder
         self._ledger = ledger
         self._aggregation: Aggregation | None = None
+        self._measuring: Aggregation | None = None
 
     def close(self) -> None:
         """Close the base model."""
@@ -39,8 +40,7 @@ class RoundAggregator:
     @property
     def closes_at(self) -> float | None:
         """The deadline in seconds since 1970, or None."""
-        seconds = self.rules.deadline_seconds
-        return None if seconds is None else self.row.opened_at + seconds
+        return closes_at(self.row, self.rules)
 
     @property
     def aggregation(self) -> Aggregation:
@@ -49,14 +49,22 @@ class RoundAggregator:
         Raises StorageError for a damaged stored update.
         """
         if self._aggregation is None:
-            context = RoundContext(
-                self.row.number, self._folder.noise_keys.get_or_create(self.row.number), self.row.population
-            )
-            aggregation = self.strategy.begin(self.base, self.row.base_sha256, context)
+            aggregation = self._begun()
             for stored in self.stored():
                 stored.add_to(aggregation)
             self._aggregation = aggregation
         return self._aggregation
+
+    @property
+    def measuring(self) -> Aggregation:
+        """An aggregation to measure updates with, which has none of them."""
+        if self._measuring is None:
+            self._measuring = self._begun()
+        return self._measuring
+
+    def _begun(self) -> Aggregation:
+        row, key = self.row, self._folder.noise_keys.get_or_create(self.row.number)
+        return self.strategy.begin(self.base, row.base_sha256, RoundContext(row.number, key, row.population))
 
     def invalidate(self) -> None:
         """Drop the aggregation: without a later `keep` it is rebuilt from the stored updates."""
@@ -71,3 +79,9 @@ class RoundAggregator:
         with self._ledger.reading() as session:
             rows = queries.accepted_updates(session, self.row.number)
         return [StoredUpdate(row, self._folder) for row in rows]
+
+
+def closes_at(row: Round, rules: RoundRules) -> float | None:
+    """The deadline of a round in seconds since 1970, or None."""
+    seconds = rules.deadline_seconds
+    return None if seconds is None else row.opened_at + seconds

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy.orm import Session
 
+from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.strategies import state_matches, write_model
 from phonograd.server_agg.rounds import opening, privacy, publication
@@ -54,6 +55,8 @@ def end_round(round_: Round, ending: Ending, ledger: Ledger) -> Iterator[tuple[S
         spent = privacy.privacy_spent_including(session, round_)
     with ledger.writing() as session:
         row = session.get_one(Round, round_.number)
+        if row.closed_at is not None:  # by a server that took over when this one lost its connection
+            raise StorageError(f"round {round_.number}: another server ended it")
         row.closed_at, row.ending = ledger.clock(), ending
         if spent is not None:
             row.epsilon, row.epsilon_rdp = _finite(spent.epsilon), _finite(spent.epsilon_rdp)

@@ -1,6 +1,6 @@
 """Whether the open round is complete, and if so, closing it or recording its failure."""
 
-from phonograd.server_agg.rounds import closing, failed_rounds, log_events
+from phonograd.server_agg.rounds import closing, failed_rounds, log_events, opening
 from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.rounds.slow_closing import SlowClosing
 from phonograd.server_agg.storage import queries
@@ -15,15 +15,49 @@ def end_if_complete(current: CurrentRound, slow: SlowClosing) -> None:
     """
     current.check_running()
     current.load_if_needed()
-    if current.open_round.closing is not None:
+    current.follow()
+    closing_now = current.open_round.closing is not None
+    if current.ledger.shared:
+        if closing_now or ending_of(current) is not None:
+            _end_shared(current)
+        return
+    if closing_now:
         slow.resume()
         return
-    aggregator, ending = current.aggregator, ending_of(current)
+    ending = ending_of(current)
     if ending is None:
         return
-    if aggregator.settings.slow:
+    if current.aggregator.settings.slow:
         slow.begin()
         return
+    _end(current, ending)
+
+
+def _end_shared(current: CurrentRound) -> None:
+    """End a round that other servers may end too: under the closing lock, after they take no more updates for it.
+
+    A server that is killed meanwhile loses the lock, and the next one folds the same updates to the same bits.
+    """
+    with current.ledger.closing_lock() as mine:
+        if not mine:
+            return
+        current.follow()  # another server may have ended it
+        if current.open_round.closing is None:
+            if ending_of(current) is None:
+                return
+            with current.ledger.writing() as session:
+                row = opening.expect_open_round(current.ledger, session)
+                if row.number != current.aggregator.row.number:
+                    return  # rolled back
+                row.closing_at = row.closing_at or current.ledger.clock()
+            current.follow()
+        current.aggregator.invalidate()
+        full = current.open_round.accepted >= current.aggregator.rules.clients_per_round
+        _end(current, "full" if full else "deadline")
+
+
+def _end(current: CurrentRound, ending: Ending) -> None:
+    aggregator = current.aggregator
     try:
         closing.close_round(aggregator, ending, current.folder, current.ledger, current.settings)
     except Exception as error:

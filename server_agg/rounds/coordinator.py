@@ -27,7 +27,7 @@ from phonograd.server_agg.rounds.completion import end_if_complete
 from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.rounds.ingestion import UpdateIngester
 from phonograd.server_agg.rounds.publication import KeptLink, links_between
-from phonograd.server_agg.rounds.recovery import recover
+from phonograd.server_agg.rounds.recovery import ingest_abandoned, recover
 from phonograd.server_agg.rounds.responses import OpenRound, Receipt, receipt_of
 from phonograd.server_agg.rounds.slow_closing import ModelMaker, SlowClosing
 from phonograd.server_agg.rounds.student import Students
@@ -105,6 +105,11 @@ class Coordinator:
         """A snapshot of the open round; does not wait for the update that is being ingested."""
         return self._round.open_round
 
+    def refresh(self) -> None:
+        """See what other servers did since the last tick. Raises StorageError."""
+        if self.ledger.shared:
+            self._round.publish()
+
     @property
     def retry_seconds(self) -> float:
         """When a phone without a place in the round should ask again."""
@@ -116,9 +121,9 @@ class Coordinator:
 
     def participation(self, phone: str) -> str | None:
         """Why `phone` may not take part in the open round; None if it may. Raises only StorageError."""
-        admission_state = self._round.admission_state
         try:
             with self.ledger.reading() as session:
+                admission_state = self._round.admission_state(session)
                 admission.check_duplicate(session, admission_state, phone)
                 admission.check_phone(session, admission_state, phone)
         except (UpdateError, RoundClosingError) as error:
@@ -164,6 +169,8 @@ class Coordinator:
         self.ledger.flush()
         for upload in self.uploads.expire():
             log_events.upload_expired(upload)
+        if self.ledger.shared:
+            ingest_abandoned(self.uploads, self.ingest)
         with self._lock:
             if not self._round.closed:
                 self._round.sample_if_waiting()
@@ -190,7 +197,8 @@ class Coordinator:
             self._round.check_running()
             rollback.roll_back(self.folder, self.ledger, self.settings, number)
             self._slow.cancel()
-            self._round.load_after_end()
+            self._round.load()
+            self._sweep()
             log_events.rolled_back(number, self.current.round, self.current.base_sha256)
             return self.current
 
@@ -199,5 +207,10 @@ class Coordinator:
         with self._lock:
             self._round.check_running()
             discarded = failed_rounds.discard(number, self.folder, self.ledger)
-            sweeping.sweep_store(self.folder, self.ledger, self.settings)
+            self._sweep()
             return discarded
+
+    def _sweep(self) -> None:
+        with self.ledger.closing_lock() as mine:
+            if mine:  # else the server that has it sweeps
+                sweeping.sweep_store(self.folder, self.ledger, self.settings)

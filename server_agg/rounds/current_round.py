@@ -3,24 +3,30 @@
 from dataclasses import replace
 
 from msgspec import structs
+from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.rounds import opening, privacy, sweeping
 from phonograd.server_agg.rounds.admission import AdmissionState
-from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from phonograd.server_agg.rounds.aggregator import RoundAggregator, closes_at
 from phonograd.server_agg.rounds.progress import Progress, retry_seconds
 from phonograd.server_agg.rounds.publication import KeptLink, links_to_keep
 from phonograd.server_agg.rounds.responses import OpenRound
+from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import StateFolder
-from phonograd.server_agg.storage.tables import Round
+from phonograd.server_agg.storage.tables import Model, Round
+
+# Several servers close a round by folding what is stored: seconds, unlike a training.
+SHARED_CLOSING_SECONDS = 1.0
 
 
 class CurrentRound:
-    """The open round of a state folder, from `load` to `close`.
+    """The open round, from `load` to `close`.
 
     open_round, admission_state, links: snapshots that any thread may read. All else is for one thread at a time.
     links: those that lead to the round's base model, the newest first.
@@ -53,17 +59,20 @@ class CurrentRound:
             return opened
         return structs.replace(opened, closing=self.progress.since(opened.closing.since))
 
-    @property
-    def admission_state(self) -> AdmissionState:
-        """The open round as admission sees it."""
+    def admission_state(self, session: Session) -> AdmissionState:
+        """The open round as admission sees it, within a transaction."""
         state = self._admission_state
+        if self.ledger.shared:  # another server may have opened a round since
+            return self._admission_of(opening.expect_open_round(self.ledger, session), None)
         return replace(state, retry_seconds=self.retry_seconds) if state.closing else state
 
     @property
     def retry_seconds(self) -> float:
         """When a phone without a place should ask again."""
         closing, usual = self.open_round.closing, self.settings.retry_seconds
-        return usual if closing is None else retry_seconds(closing, usual)
+        if closing is None:
+            return usual
+        return SHARED_CLOSING_SECONDS if self.ledger.shared else retry_seconds(closing, usual)
 
     @property
     def closed(self) -> bool:
@@ -98,7 +107,10 @@ class CurrentRound:
         self._loaded = True
 
     def load_after_end(self) -> None:
-        """Load the round after one that this server ended, and delete what the store had for that."""
+        """Load the round after one that this server ended, and delete what the store had for that.
+
+        With several servers, for the one that has the closing lock.
+        """
         self.load()
         sweeping.sweep_store(self.folder, self.ledger, self.settings)
 
@@ -107,34 +119,46 @@ class CurrentRound:
         if not self._loaded:
             self.load()
 
+    def follow(self) -> None:
+        """Load the round that another server opened, if one did."""
+        if self.ledger.shared:
+            self.publish()
+            if self._open_round.round != self.aggregator.row.number:
+                self.load()
+
     def publish(self) -> None:
-        """Update the snapshots from the ledger."""
-        aggregator = self.aggregator
-        row, rules, strategy = aggregator.row, aggregator.rules, aggregator.settings
+        """Update the snapshots from the ledger; any thread may."""
         with self.ledger.reading() as session:
+            row = opening.expect_open_round(self.ledger, session)
             accepted = queries.count_updates(session, row.number, "accepted")
             halted = privacy.halt_reason(session, row)
-        self._admission_state = AdmissionState(
-            number=row.number,
-            base_sha256=row.base_sha256,
-            rules=rules,
-            sampled=strategy.private,
-            halted=halted,
-            closing=row.closing_at is not None,
-            retry_seconds=self.settings.retry_seconds,
-        )
+            model_bytes = session.get_one(Model, row.base_sha256).bytes
+        state, strategy = self._admission_of(row, halted), StrategySettings.from_json(row.strategy)
+        self._admission_state = state
         self._open_round = OpenRound(
             round=row.number,
             base_sha256=row.base_sha256,
-            model_bytes=aggregator.base.nbytes,
-            clients_per_round=rules.clients_per_round,
+            model_bytes=model_bytes,
+            clients_per_round=state.rules.clients_per_round,
             strategy=strategy.strategy,
             weighting=strategy.weighting,
             accepted=accepted,
-            closes_at=aggregator.closes_at,
+            closes_at=closes_at(row, state.rules),
             closing=None if row.closing_at is None else self.progress.since(row.closing_at),
             halted=halted,
             codecs=tuple(CODECS),
+        )
+
+    def _admission_of(self, row: Round, halted: str | None) -> AdmissionState:
+        soon = self.ledger.shared and row.closing_at is not None
+        return AdmissionState(
+            number=row.number,
+            base_sha256=row.base_sha256,
+            rules=RoundRules.from_json(row.rules),
+            sampled=StrategySettings.from_json(row.strategy).private,
+            halted=halted,
+            closing=row.closing_at is not None,
+            retry_seconds=SHARED_CLOSING_SECONDS if soon else self.settings.retry_seconds,
         )
 
     def sample_if_waiting(self) -> None:

@@ -3,11 +3,20 @@
 import json
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.update.update_file import UpdateFile
-from phonograd.server_agg.refusals import InvalidUpdateError, LateUpdateError, MalformedUpdateError, RefusalError
+from phonograd.server_agg.refusals import (
+    InvalidUpdateError,
+    LateUpdateError,
+    MalformedUpdateError,
+    RefusalError,
+    RoundClosingError,
+)
 from phonograd.server_agg.rounds import admission, log_events
-from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.aggregator import RoundAggregator
+from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, CurrentRound
 from phonograd.server_agg.rounds.stored_update import rebased
 from phonograd.server_agg.rounds.uploads import (
     UploadStore,
@@ -18,7 +27,7 @@ from phonograd.server_agg.rounds.uploads import (
     upload_ended_error,
 )
 from phonograd.server_agg.storage import queries
-from phonograd.server_agg.storage.tables import Update
+from phonograd.server_agg.storage.tables import Round, Update
 
 
 class UpdateIngester:
@@ -69,20 +78,24 @@ class UpdateIngester:
         """Check, aggregate, store, record: in this order, so that a refusal leaves nothing behind."""
         origin = self._admitted(row, update)
         aggregator, info = self._current.aggregator, update.info
+        shared = self._ledger.shared  # then the server that closes the round adds what is stored
         with self._folder.syncing(update.path):  # the disk syncs while the update is aggregated
             try:
                 update.check_parts(aggregator.base)
                 weight = aggregator.strategy.weight(info)
-                aggregation = aggregator.aggregation
+                aggregation = aggregator.measuring if shared else aggregator.aggregation
                 with rebased(update, self._folder, origin) as source:
                     measures = aggregation.measure(source)
-                    aggregator.invalidate()  # until the update is recorded
-                    aggregation.add(source, weight, measures)
+                    if not shared:
+                        aggregator.invalidate()  # until the update is recorded
+                        aggregation.add(source, weight, measures)
             except (WeightsError, UpdateError) as error:
                 raise InvalidUpdateError(redact_path(error, update.path)) from error
         self._folder.link_into_place(update.path, self._folder.update(sha256), self._folder.stored_update(row.id))
         with self._ledger.writing() as session:
             accepted = expect_receiving(session, row.id)
+            if shared:
+                self._expect_open(session, row.phone)
             if nbytes:  # otherwise all bytes came before a restart and were counted
                 count_request(session, accepted, nbytes)
             # Counting an earlier request may have failed although its bytes are on disk.
@@ -91,13 +104,24 @@ class UpdateIngester:
             accepted.sha256, accepted.codec, accepted.tokens = sha256, info.codec, info.tokens
             accepted.weight, accepted.measures, accepted.base_sha256 = weight, json.dumps(measures), origin
             self._uploads.end(accepted, "accepted", "", 201)
-        aggregator.keep(aggregation)
+            if shared:
+                _close_if_full(session, aggregator, self._ledger.clock())
+        if not shared:
+            aggregator.keep(aggregation)
         self._current.publish()
+
+    def _expect_open(self, session: Session, phone: str) -> None:
+        """Raise what `_admitted` would, if another server ended the round or took an update of the phone since then."""
+        state, number = self._current.admission_state(session), self._current.aggregator.row.number
+        if state.closing or state.number != number:
+            raise RoundClosingError(f"round {number}: closing; send the update again", SHARED_CLOSING_SECONDS)
+        admission.check_duplicate(session, state, phone)
 
     def _admitted(self, row: Update, update: UpdateFile) -> str | None:
         """The base model of a late update; None for an update of the open round. Raises RefusalError."""
-        state, info = self._current.admission_state, update.info
+        info = update.info
         with self._ledger.reading() as session:
+            state = self._current.admission_state(session)
             admission.check_duplicate(session, state, row.phone)
             late = admission.check_base(session, state, info.base_sha256, info.round)
             admission.check_phone(session, state, row.phone)
@@ -119,3 +143,10 @@ def _opened(path: Path) -> UpdateFile:
         if isinstance(error.__cause__, OSError):  # not the phone's fault: too many open files, a bad disk
             raise StorageError(str(error)) from error
         raise MalformedUpdateError(redact_path(error, path)) from error
+
+
+def _close_if_full(session: Session, aggregator: RoundAggregator, now: float) -> None:
+    """Have the round take no more updates if it has all; whichever server comes first makes its model."""
+    row = session.get_one(Round, aggregator.row.number)
+    if queries.count_updates(session, row.number, "accepted") >= aggregator.rules.clients_per_round:
+        row.closing_at = now

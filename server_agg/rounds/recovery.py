@@ -28,9 +28,15 @@ def recover(
         _ingest(uploads, upload, ingest)
     with lock:
         current.load_if_needed()
-        if current.open_round.accepted:
+        if current.open_round.accepted and not current.ledger.shared:
             _ = current.aggregator.aggregation  # finds damaged stored updates now
         end()
+
+
+def ingest_abandoned(uploads: UploadStore, ingest: Ingest) -> None:
+    """Ingest the complete uploads of servers that were killed, whose phones have not come again."""
+    for upload in uploads.abandoned():
+        _ingest(uploads, upload, ingest)
 
 
 def _ingest(uploads: UploadStore, upload: UploadRecord, ingest: Ingest) -> None:

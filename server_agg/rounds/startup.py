@@ -54,6 +54,8 @@ def _begin(folder: StateFolder, ledger: Ledger, artifacts: Artifacts, settings: 
     nbytes = folder.copy_model(artifacts.path(WEIGHTS), sha256)
     now = ledger.clock()
     with ledger.writing() as session:
+        if queries.open_round(session) is not None:
+            return  # another server was first
         session.add(Model(sha256=sha256, round=0, bytes=nbytes, created_at=now))
         session.flush()  # the round refers to it
         add_round(session, now, 1, sha256, settings)

@@ -20,8 +20,9 @@ def create_upload(current: CurrentRound, uploads: UploadStore, metadata: UploadM
 
 
 def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMetadata) -> UploadRecord:
-    state, model_bytes = current.admission_state, current.open_round.model_bytes
+    model_bytes = current.open_round.model_bytes
     with current.ledger.writing() as session:
+        state = current.admission_state(session)
         if metadata.resumable and (known := _known(session, metadata)):
             return uploads.record(session, known)
         # A one-request upload is always received: it may be an accepted update sent again.

@@ -14,6 +14,9 @@ from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Update, UpdateState
 from phonograd.server_agg.storage.upload_bytes import upload_bytes
 
+# Of several servers, one that has not gone on with an upload for this long was killed. An idle connection ends before.
+ABANDONED_SECONDS = 120.0
+
 
 @dataclass(frozen=True)
 class UploadMetadata:
@@ -43,6 +46,7 @@ class UploadRecord:
     offset: int
     sha256: str | None
     resumable: bool
+    touched_at: float
     expires_at: float
     status: int | None
     reason: str | None
@@ -97,6 +101,7 @@ class UploadStore:
     def _record(self, row: Update, offset: int, touched: float) -> UploadRecord:
         if row.state in ("accepted", "repeated"):
             offset = row.length
+        abandoned = self._ledger.shared and not row.resumable  # else the server's end is its end
         return UploadRecord(
             id=row.id,
             round=row.round,
@@ -106,7 +111,8 @@ class UploadStore:
             offset=offset,
             sha256=row.sha256,
             resumable=row.resumable,
-            expires_at=touched + self._expire_seconds,
+            touched_at=touched,
+            expires_at=touched + (ABANDONED_SECONDS if abandoned else self._expire_seconds),
             status=row.status,
             reason=row.reason,
         )
@@ -165,11 +171,19 @@ class UploadStore:
             self.abort(upload.id, "expired", f"{upload.offset} of {upload.length} bytes received in time", 410)
         return old
 
+    def abandoned(self) -> list[UploadRecord]:
+        """Complete uploads that no server has ingested for a while."""
+        before = self._ledger.clock() - ABANDONED_SECONDS
+        return [upload for upload in self.unfinished() if upload.complete and upload.touched_at < before]
+
     def recover(self) -> list[UploadRecord]:
         """At the start: count the last bytes, end uploads that cannot be resumed, delete unknown files.
 
-        Returns the complete uploads, which are to be ingested.
+        Returns the complete uploads, which are to be ingested. Those of other servers are left to them.
         """
+        if self._ledger.shared:
+            self._folder.delete_uploads_except(())
+            return []
         self._count_uncounted()
         for upload in self.unfinished():
             if not upload.resumable:

@@ -27,6 +27,8 @@ INSERTS: Mapping[str, Callable[[type[DeclarativeBase]], Any]] = {
     "sqlite": sqlite.insert,
     "postgresql": postgresql.insert,
 }
+# Of one server to PostgreSQL, which takes 100 of all unless it is told otherwise.
+CONNECTIONS = 30
 # PostgreSQL's advisory locks, each a number of the database's own.
 WRITING, CLOSING = 7067_1, 7067_2
 
@@ -139,7 +141,7 @@ def _sqlite(path: Path) -> Database:
 
 def _postgresql(url: URL) -> Database:
     # A connection that broke while it was idle, as when PostgreSQL restarted, is replaced.
-    engine = create_engine(url, max_overflow=-1, pool_pre_ping=True)
+    engine = create_engine(url, pool_size=CONNECTIONS // 3, max_overflow=CONNECTIONS * 2 // 3, pool_pre_ping=True)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

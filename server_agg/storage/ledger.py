@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 
 from phonograd.device_runtime.base.errors import StorageError
@@ -132,9 +133,10 @@ class Ledger:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
+        except (DBAPIError, PoolTimeoutError) as error:
+            found = error.orig if isinstance(error, DBAPIError) else error
             raise StorageError(
-                f"{self.name}: the ledger failed: {error.orig}; free disk space, or restore the state folder"
+                f"{self.name}: the ledger failed: {found}; free disk space, or restore the state folder"
             ) from error
 
     def _prepare(self, create: bool) -> None:

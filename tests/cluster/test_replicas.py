@@ -1,0 +1,350 @@
+"""Several servers for one service, here in one process: a ledger in PostgreSQL, a store, a state folder each."""
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, select, text
+
+from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.refusals import DuplicatePhoneError, RoundClosingError
+from phonograd.server_agg.rounds import closing
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.responses import Receipt
+from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadata
+from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.stores import ObjectStore
+from phonograd.server_agg.storage.tables import Round, Update
+from tests.server_agg.test_rounds import opened, send
+from tests.server_agg.tus_phone import TusPhone, phone_with
+from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with, small_workshop
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.cluster
+
+Open = Callable[..., list[Coordinator]]
+
+
+@pytest.fixture(autouse=True)
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsspec's memory store hands the same open file to all who read it at a time."""
+    do, lock = ObjectStore._do, threading.RLock()
+
+    def locked(store: ObjectStore, *arguments: Any) -> Any:
+        with lock:
+            return do(store, *arguments)
+
+    monkeypatch.setattr(ObjectStore, "_do", locked)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return small_workshop(tmp_path)
+
+
+@pytest.fixture
+def place(database: str) -> dict[str, object]:
+    """The settings that the servers of one service share."""
+    return {"ledger": database, "store": f"memory://{uuid.uuid4().hex}"}
+
+
+@pytest.fixture
+def replicas(workshop: Workshop, tmp_path: Path, place: dict[str, object]) -> Iterator[Open]:
+    with contextlib.ExitStack() as stack:
+
+        def start(number: int, **changes: object) -> list[Coordinator]:
+            settings = settings_with(**place, **{"clients_per_round": 3} | changes)
+
+            def one(index: int) -> Coordinator:
+                return Coordinator(workshop.artifacts, tmp_path / f"replica{index}", settings)
+
+            with ThreadPoolExecutor(number) as pool:
+                started = list(pool.map(one, range(number)))
+            for coordinator in started:
+                stack.callback(coordinator.close)
+            return started
+
+        yield start
+
+
+def once_open(send_once: Callable[[], Receipt]) -> Receipt:
+    """A phone that comes again while the round is closing."""
+    found: list[Receipt] = []
+
+    def sent() -> bool:
+        with contextlib.suppress(RoundClosingError):
+            found.append(send_once())
+        return bool(found)
+
+    until(sent, "an open round")
+    return found[0]
+
+
+def rounds(ledger: Ledger) -> list[Round]:
+    with ledger.reading() as session:
+        return list(session.scalars(select(Round).order_by(Round.number)))
+
+
+def follow(coordinators: list[Coordinator], number: int) -> None:
+    for coordinator in coordinators:
+        coordinator.tick()
+        assert coordinator.current.round == number
+
+
+def one_process(workshop: Workshop, state: Path, settings: ServerSettings, count: int = 2) -> list[list[Path]]:
+    """The updates of rounds on a server of the default kind; its models are in its folder."""
+    made = []
+    with opened(workshop, state, settings) as coordinator:
+        for number in range(1, count + 1):
+            base = coordinator.folder.model(coordinator.current.base_sha256)
+            made.append([workshop.update(10 * number + seed, number, 100 * seed, base=base) for seed in (1, 2, 3)])
+            for seed, update in enumerate(made[-1]):
+                send(coordinator, update, f"phone{seed}")
+    return made
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"server_optimizer": "momentum"},
+        {"strategy": "median"},
+        {"strategy": "fedatt"},
+        {"strategy": "norm-bound", "norm_bound": 0.5},
+        {"publish": "top-rows", "publish_bits": 1},
+    ],
+    ids=lambda changes: "-".join(str(value) for value in changes.values()),
+)
+def test_the_same_models_as_one_process(
+    changes: dict[str, object], workshop: Workshop, tmp_path: Path, replicas: Open
+) -> None:
+    updates = one_process(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes))
+    three = replicas(3, **changes)
+    for number, sent in enumerate(updates, 1):
+        for seed, update in enumerate(sent):
+            send(three[(seed + number) % 3], update, f"phone{seed}")
+        follow(three, number + 1)
+    with opened(workshop, tmp_path / "one", settings_with(clients_per_round=3, **changes)) as alone:
+        assert {coordinator.current.base_sha256 for coordinator in three} == {alone.current.base_sha256}
+        kept = {path.name: sha256_of_file(path) for path in alone.folder.models.iterdir()}
+    for coordinator in three:
+        model = coordinator.folder.model(coordinator.current.base_sha256)
+        assert sha256_of_file(coordinator.folder.fetched(model)) == kept[model.name]
+
+
+def test_each_round_closes_once_whoever_comes(workshop: Workshop, replicas: Open) -> None:
+    """Twelve phones at once, at four servers: each round has three of them, late ones in the rounds that follow."""
+    four = replicas(4, late="next")
+    sent: list[Receipt] = []
+
+    def phone(number: int) -> None:
+        update = workshop.update(number)
+        sent.append(once_open(lambda: send(four[number % 4], update, f"phone{number}")))
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(phone, range(12)))
+    until(lambda: [one.tick() for one in four] and rounds(four[0].ledger)[-1].number == 5, "the last round")
+    assert [round_.ending for round_ in rounds(four[0].ledger)] == ["full"] * 4 + [None]
+    with four[0].ledger.reading() as session:
+        taken = sorted(session.scalars(select(Update.round).where(Update.state == "accepted")))
+    assert taken == [number for number in (1, 2, 3, 4) for _ in range(3)]
+    assert len(sent) == 12
+
+
+def test_a_round_that_closes_takes_no_more_updates(
+    workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were admitted before as well: what was folded is what was accepted."""
+    first, second = replicas(2, clients_per_round=1)
+    upload = second.create_upload(UploadMetadata("b", workshop.update(2).stat().st_size))
+    second.folder.upload(upload.id).write_bytes(workshop.update(2).read_bytes())
+    close_round, refused = closing.close_round, []
+
+    def meanwhile(*arguments: object) -> None:
+        follow([second], 1)  # it does not close the round too
+        assert second.current.closing is not None
+        for _ in range(2):
+            with pytest.raises(RoundClosingError) as error:
+                second.ingest(upload.id, sha256_of_file(workshop.update(2)), 0)
+            refused.append(error.value)
+        assert second.participation("b") is not None
+        close_round(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(closing, "close_round", meanwhile)
+    assert send(first, workshop.update(1), "a").round_closed
+    assert len(refused) == 2
+    monkeypatch.setattr(closing, "close_round", close_round)
+    second.refresh()
+    assert (second.current.round, second.current.accepted) == (2, 0)
+
+
+def test_an_update_that_was_checked_while_another_server_began_to_close(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2, clients_per_round=2)
+    send(first, workshop.update(1), "a")
+    upload = second.create_upload(UploadMetadata("b", workshop.update(2).stat().st_size))
+    second.folder.upload(upload.id).write_bytes(workshop.update(2).read_bytes())
+    link_into_place = second.folder.link_into_place
+
+    def slowly(source: Path, target: Path, name: str) -> None:
+        link_into_place(source, target, name)
+        send(first, workshop.update(3), "c")
+
+    second.folder.link_into_place = slowly  # type: ignore[method-assign]
+    with pytest.raises(RoundClosingError):
+        second.ingest(upload.id, sha256_of_file(workshop.update(2)), 0)
+    ended, _ = rounds(first.ledger)
+    with first.ledger.reading() as session:
+        taken = set(session.scalars(select(Update.phone).where(Update.state == "accepted")))
+    assert (ended.ending, taken) == ("full", {"a", "c"})
+
+
+def test_a_phone_counts_once_at_all_servers(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2)
+    receipt = send(first, workshop.update(1), "a")
+    assert send(second, workshop.update(1), "a") == receipt
+    with pytest.raises(DuplicatePhoneError):
+        send(second, workshop.update(2), "a")
+    second.tick()
+    assert second.current.accepted == 1
+
+
+@pytest.mark.parametrize("dies", ["before it folds", "after it stored the model"])
+def test_a_server_that_dies_while_it_closes_a_round(
+    dies: str, workshop: Workshop, tmp_path: Path, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (updates,) = one_process(workshop, tmp_path / "one", settings_with(clients_per_round=3), 1)
+    first, second = replicas(2)
+    with monkeypatch.context() as patch:
+
+        def die(*_: object) -> None:
+            raise KeyboardInterrupt  # as a kill: nothing of the server's runs after it
+
+        patch.setattr(closing, "close_round" if dies == "before it folds" else "record_model", die)
+        for seed, update in enumerate(updates[:2]):
+            send(second, update, f"phone{seed}")
+        with pytest.raises(KeyboardInterrupt):
+            send(first, updates[2], "phone2")
+    second.refresh()
+    assert second.current.closing is not None
+    follow([second], 2)
+    with opened(workshop, tmp_path / "one") as alone:
+        assert second.current.base_sha256 == alone.current.base_sha256
+    follow([first], 2)
+
+
+def test_a_server_that_lost_the_lock_records_nothing(
+    workshop: Workshop, database: str, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection broke while it folded, and another server was quicker."""
+    first, second = replicas(2, clients_per_round=1)
+    record_model = closing.record_model
+
+    def too_late(*arguments: object) -> None:
+        monkeypatch.setattr(closing, "record_model", record_model)
+        engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            assert len(connection.execute(text(kill)).all()) == 1
+        engine.dispose()
+        follow([second], 2)
+        record_model(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(closing, "record_model", too_late)
+    send_without_closing(first, workshop.update(1))
+    with pytest.raises(StorageError, match="round 1: another server ended it"):
+        first._end_if_complete()
+    follow([first, second], 2)
+    assert len(rounds(first.ledger)) == 2
+
+
+def send_without_closing(coordinator: Coordinator, update: Path) -> None:
+    """Accept the last update of a round, whose closing is left for later."""
+    end, coordinator._end_or_try_again = coordinator._end_or_try_again, lambda: None  # type: ignore[method-assign]
+    send(coordinator, update, "a")
+    coordinator._end_or_try_again = end  # type: ignore[method-assign]
+
+
+def test_a_server_that_has_not_heard_of_the_new_round_takes_part_in_it(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2, clients_per_round=1)
+    send(first, workshop.update(1), "a")
+    base = first.folder.model(first.current.base_sha256)
+    assert second.current.round == 1
+    assert send(second, workshop.update(2, 2, base=base), "a").round == 2
+
+
+def test_a_rollback_is_heard_everywhere_and_old_objects_go(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2, clients_per_round=1, models_kept=1)
+    for number in (1, 2, 3):
+        second.tick()
+        base = second.folder.fetched(second.folder.model(second.current.base_sha256))
+        send((first, second)[number % 2], workshop.update(number, number, base=base), "a")
+    second.tick()
+    second.rollback(0)
+    follow([first, second], 5)
+    assert first.current.base_sha256 == workshop.base_sha256
+    send(first, workshop.update(9, 5), "a")
+    names = first.folder.store.names("models")
+    assert sorted(names) == sorted(
+        f"{sha256}.safetensors" for sha256 in (workshop.base_sha256, first.current.base_sha256)
+    )
+    assert first.folder.store.names("updates") == []
+
+
+def test_an_upload_goes_on_at_another_server(workshop: Workshop, tmp_path: Path, place: dict[str, object]) -> None:
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(run_server(workshop, tmp_path / f"s{index}", **place)) for index in range(2)]
+        clients = [stack.enter_context(client_of(server.url)) for server in servers]
+        phone = phone_with(clients[0], "phone1", workshop.update(1))
+        phone.create_upload()
+        for at, start in enumerate(range(0, len(phone.data), 1000)):
+            phone.http = clients[at % 2]
+            assert phone.offset() == start
+            assert phone.patch(start, phone.data[start : start + 1000]).status_code == 204
+        assert phone.outcome().json()["state"] == "accepted"
+        other = TusPhone(clients[0], "phone2", workshop.update(2).read_bytes())
+        assert other.finish()["round_closed"]
+        assert clients[1].get("/v1/round").json()["round"] == 2
+        model = clients[1].get("/v1/model")
+        assert model.headers["ETag"] == f'"{servers[0].coordinator.current.base_sha256}"'
+
+
+def test_what_a_killed_server_left_is_ingested_by_another(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2)
+    update = workshop.update(1)
+    ids = {}
+    for phone, part, resumable in (("a", 1.0, True), ("b", 0.5, False), ("c", 0.5, True)):
+        upload = first.create_upload(UploadMetadata(phone, update.stat().st_size, resumable=resumable))
+        data = update.read_bytes()[: int(part * update.stat().st_size)]
+        first.uploads.bytes.append(upload.id, 0).write(memoryview(data))
+        ids[phone] = upload.id
+    second.tick()
+    assert {upload.phone for upload in second.uploads.unfinished()} == {"a", "b", "c"}
+    clock = second.ledger.clock
+    second.ledger.clock = lambda: clock() + ABANDONED_SECONDS + 1
+    second.tick()
+    states = {phone: second.uploads.find(identifier).state for phone, identifier in ids.items()}  # type: ignore[union-attr]
+    assert states == {"a": "accepted", "b": "expired", "c": "receiving"}
+
+
+def test_deadlines(workshop: Workshop, replicas: Open) -> None:
+    first, second = replicas(2, deadline_seconds=1000.0)
+    send(first, workshop.update(1), "a")
+    clock = second.ledger.clock
+    second.ledger.clock = lambda: clock() + 1001
+    barrier = threading.Barrier(2)
+
+    def tick(coordinator: Coordinator) -> None:
+        barrier.wait()
+        coordinator.tick()
+
+    first.ledger.clock = second.ledger.clock
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(tick, (first, second)))
+    follow([first, second], 2)
+    assert [round_.ending for round_ in rounds(first.ledger)] == ["deadline", None]
