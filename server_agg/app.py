@@ -83,6 +83,7 @@ def _count(ledger: Ledger, open_round: int, wire: RequestWire, cost: WireBytes) 
     # Refused before anybody knew what it was for: no token, too often, a malformed header.
     kind: TrafficKind | None = wire.kind or ("refused" if 400 <= (wire.status or 0) < 500 else None)
     if kind is not None:
-        number = open_round if wire.round is None else wire.round
+        if wire.round is None:
+            wire.round = open_round  # also of the request's bytes that are counted later
         # Of a body that goes on after its answer, which is no request of its own, nothing was read, nor booked.
-        ledger.count(number, wire.phone, kind, cost.without(wire.booked) if cost.requests else cost)
+        ledger.count(wire.round, wire.phone, kind, cost.without(wire.booked) if cost.requests else cost)

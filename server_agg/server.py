@@ -14,6 +14,7 @@ from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.device_runtime.client.owner_file import owner_file_written
 from phonograd.server_agg.aggregation.privacy.budget import idle_cost_warning
 from phonograd.server_agg.app import create_app
+from phonograd.server_agg.http.tcp import CountedListener
 from phonograd.server_agg.http.wire import CountingProtocol
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.owner import Owner
@@ -177,8 +178,9 @@ def _url(scheme: str, host: str, port: int) -> str:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise ServerAddressError(
             f"{host}:{port}: cannot listen there: {error.strerror or error}; choose another `port` or `host`"
         ) from error
+    return CountedListener(fileno=listener.detach())

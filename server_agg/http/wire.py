@@ -1,20 +1,21 @@
 """Bytes on the wire: counted where they pass, at the connection, and told apart into headers and bodies per request.
 
 A request's bytes are what its connection received and sent from the end of the request before it. Under TLS these are
-the bytes inside it. A connection that breaks off counts as far as it went; a body that goes on after its answer, which
-nobody reads, counts to its own request.
+the bytes inside it; `tcp` has those outside. A connection that breaks off counts as far as it went; a body that goes on
+after its answer, which nobody reads, counts to its own request.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from phonograd.server_agg.http.connections import PunctualProtocol
+from phonograd.server_agg.http.tcp import TcpCounter
 from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import TrafficKind
 
@@ -41,12 +42,14 @@ class ConnectionBytes:
 
     on_unread: gets bytes of a body that arrive when its request is answered already. rest: the bytes of a body that
     were here when the connection broke, and that the application had not asked for yet; an ASGI message.
+    tcp: counts what its socket carries.
     """
 
     received: int = 0
     sent: int = 0
     on_unread: Callable[[int], None] | None = None
     rest: Message | None = None
+    tcp: TcpCounter = field(default_factory=lambda: TcpCounter(None))
 
 
 class _CountingTransport:
@@ -69,7 +72,7 @@ class CountingProtocol(PunctualProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to count."""
-        self.counted = ConnectionBytes()
+        self.counted = ConnectionBytes(tcp=TcpCounter(transport.get_extra_info("socket")))
         self.app_state = {**self.app_state, "connection": self.counted}
         super().connection_made(_CountingTransport(transport, self.counted))  # type: ignore[arg-type]
 
@@ -78,6 +81,7 @@ class CountingProtocol(PunctualProtocol):
         if self.cycle is not None and not self.cycle.response_complete and self.cycle.body:
             body, more = bytes(self.cycle.body), self.cycle.more_body
             self.counted.rest = {"type": "http.request", "body": body, "more_body": more}
+        self.counted.tcp.close()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -95,7 +99,10 @@ class CountingProtocol(PunctualProtocol):
 
 
 class WireCounter:
-    """ASGI middleware: when a request is over, `on_request` gets its scope, RequestWire and bytes."""
+    """ASGI middleware: when a request is over, `on_request` gets its scope, RequestWire and bytes.
+
+    Those of TCP it gets when they are known, by themselves, as WireBytes of no request.
+    """
 
     def __init__(self, app: ASGIApp, on_request: Callable[[Scope, RequestWire, WireBytes], None]):
         self._app = app
@@ -111,6 +118,9 @@ class WireCounter:
         connection: ConnectionBytes = state.get("connection") or ConnectionBytes()
         counted, began = _Counted(scope, connection), time.perf_counter()
         connection.on_unread = lambda nbytes: self._on_request(scope, wire, WireBytes(up_body=nbytes, requests=0))
+        connection.tcp.begin(
+            lambda up, down: self._on_request(scope, wire, WireBytes(up_tcp=up, down_tcp=down, requests=0))
+        )
 
         async def receiving() -> Message:
             message = await receive()
@@ -151,11 +161,15 @@ class _Counted:
         """The bytes up to the first call."""
         if self._bytes is None:
             received, self._connection.received = self._connection.received, 0
+            self._connection.tcp.end()
+            of_tcp = 0 if self._connection.tcp.known else None
             self._bytes = WireBytes(
                 up_headers=self._headers,
                 up_body=max(0, received - self._headers),
                 down_headers=max(0, self._connection.sent - self._sent_before - self.body),
                 down_body=self.body,
+                up_tcp=of_tcp,
+                down_tcp=of_tcp,
             )
         return self._bytes
 

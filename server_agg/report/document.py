@@ -4,9 +4,9 @@ import contextlib
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -29,7 +29,7 @@ from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import models_in
-from phonograd.server_agg.storage.tables import Model, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import TCP_COUNTERS, Model, Round, Traffic, Update
 
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
@@ -43,6 +43,8 @@ WASTE = {
     "terminated": "unfinished", "receiving": "unfinished", "discarded": "rejected", "kept": "rejected",
 }  # fmt: skip
 
+PERCENTILE_NAMES = {50: "p50", 90: "p90", 100: "max"}
+
 COUNTS = ("accepted", "late_folded", "repeated", "rejected", "late", "broken", "unfinished", "requests", "setups")
 BYTES = (
     "useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes", "up_body_bytes",
@@ -55,15 +57,19 @@ def report_of(ledger: Ledger) -> Report:
     with ledger.reading() as session:
         rounds = list(_round_reports(session))
     totals: dict[str, int] = {name: sum(getattr(round_, name) for round_ in rounds) for name in (*COUNTS, *BYTES)}
+    of_tcp: dict[str, Any] = {name: sum_of_known([getattr(round_, name) for round_ in rounds]) for name in TCP_COUNTERS}
     totals["rounds_closed"] = sum(round_.closed_at is not None for round_ in rounds)
-    return Report(REPORT_VERSION, Paper(PAPER_MIB_PER_PHONE, PAPER_GIB_PER_ROUND), rounds, Totals(**totals))
+    return Report(REPORT_VERSION, Paper(PAPER_MIB_PER_PHONE, PAPER_GIB_PER_ROUND), rounds, Totals(**totals, **of_tcp))
 
 
 def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
     """What each phone cost in round `number`: its update's state, codec and reason, bytes by kind as in RoundReport."""
     with ledger.reading() as session:
         phones: dict[str, dict[str, Any]] = defaultdict(
-            lambda: {"state": None, "codec": None, "reason": None} | dict.fromkeys((*BYTES, "requests", "setups"), 0)
+            lambda: (
+                {"state": None, "codec": None, "reason": None}
+                | dict.fromkeys((*BYTES, *TCP_COUNTERS, "requests", "setups"), 0)
+            )
         )
         for update in session.scalars(select(Update).where(Update.round == number).order_by(Update.created_at)):
             entry = phones[update.phone]
@@ -172,6 +178,12 @@ def outcome_bytes(state: str, length: int, received: int) -> Iterable[tuple[str,
     return ((WASTE[state], received),)
 
 
+def sum_of_known(values: Sequence[int | None]) -> int | None:
+    """The sum, None if one is None."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 def _in_vain(entry: Mapping[str, int]) -> int:
     """Body bytes on the wire that are in no update: their connection broke before they were read, or their request was
     answered without looking at them."""
@@ -183,6 +195,8 @@ def _add_traffic(entry: dict[str, Any], row: Any) -> None:
     entry["requests"] += row.requests
     for name in ("up_header_bytes", "down_body_bytes", "down_header_bytes"):
         entry[name] += getattr(row, name)
+    for name in TCP_COUNTERS:
+        entry[name] = sum_of_known([entry[name], getattr(row, name)])
     if row.kind == "upload":
         entry["up_body_bytes"] += row.up_body_bytes
     if row.kind == "model":
@@ -198,24 +212,36 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
         traffic[row.round].append(row)
     quality = all_quality(session)
     models = {model.sha256: model for model in queries.all_models(session)}
+    percentiles = _percentiles(session)
     unbounded, phones = queries.phones_with_infinite_epsilon(session), 0
     for round_ in queries.all_rounds(session):
         phones += unbounded.get(round_.number, 0)
-        facts = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
+        facts: dict[str, Any] = {"base_bytes": models[round_.base_sha256].bytes, "epsilon_infinite_phones": phones}
+        facts |= {name: found.get(round_.number) for name, found in percentiles.items()}
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
         yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)
+
+
+def _percentiles(session: Session) -> dict[str, dict[int, int]]:
+    """By field of RoundReport: its value by round."""
+    return {
+        f"phone_{direction}_{name}_bytes": {number: found[percent] for number, found in of_rounds.items()}
+        for direction in get_args(sums.Direction)
+        for of_rounds in [sums.phone_percentiles(session, direction)]
+        for percent, name in PERCENTILE_NAMES.items()
+    }
 
 
 def _round_report(
     row: Round,
     made: Model | None,
-    facts: Mapping[str, int],
+    facts: Mapping[str, Any],
     groups: list[Any],
     traffic: list[Any],
     quality: Mapping[str, dict[str, float]],
 ) -> RoundReport:
     """made: the round's model, None if there is none yet or it is the base."""
-    counted: dict[str, int] = dict.fromkeys((*COUNTS, *BYTES), 0)
+    counted: dict[str, Any] = dict.fromkeys((*COUNTS, *BYTES, *TCP_COUNTERS), 0)
     for group in groups:
         name = group.state if group.state in ("accepted", "repeated", "rejected", "late", "broken") else "unfinished"
         counted["rejected" if group.state in ("discarded", "kept") else name] += group.updates

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from phonograd.device_runtime.base.documents import Count, Record, Sha256, about
 
-REPORT_VERSION: Final = 3
+REPORT_VERSION: Final = 4
 
 
 class CodecBytes(Record, frozen=True):
@@ -23,7 +23,10 @@ class RoundReport(Record, frozen=True, kw_only=True):
     retried_bytes: sent again, lost in transit or refused unread; rejected_, late_, unfinished_bytes: of those updates.
     They add up to up_body_bytes.
     up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
-    sent. setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from
+    sent. up_tcp_bytes, down_tcp_bytes: what TCP carried of all requests, TLS included; None where the kernel does not
+    tell. phone_up_, phone_down_: bytes of HTTP, headers included, that a phone sent, or was sent: the median, the 90th
+    percentile and the most, by nearest rank; over the phones that sent some of an update, or that asked for a model.
+    setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from
     the first byte of the first accepted update to the new model.
     base_bytes: the file of the round's base model. model_ratio: how many times less than that file a phone sent, which
     is what the codec saves. phone_ratio, round_ratio: how many times less than paper P's phone and round upload, of its
@@ -69,6 +72,14 @@ class RoundReport(Record, frozen=True, kw_only=True):
     model_bytes: Count
     requests: Count
     setups: Count
+    up_tcp_bytes: Count | None
+    down_tcp_bytes: Count | None
+    phone_up_p50_bytes: Count | None
+    phone_up_p90_bytes: Count | None
+    phone_up_max_bytes: Count | None
+    phone_down_p50_bytes: Count | None
+    phone_down_p90_bytes: Count | None
+    phone_down_max_bytes: Count | None
     codecs: dict[str, CodecBytes]
     mean_bytes_per_phone: float | None
     seconds_to_model: float | None
@@ -106,6 +117,8 @@ class Totals(Record, frozen=True, kw_only=True):
     down_body_bytes: Count
     down_header_bytes: Count
     model_bytes: Count
+    up_tcp_bytes: Count | None
+    down_tcp_bytes: Count | None
     rounds_closed: Count
 
 
@@ -119,7 +132,7 @@ class Paper(Record, frozen=True):
 class Report(Record, frozen=True):
     """What each round cost, and all of them."""
 
-    version: Literal[3]
+    version: Literal[4]
     paper: Paper
     rounds: list[RoundReport]
     totals: Totals
@@ -142,6 +155,8 @@ class PhoneCost(Record, frozen=True, kw_only=True):
     down_body_bytes: Count
     down_header_bytes: Count
     model_bytes: Count
+    up_tcp_bytes: Count | None
+    down_tcp_bytes: Count | None
     requests: Count
     setups: Count
 

@@ -24,13 +24,18 @@ from phonograd.server_agg.storage.tables import Traffic, TrafficKind
 
 @dataclass(frozen=True)
 class WireBytes:
-    """Bytes of requests on an HTTP/1.1 connection: headers with request and status lines, and bodies."""
+    """Bytes of requests on an HTTP/1.1 connection: headers with request and status lines, and bodies.
+
+    up_tcp, down_tcp: what TCP carried of them, TLS included; None if the kernel does not tell.
+    """
 
     up_headers: int = 0
     up_body: int = 0
     down_headers: int = 0
     down_body: int = 0
     requests: int = 1
+    up_tcp: int | None = 0
+    down_tcp: int | None = 0
 
     def __add__(self, other: "WireBytes") -> "WireBytes":
         return WireBytes(
@@ -39,6 +44,8 @@ class WireBytes:
             self.down_headers + other.down_headers,
             self.down_body + other.down_body,
             self.requests + other.requests,
+            _added(self.up_tcp, other.up_tcp),
+            _added(self.down_tcp, other.down_tcp),
         )
 
     def without(self, body: int) -> "WireBytes":
@@ -48,6 +55,10 @@ class WireBytes:
         """
         beyond = max(0, body - self.up_body)
         return dataclasses.replace(self, up_headers=self.up_headers - beyond, up_body=max(0, self.up_body - body))
+
+
+def _added(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 class Ledger:
@@ -157,5 +168,7 @@ def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wi
         "up_body_bytes": wire.up_body,
         "down_header_bytes": wire.down_headers,
         "down_body_bytes": wire.down_body,
+        "up_tcp_bytes": wire.up_tcp,
+        "down_tcp_bytes": wire.down_tcp,
     }
     upsert(session, Traffic, {"round": number, "phone": phone, "kind": kind}, counters, add=True)

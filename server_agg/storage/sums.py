@@ -1,17 +1,25 @@
 """Sums over the ledger's rows, of each round or of all; what comes back are rows of a query, with named columns."""
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import Cast, cast, func, select
+from sqlalchemy import Case, Cast, case, cast, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from phonograd.server_agg.storage.tables import TRAFFIC_COUNTERS, WHOLE, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import HTTP_COUNTERS, TCP_COUNTERS, WHOLE, Round, Traffic, Update
+
+Direction: TypeAlias = Literal["up", "down"]
+PERCENTILES = (50, 90, 100)
 
 
 def _sum(column: InstrumentedAttribute[int]) -> Cast[int]:
     """The sum as a whole number: of 64-bit integers PostgreSQL makes a decimal one."""
     return cast(func.sum(column), WHOLE)
+
+
+def _sum_of_all(column: InstrumentedAttribute[Any]) -> Case[Any]:
+    return case((func.count(column) == func.count(), _sum(column)))
 
 
 def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
@@ -32,10 +40,51 @@ def update_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
 
 
 def traffic_sums(session: Session, by_round: bool = False) -> Sequence[Any]:
-    """Of requests of one kind (and round): the sums of TRAFFIC_COUNTERS, under their names."""
+    """Of requests of one kind (and round): the sums of HTTP_COUNTERS and TCP_COUNTERS, under their names.
+
+    One of TCP_COUNTERS is None if it is not known of all.
+    """
     groups = (*((Traffic.round,) if by_round else ()), Traffic.kind)
-    sums = (_sum(getattr(Traffic, name)).label(name) for name in TRAFFIC_COUNTERS)
-    return session.execute(select(*groups, *sums).group_by(*groups)).all()
+    of_http = (_sum(getattr(Traffic, name)).label(name) for name in HTTP_COUNTERS)
+    of_tcp = (_sum_of_all(getattr(Traffic, name)).label(name) for name in TCP_COUNTERS)
+    return session.execute(select(*groups, *of_http, *of_tcp).group_by(*groups)).all()
+
+
+def phone_percentiles(session: Session, direction: Direction) -> dict[int, dict[int, int]]:
+    """For each round, the percentiles 50, 90 and 100 of the bytes that a phone sent, or was sent, headers included.
+
+    By nearest rank, so each is the bytes of one phone. Phones that named themselves and sent some of an update ("up"),
+    or asked for a model ("down"); no entry for a round without one.
+    """
+    # Bodies of other requests than uploads are nobody's: those that were refused unread.
+    up_body = case((Traffic.kind == "upload", Traffic.up_body_bytes), else_=0)
+    up, down = Traffic.up_header_bytes + up_body, Traffic.down_header_bytes + Traffic.down_body_bytes
+    asked = case((Traffic.kind == "model", 1), else_=0)
+    took_part = func.sum(up_body if direction == "up" else asked) > 0
+    phones = (
+        select(Traffic.round, cast(func.sum(up if direction == "up" else down), WHOLE).label("nbytes"))
+        .where(Traffic.phone != "")
+        .group_by(Traffic.round, Traffic.phone)
+        .having(took_part)
+        .subquery()
+    )
+    ranked = select(
+        phones,
+        func.row_number().over(partition_by=phones.c.round, order_by=phones.c.nbytes).label("rank"),
+        func.count().over(partition_by=phones.c.round).label("phones"),
+    ).subquery()
+    wanted = (ranked.c.rank == _nearest_rank(ranked.c.phones, percent) for percent in PERCENTILES)
+    found: dict[int, dict[int, int]] = defaultdict(dict)
+    for row in session.execute(select(ranked).where(or_(*wanted))):
+        for percent in PERCENTILES:
+            if row.rank == _nearest_rank(row.phones, percent):
+                found[row.round][percent] = row.nbytes
+    return found
+
+
+def _nearest_rank(phones: Any, percent: int) -> Any:
+    """The place, from 1, of a percentile among `phones` sorted values; of a number or a column."""
+    return (phones * percent + 99) // 100
 
 
 def rounds_by_ending(session: Session) -> dict[str, int]:

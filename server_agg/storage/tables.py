@@ -142,9 +142,12 @@ class Traffic(Base):
     up_body_bytes: Mapped[int]
     down_header_bytes: Mapped[int]
     down_body_bytes: Mapped[int]
+    up_tcp_bytes: Mapped[int | None]  # of the TCP stream, TLS included; None: not known of all these requests
+    down_tcp_bytes: Mapped[int | None]
 
 
-TRAFFIC_COUNTERS = ("requests", "up_header_bytes", "up_body_bytes", "down_header_bytes", "down_body_bytes")
+HTTP_COUNTERS = ("requests", "up_header_bytes", "up_body_bytes", "down_header_bytes", "down_body_bytes")
+TCP_COUNTERS = ("up_tcp_bytes", "down_tcp_bytes")
 
 
 class Quality(Base):

@@ -98,7 +98,7 @@ def test_what_the_database_itself_holds(ledger: Ledger) -> None:
 
 def test_sums_are_whole_numbers_past_32_bits(ledger: Ledger) -> None:
     for _ in range(2):
-        ledger.count(1, "a", "upload", WireBytes(1 << 40, 2, 3, 4))
+        ledger.count(1, "a", "upload", WireBytes(1 << 40, 2, 3, 4, up_tcp=1 << 40))
         ledger.flush()
     with ledger.writing() as session:
         update = an_update("x", "accepted")
@@ -109,6 +109,12 @@ def test_sums_are_whole_numbers_past_32_bits(ledger: Ledger) -> None:
     (entry,) = report["rounds"]
     assert (entry["up_header_bytes"], entry["useful_bytes"]) == (1 << 41, 1 << 40)
     assert isinstance(entry["useful_bytes"], int)
+    assert [entry[f"phone_up_{name}_bytes"] for name in ("p50", "p90", "max")] == [(1 << 41) + 4] * 3
+    assert (entry["up_tcp_bytes"], entry["down_tcp_bytes"]) == (1 << 41, 0)
+    ledger.count(1, "b", "upload", WireBytes(up_tcp=None))
+    ledger.flush()
+    (entry,) = written(report_of(ledger))["rounds"]
+    assert (entry["up_tcp_bytes"], entry["down_tcp_bytes"]) == (None, 0)
 
 
 def test_tokens_quality_and_the_audit_log(ledger: Ledger) -> None:

@@ -151,6 +151,7 @@ def test_bytes_that_a_kill_kept_from_0_1_0_are_counted(tmp_path: Path) -> None:
         ledger.commit()
     (entry,) = read_report(tmp_path)["rounds"]
     assert (entry["useful_bytes"], entry["retried_bytes"], entry["up_body_bytes"]) == (3000, 400, 3400)
+    assert (entry["up_tcp_bytes"], entry["down_tcp_bytes"]) == (None, None)  # nobody looked
     assert (entry["up_header_bytes"], entry["epsilon"], entry["epsilon_infinite_phones"]) == (100, None, 3)
 
 

@@ -1,0 +1,97 @@
+"""What TCP carried of each request, by the kernel's counters: TLS, its handshake included, without TCP's own headers.
+
+The bytes of a request are those received up to its end and sent before the next request of its connection began, or
+the connection ended, that no earlier request has. So a connection's first request has the TLS handshake.
+"""
+
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+# tcp_info of Linux 4.19 and later: tcpi_state, _bytes_received, _notsent_bytes, _bytes_sent and _bytes_retrans.
+_FIELDS = struct.Struct("=B127xQ8xI52xQQ")
+_CLOSED, _CLOSE_WAIT = 7, 8  # of tcpi_state
+_KNOWN = sys.platform == "linux"
+
+
+class CountedListener(socket.socket):
+    """A listening socket whose connections are CountedSockets."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection, and its address."""
+        accepted, address = super().accept()
+        family, kind, protocol = accepted.family, accepted.type, accepted.proto
+        return CountedSocket(family, kind, protocol, fileno=accepted.detach()), address
+
+
+class CountedSocket(socket.socket):
+    """A connection that answers `getsockopt` for TCP_INFO also once it is closed: what it was then.
+
+    asyncio closes a socket before the protocol above TLS hears of it.
+    """
+
+    _last = b""
+
+    def close(self) -> None:
+        """Keep the counters, then close."""
+        if _KNOWN and self.fileno() >= 0:
+            self._last = self.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _FIELDS.size)
+        super().close()
+
+    def getsockopt(self, *asked: Any) -> Any:
+        """As of any socket, and of a closed one its last TCP_INFO."""
+        return super().getsockopt(*asked) if self.fileno() >= 0 else self._last
+
+
+class TcpCounter:
+    """Gives the requests of one connection, in turn, the bytes that its socket carried.
+
+    sock: anything with the `getsockopt` of a CountedSocket. known: whether the kernel counts.
+    """
+
+    def __init__(self, sock: Any):
+        self._sock = sock
+        self._received = self._received_before = self._sent_before = 0
+        self._running = self._closed = False
+        self._book: Callable[[int, int], None] | None = None
+        self.known = sock is not None and _KNOWN and len(self._info()) == _FIELDS.size
+
+    def begin(self, book: Callable[[int, int], None]) -> None:
+        """A request begins; `book` gets its bytes, received and sent, when they are known."""
+        if self.known:
+            self._settle()
+            self._book, self._running = book, True
+
+    def end(self) -> None:
+        """The request is over."""
+        if self.known:
+            self._received, self._running = self._read()[0], False
+            if self._closed:
+                self._settle()
+
+    def close(self) -> None:
+        """The connection is closed."""
+        self._closed = True
+        if self.known and not self._running:
+            self._received = self._read()[0]
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._book is None:
+            return
+        book, self._book, sent = self._book, None, self._read()[1]
+        book(self._received - self._received_before, sent - self._sent_before)
+        self._received_before, self._sent_before = self._received, sent
+
+    def _read(self) -> tuple[int, int]:
+        """Bytes received and sent; each once, however often TCP sent it. What waits in a socket that was not reset will
+        be sent."""
+        state, received, waiting, sent, again = _FIELDS.unpack(self._info())
+        # The peer's last segment counts as a byte.
+        return received - (state == _CLOSE_WAIT), sent - again + (0 if state == _CLOSED else waiting)
+
+    def _info(self) -> bytes:
+        info: bytes = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _FIELDS.size)
+        return info

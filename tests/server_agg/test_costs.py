@@ -1,0 +1,76 @@
+"""What rounds cost, from ledgers that were written by hand: percentiles over phones."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phonograd.server_agg.report.document import read_phones, read_report
+from phonograd.server_agg.storage.ledger import Ledger, WireBytes
+from tests.server_agg.test_ledger import a_ledger
+
+
+def percentiles(state: Path) -> tuple[list[Any], list[Any]]:
+    """The p50, p90 and most of the only round, up and down."""
+    (entry,) = read_report(state)["rounds"]
+    up, down = ([entry[f"phone_{way}_{name}_bytes"] for name in ("p50", "p90", "max")] for way in ("up", "down"))
+    return up, down
+
+
+def a_ledger_with(state: Path, *traffic: tuple[Any, ...]) -> Path:
+    """A state folder's ledger: one open round with this traffic."""
+    with contextlib.closing(a_ledger(state / "ledger.sqlite")) as ledger:
+        for phone, kind, wire in traffic:
+            ledger.count(1, phone, kind, wire)
+        ledger.flush()
+    return state
+
+
+def test_percentiles_are_those_of_phones_by_nearest_rank(tmp_path: Path) -> None:
+    assert percentiles(a_ledger_with(tmp_path)) == ([None] * 3, [None] * 3)
+    (tmp_path / "one").mkdir()
+    one = a_ledger_with(tmp_path / "one", ("a", "upload", WireBytes(up_headers=1, up_body=6)))
+    assert percentiles(one) == ([7] * 3, [None] * 3)
+    (tmp_path / "many").mkdir()
+    phones = [f"phone{n}" for n in range(1, 17)]
+    sent = [(phone, "upload", WireBytes(10, 1000 * n, 20, 30)) for n, phone in enumerate(phones, 1)]
+    fetched = [(phone, "model", WireBytes(10, 0, 200, 10**6 * n)) for n, phone in enumerate(phones[:4], 1)]
+    many = a_ledger_with(tmp_path / "many", *sent, *fetched)
+    # The 8th, 15th and 16th of 16 uploads; the 2nd, 4th and 4th of 4 downloads, with the answers to their uploads.
+    assert percentiles(many) == ([8010, 15_010, 16_010], [2_000_250, 4_000_250, 4_000_250])
+
+
+def test_percentiles_are_over_the_phones_that_sent_or_fetched(tmp_path: Path) -> None:
+    state = a_ledger_with(
+        tmp_path,
+        ("a", "upload", WireBytes(up_headers=100, up_body=5000)),
+        ("a", "round", WireBytes(up_headers=50, down_body=70)),
+        ("b", "upload", WireBytes(up_headers=80)),  # refused before it sent a byte
+        ("b", "round", WireBytes(up_headers=50, down_body=70)),
+        ("c", "model", WireBytes(up_headers=60, down_headers=9)),  # has the model already
+        ("", "upload", WireBytes(up_body=10**9)),
+        ("", "model", WireBytes(down_body=10**9)),
+        ("d", "refused", WireBytes(up_body=10**9)),
+    )
+    assert percentiles(state) == ([5150] * 3, [9] * 3)
+
+
+@pytest.mark.parametrize("phone", ["a", "b"])  # in the same row of the ledger, and in another of the same kind
+def test_tcp_bytes_that_are_not_known_of_all_requests_are_not_given(tmp_path: Path, phone: str) -> None:
+    known, unknown = WireBytes(1, 2, 3, 4, up_tcp=50, down_tcp=60), WireBytes(1, 2, 3, 4, up_tcp=None, down_tcp=None)
+    state = a_ledger_with(tmp_path, ("a", "upload", known), ("a", "round", known))
+    assert tcp_of(state) == [(100, 120), (100, 120)]
+    for wire in (unknown, known):
+        with contextlib.closing(Ledger(state / "ledger.sqlite")) as ledger:
+            ledger.count(1, phone, "upload", wire)
+            ledger.flush()
+        assert tcp_of(state) == [(None, None), (None, None)]
+    of_phones = {each["phone"]: each["up_tcp_bytes"] for each in read_phones(state, 1)}
+    assert of_phones == ({"a": None} if phone == "a" else {"a": 100, "b": None})
+
+
+def tcp_of(state: Path) -> list[tuple[int | None, int | None]]:
+    """Of the round, and in all."""
+    report = read_report(state)
+    return [(of["up_tcp_bytes"], of["down_tcp_bytes"]) for of in (report["rounds"][0], report["totals"])]
