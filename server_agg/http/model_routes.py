@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from phonograd.device_runtime.base.documents import Record, Sha256, about
-from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.client.protocol import LINKS_TYPE, METRIC
+from phonograd.device_runtime.update.links import Link
 from phonograd.server_agg.http.downloads import LinkFiles, ModelFile, check_range, matches, sha256_of_files
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
 from phonograd.server_agg.http.records import RecordResponse, record_in
@@ -22,6 +23,7 @@ from phonograd.server_agg.report.document import lineage_of
 from phonograd.server_agg.report.records import ModelEntry
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.quality import report_quality
+from phonograd.server_agg.storage.tables import LINK_KINDS
 
 HASH = Parameter("path", "sha256", str, "A model's SHA-256, 64 hex digits.")
 BASE = Parameter(
@@ -106,13 +108,14 @@ class ModelRoutes:
             paths = tuple(folder.fetched(folder.link(link.sha256)) for link in found)
             if not paths:
                 return None
-            note_phone(request, "model")
+            with Link(paths[-1]) as newest:
+                note_phone(request, LINK_KINDS[newest.info.codec])  # type: ignore[index]  # Link has checked it
             etag = f'"{sha256_of_files(paths)}"'
             known = request.headers.get("If-None-Match")
             if matches(known, f'"{sha256}"') or matches(known, etag):
                 return Response(status_code=304, headers={"ETag": etag})
             return LinkFiles(request, paths, etag)
-        except (FileNotFoundError, StorageError):  # deleted just now
+        except (FileNotFoundError, StorageError, UpdateError, WeightsError):  # deleted just now, or damaged
             return None
 
     @operation(

@@ -21,6 +21,7 @@ from phonograd.server_agg.report.records import (
     PhoneCost,
     Report,
     RoundReport,
+    SentLinks,
     Totals,
 )
 from phonograd.server_agg.settings.rules import RoundRules
@@ -29,7 +30,7 @@ from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import models_in
-from phonograd.server_agg.storage.tables import TCP_COUNTERS, Model, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import LINK_KINDS, TCP_COUNTERS, Model, Round, Traffic, Update
 
 MIB, GIB = 1 << 20, 1 << 30
 # Popov et al.: "174.43 Mb" a phone, 10 phones, "1.7 Gb" a round.
@@ -48,7 +49,7 @@ PERCENTILE_NAMES = {50: "p50", 90: "p90", 100: "max"}
 COUNTS = ("accepted", "late_folded", "repeated", "rejected", "late", "broken", "unfinished", "requests", "setups")
 BYTES = (
     "useful_bytes", "retried_bytes", "rejected_bytes", "late_bytes", "unfinished_bytes", "up_body_bytes",
-    "up_header_bytes", "down_body_bytes", "down_header_bytes", "model_bytes",
+    "up_header_bytes", "down_body_bytes", "down_header_bytes", "model_bytes", "sent_link_bytes",
 )  # fmt: skip
 
 
@@ -138,7 +139,8 @@ def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) ->
 
     up: all that went over the wire so far, by accepted update, so that today's share of retries and refusals is in it.
     down: the whole of today's model once for each phone and round; what phones of this ledger fetched is no measure of
-    it: one may fetch twice, another have the model already.
+    it: one may fetch twice, another have the model already. down_link: the newest link instead, for phones that follow
+    every round.
     """
     totals = report["totals"]
     if not totals["accepted"]:
@@ -146,6 +148,7 @@ def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) ->
     uploads = phones_per_round * rounds
     up = (totals["up_body_bytes"] + totals["up_header_bytes"]) / totals["accepted"]
     model = report["rounds"][-1]["base_bytes"]
+    link = next((entry["link_bytes"] for entry in report["rounds"][::-1] if entry["link_bytes"] is not None), None)
     return {
         "phones_per_round": phones_per_round,
         "rounds": rounds,
@@ -153,6 +156,7 @@ def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) ->
         "up_bytes": round(up * uploads),
         "model_file_bytes": model,
         "down_bytes": model * uploads,
+        "down_link_bytes": None if link is None else link * uploads,
         "model_ratio": model / up if up else None,
         "paper_up_bytes": round(PAPER_MIB_PER_PHONE * MIB * uploads),
         "ratio": PAPER_MIB_PER_PHONE * MIB / up if up else None,
@@ -160,14 +164,18 @@ def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) ->
 
 
 def report_csv(report: Mapping[str, Any]) -> str:
-    """A report's rounds as CSV (RFC 4180): a header line, a line a round, codecs as `name:updates:bytes` by space."""
+    """A report's rounds as CSV (RFC 4180): a header line, a line a round.
+
+    Codecs are `name:updates:bytes`, links sent `name:requests:bytes`, by space.
+    """
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=RoundReport.__struct_fields__)
     writer.writeheader()
     for entry in report["rounds"]:
+        links = " ".join(f"{name}:{part['requests']}:{part['bytes']}" for name, part in entry["sent_links"].items())
         codecs = " ".join(f"{name}:{part['updates']}:{part['bytes']}" for name, part in entry["codecs"].items())
         quality = " ".join(f"{metric}:{value}" for metric, value in entry["quality"].items())
-        writer.writerow({**entry, "codecs": codecs, "quality": quality})
+        writer.writerow({**entry, "codecs": codecs, "sent_links": links, "quality": quality})
     return out.getvalue()
 
 
@@ -201,6 +209,8 @@ def _add_traffic(entry: dict[str, Any], row: Any) -> None:
         entry["up_body_bytes"] += row.up_body_bytes
     if row.kind == "model":
         entry["model_bytes"] += row.down_body_bytes
+    if row.kind in LINK_KINDS.values():
+        entry["sent_link_bytes"] += row.down_body_bytes
 
 
 def _round_reports(session: Session) -> Iterable[RoundReport]:
@@ -220,6 +230,15 @@ def _round_reports(session: Session) -> Iterable[RoundReport]:
         facts |= {name: found.get(round_.number) for name, found in percentiles.items()}
         made = models.get(round_.result_sha256 or "") if round_.result_sha256 != round_.base_sha256 else None
         yield _round_report(round_, made, facts, groups[round_.number], traffic[round_.number], quality)
+
+
+def _sent_links(traffic: list[Any]) -> dict[str, SentLinks]:
+    sent = {row.kind: row for row in traffic}
+    return {
+        codec: SentLinks(requests=sent[kind].requests, bytes=sent[kind].down_body_bytes)
+        for codec, kind in LINK_KINDS.items()
+        if kind in sent
+    }
 
 
 def _percentiles(session: Session) -> dict[str, dict[int, int]]:
@@ -269,6 +288,7 @@ def _round_report(
         reason=row.reason,
         rolled_back=row.rolled_back_at is not None,
         codecs={str(group.codec): CodecBytes(updates=group.updates, bytes=group.length) for group in taken},
+        sent_links=_sent_links(traffic),
         mean_bytes_per_phone=useful / accepted if accepted else None,
         seconds_to_model=closed_at - min(group.first for group in taken) if closed_at and taken else None,
         model_ratio=facts["base_bytes"] * accepted / useful if accepted else None,

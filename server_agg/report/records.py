@@ -14,6 +14,16 @@ class CodecBytes(Record, frozen=True):
     bytes: Count
 
 
+class SentLinks(Record, frozen=True):
+    """Requests that were answered with links of one codec, and the bytes of these bodies.
+
+    Several that follow each other count to the newest one's codec.
+    """
+
+    requests: Count
+    bytes: Count
+
+
 class RoundReport(Record, frozen=True, kw_only=True):
     """One round. Sizes in bytes, times in seconds (since 1970 for `_at`).
 
@@ -22,12 +32,13 @@ class RoundReport(Record, frozen=True, kw_only=True):
     late_folded: accepted updates trained from an earlier round's model. useful_bytes: bodies of accepted updates;
     retried_bytes: sent again, lost in transit or refused unread; rejected_, late_, unfinished_bytes: of those updates.
     They add up to up_body_bytes.
-    up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes: of the latter, models
-    sent. up_tcp_bytes, down_tcp_bytes: what TCP carried of all requests, TLS included; None where the kernel does not
-    tell. phone_up_, phone_down_: bytes of HTTP, headers included, that a phone sent, or was sent: the median, the 90th
-    percentile and the most, by nearest rank; over the phones that sent some of an update, or that asked for a model.
-    setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from
-    the first byte of the first accepted update to the new model.
+    up_header_bytes, down_header_bytes, down_body_bytes: everything else on the wire; model_bytes, sent_link_bytes: of
+    the latter, whole models and links; sent_links: by codec. up_tcp_bytes, down_tcp_bytes: what TCP carried of all
+    requests, TLS included; None where the kernel does not tell.
+    phone_up_, phone_down_: bytes that a phone sent, or was sent, headers included: the median, the 90th percentile and
+    the most, by nearest rank, over the phones that sent some of an update, or that asked for a model or links.
+    setups: requests that began or resumed an upload (paper P argues by their number too). seconds_to_model: from the
+    first byte of the first accepted update to the new model.
     base_bytes: the file of the round's base model. model_ratio: how many times less than that file a phone sent, which
     is what the codec saves. phone_ratio, round_ratio: how many times less than paper P's phone and round upload, of its
     own model.
@@ -70,6 +81,7 @@ class RoundReport(Record, frozen=True, kw_only=True):
     down_body_bytes: Count
     down_header_bytes: Count
     model_bytes: Count
+    sent_link_bytes: Count
     requests: Count
     setups: Count
     up_tcp_bytes: Count | None
@@ -81,6 +93,7 @@ class RoundReport(Record, frozen=True, kw_only=True):
     phone_down_p90_bytes: Count | None
     phone_down_max_bytes: Count | None
     codecs: dict[str, CodecBytes]
+    sent_links: dict[str, SentLinks]
     mean_bytes_per_phone: float | None
     seconds_to_model: float | None
     model_ratio: float | None
@@ -117,6 +130,7 @@ class Totals(Record, frozen=True, kw_only=True):
     down_body_bytes: Count
     down_header_bytes: Count
     model_bytes: Count
+    sent_link_bytes: Count
     up_tcp_bytes: Count | None
     down_tcp_bytes: Count | None
     rounds_closed: Count
@@ -155,6 +169,7 @@ class PhoneCost(Record, frozen=True, kw_only=True):
     down_body_bytes: Count
     down_header_bytes: Count
     model_bytes: Count
+    sent_link_bytes: Count
     up_tcp_bytes: Count | None
     down_tcp_bytes: Count | None
     requests: Count

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import Case, Cast, case, cast, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from phonograd.server_agg.storage.tables import HTTP_COUNTERS, TCP_COUNTERS, WHOLE, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import HTTP_COUNTERS, LINK_KINDS, TCP_COUNTERS, WHOLE, Round, Traffic, Update
 
 Direction: TypeAlias = Literal["up", "down"]
 PERCENTILES = (50, 90, 100)
@@ -54,12 +54,12 @@ def phone_percentiles(session: Session, direction: Direction) -> dict[int, dict[
     """For each round, the percentiles 50, 90 and 100 of the bytes that a phone sent, or was sent, headers included.
 
     By nearest rank, so each is the bytes of one phone. Phones that named themselves and sent some of an update ("up"),
-    or asked for a model ("down"); no entry for a round without one.
+    or asked for a model or links ("down"); no entry for a round without one.
     """
     # Bodies of other requests than uploads are nobody's: those that were refused unread.
     up_body = case((Traffic.kind == "upload", Traffic.up_body_bytes), else_=0)
     up, down = Traffic.up_header_bytes + up_body, Traffic.down_header_bytes + Traffic.down_body_bytes
-    asked = case((Traffic.kind == "model", 1), else_=0)
+    asked = case((Traffic.kind.in_(("model", *LINK_KINDS.values())), 1), else_=0)
     took_part = func.sum(up_body if direction == "up" else asked) > 0
     phones = (
         select(Traffic.round, cast(func.sum(up if direction == "up" else down), WHOLE).label("nbytes"))

@@ -5,10 +5,13 @@ Times are UTC, in seconds since 1970; sizes are bytes; hashes are hex SHA-256.
 A change here needs a revision in `migrations/versions/`.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from phonograd.device_runtime.update.links import LinkCodec
 
 # The states of an update:
 # receiving: upload in progress, or complete but not ingested. accepted: counts in its round.
@@ -23,7 +26,9 @@ UpdateState = Literal[
 Ending = Literal["full", "deadline", "rollback", "failed"]
 PUBLISHED: tuple[Ending, ...] = ("full", "deadline")  # their model could be downloaded, even if rolled back since
 # What a phone's request was for.
-TrafficKind = Literal["upload", "model", "round", "refused"]
+TrafficKind = Literal["upload", "model", "link-rows-f32", "link-top-rows", "round", "refused"]
+# Links instead of a model, by their codec.
+LINK_KINDS: Mapping[LinkCodec, TrafficKind] = {"rows-f32": "link-rows-f32", "top-rows": "link-top-rows"}
 
 
 # Bytes and weights are beyond 32 bits. SQLite's INTEGER has 64, and is the one that counts primary keys itself.

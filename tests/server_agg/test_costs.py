@@ -1,13 +1,17 @@
 """What rounds cost, from ledgers that were written by hand: percentiles over phones."""
 
 import contextlib
+import csv
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from phonograd.server_agg.report.document import read_phones, read_report
+from phonograd.device_runtime.update.links import LinkCodec
+from phonograd.server_agg.report.document import read_phones, read_report, report_csv
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
+from phonograd.server_agg.storage.tables import LINK_KINDS
 from tests.server_agg.test_ledger import a_ledger
 
 
@@ -54,6 +58,29 @@ def test_percentiles_are_over_the_phones_that_sent_or_fetched(tmp_path: Path) ->
         ("d", "refused", WireBytes(up_body=10**9)),
     )
     assert percentiles(state) == ([5150] * 3, [9] * 3)
+
+
+def test_models_and_links_are_told_apart_by_codec(tmp_path: Path) -> None:
+    assert set(LINK_KINDS) == set(get_args(LinkCodec))
+    state = a_ledger_with(
+        tmp_path,
+        ("a", "model", WireBytes(down_headers=200, down_body=9000)),
+        ("a", "link-rows-f32", WireBytes(down_headers=200, down_body=500)),
+        ("b", "link-rows-f32", WireBytes(down_headers=200, down_body=600)),
+        ("b", "link-top-rows", WireBytes(down_headers=200, down_body=70)),
+    )
+    report = read_report(state)
+    (entry,) = report["rounds"]
+    assert entry["sent_links"] == {
+        "rows-f32": {"requests": 2, "bytes": 1100},
+        "top-rows": {"requests": 1, "bytes": 70},
+    }
+    for of in (entry, report["totals"]):
+        assert (of["model_bytes"], of["sent_link_bytes"], of["down_body_bytes"]) == (9000, 1170, 10_170)
+    assert [phone["sent_link_bytes"] for phone in read_phones(state, 1)] == [500, 670]
+    (line,) = csv.DictReader(io.StringIO(report_csv(report)))
+    assert line["sent_links"] == "rows-f32:2:1100 top-rows:1:70"
+    assert percentiles(state)[1] == [1070, 9900, 9900]  # who fetched links alone has downloaded too
 
 
 @pytest.mark.parametrize("phone", ["a", "b"])  # in the same row of the ledger, and in another of the same kind

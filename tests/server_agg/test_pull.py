@@ -16,7 +16,7 @@ from phonograd.device_runtime.client.protocol import LINKS_TYPE
 from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.server_client import current_round
 from phonograd.server_agg.http.downloads import sha256_of_files
-from phonograd.server_agg.report.document import read_phones
+from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.test_links_in_rounds import LOSSY, run_round
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
@@ -137,7 +137,7 @@ def test_pull_brings_a_model_up_to_date(
 
     def counted() -> int:
         server.coordinator.ledger.flush()
-        return next((entry["model_bytes"] for entry in read_phones(server.state, 4) if entry["phone"] == "p1"), 0)
+        return next((entry["sent_link_bytes"] for entry in read_phones(server.state, 4) if entry["phone"] == "p1"), 0)
 
     until(lambda: counted() == pulled.received, "the bytes in the ledger")
 
@@ -236,3 +236,26 @@ def test_a_model_that_the_server_has_not(server: RunningServer, local: Path) -> 
     with pytest.raises(ServerRefusedError, match="is not here, or no longer"):
         pull_model(server.url, local, sha256="1" * 64)
     assert local.read_bytes() == before
+
+
+def test_the_ledger_tells_links_from_models_by_their_codec(
+    http: httpx.Client, server: RunningServer, made: list[Model], workshop: Workshop
+) -> None:
+    got = get(http, made[2].sha256, workshop.base_sha256)
+    again = get(http, made[2].sha256, made[1].sha256, **{"If-None-Match": f'"{made[2].sha256}"'})
+    whole = get(http, made[2].sha256, "f" * 64)
+    assert [answer.status_code for answer in (got, again, whole)] == [200, 304, 200]
+    until(lambda: not server.requests, "the end of all requests")
+    server.coordinator.ledger.flush()
+    entry = read_report(server.state)["rounds"][-1]
+    assert entry["sent_links"] == {"top-rows": {"requests": 2, "bytes": len(got.content)}}
+    assert entry["model_bytes"] == len(whole.content)
+
+
+def test_instead_of_a_damaged_link_the_model_is_sent(
+    http: httpx.Client, server: RunningServer, made: list[Model]
+) -> None:
+    path = server.coordinator.folder.link(str(made[2].link_sha256))
+    path.write_bytes(b"\0" * path.stat().st_size)
+    answer = get(http, made[2].sha256, made[1].sha256)
+    assert (answer.headers["Content-Type"], len(answer.content)) == (WHOLE, made[2].bytes)
