@@ -56,8 +56,9 @@ class SimulationFolder:
 
     def model(self, number: int) -> ModelFiles:
         """The files of the model after round `number`; 0 is the exported one."""
-        state = self._models / f"{number}.optimizer.safetensors"
-        return ModelFiles(self._models / f"{number}.safetensors" if number else self._first, state)
+        weights = self._models / f"{number}.safetensors" if number else self._first
+        others = (self._models / f"{number}.{part}.safetensors" for part in ("optimizer", "link", "residual"))
+        return ModelFiles(weights, *others)
 
     def require_model(self, number: int, sha256: str) -> None:
         """Raise StateError unless the model after a round is whole."""
@@ -94,7 +95,8 @@ class SimulationFolder:
         for path in folded:
             path.unlink(missing_ok=True)
         for path in self._models.iterdir():
-            if int(path.name.split(".")[0]) < number - 1:
+            begun = path.name.split(".")[0]  # "": of a file that a kill left half written
+            if not begun or int(begun) < number - 1:
                 path.unlink()
         for folder in self._updates.iterdir():
             if int(folder.name) < number:
@@ -124,8 +126,10 @@ def require_same_job(record: SimulationRecord, job: Mapping[str, Any], folder: P
             raise StateError(f"{folder}: holds a simulation with {name} {before}, found {now}; use another folder")
 
 
-def _paths(files: ModelFiles) -> tuple[Path, Path]:
-    return files.weights, files.optimizer
+def _paths(files: ModelFiles) -> tuple[Path, ...]:
+    """What a round that failed has in common with the one before: all but the link."""
+    assert files.residual is not None
+    return files.weights, files.optimizer, files.residual
 
 
 def job_of(settings: Any, **inputs: str) -> dict[str, Any]:

@@ -21,13 +21,17 @@ from phonograd.simulation.workers import Workers
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A round to run: its phones and those of the round before, and the hashes of both rounds' base models."""
+    """A round to run: its phones and those of the round before, and the hashes of both rounds' base models.
+
+    bytes_down: what its phones download, as `downloads` has it.
+    """
 
     number: int
     parts: Sequence[Participation]
     base_sha256: str
     parts_before: Sequence[Participation]
     base_before_sha256: str
+    bytes_down: int
 
 
 # Called after each phone with their number so far; may raise StoppedError.
@@ -64,7 +68,8 @@ class OneRound:
         files = self._folder.model(number)
         population = len(self._population.training)
         base_sha256 = self._plan.base_sha256
-        closed = close_round(settings, number, self._base, base_sha256, self._arrivals, files, population, student)
+        how = self._settings.how_published
+        closed = close_round(settings, number, self._base, base_sha256, self._arrivals, files, population, student, how)
         if closed.model is None:
             self._folder.repeat_model(number)
         return closed
@@ -77,7 +82,7 @@ class OneRound:
 
     def record(self, closed: NextModel, epsilon: float | None, quality: Quality | None) -> RoundRecord:
         """The record of the round."""
-        plan, losses = self._plan, self._losses
+        plan, losses, published = self._plan, self._losses, closed.published
         results = self._results.values()
         arrived = [*self._arrivals, *self._dropped]
         return RoundRecord(
@@ -93,7 +98,7 @@ class OneRound:
             repeated=closed.repeated,
             diverged=sum(bool(result.diverged) for result in results),
             bytes_up=sum(arrival.path.stat().st_size for arrival in arrived),
-            bytes_down=len(results) * self._base.weights.stat().st_size,
+            bytes_down=plan.bytes_down,
             tokens=sum(result.tokens for result in results),
             repeated_texts=self._again,
             loss_first=statistics.fmean(first for first, _ in losses) if losses else None,
@@ -102,6 +107,8 @@ class OneRound:
             train_seconds=math.fsum(result.seconds for result in results),
             epsilon=epsilon,
             quality=quality,
+            link_bytes=None if published is None or published.link is None else published.link.nbytes,
+            left_out=None if published is None else published.distance,
         )
 
     @property

@@ -52,7 +52,7 @@ class RoundRecord(Record, frozen=True):
     repeated: Count
     diverged: Count
     bytes_up: Annotated[Count, about("of all updates that arrived, also refused and repeated ones")]
-    bytes_down: Annotated[Count, about("of the base model, for every phone that trained")]
+    bytes_down: Annotated[Count, about("of links to the base model, or of that model, for every phone that trained")]
     tokens: Count
     repeated_texts: Annotated[Count, about("phones whose text, or a part of it, was trained on in an earlier round")]
     loss_first: Annotated[Amount | None, about("nats a token in a phone's first step, the mean over phones")]
@@ -61,6 +61,10 @@ class RoundRecord(Record, frozen=True):
     train_seconds: Annotated[Amount, about("of all phones together")]
     epsilon: Annotated[float | None, about("spent so far, in measured rounds; null if not private, or without noise")]
     quality: Quality | None
+    link_bytes: Annotated[
+        Count | None, about("of the link to the model; null if it is no smaller, or there is none")
+    ] = None
+    left_out: Annotated[Amount | None, about("L2 norm of what links left out, relative to the round's delta")] = None
 
 
 class Users(Record, frozen=True):

@@ -9,6 +9,8 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
 from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles
+from phonograd.server_agg.aggregation.publishing import publish as publish_model
 from phonograd.server_agg.aggregation.strategies import (
     Aggregation,
     ClientUpdate,
@@ -38,13 +40,15 @@ class Arrival:
 class NextModel:
     """What a round made: accepted and repeated updates, and the model, None if too few were accepted.
 
-    refusals: a line for each update that was refused, which names its user and says why.
+    refusals: a line for each update that was refused, which names its user and says why. published: the model with its
+    link, if the round published one.
     """
 
     accepted: int
     refusals: tuple[str, ...]
     repeated: int
     model: WrittenFile | None
+    published: Publication | None = None
 
     @property
     def refused(self) -> int:
@@ -54,10 +58,14 @@ class NextModel:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where a model is, and the server optimizer's state after it, which need not exist."""
+    """Where a model is, the server optimizer's state after it, the link to it, and what links so far left out; only
+    the model need exist.
+    """
 
     weights: Path
     optimizer: Path
+    link: Path | None = None
+    residual: Path | None = None
 
 
 # Trains strategy transfer's model: from the updates, the base model, where the next one goes, and its metadata.
@@ -73,10 +81,12 @@ def close_round(
     next_files: ModelFiles,
     population: int,
     student: Student | None = None,
+    publish: Publish | None = None,
 ) -> NextModel:
     """Aggregate the updates and write the next model; the same bytes as a server's round of the same updates.
 
-    student: for strategy transfer, in place of an average.
+    student: for strategy transfer, in place of an average. publish: how the model is published, with a link and a
+    residual at the places that `next_files` has for them; None: as it is, without a link.
 
     An arrival is asked for when the one before it has been added. Their order does not matter. The noise of a private
     strategy follows from the base model and the round, so that a repeat gives the same bits; it hides nothing from who
@@ -104,14 +114,37 @@ def close_round(
         if len(accepted) < strategy.min_updates or not (accepted or settings.private):
             return NextModel(len(accepted), tuple(refusals), repeated, None)
         metadata = {"round": str(number), "parent_sha256": base_sha256}  # as a server's
+        draft = next_files.weights if publish is None else next_files.weights.with_suffix(".draft")
         if student is not None:
-            model = student(accepted, base.weights, next_files.weights, metadata)
+            model = student(accepted, base.weights, draft, metadata)
+        else:
+            with _state(settings, base.optimizer) as state:
+                model, _ = write_model(
+                    settings, aggregation, accepted, weights, state, draft, next_files.optimizer, metadata
+                )
+        if publish is None:
             return NextModel(len(accepted), tuple(refusals), repeated, model)
-        with _state(settings, base.optimizer) as state:
-            model, _ = write_model(
-                settings, aggregation, accepted, weights, state, next_files.weights, next_files.optimizer, metadata
-            )
-    return NextModel(len(accepted), tuple(refusals), repeated, model)
+        published = _published(publish, weights, base_sha256, base.residual, draft, model, next_files)
+    return NextModel(len(accepted), tuple(refusals), repeated, published.model, published)
+
+
+def _published(
+    how: Publish,
+    base: TensorFile,
+    base_sha256: str,
+    residual: Path | None,
+    draft: Path,
+    written: WrittenFile,
+    files: ModelFiles,
+) -> Publication:
+    assert files.link is not None and files.residual is not None
+    places = PublishedFiles(files.weights, files.link, files.residual)
+    with contextlib.ExitStack() as kept:
+        kept.callback(draft.unlink, missing_ok=True)
+        left_out = None
+        if residual is not None and residual.exists():
+            left_out = kept.enter_context(TensorFile(residual))
+        return publish_model(how, base, base_sha256, draft, written, left_out, places)
 
 
 def _added(

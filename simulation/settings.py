@@ -7,8 +7,10 @@ from typing import Literal, get_args
 from phonograd.device_runtime.engine.backend import Precision
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.device_runtime.update.links import LinkCodec
+from phonograd.server_agg.aggregation.publishing import Publish
 from phonograd.server_agg.aggregation.settings import StrategySettings
-from phonograd.server_agg.settings.rules import Late
+from phonograd.server_agg.settings.rules import Late, RoundRules
 from phonograd.server_agg.transfer import TransferSettings
 
 Backend = Literal["native", "torch"]
@@ -26,6 +28,9 @@ class SimulationSettings:
     text_bytes: of a user's text that a phone trains on in a round, the next ones in the next round; user_share: λ, if
     there is general text to rehearse; codec, epochs, steps, learning_rate (None: the artifacts'), output_sample (words
     drawn; None: the full softmax), precision: as in `train`.
+
+    publish, publish_rows, publish_bits: how rounds publish their models, as in RoundRules; what that costs is in
+    `downloads`.
 
     drop_outs: the chance that a phone trains and its update never arrives; late_phones: that it arrives in the next
     round; late: what happens then, see RoundRules; duplicates: that it is sent twice.
@@ -52,6 +57,9 @@ class SimulationSettings:
     learning_rate: float | None = None
     output_sample: int | None = None
     precision: Precision = "fp32"
+    publish: LinkCodec = RoundRules.publish
+    publish_rows: int = RoundRules.publish_rows
+    publish_bits: int = RoundRules.publish_bits
     drop_outs: float = 0.0
     late_phones: float = 0.0
     late: Late = "drop"
@@ -87,7 +95,13 @@ class SimulationSettings:
         if self.drop_outs + self.late_phones > 1:
             raise ValueError(f"late_phones is {self.late_phones}, expected at most 1 - drop_outs ({self.drop_outs})")
 
+        _ = self.how_published
         self._require_backend()
+
+    @property
+    def how_published(self) -> Publish:
+        """How rounds publish their models. Raises ValueError for a setting out of range."""
+        return Publish(self.publish, self.publish_rows, self.publish_bits)
 
     def _require_backend(self) -> None:
         if self.phones_per_batch is not None:

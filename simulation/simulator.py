@@ -19,6 +19,7 @@ from phonograd.server_agg.aggregation.privacy import budget
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer
 from phonograd.simulation import quality
+from phonograd.simulation.downloads import bytes_down
 from phonograd.simulation.folder import SimulationFolder, job_of, require_same_job
 from phonograd.simulation.one_round import OneRound, RoundPlan, stop_or_go_on
 from phonograd.simulation.records import Quality, RoundRecord, SimulationRecord, Users
@@ -95,18 +96,20 @@ class Simulation:
             record = self._record or self._begun(workers)
             parts = schedule(self._settings, sorted(self.population.training))
             before: Sequence[Participation] = ()
+            held: dict[str, int] = {}  # by user, the round whose model the phone has
             for number in range(1, self._settings.rounds + 1):
                 taking_part = next(parts)
                 if number > len(record.rounds):
-                    plan = RoundPlan(
-                        number, taking_part, self._sha256(number - 1), before, self._sha256(max(0, number - 2))
-                    )
+                    down = bytes_down(taking_part, held, record.rounds, self.model(number - 1).stat().st_size)
+                    shas = self._sha256(number - 1), self._sha256(max(0, number - 2))
+                    plan = RoundPlan(number, taking_part, shas[0], before, shas[1], down)
                     round_ = OneRound(self._settings, self.population, self._folder, plan)
                     ended = self._run(round_, workers, number, progress, stop)
                     self._record = record = msgspec.structs.replace(record, rounds=(*record.rounds, ended))
                     self._folder.save(record)
                     self._folder.tidy(number, round_.folded)
                 before = taking_part
+                held |= {part.user: number - 1 for part in taking_part}
         return record
 
     def model(self, number: int) -> Path:

@@ -12,13 +12,14 @@ def rows_of(record: SimulationRecord) -> list[dict[str, Any]]:
     """A row for the model before the first round, and for each round whose model was measured."""
     up = [0, *accumulate(ended.bytes_up for ended in record.rounds)]
     down = [0, *accumulate(ended.bytes_down for ended in record.rounds)]
-    rows = [_row(0, record.before, None, 0, 0, 0)]
+    rows = [_row(0, record.before, None, 0, 0, 0) | {"link, MB": None, "left out, %": None}]
     for ended in record.rounds:
         if ended.quality is not None:
             number = ended.number
-            rows.append(
-                _row(number, ended.quality, ended.loss_last, ended.accepted, up[number] / MB, down[number] / MB)
-            )
+            row = _row(number, ended.quality, ended.loss_last, ended.accepted, up[number] / MB, down[number] / MB)
+            link = None if ended.link_bytes is None else ended.link_bytes / MB
+            left_out = None if ended.left_out is None else 100 * ended.left_out
+            rows.append(row | {"link, MB": link, "left out, %": left_out})
     return rows
 
 

@@ -52,6 +52,7 @@ ROOMS: Mapping[str, list[str]] = {
     "server_agg.transfer": ["settings", "text", "teachers", "student", "closing"],
     "simulation": [
         *("settings", "users", "schedule", "phone", "batched", "workers", "records", "quality", "server", "folder"),
+        "downloads",
         *("one_round", "simulator", "table", "figures", "page", "empirical", "attacks"),
     ],
     "papers": [

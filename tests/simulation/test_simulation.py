@@ -23,6 +23,7 @@ from phonograd.cli import phonograd as group
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
+from phonograd.device_runtime.update.links import LinkCodec
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer as train_student
@@ -67,23 +68,28 @@ STRATEGIES = (
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.strategy)
-@pytest.mark.parametrize("drawn", [None, 6], ids=["full", "sampled"])
+@pytest.mark.parametrize(
+    ("drawn", "publish"),
+    [(None, "rows-f32"), (6, "rows-f32"), (6, "top-rows")],
+    ids=["full", "sampled", "published in few bits"],
+)
 def test_a_server_makes_the_same_models(
-    tmp_path: Path, strategy: phonograd.StrategySettings, drawn: int | None
+    tmp_path: Path, strategy: phonograd.StrategySettings, drawn: int | None, publish: LinkCodec
 ) -> None:
     steps: Literal[1] | None = 1 if strategy.strategy == "fedsgd" else None
     settings = dataclasses.replace(
-        SETTINGS, rounds=2, strategy=strategy, output_sample=drawn, codec="rot-q4", steps=steps
+        SETTINGS, rounds=2, strategy=strategy, output_sample=drawn, codec="rot-q4", steps=steps, publish=publish
     )
     simulated = run(tmp_path / "simulated", settings)
-    rules = phonograd.RoundRules(clients_per_round=settings.clients_per_round)
+    rules = phonograd.RoundRules(clients_per_round=settings.clients_per_round, publish=publish)
     server_settings = phonograd.ServerSettings(port=0, rules=rules, strategy=strategy)
     with Simulation(ARTIFACTS, Texts(encoded(), [b"-"], []), settings, tmp_path / "population", 1) as unused:
         population = unused.population
-    served = []
+    served, received = [], []
     with phonograd.start_server(ARTIFACTS, tmp_path / "state", server_settings) as server:
         for number, parts in zip((1, 2), schedule(settings, sorted(population.training)), strict=False):
-            phonograd.download(server.admin, tmp_path / f"{number}.safetensors")
+            base = ARTIFACTS.path(WEIGHTS) if number == 1 else tmp_path / f"{number - 1}.safetensors"
+            received.append(phonograd.pull(server.admin, tmp_path / f"{number}.safetensors", base).received)
             for part in parts:
                 messages, _ = text_slice(population.training[part.user], settings.text_bytes, part.earlier)
                 phonograd.train(
@@ -105,6 +111,9 @@ def test_a_server_makes_the_same_models(
             served.append(server.current.base_sha256)
     assert models(simulated) == served
     assert [ended.accepted for ended in simulated.rounds] == [4, 4]
+    first = simulated.rounds[0]
+    assert received == [0, first.link_bytes or (tmp_path / "2.safetensors").stat().st_size]
+    assert (first.left_out == 0) == (publish == "rows-f32")
 
 
 def encoded() -> dict[str, list[bytes]]:
@@ -285,7 +294,7 @@ def test_each_phone_is_counted(tmp_path: Path) -> None:
     assert models(once) == models(twice)
     for single, double in zip(once.rounds, twice.rounds, strict=True):
         assert (double.accepted, double.repeated, double.bytes_up) == (4, 4, 2 * single.bytes_up)
-    assert once.rounds[0].bytes_down == 4 * ARTIFACTS.path("weights.safetensors").stat().st_size
+    assert once.rounds[0].bytes_down == 0  # every phone has the first model
     dropped = run(tmp_path / "dropped", dataclasses.replace(SETTINGS, late_phones=1.0))
     assert [(ended.accepted, ended.late, ended.refused) for ended in dropped.rounds] == [
         (0, 4, 0),
