@@ -68,15 +68,15 @@ browser-test: $(READY)
 apk-test: $(READY)
 	$(PYTEST) -m apk tests/android_harness/app
 
-# Artifacts come from $(VENV), which has torch. Ray leaves its processes to be reaped by nobody.
+# Artifacts come from $(VENV), which has torch. Ray forgets to wait for its processes; typer, which Flower's commands use,
+# imports what click 8.5 calls deprecated.
 ENGINES_PYTEST = PHONOGRAD_EXPORTER=$(abspath $(VENV))/bin/python $(ENGINES)/bin/pytest \
-	-W ignore::pytest.PytestUnraisableExceptionWarning
+	-W ignore::pytest.PytestUnraisableExceptionWarning -W ignore::DeprecationWarning
 ray-test: $(READY) $(ENGINES_READY)
 	$(ENGINES_PYTEST) -m ray tests/adapters
 
-# typer, which Flower's commands use, imports what click 8.5 calls deprecated.
 flower-test: $(READY) $(ENGINES_READY)
-	$(ENGINES_PYTEST) -W ignore::DeprecationWarning -m flower tests/adapters
+	$(ENGINES_PYTEST) -m flower tests/adapters
 
 # The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
 # libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the
@@ -128,7 +128,7 @@ bench-kernels: $(READY)
 
 # Measures everything anew, and makes bench/RESULTS.md of it; some 40 minutes on a quiet machine. What needs environments
 # of its own is left out without them: PEERS="executorch=PYTHON jax=PYTHON litert=PYTHON", FLOWER=PYTHON. Their packages are
-# executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; flwr[simulation] and torch; each also msgspec and numpy. Left as they
+# executorch and torch; jax[cpu]; ai-edge-litert and tensorflow-cpu; phonograd[flower] and torch; the others also msgspec and numpy. Left as they
 # are: `bench upload` and `bench predict`, which need texts.
 results: $(READY)
 	$(VENV)/bin/phonograd bench epoch --all-variants --precision fp32,bf16 --kinds untied,tied,lwf,gru --output-sample 2000 \

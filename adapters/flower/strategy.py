@@ -17,6 +17,7 @@ from phonograd.adapters.flower.one_by_one import OneByOne
 from phonograd.device_runtime.base.errors import UpdateError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
+from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.simulation.server import Arrival, ModelFiles, close_round
 
@@ -28,18 +29,18 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
 
     The model of each round is the one that `phonograd serve` makes of the same updates, to the bit.
 
-    artifacts: an artifacts folder, whose weights the first round starts from; folder: where models go,
+    base: what the first round starts from, an artifacts folder or a tensor file; folder: where models go,
     `ROUND.safetensors`. settings: how updates are averaged. clients_per_round: nodes that train in a round, drawn at
     random; a round waits until so many are connected.
 
     A reply is folded when it comes, and then dropped; one that is not a sound update of the round's model is refused,
-    and `refusals` says why. Raises ArtifactsError, StorageError, UsageError for a strategy that needs phonograd's own
-    server: a private one, and transfer.
+    and `refusals` says why. Raises ArtifactsError, WeightsError, StorageError, UsageError for a strategy that needs
+    phonograd's own server: a private one, and transfer.
     """
 
     def __init__(
         self,
-        artifacts: Artifacts | str | Path,
+        base: Artifacts | str | Path,
         folder: str | Path,
         settings: StrategySettings | None = None,
         *,
@@ -48,13 +49,13 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
         self._settings = settings or StrategySettings()
         if self._settings.private or self._settings.slow:
             raise UsageError(f"strategy {self._settings.strategy}: not available in Flower; use phonograd serve")
-        opened = artifacts if isinstance(artifacts, Artifacts) else open_artifacts(Path(artifacts))
         self._folder = Path(folder)
         with storage_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
         self._clients = clients_per_round
-        self._base = ModelFiles(opened.path(WEIGHTS), self._folder / "0.optimizer.safetensors")
-        self._base_sha256 = opened.weights_sha256
+        self._base = ModelFiles(_weights_of(base), self._folder / "0.optimizer.safetensors")
+        with TensorFile(self._base.weights) as weights:
+            self._base_sha256 = weights.sha256()
         self.refusals: dict[int, tuple[str, ...]] = {}
 
     @property
@@ -68,7 +69,7 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
         return self._base_sha256
 
     def start(self, grid: Grid, num_rounds: int = 3, **options: Any) -> Result:
-        """Run rounds, the first from the artifacts' weights. options: of `Strategy.start`, such as timeout.
+        """Run rounds, the first from the base. options: of `Strategy.start`, such as timeout.
 
         The arrays in the result, and those that an `evaluate_fn` gets, are the bytes of `model`.
         """
@@ -124,6 +125,14 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
     def _files(self, number: int) -> ModelFiles:
         names = f"{number}.safetensors", f"{number}.optimizer.safetensors"
         return ModelFiles(*(self._folder / name for name in names))
+
+
+def _weights_of(base: Artifacts | str | Path) -> Path:
+    if isinstance(base, str | Path):
+        if Path(base).is_file():
+            return Path(base)
+        base = open_artifacts(Path(base))
+    return base.path(WEIGHTS)
 
 
 class _Received:

@@ -38,6 +38,8 @@ class RayWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for actor in self._actors:
+            ray.kill(actor)  # its work is lost quietly; at a shutdown Ray would print an error for each job
         self._actors, self._shared = [], []
         self._kept.close()
 

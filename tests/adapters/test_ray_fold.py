@@ -24,12 +24,9 @@ def descendants(monkeypatch: pytest.MonkeyPatch) -> Iterator[Descendants]:
     until(lambda: not started.left())
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_any_number_of_workers_writes_the_same_file(workshop: Workshop, tmp_path: Path, workers: int) -> None:
+def test_more_workers_than_updates_write_the_same_file(workshop: Workshop, tmp_path: Path) -> None:
     here = phonograd.fold_updates(workshop.updates, workshop.artifacts, tmp_path / "here")
-    there = phonograd.fold_updates(
-        workshop.updates, workshop.artifacts, tmp_path / "there", engine="ray", workers=workers
-    )
+    there = phonograd.fold_updates(workshop.updates, workshop.artifacts, tmp_path / "there", engine="ray", workers=6)
     assert there == here
 
 
@@ -55,7 +52,8 @@ def test_a_killed_fold_leaves_no_process(workshop: Workshop, tmp_path: Path, des
     """Its workers wait for an update that never comes; the fixture sees them end."""
     os.mkfifo(tmp_path / "never")
     line = [sys.executable, "-m", "phonograd", "fold", workshop.artifacts.folder, *workshop.updates, tmp_path / "never"]
-    process = subprocess.Popen([*map(str, line), "--out", str(tmp_path / "out"), "--engine", "ray", "--quiet"])
+    line += ["--out", tmp_path / "out", "--engine", "ray", "--workers", "1", "--quiet"]
+    process = subprocess.Popen([*map(str, line)])
     until(lambda: any("ray::_fold_shard" in line for line in descendants.left()))
     process.kill()
     assert process.wait() == -signal.SIGKILL

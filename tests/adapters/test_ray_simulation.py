@@ -53,7 +53,8 @@ def test_a_phones_error_is_the_same(workshop: Workshop, tmp_path: Path) -> None:
         list(workers.train([job]))
 
 
-def test_a_signal_stops_it(workshop: Workshop, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it(workshop: Workshop, tmp_path: Path, number: signal.Signals) -> None:
     users = tmp_path / "users"
     users.mkdir()
     for user, text in USERS.items():
@@ -63,7 +64,10 @@ def test_a_signal_stops_it(workshop: Workshop, tmp_path: Path) -> None:
     command = [*map(str, line), "--workers", "2", "--quiet"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     until(lambda: [*(tmp_path / "out/models").glob("2.*")] or process.poll() is not None)
-    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C: Ray's processes get it too
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as Ctrl-C: Ray's processes get it too
+    else:
+        process.send_signal(number)
     _, said = process.communicate()
-    assert process.returncode == 128 + signal.SIGINT, said
+    assert process.returncode == 128 + number, said
     assert said.startswith("phonograd: interrupted in round") and said.count("\n") == 1

@@ -1,6 +1,7 @@
 """The API's functions agree with each other, with files and with a server's round."""
 
 import contextlib
+import importlib
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -177,6 +178,9 @@ def test_an_engine_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Mon
         phonograd.fold_updates([tmp_path / "u"], artifacts, tmp_path / "out", engine="ray")
     with pytest.raises(phonograd.MissingExtraError, match=r"engine ray needs ray .*'phonograd\[ray\]'"):
         phonograd.simulate(artifacts, {"a": MESSAGES}, tmp_path / "simulated", engine="ray")
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    with pytest.raises(phonograd.MissingExtraError, match=r"needs flwr .*'phonograd\[flower\]'"):
+        importlib.import_module("phonograd.adapters.flower")
     settings = phonograd.SimulationSettings(backend="torch")
     with pytest.raises(phonograd.UsageError, match="engine ray needs backend native, found torch"):
         phonograd.simulate(artifacts, {"a": MESSAGES}, tmp_path / "simulated", settings, engine="ray")
