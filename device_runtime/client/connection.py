@@ -139,6 +139,7 @@ def http_client(server: Server) -> Iterator[httpx.Client]:
             verify=url.scheme == "https" and _trust(connection.ca_cert),
             # A proxy from the environment can't reach this machine's loopback.
             trust_env=not is_loopback(url.host),
+            event_hooks={"response": [_check_reached]},
         ) as client:
             yield client
     except httpx.TimeoutException as error:
@@ -148,6 +149,12 @@ def http_client(server: Server) -> Iterator[httpx.Client]:
         if "CERTIFICATE_VERIFY_FAILED" in reason:
             next_step = "check the server's name in the URL; trust a private authority with `ca_cert`"
         raise ServerUnreachableError(f"{server}: cannot be reached: {reason}; {next_step}") from error
+
+
+def _check_reached(response: httpx.Response) -> None:
+    """A proxy whose server is gone, or does not answer, is no answer: as if the connection broke."""
+    if response.status_code in (502, 504):
+        raise httpx.RemoteProtocolError(f"a proxy answers {response.status_code} {response.reason_phrase}")
 
 
 def _trust(ca_cert: Path | None) -> ssl.SSLContext | bool:

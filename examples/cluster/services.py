@@ -55,11 +55,13 @@ http {{
 """
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(one.getsockname()[1]) for one in sockets]
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """A port of this machine that no other program is given, for one to listen on, any number of times."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -69,19 +71,19 @@ def postgresql() -> Iterator[str]:
     if not binaries:
         raise FileNotFoundError("/usr/lib/postgresql: PostgreSQL expected; install it: apt-get install postgresql")
     user = "postgres" if os.getuid() == 0 else None
-    (port,) = free_ports(1)
     folder = Path(tempfile.mkdtemp(prefix="phonograd-postgres-"))
     try:
         if user is not None:
             shutil.chown(folder, user, user)
-        data = folder / "data"
+        data, log = folder / "data", folder / "log"
         initdb = [str(binaries[-1] / "initdb"), "--pgdata", str(data), "--username", "phonograd", "--auth", "trust"]
         locale = ["--no-locale", "--encoding", "UTF8"]
         subprocess.run([*initdb, *locale], user=user, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        command = [str(binaries[-1] / "postgres"), "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
-        log = folder / "log"
-        with _running([*command, "-c", "unix_socket_directories="], log, port, user, signal.SIGINT):
-            yield f"postgresql://phonograd@127.0.0.1:{port}/postgres"
+        with held_port() as port:
+            where = ["-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
+            command = [str(binaries[-1] / "postgres"), *where, "-c", "unix_socket_directories="]
+            with _running(command, log, port, user, signal.SIGINT):
+                yield f"postgresql://phonograd@127.0.0.1:{port}/postgres"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -89,9 +91,9 @@ def postgresql() -> Iterator[str]:
 @contextlib.contextmanager
 def s3(folder: Path) -> Iterator[dict[str, str]]:
     """An S3 with one bucket, BUCKET; yields the environment variables that lead s3fs to it. folder: for its log."""
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with held_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with _running(command, folder / "s3.log", port):
         key, secret = CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
         fsspec.filesystem("s3", endpoint_url=url, key=key, secret=secret).mkdir(BUCKET)
@@ -104,15 +106,16 @@ def nginx(folder: Path, replicas: Sequence[int]) -> Iterator[str]:
 
     It asks the servers in turn, and leaves out one that refuses connections for a second.
     """
-    (port,) = free_ports(1)
     servers = "\n        ".join(f"server 127.0.0.1:{replica} max_fails=1 fail_timeout=1s;" for replica in replicas)
     settings = folder / "nginx.conf"
-    settings.write_text(NGINX.format(folder=folder, port=port, servers=servers), "utf-8")
     program = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
     if program is None:
         raise FileNotFoundError("nginx: expected on the path; install it: apt-get install nginx-light")
-    with _running([program, "-p", str(folder), "-e", "stderr", "-c", str(settings)], folder / "nginx.log", port):
-        yield f"http://127.0.0.1:{port}"
+    with held_port() as port:
+        settings.write_text(NGINX.format(folder=folder, port=port, servers=servers), "utf-8")
+        command = [program, "-p", str(folder), "-e", "stderr", "-c", str(settings)]
+        with _running(command, folder / "nginx.log", port):
+            yield f"http://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager

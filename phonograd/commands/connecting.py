@@ -43,20 +43,34 @@ def connection_options(required: bool, owner: bool = False) -> Callable[[Callabl
     return decorate
 
 
-def place_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --state and a connection's options; the command receives what was given as `place`: Connection or Path."""
+def place_options(command: Callable[..., None], ledger: bool = False) -> Callable[..., None]:
+    """Add --state and a connection's options; the command receives what was given as `place`: Connection or Path.
+
+    ledger: also add --ledger, whose place is a str.
+    """
 
     def wrapped(*args: Any, state: Path | None, connection: Connection | None, **options: Any) -> None:
-        if (state is None) == (connection is None):
-            raise click.UsageError("give --state DIR, or --server URL and --token: one of the two")
-        command(*args, place=connection if state is None else state, **options)
+        places = [place for place in (state, connection, options.pop("ledger", None)) if place is not None]
+        if len(places) != 1:
+            choices = "--state DIR, --ledger URL," if ledger else "--state DIR,"
+            raise click.UsageError(f"give one of {choices} or --server URL and --token")
+        command(*args, place=places[0], **options)
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     wrapped.__dict__.update(command.__dict__)
+    if ledger:
+        wrapped = click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE")(
+            wrapped
+        )
     wrapped = click.option("--state", type=click.Path(path_type=Path), help="The state folder, on this machine.")(
         wrapped
     )
     return connection_options(required=False, owner=True)(wrapped)
+
+
+def ledger_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`place_options` with --ledger."""
+    return place_options(command, ledger=True)
 
 
 def closing_notice(console: Console) -> Waiting:

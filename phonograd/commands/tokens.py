@@ -1,7 +1,7 @@
 """`phonograd tokens add|rotate|revoke|list|audit`: who may talk to a server, and what was done and refused.
 
-With --state they work on the state folder itself, whether a server runs on it or not: so the first administrator is
-made. With --server and an administrator's token they ask the server.
+With --state, or --ledger, they work on the ledger itself, whether a server runs on it or not: so the first
+administrator is made. With --server and an administrator's token they ask the server.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import click
 
-from phonograd.commands.connecting import place_options
+from phonograd.commands.connecting import ledger_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.client.owner_file import operator_name
@@ -38,9 +38,9 @@ def tokens() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(["phone", "admin"]), default="phone", show_default=True)
 @expires_option
-@place_options
+@ledger_options
 @output_options
-def add(console: Console, place: Connection | Path, name: str, role: str, expires: str) -> None:
+def add(console: Console, place: Connection | Path | str, name: str, role: str, expires: str) -> None:
     """Enrol NAME and show its token once."""
     if isinstance(place, Connection):
         issued = ask(place, "POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
@@ -58,9 +58,9 @@ def add(console: Console, place: Connection | Path, name: str, role: str, expire
 @click.option(
     "--overlap", default=DEFAULT_OVERLAP, show_default=True, help="How long the old tokens stay valid at most: 1d, 0s."
 )
-@place_options
+@ledger_options
 @output_options
-def rotate(console: Console, place: Connection | Path, name: str, expires: str, overlap: str) -> None:
+def rotate(console: Console, place: Connection | Path | str, name: str, expires: str, overlap: str) -> None:
     """Show a new token for NAME once; its other tokens expire soon."""
     if isinstance(place, Connection):
         path = f"/v1/phones/{quote(name, safe='')}/tokens"
@@ -75,9 +75,9 @@ def rotate(console: Console, place: Connection | Path, name: str, expires: str, 
 
 @tokens.command()
 @click.argument("name")
-@place_options
+@ledger_options
 @output_options
-def revoke(console: Console, place: Connection | Path, name: str) -> None:
+def revoke(console: Console, place: Connection | Path | str, name: str) -> None:
     """Revoke all tokens of NAME, from the next request on."""
     if isinstance(place, Connection):
         document = ask(place, "DELETE", f"/v1/phones/{quote(name, safe='')}")
@@ -90,9 +90,9 @@ def revoke(console: Console, place: Connection | Path, name: str) -> None:
 
 
 @tokens.command("list")
-@place_options
+@ledger_options
 @output_options
-def list_(console: Console, place: Connection | Path) -> None:
+def list_(console: Console, place: Connection | Path | str) -> None:
     """List all phones and administrators, without their tokens."""
     if isinstance(place, Connection):
         document = ask(place, "GET", "/v1/phones")
@@ -106,9 +106,9 @@ def list_(console: Console, place: Connection | Path) -> None:
 
 @tokens.command()
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Number of newest entries.")
-@place_options
+@ledger_options
 @output_options
-def audit(console: Console, place: Connection | Path, limit: int) -> None:
+def audit(console: Console, place: Connection | Path | str, limit: int) -> None:
     """Show what administrators did and which requests were refused, newest first."""
     if isinstance(place, Connection):
         document = ask(place, "GET", f"/v1/audit?limit={limit}")
@@ -122,18 +122,19 @@ def audit(console: Console, place: Connection | Path, limit: int) -> None:
 
 
 @contextlib.contextmanager
-def _ledger(state: Path, console: Console | None = None) -> Iterator["Ledger"]:
-    """The ledger of a state folder. With `console`, both are made where there is none, and that is said."""
+def _ledger(place: Path | str, console: Console | None = None) -> Iterator["Ledger"]:
+    """The ledger of a state folder, or at a URL. With `console`, it is made where there is none, and that is said."""
     from phonograd.server_agg.storage.folder_claim import LEDGER, claim
     from phonograd.server_agg.storage.ledger import Ledger
 
     with contextlib.ExitStack() as stack:
-        if console is not None and (state / LEDGER).exists():
-            claim(state)
-        elif console is not None:
-            stack.enter_context(_new_state_folder(state))
-            console.say(f"{state}: a new state folder")
-        ledger = Ledger(state / LEDGER, create=console is not None)
+        if isinstance(place, Path) and console is not None:
+            if (place / LEDGER).exists():
+                claim(place)
+            else:
+                stack.enter_context(_new_state_folder(place))
+                console.say(f"{place}: a new state folder")
+        ledger = Ledger(place / LEDGER if isinstance(place, Path) else place, create=console is not None)
         stack.callback(ledger.close)
         yield ledger
 

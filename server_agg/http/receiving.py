@@ -36,6 +36,7 @@ class Receiving:
 
     def __init__(self, request: Request, digests: Sequence[Digest], idle_seconds: float, pool: ThreadPool):
         self.nbytes = 0
+        self._sink: Sink | None = None
         self._request = request
         self._digests = digests
         self._idle_seconds = idle_seconds
@@ -47,6 +48,11 @@ class Receiving:
         """Make `into` end with a RequestError (409), what has arrived written."""
         self._interrupted.set()
 
+    @property
+    def uncounted(self) -> int:
+        """How many of the bytes the ledger has not yet."""
+        return self.nbytes - (0 if self._sink is None else self._sink.counted)
+
     async def into(self, path: Path, opened: Callable[[], Sink], limit: int) -> None:
         """Append the body, of `limit` bytes at most, to an upload. path: its name, for errors.
 
@@ -54,6 +60,7 @@ class Receiving:
         interrupted, 413 for more bytes than expected), UploadInterruptedError (the phone went away), StorageError.
         """
         with storage_errors(path), contextlib.closing(await self._pool.run(opened)) as sink:
+            self._sink = sink
             await self._watched(asyncio.ensure_future(self._receive(sink, limit)), limit)
 
     async def _watched(self, receiving: "asyncio.Future[None]", limit: int) -> None:

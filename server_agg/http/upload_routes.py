@@ -135,10 +135,10 @@ class UploadRoutes:
                     f"Content-Digest: SHA-256 {str(announced.sha256)[:12]}… expected, the {receiving.nbytes} bytes "
                     f"received have {found[:12]}…; they changed on their way, send again",
                 )
-            receipt = await self._pools.settling.run(self._coordinator.ingest, upload.id, found, receiving.nbytes)
+            receipt = await self._pools.settling.run(self._coordinator.ingest, upload.id, found, receiving.uncounted)
         except PhonogradError as error:
             booked = isinstance(error, UpdateError)  # the coordinator wrote those down
-            if booked or await self._pools.writing.run(self._broken, upload, receiving.nbytes, error):
+            if booked or await self._pools.writing.run(self._broken, upload, receiving.uncounted, error):
                 wire_of(request.scope).booked = receiving.nbytes
             problem = problem_of(error)
             log.warning(
@@ -151,7 +151,7 @@ class UploadRoutes:
             return problem
         except asyncio.CancelledError:  # the server stops
             stopped = UploadInterruptedError("the server stopped while it came")
-            if await self._pools.writing.run(self._broken, upload, receiving.nbytes, stopped):
+            if await self._pools.writing.run(self._broken, upload, receiving.uncounted, stopped):
                 wire_of(request.scope).booked = receiving.nbytes
             raise
         wire_of(request.scope).round, wire_of(request.scope).booked = receipt.round, receiving.nbytes
@@ -354,7 +354,7 @@ class UploadRoutes:
                 )
             unchecked = False
             if offset + live.receiving.nbytes == upload.length:
-                await self._settle(upload, live, live.receiving.nbytes)
+                await self._settle(upload, live, live.receiving.uncounted)
                 counted = True
         except PhonogradError as error:
             counted = isinstance(error, UpdateError)  # by the coordinator, that wrote down why
@@ -365,8 +365,8 @@ class UploadRoutes:
             raise
         finally:
             receiving, live.receiving = live.receiving, None
-            if not counted:
-                await self._pools.writing.run(self._coordinator.uploads.received, upload.id, receiving.nbytes)
+            if not counted and (receiving.uncounted or not receiving.nbytes):
+                await self._pools.writing.run(self._coordinator.uploads.received, upload.id, receiving.uncounted)
             wire_of(request.scope).booked = receiving.nbytes
 
     async def _settle(self, upload: UploadRecord, live: _Live, nbytes: int) -> None:

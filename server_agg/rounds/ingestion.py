@@ -20,13 +20,13 @@ from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, Cu
 from phonograd.server_agg.rounds.stored_update import rebased
 from phonograd.server_agg.rounds.uploads import (
     UploadStore,
-    count_request,
     expect_receiving,
     move_to_round,
     redact_path,
     upload_ended_error,
 )
 from phonograd.server_agg.storage import queries
+from phonograd.server_agg.storage.ledger import count_request
 from phonograd.server_agg.storage.tables import Round, Update
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.server_agg.refusals import LateUpdateError, RefusalError, UploadEndedError, one_line
 from phonograd.server_agg.storage import queries
-from phonograd.server_agg.storage.ledger import Ledger, WireBytes, add_traffic
+from phonograd.server_agg.storage.ledger import Ledger, WireBytes, add_traffic, count_request
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.tables import Update, UpdateState
 from phonograd.server_agg.storage.upload_bytes import upload_bytes
@@ -216,16 +216,6 @@ def expect_receiving(session: Session, identifier: str) -> Update:
 def upload_ended_error(row: Update) -> UploadEndedError:
     """The error for an upload that has ended, with its state and reason."""
     return UploadEndedError(f"the upload is {row.state}: {row.reason}; start a new one")
-
-
-def count_request(session: Session, row: Update, nbytes: int) -> None:
-    """Count a request with `nbytes` of an update in its row and in the traffic, in one transaction.
-
-    So both always agree, even after a crash.
-    """
-    row.received_bytes += nbytes
-    row.requests += 1
-    add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))
 
 
 def move_to_round(session: Session, row: Update, number: int) -> None:

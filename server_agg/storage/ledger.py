@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage import migrations
 from phonograd.server_agg.storage.databases import database_at, upsert, vacuum
-from phonograd.server_agg.storage.tables import Traffic, TrafficKind
+from phonograd.server_agg.storage.tables import Traffic, TrafficKind, Update
 
 
 @dataclass(frozen=True)
@@ -172,3 +172,13 @@ def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wi
         "down_tcp_bytes": wire.down_tcp,
     }
     upsert(session, Traffic, {"round": number, "phone": phone, "kind": kind}, counters, add=True)
+
+
+def count_request(session: Session, row: Update, nbytes: int, requests: int = 1) -> None:
+    """Count a request with `nbytes` of an update in its row and in the traffic, in one transaction.
+
+    So both always agree, even after a crash.
+    """
+    row.received_bytes += nbytes
+    row.requests += requests
+    add_traffic(session, row.round, row.phone, "upload", WireBytes(up_body=nbytes, requests=0))

@@ -20,7 +20,7 @@ from phonograd.device_runtime.base.files import (
     storage_errors,
 )
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.ledger import Ledger, count_request
 from phonograd.server_agg.storage.state_folder import StateFolder
 from phonograd.server_agg.storage.stores import ObjectStore
 from phonograd.server_agg.storage.tables import Chunk, Update
@@ -30,7 +30,9 @@ Stored = tuple[int, float]
 
 
 class Sink(Protocol):
-    """The end of an upload's bytes."""
+    """The end of an upload's bytes. counted: those of its bytes that the ledger has, with the request."""
+
+    counted: int
 
     def write(self, data: memoryview, /) -> int:
         """Append some of these bytes, and return how many."""
@@ -119,7 +121,9 @@ class FileBytes:
 
 
 class _File:
-    """A file that the system writes to disk while it grows."""
+    """A file that the system writes to disk while it grows; a restart counts what is not counted."""
+
+    counted = 0
 
     def __init__(self, path: Path, offset: int):
         self._file = path.open("r+b" if path.exists() else "xb", buffering=0)
@@ -142,8 +146,8 @@ class _File:
 class ChunkBytes:
     """Chunks of an upload are objects in the store, and rows in the ledger, written in this order.
 
-    A row is written only where the upload ends by then, so two servers never both append; an object without a row,
-    which a kill may leave, does not count. The rows' sum is the offset.
+    A row is written only where the upload ends by then, so two servers never both append, and in one transaction with
+    the count of its bytes. An object without a row, which a kill may leave, is no part of the upload.
     """
 
     def __init__(self, folder: StateFolder, ledger: Ledger, store: ObjectStore):
@@ -203,6 +207,7 @@ class _Chunks:
         self._store = store
         self._identifier = identifier
         self._offset = offset
+        self.counted = 0
 
     def write(self, data: memoryview, /) -> int:
         """Store a chunk. Raises RequestError (409) if another request has added to the upload meanwhile."""
@@ -214,8 +219,10 @@ class _Chunks:
             end = session.scalar(select(func.max(Chunk.stop)).where(Chunk.upload == self._identifier)) or 0
             if row.state != "receiving" or end != start:
                 raise RequestError(409, "another request goes on with this upload; ask for its offset")
+            count_request(session, row, len(data), requests=0 if self.counted else 1)
             session.add(Chunk(upload=self._identifier, start=start, stop=stop, name=name, at=self._ledger.clock()))
         self._offset = stop
+        self.counted += len(data)
         return len(data)
 
     def close(self) -> None:

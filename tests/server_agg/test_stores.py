@@ -15,6 +15,8 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.stores import ObjectStore, store_at
 from phonograd.server_agg.storage.tables import Chunk
+from tests.server_agg.faults import adds_up
+from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send, undisturbed
 from tests.server_agg.tus_phone import BODY, checksum, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
@@ -179,6 +181,17 @@ def test_an_upload_goes_on_at_a_server_that_has_no_file_of_it(workshop: Workshop
         assert phones[0].patch(500, phones[0].data[500:]).status_code == 204
         assert phones[0].outcome().json()["receipt"]["round_closed"]
     assert (stored(url)["incoming"], stored(url)["updates"]) == ([], [])
+
+
+def test_each_byte_of_a_chunk_is_counted_with_it(server: RunningServer, http: httpx.Client, workshop: Workshop) -> None:
+    """However the server ends then: nothing is left to count at a start, which other servers' uploads would see."""
+    phone = phone_with(http, "phone1", workshop.update(1))
+    phone.create_upload()
+    server.coordinator.uploads.bytes.append(phone.path.rpartition("/")[2], 0).write(memoryview(phone.data[:700]))
+    assert phone.patch(700, phone.data[700:]).status_code == 204
+    (entry,) = final_report(server)["rounds"]
+    assert (entry["useful_bytes"], entry["retried_bytes"], entry["setups"]) == (len(phone.data), 0, 2)
+    assert adds_up(entry)
 
 
 def test_a_store_that_does_not_answer_costs_nothing(
