@@ -8,6 +8,7 @@ postgresql and nginx-light, and: pip install 'phonograd[postgres,s3]' 'moto[s3]'
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -100,7 +101,7 @@ def compared(replicas: int, rounds: int, phones: int, kills: int, folder: Path) 
     with cluster(artifacts, folder, replicas, phones) as (url, token, servers):
         admin = Connection(url, token)
         names = [f"phone{number}" for number in range(phones)]
-        tokens = [_again(lambda name=name: _enrolled(admin, name)) for name in names]
+        tokens = [_again(functools.partial(_enrolled, admin, name)) for name in names]
         killer = Killer(servers, kills)
         with ThreadPoolExecutor(phones + 1) as pool:
             killing = pool.submit(killer.run)

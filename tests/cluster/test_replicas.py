@@ -310,6 +310,17 @@ def test_an_upload_goes_on_at_another_server(workshop: Workshop, tmp_path: Path,
         other = TusPhone(clients[0], "phone2", workshop.update(2).read_bytes())
         assert other.finish()["round_closed"]
         assert clients[1].get("/v1/round").json()["round"] == 2
+        for page in (
+            "/",
+            "/dashboard/live",
+            "/dashboard/rounds/1",
+            "/dashboard/models",
+            "/metrics",
+            "/v1/report",
+            "/v1/models",
+        ):
+            answer = clients[1].get(page)
+            assert answer.status_code == 200, (page, answer.text)
         model = clients[1].get("/v1/model")
         assert model.headers["ETag"] == f'"{servers[0].coordinator.current.base_sha256}"'
 

@@ -283,3 +283,19 @@ def test_a_killed_server_loses_nothing(workshop: Workshop, tmp_path: Path) -> No
     finally:
         coordinator.close()
     assert models == [last.model_sha256]
+
+
+@pytest.mark.parametrize("status", [502, 504])
+def test_a_proxy_without_its_server_is_no_answer(status: int) -> None:
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        thread = threading.Thread(target=proxy.handle_request)
+        thread.start()
+        with pytest.raises(ServerUnreachableError, match=f"a proxy answers {status}"):
+            client.current_round(f"http://127.0.0.1:{proxy.server_port}")
+        thread.join()

@@ -1,6 +1,7 @@
 """A server whose models and updates are in an object store: its state folder has copies, which may be lost."""
 
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,11 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.stores import ObjectStore, store_at
 from phonograd.server_agg.storage.tables import Chunk
 from tests.server_agg.faults import adds_up
@@ -208,6 +210,18 @@ def test_a_store_that_does_not_answer_costs_nothing(
             assert phone.patch(phone.offset(), phone.data[phone.offset() :]).status_code == 507
     assert phone.patch(phone.offset(), phone.data[phone.offset() :]).status_code == 204
     assert phone.outcome().json()["state"] == "accepted"
+
+
+def test_what_an_extra_is_missing_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("psycopg", "s3fs"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[s3\]'"):
+        store_at("s3://bucket/folder")
+    with pytest.raises(MissingExtraError, match=r"pip install 'phonograd\[postgres\]'"):
+        Ledger("postgresql://localhost/x")
+    for wrong in ("sqlite:///x", "nonsense"):
+        with pytest.raises(StorageError, match=f"ledger {wrong}: expected postgresql://"):
+            Ledger(wrong)
 
 
 def test_what_a_ledger_for_several_servers_needs() -> None:
