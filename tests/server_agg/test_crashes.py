@@ -48,11 +48,11 @@ SEED = int(os.environ.get("PHONOGRAD_CRASH_SEED", "0"))
 KILLS_A_RUN = 10
 ROUNDS, PHONES = 3, 3
 STRATEGIES: tuple[dict[str, object], ...] = (
-    {"strategy": "fedavg"},
-    {"strategy": "dp-fedavg", "sampling": 1.0, "population": PHONES, "deadline_seconds": 1e6, "noise_multiplier": 8.0},
     {"strategy": "fedavg", "publish": "top-rows", "publish_bits": 1},
+    {"strategy": "dp-fedavg", "sampling": 1.0, "population": PHONES, "deadline_seconds": 1e6, "noise_multiplier": 8.0},
     {"strategy": "fedatt", "server_optimizer": "momentum"},
     {"strategy": "median"},
+    {"strategy": "fedavg"},
     {"strategy": "fedavg", "server_optimizer": "adam"},
     {"strategy": "trimmed-mean", "trim_share": 0.4},
     {"strategy": "multi-krum", "krum_byzantine": 0, "krum_selected": 2},

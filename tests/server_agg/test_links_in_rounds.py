@@ -1,6 +1,7 @@
 """A server's rounds are links of one chain: published, kept, rolled back and recovered with their models."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,37 @@ def test_a_link_without_its_row_in_the_ledger_is_made_again(
         assert coordinator.current.base_sha256 == calm[1]
         assert (len(files(coordinator.folder.links)), len(files(coordinator.folder.residuals))) == (2, 2)
         assert files(tmp_path / "state" / "drafts") == set()
+
+
+def test_a_disk_that_is_full_at_any_step_loses_nothing(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file that the round writes may be the one that does not fit; then the round stays open, and closes later."""
+    with opened(workshop, tmp_path / "calm", settings_with(**LOSSY)) as coordinator:
+        calm = [run_round(coordinator, workshop).sha256 for _ in range(2)]
+    with opened(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
+        run_round(coordinator, workshop)
+        drafts = coordinator.folder.root / "drafts"
+        whole = os.fsync
+
+        def full_at(place: int) -> Callable[[int], None]:
+            left = iter(range(place, -1, -1))
+
+            def fsync(descriptor: int) -> None:
+                if drafts.samefile(Path(f"/proc/self/fd/{descriptor}").readlink().parent) and next(left, 1) == 0:
+                    raise OSError(28, "No space left on device")
+                whole(descriptor)
+
+            return fsync
+
+        for place in range(5):  # the draft, the link twice, the model, the residual
+            with monkeypatch.context() as patched:
+                patched.setattr("phonograd.device_runtime.base.files.os.fsync", full_at(place))
+                run_round(coordinator, workshop) if place == 0 else coordinator.tick()
+            assert (coordinator.current.round, coordinator.current.accepted) == (2, 1)
+            assert files(drafts) == set()
+        coordinator.tick()
+        assert coordinator.current.base_sha256 == calm[1]
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing"])
