@@ -98,6 +98,9 @@ REPLACED int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* 
 REPLACED ssize_t write(int descriptor, const void* data, size_t bytes) {
   return fails("write") ? -1 : syscall(SYS_write, descriptor, data, bytes);
 }
+REPLACED ssize_t pwrite(int descriptor, const void* data, size_t bytes, off_t offset) {
+  return fails("pwrite") ? -1 : syscall(SYS_pwrite64, descriptor, data, bytes, offset);
+}
 REPLACED ssize_t read(int descriptor, void* data, size_t bytes) {
   return fails("read") ? -1 : syscall(SYS_read, descriptor, data, bytes);
 }

@@ -14,6 +14,7 @@ from phonograd.device_runtime.native_build import PHONE, build_phone_binary, bui
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from tests.native.conftest import BuildTool
 from tests.native.test_kernels import SOURCES, promised
+from tests.native.test_pull import SHAPES, Chain
 from tests.support.artifacts import exported
 from tests.support.phone_command import MODEL, TRAINING, Place, outcome_of, until_step
 
@@ -140,6 +141,15 @@ def test_a_phone_encodes_as_python_does(tmp_path: Path, place: Place, binary: Pa
         info = UpdateInfo(sha256_of_file(base), 1, report["tokens"], codec, 3)
         write_update(tmp_path / "here", file, load_tensors(tmp_path / "weights"), info)
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_a_phone_applies_links_as_python_does(tmp_path: Path, binary: Path) -> None:
+    """Their sums too: AArch64's fused products must not get into them."""
+    chain = Chain(tmp_path, np.random.default_rng(3), list(SHAPES))
+    fetched, sha256 = chain.make(4)
+    line = ("pull", fetched, "--base", chain.base, "--sha256", sha256, "--out", chain.out)
+    assert outcome_of(emulated("cortex-a76", binary, *line)).only("pulled")["links"] == 4
+    assert chain.out.read_bytes() == chain.expected
 
 
 def test_a_phone_draws_and_trains_the_output_sample_that_this_machine_does(

@@ -14,10 +14,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.formats.tensor_file import Array, save_tensors
 from phonograd.device_runtime.native_build import engine_sources
 from phonograd.device_runtime.native_build.targets import command_sources
+from phonograd.device_runtime.update.links import LinkCodec, link_metadata, write_result
+from phonograd.device_runtime.update.rotated import rotated_parts
+from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.native.conftest import BuildTool
 from tests.support.phone_command import Outcome, Place, outcome_of, outputs, text_of
 
@@ -47,6 +53,12 @@ FAULTS = (
     ("pread", [errno.EIO], INPUTS),
 )
 faults = pytest.mark.parametrize(("call", "reasons", "codes"), FAULTS)
+# A pull starts no thread, makes and locks no folder, and removes nothing if all goes well.
+NOT_PULLED = {"pthread_create", "mkdir", "flock", "unlink", "read"}
+PULL_FAULTS = [
+    ("pwrite", [errno.ENOSPC, errno.EIO], {DISK}),
+    *(fault for fault in FAULTS if fault[0] not in NOT_PULLED),
+]
 
 
 @dataclass(frozen=True)
@@ -148,6 +160,52 @@ def test_the_c_abi_returns_a_status_and_a_message(
             assert int(lines[1][0]) in (codes | {0} if "+" in wish else {0}), (wish, done.stdout)
         assert all(said for _, said in lines), (wish, done.stdout)
         assert {said for code, said in lines if code == "0"} <= {undisturbed[1]}, (wish, done.stdout)
+
+
+@pytest.fixture
+def pull(command: Path, tmp_path: Path) -> Failing:
+    """A pull over two links, the first lossless and the second lossy, in place of a model that is there."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    fetched, sha256 = chain_of(tmp_path)
+    (folder / "model").write_bytes(b"as it was")
+    line = ["pull", fetched, "--base", tmp_path / "base", "--sha256", sha256, "--out", folder / "model"]
+    return Failing([str(command), *map(str, line)], folder)
+
+
+def chain_of(folder: Path) -> tuple[Path, str]:
+    """A file of two links from a model at `base`, and the hash of what they lead to."""
+    values, sha256, fetched = np.zeros((40, 30), np.float32), "", folder / "fetched"
+    save_tensors(folder / "base", {"table": values})
+    lossy = rotated_parts("table", values.reshape(-1) + 1, 2, 3, 3)
+    links: list[tuple[LinkCodec, dict[str, Array]]] = [("rows-f32", {"table": values + 1}), ("top-rows", lossy)]
+    for number, (kind, parts) in enumerate(links):
+        base, link = folder / ("base" if number == 0 else "model-0"), folder / f"link-{number}"
+        told = link_metadata(sha256_of_file(base), number, kind, "", {})
+        save_tensors(link, parts, told)
+        with UpdateFile(link) as opened:
+            sha256 = write_result(base, [opened], folder / f"model-{number}", {}).sha256
+        save_tensors(link, parts, {**told, "result_sha256": sha256})
+        with fetched.open("ab") as joined:
+            joined.write(link.read_bytes())
+    return fetched, sha256
+
+
+@pytest.mark.parametrize(("call", "reasons", "codes"), PULL_FAULTS)
+def test_a_pull_ends_with_a_code_and_the_old_or_the_new_model(
+    pull: Failing, call: str, reasons: list[int], codes: set[int]
+) -> None:
+    new = (pull.folder.parent / "model-1").read_bytes()
+    for wish in pull.wishes(call, reasons):
+        (pull.folder / "model").write_bytes(b"as it was")
+        found = pull.run(wish)
+        assert found.code in (codes | {DISK} if call in ("open", "pread") else codes), (wish, found.err)
+        assert found.err.count("\n") == (found.code != 0), (wish, found.err)
+        assert found.code == 0 or found.err.startswith("phonograd-phone: "), (wish, found.err)
+        left = contents(pull.folder)
+        assert list(left) == ["model"], (wish, left.keys())
+        assert left["model"] in (b"as it was", new), wish
+        assert found.code != 0 or left["model"] == new, wish
 
 
 @pytest.fixture

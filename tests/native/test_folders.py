@@ -33,3 +33,9 @@ def test_a_folder_includes_itself_and_those_above_it_in_the_table() -> None:
                 arrows += len(others)
         known |= set(row)
     assert arrows > 50
+
+
+def test_the_engine_has_no_streams() -> None:
+    """They bring locales with them, 0.2 MB of the phone's program."""
+    streams = re.compile(r"^#include <(\w*stream|locale|iomanip)>", re.MULTILINE)
+    assert not [path for path in SRC.rglob("*") if path.is_file() and streams.search(path.read_text("utf-8"))]

@@ -299,7 +299,7 @@ def test_help_and_version(place: Place) -> None:
 
     assert said("--version") == f"phonograd-phone {__version__}\n"
     everything = said("--help")
-    for command in ("train", "eval", "predict", "quantize", "bench", "info"):
+    for command in ("train", "eval", "predict", "quantize", "pull", "bench", "info"):
         assert f"  {command} " in everything
         assert said(command, "--help").startswith(f"usage: phonograd-phone {command}")
     assert "--save-every N" in said("train", "--threads", "2", "--help")

@@ -276,6 +276,36 @@ PG_API pg_status pg_predictor_restore(pg_predictor* predictor, const void* state
 PG_API pg_status pg_quantize(const char* folder, const char* weights, const char* out);
 
 /*
+ * The model of the next round, from a file that the app fetched: links that lead there from the model that the phone
+ * has, or the whole model (`GET /v1/models/{sha256}?base={sha256 of base}`; FORMAT.md, "Links"). Memory is a piece of
+ * a tensor; the disk needs room for both models.
+ */
+typedef struct pg_pull_options {
+  size_t size;         /* sizeof(pg_pull_options) */
+  const char* fetched; /* path of that file */
+  const char* base;    /* path of the model that the phone has; NULL: none, if a whole model was fetched */
+  const char* sha256;  /* of the model asked for: 64 lower-case hexadecimal digits */
+  const char* out;     /* path to write it to, atomically; may be that of `base`. One call at a time may have it */
+  /* Asked after each stage, on the calling thread: not 0 stops the call. A stage is a pass over the model and takes a
+     phone a second or two. NULL: never. */
+  int32_t (*stop)(void* context);
+  void* context;
+} pg_pull_options;
+
+typedef struct pg_pulled {
+  size_t size;      /* sizeof(pg_pulled) */
+  int64_t bytes;    /* of the model that was written */
+  int64_t links;    /* that were applied; 0: the model was fetched whole, or the phone had it */
+  int32_t finished; /* 1; 0 if it was stopped: nothing is written */
+} pg_pulled;
+
+/* Check the links or the model, and write the next one. Whenever it fails or is killed, `out` has its former content or
+   the whole model. If `base` is the model asked for, as after a call that was killed once it was done, `out` becomes
+   a copy of it. PG_UPDATE for links that do not lead from `base` to that model, PG_WEIGHTS for a damaged file or
+   another whole model: fetch the whole model. */
+PG_API pg_status pg_pull(const pg_pull_options* options, pg_pulled* pulled);
+
+/*
  * Any graph of operators that the engine knows, its values accessed by name. For models other than language models (the
  * MLP of paper P) and for tests of single operators. optimizer: NULL, or optimizer_model.onnx to let run() update the
  * parameters. weights: NULL, or a tensor file; its tensors become the graph's inputs of the same names, as parameters.

@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -11,7 +12,11 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <system_error>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace phonograd {
 namespace {
@@ -66,11 +71,13 @@ int sync_retrying(int descriptor) {
   throw Error(Status::storage, name + ": cannot write: " + reason_of(error) + "; free space or choose another place");
 }
 
-void write_all(int descriptor, const std::string& name, const void* data, size_t bytes) {
+// `write_some(next, bytes)`: as write().
+template <typename WriteSome>
+void write_all(const std::string& name, const void* data, size_t bytes, WriteSome write_some) {
   const FileSizeSignalHeld held;
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t count = ::write(descriptor, next, bytes);
+    const ssize_t count = write_some(next, bytes);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) fail(name, count < 0 ? errno : ENOSPC);
     next += count;
@@ -78,11 +85,26 @@ void write_all(int descriptor, const std::string& name, const void* data, size_t
   }
 }
 
+void append_all(int descriptor, const std::string& name, const void* data, size_t bytes) {
+  write_all(name, data, bytes, [descriptor](const char* next, size_t left) { return write(descriptor, next, left); });
+}
+
+// The folder of a path, with a slash at its end, and the name in it.
+std::pair<std::string, std::string> split(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return {"./", path};
+  return {path.substr(0, slash + 1), path.substr(slash + 1)};
+}
+
+constexpr const char* kPartial = ".partial";  // at the end of a temporary file's name
+
 std::string name_of(int descriptor) {
   return "descriptor " + std::to_string(descriptor);
 }
 
-// Eight hexadecimal digits that differ between calls, threads and processes. If they collide all the same, O_EXCL makes
+constexpr size_t kSuffixDigits = 8;
+
+// Hexadecimal digits that differ between calls, threads and processes. If they collide all the same, O_EXCL makes
 // it an error.
 std::string unique_suffix() {
   static std::atomic<uint32_t> calls{0};
@@ -90,7 +112,7 @@ std::string unique_suffix() {
   clock_gettime(CLOCK_REALTIME, &now);
   const uint32_t mixed = (static_cast<uint32_t>(now.tv_nsec) ^ static_cast<uint32_t>(now.tv_sec) << 20) * 2654435761u ^
                          static_cast<uint32_t>(getpid()) * 40503u ^ calls++ << 24;
-  char text[9];
+  char text[kSuffixDigits + 1];
   std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(mixed));
   return text;
 }
@@ -102,12 +124,11 @@ std::string reason_of(int error) {
 }
 
 AtomicFile::AtomicFile(const std::string& path, unsigned mode) : path_(path) {
-  const size_t slash = path.rfind('/');
-  folder_ = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  std::string name;
+  std::tie(folder_, name) = split(path);
   if (name.empty()) fail(path_, EISDIR);
-  partial_ = (slash == std::string::npos ? "." : folder_ + ".") + name + "." + unique_suffix() + ".partial";
-  descriptor_ = open_retrying(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL, static_cast<mode_t>(mode));
+  partial_ = folder_ + "." + name + "." + unique_suffix() + kPartial;
+  descriptor_ = open_retrying(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL, static_cast<mode_t>(mode));
   if (descriptor_ < 0) fail(path_, errno);  // no destructor runs, so another process's file is not removed
 }
 
@@ -117,7 +138,25 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
-  write_all(descriptor_, path_, data, bytes);
+  append_all(descriptor_, path_, data, bytes);
+}
+
+void AtomicFile::write_at(size_t at, const void* data, size_t bytes) {
+  write_all(path_, data, bytes, [this, &at](const char* next, size_t left) {
+    const ssize_t count = pwrite(descriptor_, next, left, static_cast<off_t>(at));
+    if (count > 0) at += static_cast<size_t>(count);
+    return count;
+  });
+}
+
+void AtomicFile::read_at(size_t at, size_t bytes, void* out) const {
+  char* next = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t count = pread(descriptor_, next, bytes, static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail(path_, count < 0 ? errno : EIO);
+    next += count, at += static_cast<size_t>(count), bytes -= static_cast<size_t>(count);
+  }
 }
 
 void AtomicFile::commit() {
@@ -131,6 +170,27 @@ void AtomicFile::commit() {
   const Descriptor folder{open_retrying(folder_.c_str(), O_RDONLY | O_DIRECTORY)};
   if (folder.number < 0) fail(path_, errno);
   if (const int error = sync_retrying(folder.number)) fail(path_, error);
+}
+
+void remove_partials(const std::string& path) {
+  const auto [folder, name] = split(path);
+  const std::string begin = "." + name + ".", end = kPartial;
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
+  if (entries == nullptr) {
+    throw Error(Status::storage,
+                folder + ": cannot be read: " + reason_of(errno) + "; free space or choose another place");
+  }
+  std::vector<std::string> stale;
+  while (const dirent* entry = readdir(entries.get())) {
+    const std::string found = entry->d_name;
+    const bool fits = found.size() == begin.size() + kSuffixDigits + end.size() &&
+                      found.compare(0, begin.size(), begin) == 0 &&
+                      found.compare(found.size() - end.size(), end.size(), end) == 0;
+    if (fits && found.find_first_not_of("0123456789abcdef", begin.size()) == begin.size() + kSuffixDigits) {
+      stale.push_back(folder + found);
+    }
+  }
+  for (const std::string& partial : stale) unlink(partial.c_str());
 }
 
 DescriptorFile::DescriptorFile(int descriptor) : descriptor_(descriptor) {
@@ -147,7 +207,7 @@ void DescriptorFile::require_writable(int descriptor) {
 }
 
 void DescriptorFile::write(const void* data, size_t bytes) {
-  write_all(descriptor_, name_of(descriptor_), data, bytes);
+  append_all(descriptor_, name_of(descriptor_), data, bytes);
 }
 
 void DescriptorFile::commit() {

@@ -28,6 +28,10 @@ class AtomicFile final : public OutputFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, size_t bytes) override;
+  // Write over bytes that were written before, or read them back.
+  void write_at(size_t at, const void* data, size_t bytes);
+  void read_at(size_t at, size_t bytes, void* out) const;
+  int descriptor() const { return descriptor_; }
   void commit() override;  // fsync, rename, fsync of the folder
 
  private:
@@ -36,6 +40,10 @@ class AtomicFile final : public OutputFile {
   std::string partial_;  // "" after the rename
   int descriptor_ = -1;
 };
+
+// Remove what processes that were killed left of files that they wrote to `path` by AtomicFile. No other process may be
+// writing to it. Throws Error(storage) if the folder can't be read.
+void remove_partials(const std::string& path);
 
 // Replaces the content of a regular file that the caller has opened for writing. After a failure it holds a part. The
 // descriptor stays the caller's.

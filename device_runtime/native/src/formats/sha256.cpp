@@ -83,6 +83,10 @@ std::string Sha256::hex() {
   return digits;
 }
 
+bool is_sha256(const std::string& text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 std::string sha256_hex(const void* data, size_t bytes) {
   Sha256 digest;
   digest.update(data, bytes);

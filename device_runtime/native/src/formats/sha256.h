@@ -25,6 +25,9 @@ class Sha256 {
   uint64_t bytes_ = 0;
 };
 
+// Whether the text could be a digest: 64 lower-case hexadecimal digits.
+bool is_sha256(const std::string& text);
+
 std::string sha256_hex(const void* data, size_t bytes);
 
 // The digest of an open file's bytes, all of them, whatever its current offset. `path` is for errors. Throws

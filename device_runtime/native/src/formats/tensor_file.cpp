@@ -79,8 +79,9 @@ class Header {
  public:
   Header(const std::string& path, Status status) : path_(path), status_(status) {}
 
-  // `raw`: the header's text; the data after it has `data_bytes`. Offsets come out relative to the data.
-  void read(std::string_view raw, uint64_t data_bytes) {
+  // `raw`: the header's text; `data_bytes` come after it, those of the tensors and, if `followed`, of other files.
+  // Offsets come out relative to the data.
+  void read(std::string_view raw, uint64_t data_bytes, bool followed) {
     const json::Value header = json::parse(raw, status_, path_ + ": header");
     const auto* entries = header.as<json::Object>();
     if (entries == nullptr) fail("header is " + header.text() + ", expected an object");
@@ -91,11 +92,12 @@ class Header {
         read_entry(entry.key, entry.value);
       }
     }
-    check_layout(data_bytes);
+    check_layout(data_bytes, followed);
   }
 
   std::map<std::string, std::string> metadata;
   std::vector<TensorSpec> specs;
+  uint64_t end = 0;  // of all tensors, and their bytes
 
  private:
   [[noreturn]] void fail(const std::string& what) const { throw Error(status_, path_ + ": " + what); }
@@ -150,11 +152,10 @@ class Header {
     specs.push_back(std::move(spec));
   }
 
-  void check_layout(uint64_t data_bytes) {
+  void check_layout(uint64_t data_bytes, bool followed) {
     std::sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
       return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
     });
-    uint64_t end = 0;
     for (const TensorSpec& spec : specs) {
       if (spec.offset != end) {
         fail("tensor " + spec.name + " starts at " + std::to_string(spec.offset) + ", expected " + std::to_string(end) +
@@ -162,7 +163,7 @@ class Header {
       }
       end += spec.bytes;  // below 2^63: an offset, which is below 2^62, and bytes, which end below 2^62
     }
-    if (end != data_bytes) {
+    if (end > data_bytes || (end < data_bytes && !followed)) {
       fail(std::to_string(data_bytes) + " bytes of data, the header describes " + std::to_string(end) +
            "; the file is " + (end > data_bytes ? "truncated" : "followed by bytes that belong to no tensor"));
     }
@@ -186,7 +187,8 @@ size_t TensorSpec::elements() const {
   return static_cast<size_t>(product);
 }
 
-TensorFile::TensorFile(const std::string& path, Status status) : path_(path), status_(status) {
+TensorFile::TensorFile(const std::string& path, Status status, std::optional<size_t> start)
+    : path_(path), status_(status) {
   const auto fail = [&](const std::string& what) -> void { throw Error(status_, path_ + ": " + what); };
   // O_NONBLOCK: a pipe is refused below, not waited for.
   descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -196,27 +198,29 @@ TensorFile::TensorFile(const std::string& path, Status status) : path_(path), st
     if (fstat(descriptor_, &about) != 0) fail("cannot be read: " + reason_of(errno));
     if (!S_ISREG(about.st_mode)) fail(S_ISDIR(about.st_mode) ? "is a folder" : "is not a regular file");
     size_ = static_cast<size_t>(about.st_size);
-    if (size_ < 8) {
-      fail(std::to_string(size_) + " bytes, a tensor file has at least 8; it is truncated or not a tensor file");
+    const size_t begin = start.value_or(0), left = size_ - std::min(size_, begin);
+    if (left < 8) {
+      fail(std::to_string(left) + " bytes, a tensor file has at least 8; it is truncated or not a tensor file");
     }
     written_ = about.st_mtim;
     map_ = mapped(false);
     uint64_t length = 0;
-    for (int i = 7; i >= 0; i--) length = length << 8 | map_.data()[i];
+    for (int i = 7; i >= 0; i--) length = length << 8 | map_.data()[begin + static_cast<size_t>(i)];
     if (length > kHeaderCapBytes) {
       fail("header of " + std::to_string(length) + " bytes, at most " + std::to_string(kHeaderCapBytes) +
            " accepted; not a phonograd tensor file");
     }
-    if (8 + length > size_) {
-      fail("header of " + std::to_string(length) + " bytes in a file of " + std::to_string(size_) +
+    if (8 + length > left) {
+      fail("header of " + std::to_string(length) + " bytes in a file of " + std::to_string(left) +
            "; it is truncated, fetch it again");
     }
-    const size_t data_start = static_cast<size_t>(8 + length);
+    const size_t data_start = begin + static_cast<size_t>(8 + length);
     Header header(path_, status_);
-    header.read(std::string_view(reinterpret_cast<const char*>(map_.data() + 8), static_cast<size_t>(length)),
-                size_ - data_start);
+    header.read(std::string_view(reinterpret_cast<const char*>(map_.data() + begin + 8), static_cast<size_t>(length)),
+                size_ - data_start, start.has_value());
     metadata_ = std::move(header.metadata);
     specs_ = std::move(header.specs);
+    end_ = data_start + static_cast<size_t>(header.end);
     for (TensorSpec& spec : specs_) spec.offset += data_start;
   } catch (...) {
     close(descriptor_);
@@ -236,6 +240,20 @@ Mapping TensorFile::mapped(bool writable) const {
     const std::string what = path_ + ": cannot be mapped: " + reason_of(reason);
     if (reason != ENOMEM) throw Error(status_, what + "; copy it to another place");
     throw Error(Status::out_of_memory, what + "; close other apps or use a smaller model");
+  }
+}
+
+void TensorFile::read(size_t at, size_t bytes, void* out) const {
+  char* next = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t count = pread(descriptor_, next, bytes, static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw Error(status_, path_ + ": cannot be read: " + reason_of(errno));
+    if (count == 0) {
+      throw Error(status_, path_ + ": ends at byte " + std::to_string(at) + ", " + std::to_string(bytes) +
+                               " bytes short; fetch it again");
+    }
+    next += count, at += static_cast<size_t>(count), bytes -= static_cast<size_t>(count);
   }
 }
 

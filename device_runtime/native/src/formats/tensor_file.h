@@ -7,6 +7,7 @@
 #include <ctime>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,14 +35,17 @@ class TensorFile {
  public:
   // Maps and checks the file. Throws Error(status), for instance weights or state, that names the file and the fault:
   // it is unreadable, truncated or has trailing bytes, its header is above 1 MiB or invalid JSON, a name is invalid,
-  // tensors overlap or leave a gap.
-  explicit TensorFile(const std::string& path, Status status = Status::weights);
+  // tensors overlap or leave a gap. `start`: its first byte in a file where other tensor files may follow; none: it is
+  // all of that file.
+  explicit TensorFile(const std::string& path, Status status = Status::weights,
+                      std::optional<size_t> start = std::nullopt);
   ~TensorFile();
   TensorFile(const TensorFile&) = delete;
   TensorFile& operator=(const TensorFile&) = delete;
 
   const std::string& path() const { return path_; }
   size_t file_bytes() const { return size_; }
+  size_t end() const { return end_; }                              // the place in the file after its last byte
   const std::vector<TensorSpec>& specs() const { return specs_; }  // in the order of the data
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorSpec* find(const std::string& name) const;  // nullptr if it is not there
@@ -49,6 +53,8 @@ class TensorFile {
   // A tensor's bytes in the mapping. Files written by phonograd align them to 4 bytes, other files may not. If another
   // process truncates the file they read as zeros, so call require_unchanged() before using any result.
   const unsigned char* data(const TensorSpec& spec) const { return map_.data() + spec.offset; }
+  // Copies bytes from a place in the file without touching the mapping. Throws Error(status) if they can't be read.
+  void read(size_t at, size_t bytes, void* out) const;
 
   // Hex SHA-256 of the open file, even if another file has its path by now. Throws Error(status).
   std::string sha256() const;
@@ -70,7 +76,7 @@ class TensorFile {
   Status status_;
   int descriptor_ = -1;  // for later mappings: the path may name another file by now
   Mapping map_;
-  size_t size_ = 0;
+  size_t size_ = 0, end_ = 0;
   timespec written_{};  // modification time when it was opened
   std::vector<TensorSpec> specs_;
   std::map<std::string, std::string> metadata_;

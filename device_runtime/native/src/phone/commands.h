@@ -20,6 +20,7 @@ Command train_command();
 Command eval_command();
 Command predict_command();
 Command quantize_command();
+Command pull_command();
 Command bench_command();
 Command info_command();
 

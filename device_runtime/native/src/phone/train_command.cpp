@@ -1,6 +1,5 @@
 // `phonograd-phone train`: resumable training on a user's text, and the files it writes.
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 
 #include "base/error.h"
@@ -8,29 +7,12 @@
 #include "phone/commands.h"
 #include "phone/engine_options.h"
 #include "phone/print.h"
+#include "phone/stopping.h"
 #include "round/round.h"
 #include "round/seeds.h"
 
 namespace phonograd::phone {
 namespace {
-
-constexpr int kSignalled = 128;  // plus the signal's number: a shell's exit code for a process that a signal ended
-
-volatile std::sig_atomic_t stop_signal = 0;  // the first signal received
-
-extern "C" void note_signal(int number) {
-  if (stop_signal == 0) stop_signal = number;
-}
-
-// From now on SIGTERM and SIGINT stop training after the current step.
-void note_stop_signals() {
-  struct sigaction action{};
-  action.sa_handler = note_signal;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-}
 
 Syntax syntax() {
   Syntax syntax{"train", "ARTIFACTS", "Train on a user's text.", {}};
@@ -118,7 +100,7 @@ JsonLine phases(const Engine& engine) {
 // Events are printed; a signal stops training.
 EpochEvents events_of(const Round& round, std::chrono::steady_clock::time_point began) {
   EpochEvents events;
-  events.stop = [] { return stop_signal != 0; };
+  events.stop = [] { return stop_signal() != 0; };
   events.on_start = [&round, began](int64_t done, int64_t steps) {
     JsonLine line("start");
     line.text("version", kVersion);
@@ -144,7 +126,7 @@ EpochEvents events_of(const Round& round, std::chrono::steady_clock::time_point 
 }
 
 int interrupted(const EpochReport& epoch, bool saved) {
-  const int number = stop_signal;
+  const int number = stop_signal();
   const auto done = static_cast<int64_t>(epoch.progress.losses.size());
   JsonLine line("interrupted");
   line.integer("signal", number).integer("step", done).integer("steps", epoch.steps);
@@ -160,7 +142,7 @@ int run(const Arguments& arguments) {
   check_combination(arguments);
   const RoundSettings settings = settings_of(arguments);
   if (arguments.has("--nice")) lower_priority(static_cast<int>(arguments.integer("--nice", 0, 0, kLeastPriority)));
-  note_stop_signals();
+  note_stop_signals();  // training stops after the current step
   Round round(settings);
   warn_of_unknown(settings.user.given() ? settings.user.path : settings.tokens, round.text().user_unknown_share);
   warn_of_unknown(settings.rehearsal.path, round.text().general_unknown_share);

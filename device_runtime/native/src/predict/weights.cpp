@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/sha256.h"
+
 namespace phonograd {
 namespace {
 
@@ -10,10 +12,6 @@ int64_t product(const std::vector<int64_t>& shape, size_t dimensions) {
   int64_t elements = 1;
   for (size_t i = 0; i < dimensions; ++i) elements *= shape[i];
   return elements;
-}
-
-bool is_sha256(const std::string& text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 }  // namespace

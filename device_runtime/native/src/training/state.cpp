@@ -1,6 +1,5 @@
 #include "training/state.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -8,7 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "base/files.h"
 #include "base/sleep.h"
@@ -26,12 +24,6 @@ constexpr const char* kEmbedding = "embedding.weight";
   throw Error(Status::storage, path + ": " + what + "; free space or choose another place");
 }
 
-bool is_partial(const std::string& name) {
-  const std::string begin = ".state.safetensors.", end = ".partial";
-  return name.size() > begin.size() + end.size() && name.compare(0, begin.size(), begin) == 0 &&
-         name.compare(name.size() - end.size(), end.size(), end) == 0;
-}
-
 // Lock a folder; returns 0 or errno. A process that was killed while it synced a file holds its lock until the disk is
 // done. Its successor may start sooner, so this waits.
 int locked(int descriptor) {
@@ -40,17 +32,6 @@ int locked(int descriptor) {
     if (errno != EINTR && (errno != EWOULDBLOCK || waited == kLockTries)) return errno;
     sleep_for(kLockPause);
   }
-}
-
-// A killed save leaves its temporary file, as large as the state. Under the lock no other save is under way.
-void clear_partials(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
-  if (entries == nullptr) refuse(folder, "cannot be read: " + reason_of(errno));
-  std::vector<std::string> stale;
-  while (const dirent* entry = readdir(entries.get())) {
-    if (is_partial(entry->d_name)) stale.emplace_back(entry->d_name);
-  }
-  for (const std::string& name : stale) unlink((folder + "/" + name).c_str());
 }
 
 void update(Sha256& digest, uint32_t word) {
@@ -91,7 +72,7 @@ StateFolder::StateFolder(const std::string& path) : path_(path) {
     throw Error(Status::state,
                 path + ": another process is training with this state; wait until it ends, or choose another folder");
   }
-  clear_partials(path);
+  remove_partials(file());  // of a save that was killed; under the lock no other is under way
 }
 
 StateFolder::~StateFolder() {

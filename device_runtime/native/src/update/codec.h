@@ -33,12 +33,20 @@ struct Trained {
   const std::vector<uint32_t>* rows = nullptr;
 };
 
+class Draft;
+class Link;
+
 // Encodes one float32 tensor: `base` is its spec in the model that training started from; what is random comes from
 // `seed`. Reads the base in pieces and lets go of its pages again, so that it never counts as resident memory.
 struct Codec {
   const char* name;
   void (*encode)(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
                  EncodedParts& parts);
+  // Of the codecs that links have; nullptr: of the others. `expect` adds the specs of the parts that a link must have
+  // of a tensor of the model; `apply` writes what they say, once they were found to be these. Both throw Error(update)
+  // for parts that do not fit the tensor, and `apply` Error(weights) for a weight that is not finite.
+  void (*expect)(const TensorFile& link, const TensorSpec& tensor, std::vector<TensorSpec>& parts) = nullptr;
+  void (*apply)(const Link& link, const TensorSpec& tensor, Draft& draft) = nullptr;
 };
 
 extern const Codec kFullF32;    // every trained weight

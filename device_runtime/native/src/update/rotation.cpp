@@ -14,6 +14,9 @@ namespace {
 constexpr size_t kRotations = 3;
 constexpr size_t kWord = 64;  // signs in a random word, and elements of the smallest block
 
+constexpr const char* kScales = ".scales";
+constexpr const char* kLevels = ".levels";
+
 // Lloyd-Max levels of a standard Gaussian, the positive half.
 constexpr float kLevels1[] = {0.7978846f};
 constexpr float kLevels2[] = {0.4527800f, 1.5104176f};
@@ -28,12 +31,6 @@ std::vector<float> levels_of(int bits) {
   for (size_t i = count; i > 0; --i) levels.push_back(-half[i - 1]);
   levels.insert(levels.end(), half, half + count);
   return levels;
-}
-
-size_t block_size(size_t left) {
-  size_t size = kWord;
-  while (size < left && size < kBlock) size *= 2;
-  return size;
 }
 
 void change_signs(float* x, size_t size, uint64_t stream, size_t start) {
@@ -91,6 +88,14 @@ float quantise(const float* y, size_t size, int bits, const std::vector<float>& 
   return aligned > 0 ? static_cast<float>(energy / aligned) : 0.0f;
 }
 
+// The levels of a block, from numbers that `quantise` has packed.
+void unpack(const uint8_t* packed, size_t size, int bits, const std::vector<float>& levels, float* x) {
+  for (size_t i = 0; i < size; ++i) {
+    const size_t at = i * static_cast<size_t>(bits);
+    x[i] = levels[packed[at / 8] >> at % 8 & (levels.size() - 1)];
+  }
+}
+
 // rot-q4, rot-q2, rot-q1: every delta.
 template <int kBits>
 void encode(const TensorFile& file, const TensorSpec& base, const Trained& trained, uint64_t seed,
@@ -105,6 +110,12 @@ void encode(const TensorFile& file, const TensorSpec& base, const Trained& train
 const Codec kRotQ4{"rot-q4", encode<4>};
 const Codec kRotQ2{"rot-q2", encode<2>};
 const Codec kRotQ1{"rot-q1", encode<1>};
+
+size_t block_size(size_t left) {
+  size_t size = kWord;
+  while (size < left && size < kBlock) size *= 2;
+  return size;
+}
 
 double sum_by_halves(double* values, size_t count) {
   for (size_t half = count / 2; half > 0; half /= 2) {
@@ -133,8 +144,45 @@ void add_rotated(const std::string& name, size_t elements, int bits, uint64_t se
     scales.push_back(quantise(x, size, bits, levels, packed.data() + end));
   }
   const int64_t blocks = static_cast<int64_t>(scales.size()), bytes = static_cast<int64_t>(packed.size());
-  parts.add(name + ".scales", "F32", {blocks}, std::move(scales));
-  parts.add(name + ".levels", "U8", {bytes}, std::move(packed));
+  parts.add(name + kScales, "F32", {blocks}, std::move(scales));
+  parts.add(name + kLevels, "U8", {bytes}, std::move(packed));
+}
+
+void expect_rotated(const std::string& name, size_t elements, int bits, std::vector<TensorSpec>& parts) {
+  const size_t rest = elements % kBlock, whole = elements - rest, padded = whole + (rest == 0 ? 0 : block_size(rest));
+  const auto blocks = static_cast<int64_t>(elements / kBlock + (rest != 0));
+  parts.push_back({name + kScales, "F32", {blocks}});
+  parts.push_back({name + kLevels, "U8", {static_cast<int64_t>(padded / 8 * static_cast<size_t>(bits))}});
+}
+
+void decode_rotated(const TensorFile& file, const std::string& name, size_t elements, int bits, uint64_t seed,
+                    const TakeValues& take) {
+  const std::vector<float> levels = levels_of(bits);
+  const std::vector<uint64_t> streams = sign_streams(seed, name);
+  size_t scale_at = file.at(name + kScales).offset, packed_at = file.at(name + kLevels).offset;
+  std::vector<uint8_t> packed(kBlock / 2);
+  std::vector<float> x(kBlock);
+  for (size_t start = 0; start < elements; start += kBlock) {
+    const size_t size = block_size(elements - start), bytes = size * static_cast<size_t>(bits) / 8;
+    float scale = 0;
+    file.read(scale_at, sizeof scale, &scale);
+    if (!(std::isfinite(scale) && scale >= 0)) {
+      throw Error(Status::update, file.path() + ": " + name + kScales +
+                                      ": finite scales of at least 0 expected, found " + std::to_string(scale) +
+                                      "; fetch the whole model");
+    }
+    if (scale != 0) {
+      file.read(packed_at, bytes, packed.data());
+      unpack(packed.data(), size, bits, levels, x.data());
+      for (size_t rotation = streams.size(); rotation-- > 0;) {
+        hadamard(x.data(), size);
+        change_signs(x.data(), size, streams[rotation], start);
+      }
+      for (size_t i = 0; i < size; ++i) x[i] *= scale;
+      take(start, std::min(size, elements - start), x.data());
+    }
+    scale_at += sizeof scale, packed_at += bytes;
+  }
 }
 
 }  // namespace phonograd

@@ -2,9 +2,9 @@
 
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/finite.h"
+#include "formats/frozen.h"
 #include "formats/utf8.h"
 #include "update/deltas.h"
 
@@ -41,16 +41,6 @@ std::vector<Trained> matched(const TensorFile& base, const std::vector<TensorOut
   return data;
 }
 
-// The names in the base's metadata, separated by commas.
-std::set<std::string> frozen_in(const TensorFile& base) {
-  std::set<std::string> names;
-  const auto entry = base.metadata().find("frozen");
-  if (entry == base.metadata().end()) return names;
-  std::istringstream text(entry->second);
-  for (std::string name; std::getline(text, name, ',');) names.insert(base.at(name).name);
-  return names;
-}
-
 void check_finite(const TensorSpec& spec, const Trained& trained) {
   const size_t at = first_not_finite(trained.data, spec.elements(), trained.rows, row_elements(spec));
   if (at < spec.elements()) fail(spec.name + ": " + not_finite(trained.data, at));
@@ -68,7 +58,7 @@ EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& train
   check_count("tokens", info.tokens);
   check_count("seed", info.seed);
   const std::vector<Trained> data = matched(base, trained);
-  const std::set<std::string> frozen = frozen_in(base);
+  const std::set<std::string> frozen = frozen_in(base.path(), base.metadata(), base.specs());
   EncodedParts parts;
   for (size_t i = 0; i < data.size(); ++i) {
     const TensorSpec& spec = base.specs()[i];
@@ -80,11 +70,13 @@ EncodedParts encoded(const TensorFile& base, const std::vector<TensorOut>& train
 }
 
 std::map<std::string, std::string> metadata(const UpdateInfo& info) {
-  std::map<std::string, std::string> entries = {
-      {"format", "phonograd-update"},          {"version", "2"},
-      {"base_sha256", info.base_sha256},       {"round", std::to_string(info.round)},
-      {"tokens", std::to_string(info.tokens)}, {"codec", info.codec},
-      {"seed", std::to_string(info.seed)}};
+  std::map<std::string, std::string> entries = {{"format", kUpdateFormat},
+                                                {"version", kUpdateVersion},
+                                                {"base_sha256", info.base_sha256},
+                                                {"round", std::to_string(info.round)},
+                                                {"tokens", std::to_string(info.tokens)},
+                                                {"codec", info.codec},
+                                                {"seed", std::to_string(info.seed)}};
   if (info.one_step) entries["steps"] = "1";
   return entries;
 }
