@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.base.files import atomic_file, atomic_path, sha256_of_file, storage_errors, sync_folder
+from phonograd.device_runtime.base.files import atomic_file, sha256_of_file, storage_errors, sync_folder
 from phonograd.server_agg.storage.folder_claim import LEDGER, LOCK, SUBFOLDERS, claim
 from phonograd.server_agg.storage.noise_keys import NoiseKeys
 from phonograd.server_agg.storage.stores import InFolder, Store
@@ -134,17 +134,22 @@ class StateFolder:
         return path.is_file() or self.store.has(self._name(path))
 
     def fetched(self, path: Path, name: str | None = None) -> Path:
-        """`path`, copied from the store if it is not here. name: of the object, if another.
+        """`path`, copied from the store if it is not here but there. name: of the object, if another.
 
-        Raises StorageError if the store does not have it, or another one than the hash in the file's name says.
+        Raises StorageError if the store has another file than the hash in the file's name says.
         """
         with self._fetching:  # not the same file twice at the same time
-            if path.is_file() or not self.store.elsewhere:
+            if path.is_file():
                 return path
-            with atomic_path(path) as partial:
-                self.store.get(name or self._name(path), partial)
-                if (found := sha256_of_file(partial)) != path.stem:
-                    raise StorageError(f"{name or self._name(path)}: damaged in the store, its SHA-256 is {found}")
+            draft = self.new_draft()
+            try:
+                if self.store.get(name or self._name(path), draft):
+                    if (found := sha256_of_file(draft)) != path.stem:
+                        raise StorageError(f"{name or self._name(path)}: damaged in the store, its SHA-256 is {found}")
+                    with storage_errors(path):
+                        draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
         return path
 
     def _name(self, path: Path) -> str:

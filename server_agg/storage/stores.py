@@ -26,8 +26,8 @@ class Store(Protocol):
         """Store a file, durably, in place of an object of this name."""
         ...
 
-    def get(self, name: str, target: Path) -> None:
-        """Copy an object to a file."""
+    def get(self, name: str, target: Path) -> bool:
+        """Copy an object to a file. Returns False if there is no such object."""
         ...
 
     def has(self, name: str) -> bool:
@@ -51,9 +51,9 @@ class InFolder:
     def put(self, source: Path, name: str) -> None:
         """The file will be renamed in the folder, durably."""
 
-    def get(self, name: str, target: Path) -> None:
-        """A file that is missing in the folder is lost."""
-        raise StorageError(f"{target}: missing; restore the state folder")
+    def get(self, name: str, target: Path) -> bool:
+        """Nothing is elsewhere."""
+        return False
 
     def has(self, name: str) -> bool:
         """Nothing is elsewhere."""
@@ -84,9 +84,9 @@ class ObjectStore:
         """Upload it."""
         self._do(name, lambda path: self._files.pipe_file(path, data))
 
-    def get(self, name: str, target: Path) -> None:
+    def get(self, name: str, target: Path) -> bool:
         """Download it."""
-        self._do(name, lambda path: self._files.get_file(path, str(target)))
+        return bool(self._do(name, lambda path: self._downloaded(path, target)))
 
     def read(self, name: str) -> bytes:
         """Download it."""
@@ -106,6 +106,13 @@ class ObjectStore:
         """Delete them."""
         for name in names:
             self._do(name, self._delete)
+
+    def _downloaded(self, path: str, target: Path) -> bool:
+        try:
+            self._files.get_file(path, str(target))
+        except FileNotFoundError:
+            return False
+        return True
 
     def _exists(self, path: str) -> bool:
         self._files.invalidate_cache()

@@ -98,6 +98,7 @@ def test_a_migrated_ledger_has_the_columns_of_a_new_one(tmp_path: Path) -> None:
     assert columns(old) == columns(new)
     with contextlib.closing(sqlite3.connect(old)) as ledger:
         assert ledger.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(str(VERSION),)]
+        assert ledger.execute("PRAGMA user_version").fetchone() == (VERSION,)  # releases before 8 refuse it by this
     Ledger(old, create=False).close()
 
 

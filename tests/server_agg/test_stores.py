@@ -12,6 +12,7 @@ from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.server_agg.report.document import read_report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
@@ -113,6 +114,19 @@ def test_a_lost_copy_is_fetched_and_a_damaged_object_is_not_taken(workshop: Work
         with pytest.raises(StorageError, match=rf"models/{model}.safetensors: damaged in the store"):
             coordinator.folder.fetched(found)
         assert not found.exists()
+
+
+def test_a_round_whose_updates_the_store_lost_fails(workshop: Workshop, tmp_path: Path, url: str) -> None:
+    """As one whose files are gone from the folder: no waiting brings them back."""
+    state, settings = tmp_path / "state", settings_with(clients_per_round=2, store=url, strategy="median")
+    with opened(workshop, state, settings) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+        coordinator.folder.store.delete(f"updates/{name}" for name in coordinator.folder.store.names("updates"))
+        shutil.rmtree(coordinator.folder.updates)
+        coordinator.folder.updates.mkdir()
+        assert send(coordinator, workshop.update(2), "b").round_closed
+        assert coordinator.current.round == 2
+    assert "cannot be opened: No such file" in read_report(state)["rounds"][0]["reason"]
 
 
 def test_an_upload_is_chunks_that_end_with_it(

@@ -54,4 +54,6 @@ def prepare(connection: Connection, name: str, create: bool) -> bool:
         command.stamp(config, "head")
     elif found < VERSION or not inspect(connection).has_table(VERSION_TABLE):
         command.upgrade(config, "head")
+    if connection.dialect.name == "sqlite":  # where releases before version 8 look, and refuse a newer one
+        connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
     return found > 0
