@@ -98,6 +98,12 @@ class OutOfMemoryError(PhonogradError):
     exit_code = 26
 
 
+class UploadLimitError(PhonogradError):
+    """A phone sent more bytes in a round than was allowed."""
+
+    exit_code = 28
+
+
 class StoppedError(PhonogradError):
     """A signal stopped training; `exit_code` is the shell's convention, 128 plus the signal's number."""
 

@@ -1,5 +1,6 @@
 """`phonograd report`, `models`, `rollback` and `discard`: what a server has done, and undoing it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,31 @@ HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's num
 @click.command()
 @place_options
 @click.option("--round", "number", type=click.IntRange(1), help="Show the bytes of each phone in this round.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print all figures of the rounds as CSV on stdout.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all figures of the rounds, or phones, as CSV on stdout.")
 @click.option(
     "--project",
     type=click.IntRange(1),
     nargs=2,
     metavar="PHONES ROUNDS",
     help="Estimate the bytes of ROUNDS rounds with PHONES phones each.",
+)
+@click.option(
+    "--price-per-gb",
+    type=click.FloatRange(0, 1e9),
+    help="Also show what the bytes cost, up and down, if 10^9 of them cost this much.",
+)
+@click.option(
+    "--compare",
+    "other",
+    metavar="OTHER",
+    help="Compare each round with that of OTHER: a state folder, the URL of a server on this machine, or a file that "
+    "`report --json` wrote.",
+)
+@click.option(
+    "--max-upload-mb",
+    type=click.FloatRange(0, 1e9),
+    help="End with exit code 28 if a phone sent more than this many MB (10^6 bytes) in a round, headers and retries "
+    "included.",
 )
 @output_options
 def report(
@@ -31,38 +50,106 @@ def report(
     number: int | None,
     as_csv: bool,
     project: tuple[int, int] | None,
+    price_per_gb: float | None,
+    other: str | None,
+    max_upload_mb: float | None,
 ) -> None:
     """Report the bytes of each round, compared with paper P's.
 
-    useful: bytes of accepted updates; retried: bytes sent again or lost; refused: bytes of refused updates; setups:
-    requests that began or resumed an upload. model/ours and paper/ours: how many times fewer bytes a phone sent than
-    the whole model has, and than paper P's phones sent. --project estimates the bytes of many phones and rounds:
-    uploads at today's rate, and one download of the model for each phone and round.
+    up, down: all bytes of HTTP, headers included. useful: of accepted updates; retried: sent again or lost; refused: of
+    refused updates; TCP: what TCP carried, TLS included. p50, p90, max: percentiles over the round's phones.
+    setups: requests that began or resumed an upload. model/ours and paper/ours: how many times fewer bytes a phone sent
+    than the whole model has, and than paper P's phones sent.
+
+    --project estimates the bytes of many phones and rounds: uploads at today's rate, and one download of the model for
+    each phone and round. --price-per-gb goes by TCP's bytes where they are known. --max-upload-mb looks at every phone
+    that sent some of an update, accepted or not.
     """
     from phonograd.api import administration
-    from phonograd.server_agg.report.document import projection, report_csv
-    from phonograd.server_agg.report.text import figure_rows, report_rows
+    from phonograd.server_agg.report.as_csv import phones_csv, report_csv
+    from phonograd.server_agg.report.costs import MB, check_uploads
 
+    added = {"--project": project, "--price-per-gb": price_per_gb, "--compare": other}
+    _refuse_beside("--csv", as_csv, added)
+    _refuse_beside("--round", number is not None, added | {"--max-upload-mb": max_upload_mb})
     if number is not None:
         phones = administration.round_report(place, number)
-        console.result(phones, (f"Round {number}", [_phone_row(phone) for phone in phones]))
+        if as_csv:
+            click.echo(phones_csv(phones), nl=False)
+        else:
+            console.result(phones, (f"Round {number}", [_phone_row(phone) for phone in phones]))
         return
     report = administration.report(place)
     if as_csv:
         click.echo(report_csv(report), nl=False)
-        return
+    else:
+        _show(console, report, project, price_per_gb, other)
+    if max_upload_mb is not None:
+        check_uploads(report, max_upload_mb * MB)
+
+
+def _refuse_beside(option: str, given: bool, others: Mapping[str, object]) -> None:
+    beside = [name for name, value in others.items() if value is not None]
+    if given and beside:
+        raise click.UsageError(f"{option}: expected without {beside[0]}; run `phonograd report` once for each")
+
+
+def _show(
+    console: Console,
+    report: dict[str, Any],
+    project: tuple[int, int] | None,
+    price_per_gb: float | None,
+    other: str | None,
+) -> None:
+    """Print the report, with what the options add."""
+    from phonograd.server_agg.report.comparison import compared
+    from phonograd.server_agg.report.costs import priced
+    from phonograd.server_agg.report.document import projection
+    from phonograd.server_agg.report.text import (
+        byte_rows,
+        comparison_rows,
+        cost_rows,
+        figure_rows,
+        phone_rows,
+        report_rows,
+    )
+
     tables: list[tuple[str, Rows]] = [
         (_title(report), report_rows(report)),
+        ("Bytes", byte_rows(report)),
+        ("Bytes of a phone", phone_rows(report)),
         ("Totals", figure_rows("total", report["totals"])),
     ]
+    added: dict[str, Any] = {}
     if project is not None:
-        projected = projection(report, *project)
-        if projected is None:
+        added["projection"] = projection(report, *project)
+        if added["projection"] is None:
             raise click.UsageError("--project: no update has been accepted yet; there is nothing to go by")
-        report = {**report, "projection": projected}
         title = f"{project[0]} phones a round, {project[1]} rounds: uploads as so far, the model once a phone and round"
-        tables.append((title, figure_rows("projected", projected)))
-    console.result(report, *tables)
+        tables.append((title, figure_rows("projected", added["projection"])))
+    if price_per_gb is not None:
+        added["price"] = priced(report, price_per_gb, added.get("projection"))
+        tables.append((f"Costs, at {price_per_gb:g} for 10^9 bytes", cost_rows(added["price"])))
+    if other is not None:
+        added["comparison"] = {"with": other, **compared(report, _other_report(other))}
+        tables.append((f"Compared with {other}", comparison_rows(added["comparison"])))
+    console.result(report | added, *tables)
+
+
+def _other_report(other: str) -> dict[str, Any]:
+    """The report to compare with. Its server gets no token but its owner's."""
+    from phonograd.api import administration
+    from phonograd.api.rounds import connect
+    from phonograd.device_runtime.base.files import storage_errors
+    from phonograd.server_agg.report.comparison import checked_report, saved_report
+
+    if "://" in other:
+        return checked_report(administration.report(connect(other, owner=True)), other)
+    path = Path(other)
+    if not path.is_file():
+        return administration.report(path)
+    with storage_errors(path):
+        return saved_report(path.read_bytes(), other)
 
 
 @click.command()

@@ -9,7 +9,8 @@ from phonograd.server_agg.http.operations import Answer, Natural, Parameter, ope
 from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.http.thread_pools import ThreadPools
 from phonograd.server_agg.refusals import RequestError
-from phonograd.server_agg.report.document import phones_of, report_csv, report_of
+from phonograd.server_agg.report.as_csv import report_csv
+from phonograd.server_agg.report.document import phones_of, report_of
 from phonograd.server_agg.report.records import PhoneCost, Report
 from phonograd.server_agg.rounds.coordinator import Coordinator
 

@@ -1,8 +1,6 @@
 """What each round cost in bytes and time, beside paper P's figures; the same document from a server or a folder."""
 
 import contextlib
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -161,22 +159,6 @@ def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) ->
         "paper_up_bytes": round(PAPER_MIB_PER_PHONE * MIB * uploads),
         "ratio": PAPER_MIB_PER_PHONE * MIB / up if up else None,
     }
-
-
-def report_csv(report: Mapping[str, Any]) -> str:
-    """A report's rounds as CSV (RFC 4180): a header line, a line a round.
-
-    Codecs are `name:updates:bytes`, links sent `name:requests:bytes`, by space.
-    """
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=RoundReport.__struct_fields__)
-    writer.writeheader()
-    for entry in report["rounds"]:
-        links = " ".join(f"{name}:{part['requests']}:{part['bytes']}" for name, part in entry["sent_links"].items())
-        codecs = " ".join(f"{name}:{part['updates']}:{part['bytes']}" for name, part in entry["codecs"].items())
-        quality = " ".join(f"{metric}:{value}" for metric, value in entry["quality"].items())
-        writer.writerow({**entry, "codecs": codecs, "sent_links": links, "quality": quality})
-    return out.getvalue()
 
 
 def outcome_bytes(state: str, length: int, received: int) -> Iterable[tuple[str, int]]:

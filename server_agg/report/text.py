@@ -5,6 +5,9 @@ from typing import Any
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
 
+PERCENTILES = tuple((way, name) for way in ("up", "down") for name in ("p50", "p90", "max"))
+COMPARED = {"up": "up_bytes", "down": "down_bytes", "per phone": "mean_bytes_per_phone"}
+
 
 def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
     """A report's rounds as table rows: column title to text."""
@@ -18,10 +21,6 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "per phone": _size(entry["mean_bytes_per_phone"]),
             "model/ours": _ratio(entry["model_ratio"]),
             "paper/ours": _ratio(entry["phone_ratio"]),
-            "useful": size(entry["useful_bytes"]),
-            "retried": size(entry["retried_bytes"]),
-            "refused bytes": size(entry["rejected_bytes"] + entry["late_bytes"]),
-            "down": size(entry["down_body_bytes"]),
             "link": _size(entry["link_bytes"]),
             "left out": "" if entry["distance"] is None else f"{100 * entry['distance']:.3g} %",
             "setups": str(entry["setups"]),
@@ -30,6 +29,66 @@ def report_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
         }
         for entry in report["rounds"]
     ]
+
+
+def byte_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The bytes of a report's rounds as table rows: up with headers, down with headers, and what is in them."""
+    return [
+        {
+            "round": str(entry["round"]),
+            "up": size(entry["up_body_bytes"] + entry["up_header_bytes"]),
+            "useful": size(entry["useful_bytes"]),
+            "retried": size(entry["retried_bytes"]),
+            "refused": size(entry["rejected_bytes"] + entry["late_bytes"]),
+            "down": size(entry["down_body_bytes"] + entry["down_header_bytes"]),
+            "models": size(entry["model_bytes"]),
+            "links": ", ".join(f"{name} {size(part['bytes'])}" for name, part in entry["sent_links"].items()),
+            "headers": size(entry["up_header_bytes"] + entry["down_header_bytes"]),
+            "TCP up": _size(entry["up_tcp_bytes"]),
+            "TCP down": _size(entry["down_tcp_bytes"]),
+        }
+        for entry in report["rounds"]
+    ]
+
+
+def phone_rows(report: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The percentiles over a round's phones as table rows."""
+    return [
+        {"round": str(entry["round"])}
+        | {f"{way} {name}": _size(entry[f"phone_{way}_{name}_bytes"]) for way, name in PERCENTILES}
+        for entry in report["rounds"]
+    ]
+
+
+def cost_rows(costs: Mapping[str, Any]) -> list[dict[str, object]]:
+    """What `priced` computed as table rows."""
+    parts = {str(entry["round"]): entry for entry in costs["rounds"]} | {"all": costs["totals"]}
+    parts |= {name.replace("_", " "): costs[name] for name in costs if name.startswith("projection")}
+    return [
+        {
+            "round": name,
+            "up": size(part["up_bytes"]),
+            "down": size(part["down_bytes"]),
+            "cost up": part["up"],
+            "cost down": part["down"],
+            "cost": part["both"],
+        }
+        for name, part in parts.items()
+    ]
+
+
+def comparison_rows(comparison: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What `compared` computed as table rows, of the main figures."""
+    return [{"round": str(entry["round"])} | _compared_cells(entry) for entry in comparison["rounds"]]
+
+
+def _compared_cells(entry: Mapping[str, Any]) -> dict[str, str]:
+    cells: dict[str, str] = {}
+    for title, name in COMPARED.items():
+        pair = entry[name]
+        cells |= {title: _size(pair["this"]), f"other {title}": _size(pair["other"])}
+        cells |= {f"{title} +/-": _size(pair["difference"]), f"{title} ratio": _ratio(pair["ratio"])}
+    return cells
 
 
 def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, object]]:
