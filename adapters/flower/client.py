@@ -38,7 +38,7 @@ def train_reply(
     with tempfile.TemporaryDirectory(prefix="phonograd-flower-") as place:
         weights, update = Path(place) / MODEL, Path(place) / UPDATE
         save(bytes_in(MODEL, message), weights)
-        number = int(message.content.config_records[CONFIG][ROUND])
+        number = int(message.content[CONFIG][ROUND])
         trained = phonograd.train(artifacts, text, weights=weights, round_number=number, update=update, **options)
         metrics = MetricRecord({"loss": trained.report.losses[-1], TOKENS: trained.report.tokens})
         content = RecordDict({ARRAYS: file_record(UPDATE, update), METRICS: metrics})

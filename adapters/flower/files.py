@@ -29,7 +29,8 @@ def bytes_in(name: str, message: Message) -> bytes:
     if message.has_error():
         raise UpdateError(f"the node answered with an error: {message.error.reason}")
     content: RecordDict = message.content
-    array = content.array_records.get(ARRAYS, {}).get(name)
+    record = content.get(ARRAYS)  # not `content.array_records`: a cycle of references would keep the bytes
+    array = record.get(name) if isinstance(record, ArrayRecord) else None
     if array is None or array.stype != STYPE:
         raise UpdateError(f"no file {name} in the message; expected one from phonograd.adapters.flower")
     data: bytes = array.data

@@ -19,6 +19,8 @@ from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.server_agg.aggregation.settings import StrategySettings
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategies.averaging import FedAvg
 from phonograd.simulation.server import Arrival, ModelFiles, close_round
 
 LOGGER = getLogger("flwr")
@@ -89,7 +91,8 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold each reply when it comes, and write the model. No model without enough sound updates."""
-        received = _Received(replies, self._folder)
+        keep = not isinstance(strategy_of(self._settings), FedAvg)
+        received = _Received(replies, self._folder, keep)
         files = self._files(server_round)
         with received:
             closed = close_round(
@@ -136,15 +139,17 @@ def _weights_of(base: Artifacts | str | Path) -> Path:
 
 
 class _Received:
-    """The updates in replies, each written to a file when it is asked for; the files go at the end of the context.
+    """The updates in replies, each written to a file when it is asked for, which goes when the next one is.
 
+    keep: the files stay until the end of the context, for strategies that read all updates at the close.
     refusals: of replies without an update; nbytes: of all updates.
     """
 
-    def __init__(self, replies: Iterable[Message], folder: Path):
+    def __init__(self, replies: Iterable[Message], folder: Path, keep: bool):
         self.refusals: list[str] = []
         self.nbytes = 0
         self._replies = replies
+        self._keep = keep
         self._place = tempfile.TemporaryDirectory(prefix="updates-", dir=folder)
 
     def __enter__(self) -> "_Received":
@@ -169,3 +174,5 @@ class _Received:
             self.nbytes += len(data)
             del data
             yield Arrival(node, path, sha256)
+            if not self._keep:
+                path.unlink()

@@ -22,15 +22,18 @@ Answer = Callable[[Message], Message]
 
 
 class FakeGrid:
-    """Nodes of this process: each answers when its reply is pulled. most_alive: of replies at the same time."""
+    """Nodes of this process: each answers when its reply is pulled. most_alive: of replies' arrays at the same time,
+    without the garbage collector's help; most_files: of updates in `folder`, when the next reply is pulled.
+    """
 
-    def __init__(self, answers: dict[int, Answer]):
+    def __init__(self, answers: dict[int, Answer], folder: Path = Path("nowhere")):
         # Messages need a run, node and task; any ids do, because none is sent.
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
         self._answers = answers
         self._sent: list[Message] = []
-        self._alive: list[weakref.ref[Message]] = []
-        self.most_alive = 0
+        self._alive: list[weakref.ref[Array]] = []
+        self.most_alive = self.most_files = 0
+        self._folder = folder
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self._answers)
@@ -42,12 +45,16 @@ class FakeGrid:
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         found = []
+        self.most_files = max(self.most_files, len(list(self._folder.glob("updates-*/*"))))
         for identifier in message_ids:
             message = self._sent[int(identifier)]
             reply = self._answers[message.metadata.dst_node_id](message)
             reply.metadata.__dict__["_src_node_id"] = message.metadata.dst_node_id
             found.append(reply)
-            self._alive.append(weakref.ref(reply))
+            if not reply.has_error():
+                arrays = [record for record in reply.content.values() if isinstance(record, ArrayRecord)]
+                self._alive += [weakref.ref(array) for record in arrays for array in record.values()]
+                del arrays
         self.most_alive = max(self.most_alive, sum(one() is not None for one in self._alive))
         return found
 
@@ -100,12 +107,13 @@ def test_the_models_of_our_own_server(
     served: Callable[[phonograd.StrategySettings], str],
     settings: phonograd.StrategySettings,
 ) -> None:
-    grid = FakeGrid({node: phone(workshop, user) for node, user in NODES.items()})
+    grid = FakeGrid({node: phone(workshop, user) for node, user in NODES.items()}, tmp_path)
     strategy = UpdateStrategy(workshop.artifacts, tmp_path, settings, clients_per_round=len(NODES))
     result = strategy.start(grid, num_rounds=2)
     assert strategy.model_sha256 == served(settings)
     assert strategy.refusals == {1: (), 2: ()}
     assert grid.most_alive == 1
+    assert grid.most_files == (0 if settings.strategy == "fedavg" else len(NODES) - 1)
     (array,) = result.arrays.values()
     assert array.data == strategy.model.read_bytes()
     metrics = result.train_metrics_clientapp[2]
