@@ -1,4 +1,4 @@
-"""Seconds and memory of aggregation for few and many phones: phonograd's fold compared with Flower's FedAvg."""
+"""Seconds and memory of aggregation for few and many phones: phonograd's fold, in Flower too, and Flower's FedAvg."""
 
 import json
 import os
@@ -26,7 +26,8 @@ from phonograd.export.presets import preset_named
 SCHEMA_VERSION = 1
 FULL = "full-f32"
 FLOWER, FLOWER_PEER = "flower", "phonograd.bench.peers.flower"
-FLOWER_HINT = "pip install 'flwr>=1.41', best in an environment of its own, and give --flower-python PYTHON"
+UPDATES_PEER = "phonograd.bench.peers.flower_updates"
+FLOWER_HINT = "pip install 'phonograd[flower]', best in an environment of its own, and give --flower-python PYTHON"
 TOKENS = 3000  # of the first phone; each next one has 100 more
 # Flower sums in float32: each of 40 additions may round by 2^-25 of weights of at most 0.3.
 TOLERANCE = 1e-6
@@ -101,7 +102,9 @@ def bench_aggregate(config: AggregateBenchConfig, say: Say = str) -> AggregateBe
     """Run all contestants in turn, each run in a fresh process. Raises BenchError, ArtifactsError, StorageError."""
     model = preset_named(config.preset).model
     entries = [_Entry(f"fold {codec}", "phonograd.bench.peers.fold", codec) for codec in config.codecs]
-    entries.append(_Entry(FLOWER, FLOWER_PEER, FULL, config.flower_python or sys.executable))
+    flower_python = config.flower_python or sys.executable
+    entries.append(_Entry(FLOWER, FLOWER_PEER, FULL, flower_python))
+    entries += [_Entry(f"{FLOWER}, fold {codec}", UPDATES_PEER, codec, flower_python) for codec in config.codecs]
     left_out: dict[str, str] = {}
     measured: list[Aggregated] = []
     with tempfile.TemporaryDirectory() as place:

@@ -194,7 +194,8 @@ def _aggregate(document: Mapping[str, Any]) -> list[str]:
         "",
         f"The average of the same updates, {document['rounds']} rounds in turn, each run in its own process. The "
         "fold reads the updates from their files while it adds them. Flower's FedAvg starts with all updates in "
-        "memory; loading is the time to read them. Difference: the largest of a weight from the first "
+        "memory; loading is the time to read them. phonograd's fold in Flower gets them one by one, each as a message "
+        "with the file's bytes, and also writes the model. Difference: the largest of a weight from the first "
         "contestant's average.",
         "",
         *table(columns, rows),

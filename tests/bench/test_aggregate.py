@@ -18,11 +18,13 @@ ONE = dataclasses.replace(SHORT, counts=(2,), rounds=1)
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phonograd.bench.aggregate.FLOWER_PEER", "tests.bench.fake_aggregator")
+    monkeypatch.setattr("phonograd.bench.aggregate.UPDATES_PEER", "phonograd.bench.peers.fold")
 
 
 @pytest.fixture
 def no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phonograd.bench.aggregate.FLOWER_PEER", "phonograd.bench.peers.no_such_flower")
+    for peer in ("FLOWER_PEER", "UPDATES_PEER"):
+        monkeypatch.setattr(f"phonograd.bench.aggregate.{peer}", "phonograd.bench.peers.no_such_flower")
 
 
 def test_the_fold_and_its_peer_average_the_same_updates(
@@ -30,11 +32,12 @@ def test_the_fold_and_its_peer_average_the_same_updates(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     result = bench_aggregate(dataclasses.replace(SHORT, codecs=("full-f32", "rows-f32")))
-    names = ("fold full-f32", "fold rows-f32", "flower")
+    names = ("fold full-f32", "fold rows-f32", "flower", "flower, fold full-f32", "flower, fold rows-f32")
     assert [(one.name, one.updates) for one in result.contestants] == [(n, c) for c in (2, 5) for n in names]
     assert result.disagreements == ()
     assert result.left_out == {}
     full, rows, flower = result.contestants[:3]
+    assert [one.difference for one in result.contestants[3:5]] == [0, 0]
     # rows-f32 is lossless, so its fold is the same to the bit; the peer adds up in float32.
     assert (full.difference, rows.difference) == (0, 0)
     assert 0 < flower.difference < 1e-7
@@ -49,9 +52,12 @@ def test_the_fold_and_its_peer_average_the_same_updates(
 def test_without_the_peer_the_table_says_how_to_get_it(no_peer: None) -> None:
     result = bench_aggregate(SHORT)
     assert [(one.name, one.updates) for one in result.contestants] == [("fold full-f32", 2), ("fold full-f32", 5)]
-    reason = result.left_out["flower"]
-    assert reason.startswith("No module named 'phonograd.bench.peers.no_such_flower'; pip install 'flwr>=1.41'")
-    assert "--flower-python" in reason
+    assert list(result.left_out) == ["flower", "flower, fold full-f32"]
+    for reason in result.left_out.values():
+        assert reason.startswith(
+            "No module named 'phonograd.bench.peers.no_such_flower'; pip install 'phonograd[flower]'"
+        )
+        assert "--flower-python" in reason
 
 
 @pytest.mark.parametrize(
