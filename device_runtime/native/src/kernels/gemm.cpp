@@ -127,22 +127,27 @@ void Products::gemm_by_columns(int64_t M, int64_t N, int64_t K, Matrix A, Matrix
   pool_.for_each(divided_up(N, columns), [&](int64_t item, int thread) {
     const int64_t n = item * columns, width = std::min(columns, N - n);
     for (int64_t k = 0; k < K; k += depth) {
-      multiply_unpacked(M, width, std::min(depth, K - k), {A.data + k * A.column, A.row, A.column},
-                        {B.data + k * B.row + n * B.column, B.row, B.column}, C + n, ldc, alpha, k == 0 ? beta : 1,
-                        above ? n : kNone, thread);
+      const Factor block{width, {B.data + k * B.row + n * B.column, B.row, B.column}, C + n, ldc, above ? n : kNone};
+      multiply_unpacked(M, std::min(depth, K - k), {A.data + k * A.column, A.row, A.column}, &block, 1, alpha,
+                        k == 0 ? beta : 1, thread);
     }
   });
 }
 
-void Products::multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc,
-                                 float alpha, float beta, int64_t diagonal, int thread) {
+void Products::multiply_unpacked(int64_t M, int64_t K, Matrix A, const Factor* factors, size_t count, float alpha,
+                                 float beta, int thread) {
   const int64_t at_most = most_rows(K);
   for (int64_t m = 0; m < M; m += at_most) {
     const int64_t rows = std::min(at_most, M - m);
     const Matrix block{A.data + m * A.row, A.row, A.column};
     float* panel = of_thread_[static_cast<size_t>(thread)].panel.data();
     const Operands ready = operands(rows, K, block, panel, thread);
-    multiply_panels(rows, N, K, ready, B, C + m * ldc, ldc, alpha, beta, diagonal - m);
+    for (size_t i = 0; i < count; ++i) {
+      Factor below = factors[i];
+      below.C += m * below.ldc;
+      below.diagonal -= m;
+      multiply_panels(rows, K, ready, below, alpha, beta);
+    }
   }
 }
 
@@ -165,11 +170,12 @@ Products::Operands Products::operands(int64_t M, int64_t K, const Matrix& A, flo
 }
 
 // Panel by panel of B: pack it, and multiply; meanwhile the next panel comes from memory, a few lines at a time.
-void Products::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix B, float* C,
-                               ptrdiff_t ldc, float alpha, float beta, int64_t diagonal) const {
-  const int64_t panel = kernels_.panel;
+void Products::multiply_panels(int64_t M, int64_t K, const Operands& operands, const Factor& factor, float alpha,
+                               float beta) const {
+  const int64_t panel = kernels_.panel, N = factor.N;
+  const Matrix& B = factor.B;
   for (int64_t n = 0; n < N; n += panel) {
-    const int64_t width = std::min(panel, N - n), rows = std::min(M, diagonal + n + width);
+    const int64_t width = std::min(panel, N - n), rows = std::min(M, factor.diagonal + n + width);
     if (rows <= 0) continue;
     pack_block(K, width, {B.data + n * B.column, B.row, B.column}, operands.panel);
     const float* next = B.data + (n + panel) * B.column;
@@ -180,7 +186,8 @@ void Products::multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& 
           __builtin_prefetch(next + k * B.row + last * B.column);
         }
       }
-      multiply_block(m, std::min(kRowsPerFetch, rows - m), width, K, operands, C + m * ldc + n, ldc, alpha, beta);
+      multiply_block(m, std::min(kRowsPerFetch, rows - m), width, K, operands, factor.C + m * factor.ldc + n,
+                     factor.ldc, alpha, beta);
     }
   }
 }

@@ -52,11 +52,20 @@ class Products {
   // C[M, N] += or = A B on the calling thread, `thread` of the running task; M is at most kMostRows.
   void multiply_packed(int64_t M, int64_t N, int64_t K, Matrix A, float* packed, float* C, ptrdiff_t ldc, float alpha,
                        float beta, int thread);
-  // The same for a B that is packed panel by panel on the way, and K of at most kMostDepth. diagonal: kNone, or the
-  // column that C's first one is, counted from row 0: only elements on and above the diagonal are sure to be computed.
+  // A factor B [K, N] of a product with A [M, K], and its result C [M, N]. diagonal: kNone, or the column that C's
+  // first one is, counted from row 0: only elements on and above the diagonal are sure to be computed.
   static constexpr int64_t kNone = int64_t{1} << 40;  // right of all diagonals
-  void multiply_unpacked(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
-                         float beta, int64_t diagonal, int thread);
+  struct Factor {
+    int64_t N;
+    Matrix B;
+    float* C;
+    ptrdiff_t ldc;
+    int64_t diagonal = kNone;
+  };
+  // As multiply_packed, for factors that are packed panel by panel on the way, and K of at most kMostDepth. A is packed
+  // or rounded once for all of them.
+  void multiply_unpacked(int64_t M, int64_t K, Matrix A, const Factor* factors, size_t count, float alpha, float beta,
+                         int thread);
 
  private:
   void gemm_shared_b(int64_t M, int64_t N, int64_t K, Matrix A, Matrix B, float* C, ptrdiff_t ldc, float alpha,
@@ -73,8 +82,8 @@ class Products {
   // So many rows of A have room to be packed at a time, to a depth of K.
   int64_t most_rows(int64_t K) const;
   Operands operands(int64_t M, int64_t K, const Matrix& A, float* panel, int thread);
-  void multiply_panels(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix B, float* C, ptrdiff_t ldc,
-                       float alpha, float beta, int64_t diagonal) const;
+  void multiply_panels(int64_t M, int64_t K, const Operands& operands, const Factor& factor, float alpha,
+                       float beta) const;
   void multiply_and_fetch(int64_t M, int64_t N, int64_t K, const Operands& operands, Matrix next, float* C,
                           ptrdiff_t ldc, float alpha, float beta) const;
   void pack_block(int64_t K, int64_t N, Matrix B, float* packed) const;

@@ -161,31 +161,31 @@ void OutputLayerOperator::gradient_of_block(Run& run, int64_t block) {
 void OutputLayerOperator::add_block(Run& run, int64_t block, const OutputParts::Piece& piece, bool first, int thread) {
   const int64_t v = block * rows_, rows = std::min(rows_, V_ - v);
   const float* D = t_.logits->floats() + v * columns_;
-  const Matrix by_token{D, 1, columns_};
-  float *dhidden = t_.parts->floats() + piece.part * (N_ * H_ + N_ * N_), *gram = dhidden + N_ * H_;
-  const float beta = first ? 0 : 1;
+  const int64_t hidden_row = columns(H_);
+  float *dhidden = t_.parts->floats() + piece.part * part_floats(N_, H_), *gram = dhidden + N_ * hidden_row;
+  Products::Factor factors[2];
+  size_t count = 0;
   if (piece.first < piece.end) {
     const Matrix weight = row_major(t_.weight->floats() + v * H_ + piece.first, H_);
-    run.products.multiply_unpacked(N_, piece.end - piece.first, rows, by_token, weight, dhidden + piece.first, H_, 1,
-                                   beta, Products::kNone, thread);
+    factors[count++] = {piece.end - piece.first, weight, dhidden + piece.first, hidden_row, Products::kNone};
   }
-  if (t_.gram == nullptr || !piece.gram) return;
-  run.products.multiply_unpacked(N_, N_, rows, by_token, row_major(D, columns_), gram, N_, 1, beta, 0, thread);
+  if (t_.gram != nullptr && piece.gram) factors[count++] = {N_, row_major(D, columns_), gram, columns_, 0};
+  run.products.multiply_unpacked(N_, rows, {D, 1, columns_}, factors, count, 1, first ? 0 : 1, thread);
 }
 
 void OutputLayerOperator::add_parts(Run& run) {
   run.pool.for_each(N_, [&](int64_t n, int) {
-    const int64_t part_floats = N_ * H_ + N_ * N_;
+    const int64_t hidden_row = columns(H_);
     float* dhidden = t_.hidden_gradient->floats() + n * H_;
     float* gram = t_.gram == nullptr ? nullptr : t_.gram->floats() + n * N_;
     std::fill_n(dhidden, H_, 0.0f);
     if (gram != nullptr) std::fill_n(gram + n, N_ - n, 0.0f);
     for (int64_t part = 0; part < kParts; ++part) {
       if (blocks_ * part / kParts == blocks_ * (part + 1) / kParts) continue;  // it has no block
-      const float* of_part = t_.parts->floats() + part * part_floats;
-      run.kernels.add_scaled(static_cast<size_t>(H_), 1, of_part + n * H_, dhidden);
+      const float* of_part = t_.parts->floats() + part * part_floats(N_, H_);
+      run.kernels.add_scaled(static_cast<size_t>(H_), 1, of_part + n * hidden_row, dhidden);
       if (gram == nullptr) continue;
-      run.kernels.add_scaled(static_cast<size_t>(N_ - n), 1, of_part + N_ * H_ + n * N_ + n, gram + n);
+      run.kernels.add_scaled(static_cast<size_t>(N_ - n), 1, of_part + N_ * hidden_row + n * columns_ + n, gram + n);
     }
   });
 }

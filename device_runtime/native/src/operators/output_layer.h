@@ -22,7 +22,7 @@ struct OutputLayerTensors {
   Tensor* gram;                             // [N, N], above the diagonal, kept; nullptr if not needed
   Tensor* packed_hidden;                    // packed_size(H, columns)
   Tensor* sums;                             // [blocks + 1, 2, columns]: highest logit, sum of exponentials
-  Tensor* parts;                            // [kParts, N * H + N * N]
+  Tensor* parts;                            // parts_floats(N, H)
   Tensor* per_token;                        // [3, columns]: the target's logit, log of the sum, scale
 };
 
@@ -35,11 +35,11 @@ class OutputLayerOperator : public Operator {
  public:
   static constexpr int64_t kParts = OutputParts::kParts;
 
-  // Columns of the logits' memory for N tokens: whole vectors.
+  // Columns in memory of matrices that only this operator and the update know: whole vectors.
   static int64_t columns(int64_t N) { return (N + 15) / 16 * 16; }
   static int64_t block_rows(int64_t V);
   static int64_t sums_floats(int64_t V, int64_t N, int64_t sums = 2);
-  static int64_t parts_floats(int64_t N, int64_t H) { return kParts * (N * H + N * N); }
+  static int64_t parts_floats(int64_t N, int64_t H) { return kParts * part_floats(N, H); }
 
   // soft_targets: nullptr for a loss that is cross-entropy alone.
   OutputLayerOperator(const OutputLayerTensors& tensors, LossSettings settings,
@@ -50,6 +50,8 @@ class OutputLayerOperator : public Operator {
   Factors factors(size_t index) const override;  // of the weight, whatever the index
 
  private:
+  // A part's sums: dhidden [N, columns(H)], then gram [N, columns(N)].
+  static int64_t part_floats(int64_t N, int64_t H) { return N * (columns(H) + columns(N)); }
   int64_t target(int64_t n) const { return t_.targets == nullptr ? -1 : t_.targets->integers()[n]; }
   bool counts(int64_t n) const { return t_.targets != nullptr && target(n) != settings_.ignored; }
   void check_targets() const;
