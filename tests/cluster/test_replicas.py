@@ -184,7 +184,10 @@ def test_a_round_that_closes_takes_no_more_updates(
     assert (second.current.round, second.current.accepted) == (2, 0)
 
 
-def test_an_update_that_was_checked_while_another_server_began_to_close(workshop: Workshop, replicas: Open) -> None:
+@pytest.mark.parametrize("close", [True, False], ids=["closed", "killed before it closed"])
+def test_an_update_that_was_checked_while_another_server_took_the_last(
+    close: bool, workshop: Workshop, replicas: Open
+) -> None:
     first, second = replicas(2, clients_per_round=2)
     send(first, workshop.update(1), "a")
     upload = second.create_upload(UploadMetadata("b", workshop.update(2).stat().st_size))
@@ -193,11 +196,15 @@ def test_an_update_that_was_checked_while_another_server_began_to_close(workshop
 
     def slowly(source: Path, target: Path, name: str) -> None:
         link_into_place(source, target, name)
-        send(first, workshop.update(3), "c")
+        if close:
+            send(first, workshop.update(3), "c")
+        else:
+            send_without_closing(first, workshop.update(3), "c")
 
     second.folder.link_into_place = slowly  # type: ignore[method-assign]
     with pytest.raises(RoundClosingError):
         second.ingest(upload.id, sha256_of_file(workshop.update(2)), 0)
+    follow([second], 2)
     ended, _ = rounds(first.ledger)
     with first.ledger.reading() as session:
         taken = set(session.scalars(select(Update.phone).where(Update.state == "accepted")))
@@ -263,10 +270,10 @@ def test_a_server_that_lost_the_lock_records_nothing(
     assert len(rounds(first.ledger)) == 2
 
 
-def send_without_closing(coordinator: Coordinator, update: Path) -> None:
+def send_without_closing(coordinator: Coordinator, update: Path, phone: str = "a") -> None:
     """Accept the last update of a round, whose closing is left for later."""
     end, coordinator._end_or_try_again = coordinator._end_or_try_again, lambda: None  # type: ignore[method-assign]
-    send(coordinator, update, "a")
+    send(coordinator, update, phone)
     coordinator._end_or_try_again = end  # type: ignore[method-assign]
 
 
@@ -275,6 +282,9 @@ def test_a_server_that_has_not_heard_of_the_new_round_takes_part_in_it(workshop:
     send(first, workshop.update(1), "a")
     base = first.folder.model(first.current.base_sha256)
     assert second.current.round == 1
+    announced = UploadMetadata("b", 1000, base_sha256=first.current.base_sha256, round=2)
+    assert second.create_upload(announced).round == 2
+    assert second.participation("a") is None
     assert send(second, workshop.update(2, 2, base=base), "a").round == 2
 
 
@@ -341,6 +351,22 @@ def test_what_a_killed_server_left_is_ingested_by_another(workshop: Workshop, re
     second.tick()
     states = {phone: second.uploads.find(identifier).state for phone, identifier in ids.items()}  # type: ignore[union-attr]
     assert states == {"a": "accepted", "b": "expired", "c": "receiving"}
+
+
+def test_a_server_that_starts_leaves_the_uploads_of_others_alone(
+    workshop: Workshop, tmp_path: Path, place: dict[str, object], replicas: Open
+) -> None:
+    (first,) = replicas(1)
+    data = workshop.update(1).read_bytes()
+    uploads = [first.create_upload(UploadMetadata(phone, len(data), resumable=phone == "a")) for phone in "ab"]
+    sinks = [first.uploads.bytes.append(upload.id, 0) for upload in uploads]
+    for sink in sinks:
+        sink.write(memoryview(data[:500]))
+    with opened(workshop, tmp_path / "second", settings_with(**place, clients_per_round=3)):
+        for upload, sink in zip(uploads, sinks, strict=True):
+            sink.write(memoryview(data[500:]))
+            sha256 = first.uploads.bytes.sha256(upload.id)
+            assert first.ingest(upload.id, sha256, 0).bytes == len(data)
 
 
 def test_deadlines(workshop: Workshop, replicas: Open) -> None:

@@ -178,6 +178,19 @@ def test_bytes_that_changed_on_their_way_are_taken_back(
     assert announced.outcome().json()["state"] == "accepted"
 
 
+def test_an_upload_outlasts_the_round_that_it_began_in(workshop: Workshop, tmp_path: Path, url: str) -> None:
+    with (
+        run_server(workshop, tmp_path / "state", store=url, clients_per_round=1, late="next") as server,
+        client_of(server.url) as http,
+    ):
+        slow, quick = (phone_with(http, f"phone{seed}", workshop.update(seed)) for seed in (1, 2))
+        slow.create_upload()
+        slow.patch(0, slow.data[:500])
+        assert quick.finish()["round_closed"]
+        assert slow.patch(500, slow.data[500:]).status_code == 204
+        assert slow.outcome().json()["receipt"]["round"] == 2
+
+
 def test_an_upload_goes_on_at_a_server_that_has_no_file_of_it(workshop: Workshop, tmp_path: Path, url: str) -> None:
     """And one that was whole when the server was killed is ingested; what the kill left behind is deleted later."""
     state = tmp_path / "state"
