@@ -9,9 +9,17 @@ from typing import Any, Generic, TypeVar
 
 from phonograd.server_agg.dashboard import charts, formats
 from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
-from phonograd.server_agg.report.document import BYTES, GIB, MIB, PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
+from phonograd.server_agg.report.document import (
+    BYTES,
+    GIB,
+    MIB,
+    PAPER_GIB_PER_ROUND,
+    PAPER_MIB_PER_PHONE,
+    sum_of_known,
+)
 from phonograd.server_agg.rounds.responses import OpenRound
 from phonograd.server_agg.rounds.uploads import UploadRecord
+from phonograd.server_agg.storage.tables import TCP_COUNTERS
 
 # Limits of charts and lists; the tables have all rounds.
 MAX_CHART_ROUNDS = 300
@@ -105,6 +113,11 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
         Tile("Updates", formats.count(accepted), f"accepted; {formats.count(refused)} rejected or late"),
         Tile("Per phone", formats.size(mean), comparison),
         Tile("Uploaded", formats.size(up), f"{_percent(useful, up)} of it useful" if up else "nothing yet"),
+        Tile(
+            "Downloaded",
+            formats.size(totals["down_body_bytes"] + totals["down_header_bytes"]),
+            f"{formats.size(totals['model_bytes'])} of models, {formats.size(totals['sent_link_bytes'])} of links",
+        ),
     ]
     epsilon = [entry for entry in closed if entry["epsilon"] is not None]
     if epsilon:
@@ -136,6 +149,7 @@ def overview_charts(report: Report) -> list[Chart]:
         charts.stacked_bars(
             "Bytes uploaded per round", numbers, outcomes, SIZES, Reference(PAPER_GIB_PER_ROUND * GIB, PAPER_ROUND)
         ),
+        charts.stacked_bars("Bytes downloaded per round", numbers, _download_series(closed), SIZES),
         charts.lines(
             "Upload per phone", numbers, [phone], SIZES, reference=Reference(PAPER_MIB_PER_PHONE * MIB, PAPER_PHONE)
         ),
@@ -188,9 +202,10 @@ def metrics_of(report: Report) -> list[str]:
     return _metrics(_closed(report))[:MAX_TABLE_METRICS]
 
 
-def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def phone_totals(phones: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     """The column totals of a round's phones."""
-    return {name: sum(phone[name] for phone in phones) for name in (*BYTES, "requests", "setups")}
+    totals = {name: sum(phone[name] for phone in phones) for name in (*BYTES, "requests", "setups")}
+    return totals | {name: sum_of_known([phone[name] for phone in phones]) for name in TCP_COUNTERS}
 
 
 def _whole_models(report: Report) -> int:
@@ -216,6 +231,14 @@ def _codec_series(closed: Sequence[Mapping[str, Any]], report: Report) -> list[S
         Series(codec, _colour(place), [entry["codecs"].get(codec, {}).get("bytes") for entry in closed])
         for place, codec in enumerate(_codecs(report["rounds"]))
     ]
+
+
+def _download_series(closed: Sequence[Mapping[str, Any]]) -> list[Series]:
+    models, links = ([entry[name] for entry in closed] for name in ("model_bytes", "sent_link_bytes"))
+    both = [entry["down_body_bytes"] + entry["down_header_bytes"] for entry in closed]
+    rest = [whole - model - link for whole, model, link in zip(both, models, links, strict=True)]
+    parts = (("models", models), ("links", links), ("headers and other answers", rest))
+    return [Series(name, _colour(place), values) for place, (name, values) in enumerate(parts)]
 
 
 def _colour(place: int) -> str:

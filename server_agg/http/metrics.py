@@ -83,6 +83,9 @@ def _traffic(session: Session) -> Iterator[Metric]:
         "Bytes on the wire by purpose of the request, direction, and part of the message.",
         labels=["kind", "direction", "part"],
     )
+    of_tcp = CounterMetricFamily(
+        "phonograd_tcp_bytes", "Bytes that TCP carried of them, TLS included, if known.", labels=["kind", "direction"]
+    )
     requests = CounterMetricFamily("phonograd_wire_requests", "Requests by purpose.", labels=["kind"])
     for row in sums.traffic_sums(session):
         requests.add_metric([row.kind], row.requests)
@@ -90,7 +93,11 @@ def _traffic(session: Session) -> Iterator[Metric]:
         nbytes.add_metric([row.kind, "up", "body"], row.up_body_bytes)
         nbytes.add_metric([row.kind, "down", "header"], row.down_header_bytes)
         nbytes.add_metric([row.kind, "down", "body"], row.down_body_bytes)
+        for direction, carried in (("up", row.up_tcp_bytes), ("down", row.down_tcp_bytes)):
+            if carried is not None:
+                of_tcp.add_metric([row.kind, direction], carried)
     yield nbytes
+    yield of_tcp
     yield requests
 
 

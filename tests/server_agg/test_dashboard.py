@@ -15,6 +15,7 @@ from phonograd.server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
 from phonograd.server_agg.dashboard.views import OUTCOMES
 from phonograd.server_agg.report.document import projection, read_phones, read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.tables import Quality, Traffic, Update
 from tests.server_agg.history import write_history
 from tests.server_agg.test_app import post
@@ -69,6 +70,10 @@ def read(text: str) -> Reader:
     return reader
 
 
+def shown_size(nbytes: int) -> str:
+    return formats.size(nbytes).replace("\xa0", " ")
+
+
 def rows_of(text: str) -> list[list[str]]:
     return [[" ".join(cell.split()) for cell in row] for row in read(text).rows]
 
@@ -105,8 +110,8 @@ def test_pages_with_any_number_of_rounds(
         overview = http.get("/").text
         assert f"Round {rounds + 1} " in overview
         assert ("No round has closed yet" in overview) == (rounds == 0)
-        assert overview.count('<figure class="card chart">') == (7 if rounds else 0)
-        assert overview.count('<g class="column">') == {0: 0, 1: 7, 300: 5 * 300 + 2 * 100}[rounds]
+        assert overview.count('<figure class="card chart">') == (8 if rounds else 0)
+        assert overview.count('<g class="column">') == {0: 0, 1: 8, 300: 6 * 300 + 2 * 100}[rounds]
         plain = overview.replace("\xa0", " ")
         assert ("paper P&#39;s 1.83 GB a round" in plain) and ("paper P&#39;s 183 MB a phone" in plain)
 
@@ -133,7 +138,10 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
         post(http, workshop.update(1), "phone1")
         post(http, workshop.update(1), "phone1")  # again
         post(http, workshop.update(3, round=7), "phone3")
+        http.get("/v1/model", headers={"Phonograd-Phone": "phone2"})
         post(http, workshop.update(2, codec="rows-f32"), "phone2")
+        http.get("/healthz")  # the bytes of TCP are known when the next request begins
+        server.coordinator.ledger.count(1, "phone3", "link-top-rows", WireBytes(down_body=70))
         server.coordinator.ledger.flush()
         report = read_report(server.state)
         entry = report["rounds"][0]
@@ -143,15 +151,25 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
         assert row[2] == f"2 / 2{entry['rejected']} refused"
         assert [row[5], row[6]] == [formats.ratio(entry["model_ratio"]), formats.ratio(entry["phone_ratio"])]
         assert row[3] == "full-f32 ×1, rows-f32 ×1"
+        assert row[10] == shown_size(entry["down_body_bytes"] + entry["down_header_bytes"])
 
         phones = read_phones(server.state, 1)
         shown = {row[0]: row for row in rows_of(http.get("/dashboard/rounds/1").text)}
         for phone in phones:
             found = shown[phone["phone"]]
-            sizes = [formats.size(phone[f"{kind}_bytes"]).replace("\xa0", " ") for kind in OUTCOMES]
-            assert found[3:8] == sizes
+            kinds = [f"{kind}_bytes" for kind in (*OUTCOMES, "model", "sent_link")]
+            assert found[3:10] == [shown_size(phone[kind]) for kind in kinds]
+            assert found[11] == shown_size(phone["up_tcp_bytes"] + phone["down_tcp_bytes"])
             assert found[2] == (phone["codec"] or "–")
         assert "is of round 7" in shown["phone3"][1]
+        text = http.get("/dashboard/rounds/1").text.replace("\xa0", " ")
+        assert "70 B: top-rows ×1" in text
+        for way in ("up", "down"):
+            most = shown_size(entry[f"phone_{way}_max_bytes"])
+            assert f"{shown_size(entry[f'phone_{way}_p50_bytes'])} (p50)" in text
+            p90 = shown_size(entry[f"phone_{way}_p90_bytes"])
+            assert f"{p90} (p90), {most} (most)" in text
+        assert f"{shown_size(entry['up_tcp_bytes'])}, {shown_size(entry['down_tcp_bytes'])}" in text
 
         projected = projection(report, 7, 11)
         assert projected is not None

@@ -91,7 +91,7 @@ def test_the_open_round_moves(tab: Tab, workshop: Workshop, tmp_path: Path) -> N
         post(http, workshop.update(2), "phone2")
         tab.until(f"{ACCEPTED} === '0 of 2 updates accepted'")
         tab.until("document.title === 'Round 2 · phonograd'")
-        tab.until("document.querySelectorAll('.chart').length === 4")
+        tab.until("document.querySelectorAll('.chart').length === 5")
         assert tab.value("window.untouched")
 
 
