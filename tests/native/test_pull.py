@@ -1,6 +1,7 @@
 """`phonograd-phone pull` and `pg_pull`: byte for byte what Python's `apply_links` writes, or its refusals."""
 
 import ctypes
+import re
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ import pytest
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError, UpdateError, UsageError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.engine.c_abi import find_library
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, save_tensors
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, load_tensors, save_tensors
 from phonograd.device_runtime.native_build import build_host_command
 from phonograd.device_runtime.update.links import LinkCodec, apply_links, link_metadata, write_result
 from phonograd.device_runtime.update.rotated import rotated_parts
@@ -167,14 +168,15 @@ def test_a_whole_model_is_checked_and_copied(command: Path, chain: Chain, base: 
     assert (cut.code, "the file is truncated" in cut.err) == (WeightsError.exit_code, True)
 
 
-def rejected(command: Path, place: Place, fetched: Path, sha256: str) -> None:
-    """The command refuses with the code of Python's error, in one line, and changes nothing."""
+def rejected(command: Path, place: Place, fetched: Path, sha256: str, said: str = "") -> None:
+    """The command refuses with the code of Python's error, in one line with `said`, and changes nothing."""
     before = {found.name: found.read_bytes() for found in place.folder.iterdir()}
     with pytest.raises((UpdateError, WeightsError)) as error:
         place.apply(fetched, sha256)
     found = pulled(command, fetched, sha256, place.base, place.out)
     assert (found.code, found.events) == (error.value.exit_code, []), (found.err, error.value)
     assert (found.err.count("\n"), found.err.startswith("phonograd-phone: ")) == (1, True)
+    assert re.search(said, found.err), found.err
     assert {path.name: path.read_bytes() for path in place.folder.iterdir()} == before
 
 
@@ -206,62 +208,89 @@ def mask_of(*rows: int) -> Array:
     return np.packbits(bits, bitorder="little")
 
 
-TOP_ROWS: Mapping[str, Mapping[str, Array | None]] = {
-    "no rows": {"table.rows": mask_of()},
-    "a row beyond the table": {"table.rows": mask_of(3, 4, 100)},
-    "more rows than levels": {"table.rows": mask_of(*range(20))},
-    "a short mask": {"table.rows": mask_of(3)[:-1]},
-    "a mask of another type": {"table.rows": mask_of(3).astype("<u2")},
-    "no mask": {"table.rows": None},
-    "a mask alone": {"table.scales": None, "table.levels": None},
-    "no scales": {"table.scales": None},
-    "no levels": {"table.levels": None},
-    "more scales": {"table.scales": np.ones(2, "<f4")},
-    "a scale of NaN": {"table.scales": np.array([np.nan], "<f4")},
-    "an infinite scale": {"table.scales": np.array([np.inf], "<f4")},
-    "a scale below 0": {"table.scales": np.array([-1e-9], "<f4")},
-    "weights that overflow": {"table.scales": np.array([3e38], "<f4")},
-    "levels of no size": {"table.levels": np.zeros(33, "u1")},
-    "levels of another type": {"table.levels": np.zeros(32, "i1")},
-    "the whole tensor": {"table": np.zeros((100, 8), "<f4")},
-    "other levels": {"table.levels": np.zeros(32, "u1")},
+TOP_ROWS: Mapping[str, tuple[Mapping[str, Array | None], str]] = {
+    "no rows": ({"table.rows": mask_of()}, "table.rows: expected bits of 1 to 100 rows"),
+    "a row beyond the table": ({"table.rows": mask_of(3, 4, 100)}, "table.rows: expected bits of 1 to 100 rows"),
+    "more rows than levels": ({"table.rows": mask_of(*range(40))}, r"table.levels U8\[64\] .* expected, found"),
+    "a short mask": ({"table.rows": mask_of(3)[:-1]}, r"table.rows U8\[13\] expected, found"),
+    "a mask of another type": ({"table.rows": mask_of(3).astype("<u2")}, r"table.rows U8\[13\] expected, found"),
+    "no mask": ({"table.rows": None}, r"table.levels U8\[128\] or .* expected, found"),
+    "a mask alone": ({"table.scales": None, "table.levels": None}, "table.rows is not part of the model"),
+    "no scales": ({"table.scales": None}, r"table.scales F32\[1\] expected, not found"),
+    "no levels": ({"table.levels": None}, "table.* is not part of the model"),
+    "more scales": ({"table.scales": np.ones(2, "<f4")}, r"table.scales F32\[1\] expected, found"),
+    "a scale of NaN": ({"table.scales": np.array([np.nan], "<f4")}, "finite scales of at least 0 expected, found nan"),
+    "an infinite scale": ({"table.scales": np.array([np.inf], "<f4")}, "finite scales of at least 0 expected"),
+    "a scale below 0": ({"table.scales": np.array([-1], "<f4")}, "finite scales of at least 0 expected, found -1"),
+    "weights that overflow": ({"table.scales": np.array([3e38], "<f4")}, "table: element .* expected a finite number"),
+    "levels of no size": ({"table.levels": np.zeros(33, "u1")}, r"table.levels U8\[8\] or .* expected, found"),
+    "levels of another type": ({"table.levels": np.zeros(32, "i1")}, r"table.levels U8\[8\] or .* expected, found"),
+    "the whole tensor": ({"table": np.zeros((100, 8), "<f4")}, "table is not part of the model"),
+    "other levels": ({"table.levels": np.zeros(16, "u1")}, "links to model"),
+}
+# Where the command's words are other than Python's.
+OWN_WORDS = {
+    "no codec": "codec rows-f32 or top-rows, found an update of version 2 and codec 'zip'",
+    "NaN": "table: element 24 is nan",
+    "infinite": "table: element 24 is inf",
 }
 
 
 @pytest.mark.parametrize("kind", [*HOSTILE, *TOP_ROWS])
 def test_hostile_links_are_refused_as_by_python(command: Path, place: Place, kind: str) -> None:
-    made = HOSTILE[kind][0](place) if kind in HOSTILE else top_rows(place, TOP_ROWS[kind])
-    rejected(command, place, *made)
+    if kind in HOSTILE:
+        make, said = HOSTILE[kind]
+        rejected(command, place, *make(place), OWN_WORDS.get(kind, said))
+    else:
+        changes, said = TOP_ROWS[kind]
+        rejected(command, place, *top_rows(place, changes), said)
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "said"),
     [
-        {"seed": ""},
-        {"seed": "1" * 19},
-        {"round": "-1"},
-        {"tokens": "0"},
-        {"tokens": "1\n"},
-        {"steps": "2"},
-        {"version": "3"},
-        {"format": "phonograd-prediction", "more": "x"},
-        {"base_sha256": None},
-        {"codec": None},
-        {"codec": "rows-f32+zstd"},
-        {"result.frozen": "table"},
-        {"result.frozen": "table,bias"},
-        {"result.frozen": "table,"},
-        {"result.frozen": "more"},
-        {"result.frozen": ""},
-        {"result.round": "2"},
+        ({"seed": ""}, "metadata seed: a whole number of at most 18 digits expected, found ''"),
+        ({"seed": "1" * 19}, "metadata seed: a whole number of at most 18 digits"),
+        ({"round": "-1"}, "metadata round: a whole number of at most 18 digits expected, found '-1'"),
+        ({"tokens": "0"}, "0 tokens trained, expected at least 1"),
+        ({"tokens": "1\n"}, r"metadata tokens: .* found '1\\n'"),
+        ({"steps": "2"}, "metadata steps: 1 expected, or nothing"),
+        ({"version": "3"}, "update version 1 or 2 expected, found '3'"),
+        ({"base_sha256": None}, "metadata base_sha256 expected, not found"),
+        ({"codec": None}, "metadata codec expected, not found"),
+        ({"codec": "rows-f32+zstd"}, "a link expected, .* and codec 'rows-f32"),
+        ({"result.frozen": "table"}, "table.* is not part of the model"),
+        ({"result.frozen": "table,bias"}, "frozen: names of some of its tensors expected, found all of them"),
+        ({"result.frozen": "table,"}, "found '', which it has not"),
+        ({"result.frozen": "more"}, "found 'more', which it has not"),
+        ({"result.frozen": ""}, "found '', which it has not"),
+        ({"result.round": "2"}, "links to model"),
     ],
 )
-def test_metadata_are_refused_as_by_python(command: Path, place: Place, changes: dict[str, str | None]) -> None:
-    made = place.link(ROWS, **changes)
-    if changes.get("format"):  # the file of another kind is taken for a whole model
-        assert pulled(command, *made, place.base, place.out).code == WeightsError.exit_code
-    else:
-        rejected(command, place, *made)
+def test_metadata_are_refused_as_by_python(
+    command: Path, place: Place, changes: dict[str, str | None], said: str
+) -> None:
+    rejected(command, place, *place.link(ROWS, **changes), said)
+
+
+def test_an_update_file_of_another_kind_is_taken_for_a_whole_model(command: Path, place: Place) -> None:
+    path, sha256 = place.link(ROWS, format="phonograd-prediction")
+    found = pulled(command, path, sha256, place.base, place.out)
+    assert (found.code, f"{path}: the model {sha256[:12]}… expected, found" in found.err) == (6, True), found.err
+
+
+def test_a_sum_equal_to_the_weight_keeps_its_bits(command: Path, place: Place) -> None:
+    """Of 60 blocks of 64 weights, all -0.0, in 1 bit, some decode to 0.0 here and there."""
+    names, random = [f"vector-{number}" for number in range(60)], np.random.default_rng(1)
+    save_tensors(place.base, {name: np.full(64, -0.0, np.float32) for name in names})
+    parts: dict[str, Array] = {}
+    for name in names:
+        parts |= rotated_parts(name, random.normal(size=64).astype(np.float32), 1, 1, 3)
+    path, sha256 = place.link(parts, kind="top-rows")
+    assert pulled(command, path, sha256, place.base, place.out).code == 0
+    found = np.concatenate(list(load_tensors(place.out).values()))
+    assert 0 < np.count_nonzero(found == 0) < 600
+    assert np.signbit(found[found == 0]).all()
 
 
 def test_a_file_cut_anywhere_is_refused_as_by_python(command: Path, place: Place) -> None:

@@ -26,6 +26,9 @@ Link::Link(const std::string& path, size_t start) : file_(path, Status::weights,
   };
   if (!is_update(file_.metadata())) refuse(std::string("not a link: metadata has no format=") + kUpdateFormat);
   const std::string version = text("version");
+  if (version != "1" && version != kUpdateVersion) {
+    refuse(std::string("update version 1 or ") + kUpdateVersion + " expected, found " + quoted(version.substr(0, 80)));
+  }
   base_sha256_ = text("base_sha256");
   const std::string codec = text("codec");
   codec_ = codec == kRowsF32.name ? &kRowsF32 : codec == kTopRows.name ? &kTopRows : nullptr;
@@ -36,8 +39,8 @@ Link::Link(const std::string& path, size_t start) : file_(path, Status::weights,
   if (steps != file_.metadata().end() && steps->second != "1") refuse("metadata steps: 1 expected, or nothing");
   if (file_.metadata().count(kResult) == 0 || version != kUpdateVersion || codec_ == nullptr) {
     refuse(std::string("a link expected, with metadata ") + kResult + ", version " + kUpdateVersion +
-           " and codec rows-f32 or top-rows, found an update of version " + quoted(version.substr(0, 80)) +
-           " and codec " + quoted(codec.substr(0, 80)));
+           " and codec rows-f32 or top-rows, found an update of version " + version + " and codec " +
+           quoted(codec.substr(0, 80)));
   }
   result_sha256_ = text(kResult);
 }
