@@ -45,11 +45,12 @@ def result(reference: Any) -> Any:
     """What a task returned. Raises the PhonogradError that it raised, OutOfMemoryError if its workers were killed."""
     try:
         return ray.get(reference)
-    except RayTaskError as error:
-        if isinstance(error.cause, PhonogradError):
-            raise error.cause from None
-        raise
     except RayError as error:
+        cause = error.cause if isinstance(error, RayTaskError) else error
+        if isinstance(cause, PhonogradError):
+            raise cause from None
+        if not isinstance(cause, RayError):
+            raise
         raise OutOfMemoryError(
             f"Ray gave up after its workers were killed {RETRIES + 1} times, most likely for lack of memory; "
             "use fewer `workers`"

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -78,6 +79,8 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flower]:
     monkeypatch.setenv("PATH", f"{COMMANDS}{os.pathsep}{os.environ['PATH']}")
     descendants = Descendants(monkeypatch)
     with reserved_port() as port, ExitStack() as kept:
+        # Ray's files, which stay; a short path, as its sockets' paths must fit 107 bytes
+        monkeypatch.setenv("RAY_TMPDIR", kept.enter_context(tempfile.TemporaryDirectory(prefix="pg-")))
         (tmp_path / "home").mkdir()
         (tmp_path / "home/config.toml").write_text(
             f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
 import phonograd
+from phonograd.adapters.ray.cluster import cluster, result
 from tests.adapters.places import Descendants, Workshop, kill_workers
 from tests.support.waiting import until
 
@@ -57,3 +59,12 @@ def test_a_killed_fold_leaves_no_process(workshop: Workshop, tmp_path: Path, des
     until(lambda: any("ray::_fold_shard" in line for line in descendants.left()))
     process.kill()
     assert process.wait() == -signal.SIGKILL
+
+
+def test_work_that_kills_every_worker_is_an_error() -> None:
+    """And so is work that needs its result."""
+    with cluster(1):
+        dead = ray.remote(max_retries=0)(lambda: os.kill(os.getpid(), signal.SIGKILL)).remote()
+        for reference in (dead, ray.remote(lambda result: result).remote(dead)):
+            with pytest.raises(phonograd.OutOfMemoryError, match="workers were killed 11 times"):
+                result(reference)
