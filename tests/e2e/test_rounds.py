@@ -38,6 +38,10 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
         projected = phono("report", "--server", url, "--project", "10", "300", "--json").document["projection"]
         assert projected["up_bytes"] > 3000 * update.stat().st_size
 
+        # The other server is asked as its owner, who is this user: no token is given, and this one's goes nowhere.
+        comparison = phono("report", "--server", url, "--compare", url, "--json").document["comparison"]
+        assert [entry["up_bytes"]["ratio"] for entry in comparison["rounds"]] == [1, 1]
+
         models = phono("models", "--server", url, "--json").document
         assert [(model["round"], model["parent_sha256"]) for model in models] == [(0, None), (1, exported)]
         assert models == phono("models", "--state", tmp_path / "state", "--json").document

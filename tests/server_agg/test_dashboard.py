@@ -12,7 +12,7 @@ import pytest
 
 from phonograd.server_agg.dashboard import formats
 from phonograd.server_agg.dashboard.pages import CONTENT_SECURITY_POLICY
-from phonograd.server_agg.dashboard.views import OUTCOMES
+from phonograd.server_agg.dashboard.views import OUTCOMES, overview_charts
 from phonograd.server_agg.report.document import projection, read_phones, read_report
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.storage.ledger import WireBytes
@@ -170,6 +170,15 @@ def test_numbers_are_the_reports(server: RunningServer, workshop: Workshop) -> N
             p90 = shown_size(entry[f"phone_{way}_p90_bytes"])
             assert f"{p90} (p90), {most} (most)" in text
         assert f"{shown_size(entry['up_tcp_bytes'])}, {shown_size(entry['down_tcp_bytes'])}" in text
+
+        sent = (
+            entry["model_bytes"],
+            70,
+            entry["down_body_bytes"] + entry["down_header_bytes"] - entry["model_bytes"] - 70,
+        )
+        (chart,) = [chart for chart in overview_charts(report) if chart.title == "Bytes downloaded per round"]
+        tip = chart.columns[0].tip.replace("\xa0", " ")
+        assert [size for size in map(shown_size, sent) if size not in tip] == []
 
         projected = projection(report, 7, 11)
         assert projected is not None
