@@ -217,7 +217,7 @@ def test_what_strangers_write_is_text(server: RunningServer) -> None:
             session.add(
                 Update(
                     id=state, round=1, phone=EVIL, state=state, length=1, resumable=True, received_bytes=1, requests=1,
-                    created_at=1.0, codec=EVIL, reason=EVIL,
+                    created_at=server.coordinator.ledger.clock(), codec=EVIL, reason=EVIL,
                 )
             )  # fmt: skip
         sha256 = server.coordinator.current.base_sha256
