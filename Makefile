@@ -24,7 +24,7 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk aar \
-	long-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test flower-test sanitize format clean
+	wheels long-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test flower-test sanitize format clean
 
 demo: $(READY)
 	rm -rf demo-out
@@ -105,6 +105,13 @@ native: $(READY)
 	mkdir -p dist
 	$(VENV)/bin/phonograd build-phone --out dist/phonograd-phone
 
+# The source distribution and all wheels, in dist/: for x86-64 Linux, for arm64 Linux, for every other system.
+wheels: $(READY)
+	$(VENV)/bin/python -m hatchling build -t sdist -d dist
+	PHONOGRAD_WHEEL=x86_64 $(VENV)/bin/python -m hatchling build -t wheel -d dist
+	PHONOGRAD_WHEEL=aarch64 $(VENV)/bin/python -m hatchling build -t wheel -d dist
+	PHONOGRAD_WHEEL=any $(VENV)/bin/python -m hatchling build -t wheel -d dist
+
 # The phone's command as an Android app (docs/android.md), with an Android SDK (ANDROID_HOME) or Debian's parts of one.
 apk: $(READY)
 	mkdir -p dist
@@ -147,7 +154,7 @@ format: $(READY)
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
 $(READY): pyproject.toml
-	@test -n "$(PYTHON)" || { echo "phonograd needs Python 3.10, 3.11 or 3.12; set PYTHON=/path/to/it" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "a checkout needs Python 3.10, 3.11 or 3.12; set PYTHON=/path/to/it" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	touch $(READY)

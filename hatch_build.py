@@ -1,22 +1,35 @@
-"""Hatchling's build hook: a wheel carries the native engine compiled, for this host and for phones."""
+"""Hatchling's build hook: a wheel carries the native engine compiled, for its host and for phones.
 
+PHONOGRAD_WHEEL chooses the wheel: `x86_64` or `aarch64`, for Linux, or `any`, without an engine for the host. Any
+machine builds each of them. If it is not set, the wheel is the one for this machine.
+"""
+
+import os
+import platform
 import sys
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# What check_host_library holds the library to.
-TAG = "py3-none-manylinux_2_17_x86_64"
+# What check_host_library and check_arm64_library hold the libraries to.
+TAGS = {
+    "x86_64": "py3-none-manylinux_2_17_x86_64",
+    "aarch64": "py3-none-manylinux_2_17_aarch64",
+    "any": "py3-none-any",
+}
 
 
 class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]  # any builder's configuration
     """Adds device_runtime/native/lib/ to the wheel, and names the platform. An editable install builds on first use."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile and check both, before the files are collected."""
+        """Compile and check what the wheel carries, before the files are collected."""
         if version == "editable":
             return
+        kind = os.environ.get("PHONOGRAD_WHEEL") or _kind_of_this_machine()
+        if kind not in TAGS:
+            raise ValueError(f"PHONOGRAD_WHEEL={kind}: expected {', '.join(TAGS)}")
         sys.path.insert(0, self.root)
         import phonograd  # noqa: PLC0415  # importable only now
 
@@ -25,16 +38,25 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]  # any buil
             NATIVE,
             PACKAGED_LIBRARY,
             PACKAGED_PHONE_BINARY,
+            build_arm64_library,
             build_host_library,
             build_phone_binary,
             check_host_library,
         )
 
         self.app.display_info("compiling the native engine")
-        library, phone = build_host_library().path, build_phone_binary().path
-        check_host_library(library)
-        for built, packaged in ((library, PACKAGED_LIBRARY), (phone, PACKAGED_PHONE_BINARY)):
+        built = {PACKAGED_PHONE_BINARY: build_phone_binary().path}
+        if kind == "x86_64":
+            built[PACKAGED_LIBRARY] = build_host_library().path
+            check_host_library(built[PACKAGED_LIBRARY])
+        elif kind == "aarch64":
+            built[PACKAGED_LIBRARY] = build_arm64_library().path
+        for packaged, path in built.items():
             place = Path("device_runtime/native") / packaged.relative_to(NATIVE)
-            build_data["force_include"][str(built)] = str(place)
-        build_data["pure_python"] = False
-        build_data["tag"] = TAG
+            build_data["force_include"][str(path)] = str(place)
+        build_data["pure_python"] = kind == "any"
+        build_data["tag"] = TAGS[kind]
+
+
+def _kind_of_this_machine() -> str:
+    return platform.machine() if platform.system() == "Linux" and platform.machine() in TAGS else "any"

@@ -1,6 +1,5 @@
 """The environment of a benchmark: the processor and its features, package versions, tools."""
 
-import os
 import platform
 import shutil
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import UnsupportedError
+from phonograd.device_runtime.base.system import usable_cores
 
 # The features that decide which kernels a runtime uses; /proc/cpuinfo lists about a hundred more.
 FEATURES = (
@@ -37,7 +37,7 @@ def this_environment(cpuinfo: Path = Path("/proc/cpuinfo")) -> Environment:
     return Environment(
         cpu=fields.get("model name") or platform.machine(),
         features=tuple(name for name in FEATURES if name in flags),
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         system=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
         python=platform.python_version(),
     )

@@ -19,6 +19,7 @@ from phonograd.bench.environment import Environment, this_environment
 from phonograd.bench.markdown import MB
 from phonograd.bench.process_tree import PeakPss, cpu_seconds
 from phonograd.bench.simulator import BEGAN, ENDED, SimulatorJob
+from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.formats.manifest import VOCABULARY, Artifacts, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.messages import read_messages
@@ -50,7 +51,7 @@ class SimulateBenchConfig:
     text_bytes: int = 10_000
     batch: int = 5
     output_sample: int = 2000
-    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    workers: int = field(default_factory=usable_cores)
     flower_python: str | None = None
     rounds: int = 3
 

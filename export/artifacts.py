@@ -46,9 +46,7 @@ try:
     from phonograd.export.gradient_graph import write_gradient_graph
     from phonograd.export.onnx_graph import Graph, Kind, evaluation_graph, training_graph
 except ImportError as error:
-    raise MissingExtraError(
-        f"export needs onnx and onnxruntime-training-cpu ({error}); install them with: pip install 'phonograd[export]'"
-    ) from error
+    raise MissingExtraError.of_export("export needs onnx and onnxruntime-training-cpu", error) from error
 
 OLD_SUFFIX = "replaced"
 # The kinds of prediction weights.

@@ -1,5 +1,6 @@
 """`python -m phonograd`, and where the command `phonograd` begins."""
 
+import io
 import os
 import signal
 import sys
@@ -18,6 +19,9 @@ def main() -> None:
     from phonograd.cli import phonograd
     from phonograd.console import run
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a pipe on Windows has few of the characters that tables use
     signal.signal(signal.SIGINT, default)
     code = run(phonograd)
     if default is signal.default_int_handler:

@@ -4,7 +4,6 @@ A round's files are written first and its record last, atomically: a kill costs 
 """
 
 import dataclasses
-import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ import msgspec
 
 from phonograd.device_runtime.base.documents import FieldError, parse, read, written
 from phonograd.device_runtime.base.errors import StateError, StorageError
-from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
+from phonograd.device_runtime.base.files import lock_file, require_posix, sha256_of_file, storage_errors, write_bytes
 from phonograd.simulation.records import SimulationRecord
 from phonograd.simulation.server import ModelFiles
 from phonograd.simulation.settings import SimulationSettings
@@ -27,6 +26,7 @@ class SimulationFolder:
     """A simulation's folder, made if missing; locked until `close`. Raises StorageError, StateError if it is in use."""
 
     def __init__(self, folder: Path, first: Path):
+        require_posix(f"{folder}, a simulation's folder")
         self.folder = folder
         self._first = first
         self._models, self._updates = folder / "models", folder / "updates"
@@ -35,7 +35,7 @@ class SimulationFolder:
                 made.mkdir(exist_ok=True)
             self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._lock)
         except OSError as error:
             os.close(self._lock)
             raise StateError(

@@ -14,6 +14,8 @@ from phonograd.android_harness.errors import AdbError
 
 # How long a killed client may take to close its pipes; a server that it was just starting holds them a little longer.
 DRAIN_SECONDS = 1.0
+# A session of its own; on Windows, which has none, a group of processes of its own.
+OWN_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 _ERROR = re.compile("(?:adb: error: |adb: |error: )(?:failed to copy '.*' to '.*': )?(.+)")
 _SERVER_NOTICES = ("* daemon ", "adb server version (", "* starting ")
 
@@ -36,7 +38,12 @@ def start_adb(command: Sequence[str | Path], stdin: int) -> subprocess.Popen[byt
     """Start adb with pipes for its output. Raises AdbError if it does not start."""
     try:
         return subprocess.Popen(
-            command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            creationflags=OWN_GROUP,
         )
     except OSError as error:
         raise AdbError(f"{command[0]}: does not start: {error.strerror}; is it an adb for this machine?") from error

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import queue
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from phonograd.android_harness.errors import PhoneTimeoutError
 # The longest line, and how much of the end of stderr is kept: no phone can fill this machine's memory.
 LINE_BYTES = 1 << 20
 STDERR_CHARACTERS = 1 << 16
+PHONE_SIGNALS = 64  # the last one's number on Linux; this machine's own signals may be others
 
 
 class PhoneProcess:
@@ -47,7 +47,8 @@ class PhoneProcess:
         self._process = start_adb([*command, script.text], subprocess.PIPE)
         assert self._process.stdin is not None and self._process.stdout is not None and self._process.stderr is not None
         self._stdin: IO[bytes] = self._process.stdin
-        os.set_blocking(self._stdin.fileno(), False)
+        if hasattr(os, "set_blocking"):  # Windows has it from Python 3.12 on
+            os.set_blocking(self._stdin.fileno(), False)
         self._readers = [
             threading.Thread(target=self._read_lines, args=(self._process.stdout,), daemon=True),
             threading.Thread(target=self._read_errors, args=(self._process.stderr,), daemon=True),
@@ -142,7 +143,7 @@ class PhoneProcess:
         """128 plus the signal that ended its shell on the phone; a lost connection gives adb no such code."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(DRAIN_SECONDS)
-            return code if 128 < code < 128 + signal.NSIG else None
+            return code if 128 < code <= 128 + PHONE_SIGNALS else None
         return None
 
     def _read_errors(self, pipe: IO[bytes]) -> None:

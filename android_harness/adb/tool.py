@@ -43,15 +43,17 @@ def _candidates() -> Iterator[tuple[Path, str]]:
     on_path = shutil.which("adb")
     if on_path is not None:
         yield Path(on_path).absolute(), "PATH"
-    for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
-        path = Path(os.environ.get(variable, "/nowhere"), "platform-tools", "adb")
-        if path.is_file():
-            yield path.absolute(), variable
+    folders = [
+        (Path(os.environ.get(variable, "/nowhere"), "platform-tools"), variable)
+        for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT")
+    ]
     package = importlib.util.find_spec("adbutils")  # finds the package without importing it
-    for folder in (package and package.submodule_search_locations) or ():
-        path = Path(folder, "binaries", "adb")
-        if path.is_file():
-            yield path, "adbutils"
+    places = (package and package.submodule_search_locations) or ()
+    folders += [(Path(place, "binaries"), "adbutils") for place in places]
+    for folder, origin in folders:
+        for path in (folder / "adb", folder / "adb.exe"):
+            if path.is_file():
+                yield path.absolute(), origin
 
 
 def read_version(path: Path) -> str:

@@ -23,6 +23,7 @@ CORES_PATTERN = re.compile(r"big|little|all|(0x)?(?=0*[1-9a-fA-F])[0-9a-fA-F]{1,
 
 # Exit codes that mean the same on the phone and here: device_runtime/native/src/phone/README.md.
 SHARED_EXIT_CODES = frozenset({3, 4, 5, 6, 10, 11, 12, 17, 26})
+KILLED = 9  # SIGKILL on a phone; Windows has no such signal
 SIGNAL_EXIT_BASE = 128  # a shell's exit code of a process that a signal ended, plus the signal's number
 # How long it may take to notice a stop or a timeout.
 LISTEN_SECONDS = 0.25
@@ -105,7 +106,7 @@ class PhoneProgram:
         what = f"phone {self._serial}: {PROGRAM} {self._command}"
         if status in SHARED_EXIT_CODES:
             raise PhoneRunError(f"{what}: {said}", status)
-        if status == SIGNAL_EXIT_BASE + signal.SIGKILL:
+        if status == SIGNAL_EXIT_BASE + KILLED:
             raise PhoneRunError(
                 f"{what}: was killed by Android (signal 9), most likely for lack of memory; close other apps, or use a "
                 "phone with more RAM"

@@ -5,6 +5,8 @@ line on stderr and exits with `exit_code`; the server turns it into problem+json
 code for wrong usage, and 130 means interrupted.
 """
 
+import sys
+
 
 class PhonogradError(Exception):
     """Base of all errors that a user can fix. docs/exit-codes.md lists the values of `exit_code`."""
@@ -72,6 +74,15 @@ class UnsupportedError(PhonogradError):
 
 class MissingExtraError(UnsupportedError):
     """A command needs an optional dependency that is not installed."""
+
+    @classmethod
+    def of_export(cls, what: str, error: ImportError) -> "MissingExtraError":
+        """For `what`, which needs the packages of ONNX Runtime training: they end with Python 3.12."""
+        how = "install it with: pip install 'phonograd[export]'"
+        if sys.version_info >= (3, 13):
+            found = ".".join(map(str, sys.version_info[:2]))
+            how = f"Python 3.10, 3.11 or 3.12 expected, found {found}; in one of those: pip install 'phonograd[export]'"
+        return cls(f"{what} ({error}); {how}")
 
 
 class StorageError(PhonogradError):

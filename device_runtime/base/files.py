@@ -1,18 +1,31 @@
-"""Atomic file writes (temporary name, fsync, rename, fsync of the folder), and hashes of files."""
+"""Atomic file writes (temporary name, fsync, rename, fsync of the folder), locks, reads by position, hashes of files.
+
+How Windows differs is written here and nowhere else.
+"""
 
 import contextlib
 import hashlib
+import importlib
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from phonograd.device_runtime.base.errors import StorageError
+from phonograd.device_runtime.base.errors import StorageError, UnsupportedError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+WINDOWS = fcntl is None
 HASH_CHUNK_BYTES = 1 << 20
 # A large file that is synced at the end is written back to disk in runs of this many bytes before.
 WRITEBACK_BYTES = 8 << 20
+# Windows locks bytes, and others then cannot read them: this one is after a model's end. Its C library takes 31 bits.
+WINDOWS_LOCKED_BYTE = (1 << 31) - 2
 
 
 def sha256_of_file(path: Path) -> str:
@@ -39,12 +52,56 @@ def begin_writeback(descriptor: int, start: int, stop: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable."""
+    """Make renames inside `folder` durable. Windows opens no folders; there, the file system's journal has to do."""
+    if WINDOWS:
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def require_posix(what: str) -> None:
+    """Raise UnsupportedError on Windows, for `what` needs files that can be renamed while they are open, and folders
+    that can be synced.
+    """
+    if WINDOWS:
+        raise UnsupportedError(f"{what}: Linux or macOS expected, found Windows; use one of them, such as Linux in WSL")
+
+
+def lock_file(descriptor: int, wait: bool = False) -> None:
+    """Lock an open file until it is closed; a process that dies unlocks it.
+
+    Raises OSError if another process has locked it; with `wait`, waits for that process (on Windows, 10 seconds).
+    """
+    if not WINDOWS:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return
+    windows = importlib.import_module("msvcrt")
+    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    os.lseek(descriptor, WINDOWS_LOCKED_BYTE, os.SEEK_SET)
+    windows.locking(descriptor, windows.LK_LOCK if wait else windows.LK_NBLCK, 1)
+    os.lseek(descriptor, place, os.SEEK_SET)
+
+
+def open_to_read(path: Path) -> int:
+    """The descriptor of a file for `read_at`. Raises OSError."""
+    return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+
+
+def read_at(descriptor: int, out: memoryview, offset: int) -> int:
+    """Read bytes from `offset` on into `out`; returns how many were read, 0 at the end. Thread-safe. Raises OSError."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [out], offset)
+    with _moving:  # Windows
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        read = os.read(descriptor, len(out))
+    out[: len(read)] = read
+    return len(read)
+
+
+_moving = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -78,7 +135,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         yield partial
         with storage_errors(path):
-            with partial.open("rb") as file:
+            with partial.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
             partial.replace(path)
             sync_folder(path.parent)

@@ -82,12 +82,14 @@ def operator_name() -> str:
     """The user of this machine, for the audit log: `operator:USER`, which is not a valid name of a phone."""
     try:
         return f"operator:{getpass.getuser()}"
-    except (KeyError, OSError):  # a user id without a name, as in some containers
+    except (KeyError, OSError, ImportError):  # a user id without a name, as in some containers
         return "operator:?"
 
 
 def _read(port: int) -> tuple[httpx.URL, str] | None:
-    """URL and token; None if there is no such file, or no server of this user wrote it."""
+    """URL and token; None if there is no such file, or no server of this user wrote it. Windows runs no server."""
+    if not hasattr(os, "geteuid"):
+        return None
     try:
         path = owner_file(port)
         with path.open("rb") as file:

@@ -4,7 +4,6 @@ Received bytes are kept beside the model's path as `.NAME.SHA256.part`; a later 
 of all bytes to come: of the model, or of links to it (`pull`).
 """
 
-import fcntl
 import glob
 import hashlib
 import os
@@ -16,7 +15,14 @@ from typing import Any, BinaryIO
 import httpx
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, StorageError, WeightsError
-from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES, sha256_of_file, storage_errors, sync_folder
+from phonograd.device_runtime.base.files import (
+    HASH_CHUNK_BYTES,
+    WINDOWS,
+    lock_file,
+    sha256_of_file,
+    storage_errors,
+    sync_folder,
+)
 from phonograd.device_runtime.client.connection import Retries, RetryPolicy, Server, http_client, refusal
 from phonograd.device_runtime.client.protocol import PHONE_HEADER
 
@@ -168,12 +174,14 @@ class Download:
                     file.flush()
                     os.fsync(file.fileno())
             except StorageError:
+                _release(file)
                 part.unlink(missing_ok=True)
                 raise
+            _release(file)
             if digest.hexdigest() != sha256:
                 part.unlink()
                 raise WeightsError(
-                    f"model from {self._server}: SHA-256 {sha256[:12]}… expected, the {file.tell()} bytes received "
+                    f"model from {self._server}: SHA-256 {sha256[:12]}… expected, the {offset} bytes received "
                     f"have {digest.hexdigest()[:12]}…; fetch it again"
                 )
             return self.finish(part, sha256)
@@ -195,11 +203,17 @@ def _hash_in(part: Path) -> str:
 def _lock(file: BinaryIO, part: Path) -> None:
     """Lock the partial file. Raises StorageError if another process has it, or has just completed and renamed it."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file.fileno())
         if not os.path.samestat(part.stat(), os.fstat(file.fileno())):
             raise FileNotFoundError
     except OSError as error:
         raise StorageError(f"{part}: another process is fetching this model; wait until it has finished") from error
+
+
+def _release(file: BinaryIO) -> None:
+    """Close the file where none is moved or removed while it is open; elsewhere its lock holds until it has moved."""
+    if WINDOWS:
+        file.close()
 
 
 def _digest_of(file: BinaryIO) -> Any:

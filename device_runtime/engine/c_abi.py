@@ -25,7 +25,12 @@ from phonograd.device_runtime.base.errors import (
     WeightsError,
 )
 from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions
-from phonograd.device_runtime.native_build import PACKAGED_LIBRARY, Progress, build_host_library
+from phonograd.device_runtime.native_build import (
+    PACKAGED_LIBRARY,
+    Progress,
+    build_arm64_library,
+    build_host_library,
+)
 
 ABI_VERSION = 1
 ERRORS: Mapping[int, type[PhonogradError]] = {
@@ -77,6 +82,7 @@ def options_of(options: BackendOptions, fuse: bool = True) -> Options:
     )
 
 
+SYSTEMS = ("x86_64 Linux", "aarch64 Linux")
 # name: (result, arguments). A c_int result is a pg_status.
 PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "pg_abi_version": (c_int32, ()),
@@ -181,14 +187,18 @@ class NativeLibrary:
 def find_library(progress: Progress | None = None) -> Path:
     """The wheel's library; in a source checkout the one in the build cache, which is built if necessary.
 
-    Raises UnsupportedError unless this is x86-64 Linux, and what `build_host_library` raises.
+    Raises UnsupportedError on other systems than SYSTEMS, and what a build raises.
     """
     machine = f"{platform.machine()} {platform.system()}"
-    if machine != "x86_64 Linux":
-        raise UnsupportedError(f"native engine: x86_64 Linux expected, found {machine}; use the backend ort")
+    if machine not in SYSTEMS:
+        raise UnsupportedError(
+            f"native engine: {' or '.join(SYSTEMS)} expected, found {machine}; run this on Linux, such as in a "
+            "container or WSL, or on phones (phone-bench, phone-round), or use the backend ort"
+        )
     if PACKAGED_LIBRARY.is_file():
         return PACKAGED_LIBRARY
-    return build_host_library(progress=progress).path
+    build = build_arm64_library if machine == "aarch64 Linux" else build_host_library
+    return build(progress=progress).path
 
 
 @functools.cache

@@ -25,9 +25,7 @@ try:
     import onnxruntime
     from onnxruntime.training import api
 except ImportError as error:
-    raise MissingExtraError(
-        f"backend ort needs onnxruntime-training-cpu ({error}); install it with: pip install 'phonograd[export]'"
-    ) from error
+    raise MissingExtraError.of_export("backend ort needs onnxruntime-training-cpu", error) from error
 
 LOG_ERRORS_ONLY = 3
 CLIP_EPSILON = 1e-6  # the optimizer's

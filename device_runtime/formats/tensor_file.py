@@ -24,7 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from phonograd.device_runtime.base.errors import WeightsError
-from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES, WRITEBACK_BYTES, atomic_file, begin_writeback
+from phonograd.device_runtime.base.files import (
+    HASH_CHUNK_BYTES,
+    WRITEBACK_BYTES,
+    atomic_file,
+    begin_writeback,
+    open_to_read,
+    read_at,
+)
 
 # The largest header of ours is about 4 KB; 1 MiB leaves room for models of a thousand tensors.
 HEADER_CAP_BYTES = 1 << 20
@@ -98,7 +105,7 @@ class TensorFile:
         self.path = path
         self._start = start or 0
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_to_read(path)
         except OSError as error:
             raise WeightsError(f"{path}: cannot be opened: {error.strerror}") from error
         try:
@@ -131,7 +138,7 @@ class TensorFile:
         """Hex SHA-256 of the file that is open, whatever stands at its path by now."""
         digest = hashlib.sha256()
         at, stop = self._start, self._start + self.nbytes
-        while chunk := os.pread(self._descriptor, min(HASH_CHUNK_BYTES, stop - at), at):
+        while chunk := _read(self._descriptor, min(HASH_CHUNK_BYTES, stop - at), at):
             digest.update(chunk)
             at += len(chunk)
         return digest.hexdigest()
@@ -184,14 +191,20 @@ def _read_exactly(path: Path, descriptor: int, out: Array, offset: int) -> None:
     view = out.data.cast("B") if out.size else memoryview(b"")
     done = 0
     while done < len(view):
-        count = os.preadv(descriptor, [view[done:]], offset + done)
+        count = read_at(descriptor, view[done:], offset + done)
         if count == 0:
             raise WeightsError(f"{path}: ends at byte {offset + done}, {len(view) - done} bytes short; fetch it again")
         done += count
 
 
+def _read(descriptor: int, length: int, offset: int) -> bytes:
+    """At most `length` bytes; fewer at the end."""
+    out = bytearray(length)
+    return bytes(out[: read_at(descriptor, memoryview(out), offset)])
+
+
 def _read_header(path: Path, descriptor: int, start: int, size: int) -> tuple[bytes, int]:
-    prefix = os.pread(descriptor, 8, start)
+    prefix = _read(descriptor, 8, start)
     if len(prefix) < 8:
         raise WeightsError(f"{path}: {size} bytes, a tensor file has at least 8; it is truncated or not a tensor file")
     (length,) = struct.unpack("<Q", prefix)
@@ -201,7 +214,7 @@ def _read_header(path: Path, descriptor: int, start: int, size: int) -> tuple[by
         )
     if 8 + length > size:
         raise WeightsError(f"{path}: header of {length} bytes in a file of {size}; it is truncated, fetch it again")
-    return os.pread(descriptor, length, start + 8), 8 + length
+    return _read(descriptor, length, start + 8), 8 + length
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

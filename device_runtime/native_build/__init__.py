@@ -1,13 +1,12 @@
 """Building the native engine's C++ for this host and for phones. No other module knows the compiler's flags."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from phonograd.device_runtime.base.files import atomic_file
+from phonograd.device_runtime.base.files import atomic_path, storage_errors
 from phonograd.device_runtime.native_build.checks import (
     PhoneBinary,
     SharedLibrary,
@@ -132,6 +131,6 @@ def _copied_to(built: BuildResult, out: Path | None) -> BuildResult:
 
 
 def _copy(source: Path, out: Path) -> None:
-    with source.open("rb") as original, atomic_file(out) as file:
-        shutil.copyfileobj(original, file)
-        os.fchmod(file.fileno(), 0o755)
+    with atomic_path(out) as partial, storage_errors(out):
+        shutil.copyfile(source, partial)
+        partial.chmod(0o755)

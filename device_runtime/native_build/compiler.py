@@ -1,7 +1,6 @@
 """Compiling and linking with ziglang's clang. Results are cached under the hash of all their inputs."""
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import BuildError, MissingExtraError
-from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.base.files import lock_file, storage_errors
+from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.native_build.includes import Includes
 from phonograd.device_runtime.native_build.targets import EXPORTS, ZIG_VERSION, Target
 
@@ -124,7 +124,7 @@ class Build:
                 self._zig(zig, arguments, place, f"{source}: does not compile for {self.target.triple}")
             return source
 
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(usable_cores()) as pool:
             for done, source in enumerate(pool.map(compiled, self.sources, objects)):
                 if progress is not None:
                     progress(done + 1, len(objects) + 1, source.name)
@@ -189,7 +189,7 @@ def _locked(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         with storage_errors(folder):
             lock = held.enter_context((folder / "objects" / "lock").open("wb"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock.fileno(), wait=True)
         yield
 
 

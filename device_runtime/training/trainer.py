@@ -1,13 +1,13 @@
 """Training on the phone: the phone's part of paper P's round, without the upload."""
 
 import math
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from phonograd.device_runtime.base.errors import StoppedError, TextError, TrainingError, UsageError
+from phonograd.device_runtime.base.system import peak_rss_bytes
 from phonograd.device_runtime.engine.backend import Backend
 from phonograd.device_runtime.formats.manifest import Manifest, TrainingConfig
 from phonograd.device_runtime.text.rehearsal import TrainingText
@@ -35,7 +35,7 @@ class EpochReport:
     epochs: passes over the text; steps: of all epochs; tokens: of one pass; *_unknown_share: see TrainingText; losses:
     nats a token before each step's update (with LwF, of the LwF loss); step_seconds: wall time of each step; both lists
     have all steps, also the first `resumed_at`, which an earlier process did; seconds: of this process's steps and
-    saves; rest_seconds: of its rests, with a `duty` below 1; peak_rss_bytes: of the whole process so far.
+    saves; rest_seconds: of its rests, with a `duty` below 1; peak_rss_bytes: of the whole process so far, 0 on Windows.
 
     windows_per_step: 1; or with `full_batch`, which takes a single step, all: then `steps`, `losses` and `step_seconds`
     are the windows'.
@@ -147,7 +147,7 @@ def train_epoch(
         step_seconds=tuple(step_seconds),
         seconds=time.perf_counter() - began - rest_seconds,
         rest_seconds=rest_seconds,
-        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_rss_bytes=peak_rss_bytes(),
         resumed_at=resumed_at,
         windows_per_step=len(layout) if full_batch else 1,
     )

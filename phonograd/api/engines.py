@@ -1,9 +1,9 @@
 """What runs the workers of a simulation or a fold: processes of this machine, or Ray's."""
 
-import os
 from typing import Literal, get_args
 
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.system import usable_cores
 
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -17,4 +17,4 @@ def require_engine(engine: Engine) -> None:
 
 def workers_of(workers: int | None) -> int:
     """As many workers as were asked for, else one a core."""
-    return workers or len(os.sched_getaffinity(0))
+    return workers or usable_cores()

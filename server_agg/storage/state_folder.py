@@ -18,7 +18,6 @@ in incoming/.
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -29,7 +28,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.base.files import atomic_file, sha256_of_file, storage_errors, sync_folder
+from phonograd.device_runtime.base.files import (
+    atomic_file,
+    lock_file,
+    require_posix,
+    sha256_of_file,
+    storage_errors,
+    sync_folder,
+)
 from phonograd.server_agg.storage.folder_claim import LEDGER, LOCK, SUBFOLDERS, claim
 from phonograd.server_agg.storage.noise_keys import NoiseKeys
 from phonograd.server_agg.storage.stores import InFolder, Store
@@ -50,6 +56,7 @@ class StateFolder:
     """
 
     def __init__(self, root: Path, store: Store | None = None):
+        require_posix(f"{root}, a server's state folder")
         self.root = root
         self.store = store or InFolder()
         self._fetching = threading.Lock()
@@ -69,7 +76,7 @@ class StateFolder:
                 (root / name).mkdir(exist_ok=True)
             self._lock = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._lock)
         except OSError as error:
             os.close(self._lock)
             raise StorageError(f"{root}: another server uses this state folder; stop it or choose another") from error

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from phonograd.device_runtime.base.errors import StoppedError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.base.random_words import stream_of
+from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata
@@ -64,7 +64,7 @@ def transfer(
     if not updates:
         raise ValueError("a round without updates has no teachers")
     artifacts.require_distill()
-    cores = threads or len(os.sched_getaffinity(0))
+    cores = threads or usable_cores()
     return _Transfer(artifacts, base_weights, updates, settings, general, work, cores).run(
         out, metadata, progress or (lambda *_: None), stop or (lambda: 0)
     )

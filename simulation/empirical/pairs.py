@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from phonograd.device_runtime.base.errors import TextError, TrainingError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
+from phonograd.device_runtime.base.system import usable_cores
 from phonograd.device_runtime.engine import BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.text.sampling import draw_texts, log_likelihoods
@@ -116,7 +116,7 @@ def _log_ratios(
     artifacts: Artifacts, first: Path, second: Path, settings: PrivacySettings, seed: int
 ) -> npt.NDArray[np.float64]:
     """log c of texts drawn from the first model."""
-    options = BackendOptions(threads=len(os.sched_getaffinity(0)))
+    options = BackendOptions(threads=usable_cores())
     V = artifacts.manifest.model.vocabulary
     with contextlib.closing(load_backend("native", artifacts, first, options)) as model:
         texts = draw_texts(model, V, settings.texts, settings.words, seed)

@@ -21,8 +21,10 @@ from phonograd.device_runtime.native_build import (
     NATIVE,
     PHONE,
     Target,
+    build_arm64_library,
     build_host_library,
     build_phone_binary,
+    check_arm64_library,
     check_host_library,
     command_sources,
 )
@@ -169,6 +171,63 @@ def test_a_private_strategy_says_what_is_missing(installed: Path, workplace: Wor
     served = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
     assert served.returncode == 10
     assert "pip install 'phonograd[dp]'" in served.stderr
+
+
+@pytest.fixture(scope="module", params=["aarch64", "any"])
+def other_wheel(request: pytest.FixtureRequest, folder: Path, builder: Path) -> Path:
+    """A wheel for another system."""
+    place = folder / f"dist-{request.param}"
+    succeed(
+        *(builder, "-m", "hatchling", "build", "-t", "wheel", "-d", place),
+        cwd=ROOT,
+        changed={"PHONOGRAD_WHEEL": request.param},
+    )
+    (built,) = place.glob("phonograd-*.whl")
+    return built
+
+
+def test_other_wheels_differ_in_the_engine_alone(other_wheel: Path, wheel: Path) -> None:
+    found, usual = contents(other_wheel), contents(wheel)
+    engine, program = sorted(LIBRARIES)
+    pure = other_wheel.name.endswith("-py3-none-any.whl")
+    assert pure or other_wheel.name.endswith("-py3-none-manylinux_2_17_aarch64.whl")
+    changed = {name for name in usual if found.get(name) != usual[name]}
+    assert {name.rpartition("/")[2] for name in changed} == {"libphonograd.so", "RECORD", "WHEEL"}
+    assert found.keys() == usual.keys() - ({engine} if pure else set())
+    assert found[program] == usual[program]
+    if not pure:  # with this library, a C program trains under qemu (tests/native/test_c_example.py)
+        built = build_arm64_library().path
+        check_arm64_library(built)
+        assert found[engine] == built.read_bytes()
+    (described,) = (text.decode() for name, text in found.items() if name.endswith(".dist-info/WHEEL"))
+    assert f"Root-Is-Purelib: {str(pure).lower()}" in described
+
+
+@pytest.mark.parametrize(
+    ("python", "platforms"),
+    [
+        ("3.10", ("manylinux_2_28_x86_64", "manylinux2014_x86_64")),
+        ("3.14", ("manylinux_2_28_x86_64", "manylinux2014_x86_64")),
+        ("3.14", ("manylinux_2_28_aarch64", "manylinux2014_aarch64")),
+        ("3.14", ("macosx_14_0_arm64", "macosx_11_0_arm64")),
+        ("3.14", ("win_amd64",)),
+    ],
+)
+def test_dependencies_have_wheels(
+    python: str, platforms: tuple[str, ...], builder: Path, wheel: Path, tmp_path: Path
+) -> None:
+    """For the oldest Python and the newest, on each system; the index is asked, and nothing is installed."""
+    requirements = [
+        line.partition(": ")[2]
+        for name, text in contents(wheel).items()
+        if name.endswith(".dist-info/METADATA")
+        for line in text.decode().splitlines()
+        if line.startswith("Requires-Dist: ") and "extra ==" not in line
+    ]
+    assert any(one.startswith("numpy") for one in requirements)
+    options = [part for platform in platforms for part in ("--platform", platform)]
+    line = ("install", "--dry-run", "--target", tmp_path, "--only-binary=:all:", "--python-version", python, *options)
+    succeed(builder, *PIP, *line, *requirements)
 
 
 def test_the_wheel_says_what_it_runs_on(wheel: Path) -> None:

@@ -195,7 +195,7 @@ def test_the_wheels_library_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(c_abi, "build_host_library", no_build)
     assert find_library() == packaged
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    with pytest.raises(UnsupportedError, match="x86_64 Linux expected, found riscv64 Linux; use the backend ort"):
+    with pytest.raises(UnsupportedError, match="x86_64 Linux or aarch64 Linux expected, found riscv64 Linux; run this"):
         find_library()
 
 
