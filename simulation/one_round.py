@@ -124,7 +124,8 @@ class OneRound:
     def _jobs(self) -> Iterator[PhoneJob]:
         plan = self._plan
         for place, part in enumerate(plan.parts):
-            messages, again = text_slice(self._population.training[part.user], self._settings.text_bytes, part.earlier)
+            everything, least = self._population.training[part.user], self._population.least_tokens
+            messages, again = text_slice(everything, self._settings.text_bytes, part.earlier, least)
             self._again += again
             path = self._update(plan.number, place)
             yield PhoneJob(

@@ -26,7 +26,7 @@ from phonograd.simulation.records import Quality, RoundRecord, SimulationRecord,
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.server import Student
 from phonograd.simulation.settings import SimulationSettings
-from phonograd.simulation.users import Messages, Population, populate, text_slice
+from phonograd.simulation.users import Messages, Population, least_tokens, populate, text_slice
 from phonograd.simulation.workers import StartWorkers, Workers, start_workers
 
 # Called with (phones done, phones in all rounds, last quality).
@@ -217,8 +217,7 @@ def population_of(artifacts: Artifacts, texts: Texts, settings: SimulationSettin
     """Users by what they do; those whose text does not fill a window are left out. Raises TextError."""
     manifest = artifacts.manifest
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), manifest.model.vocabulary)
-    share = settings.user_share if texts.rehearsal else 1.0
-    least = math.ceil(manifest.training.minibatch * manifest.training.bptt * share)
+    least = least_tokens(manifest.training, settings.user_share, texts.rehearsal)
     return populate(texts.users, vocabulary, least, test_users, settings.seed)
 
 

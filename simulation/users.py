@@ -1,5 +1,6 @@
 """Texts keyed by user, and who of them trains, is kept for evaluation, or has too little text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ import msgspec
 from phonograd.device_runtime.base.documents import FieldError, parse, read
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
-from phonograd.device_runtime.text.messages import read_messages, split_messages
+from phonograd.device_runtime.formats.manifest import TrainingConfig
+from phonograd.device_runtime.text.messages import read_messages, split_messages, tokenize
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 
 Messages = list[bytes]
@@ -26,12 +28,13 @@ class _Line(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class Population:
     """Users by what they do in a simulation. training: take part in rounds; testing: their texts are only evaluated on;
-    left_out: their text is too short to train on.
+    left_out: their text has fewer than `least_tokens` tokens, with which a phone can train.
     """
 
     training: Mapping[str, Messages]
     testing: Mapping[str, Messages]
     left_out: Sequence[str]
+    least_tokens: int
 
 
 def read_users(path: Path) -> dict[str, Messages]:
@@ -72,6 +75,11 @@ def _line(path: Path, number: int, line: bytes) -> _Line:
         ) from error
 
 
+def least_tokens(training: TrainingConfig, user_share: float, rehearsal: Messages) -> int:
+    """The tokens of its own with which a phone fills a window."""
+    return math.ceil(training.minibatch * training.bptt * (user_share if rehearsal else 1.0))
+
+
 def populate(
     users: Mapping[str, Messages], vocabulary: Vocabulary, least_tokens: int, test_users: int, seed: int
 ) -> Population:
@@ -93,21 +101,24 @@ def populate(
         {name: users[name] for name in training},
         {name: users[name] for name in sorted(testing)},
         sorted(set(names) - set(enough)),
+        least_tokens,
     )
 
 
-def text_slice(messages: Messages, text_bytes: int, earlier: int) -> tuple[Messages, bool]:
+def text_slice(messages: Messages, text_bytes: int, earlier: int, least_tokens: int = 1) -> tuple[Messages, bool]:
     """What a user wrote for its `earlier`-th round (from 0): the next messages of at least `text_bytes` bytes.
 
-    A text that ends begins again. Returns the messages, and whether some of them were trained on before.
+    Bytes need not be words, as in a pasted file: the messages also have `least_tokens` tokens, if all together do. A
+    text that ends begins again. Returns the messages, and whether some of them were trained on before.
     """
     place, passed = 0, False
     taken: Messages = []
     for _ in range(earlier + 1):
-        taken, nbytes = [], 0
-        while nbytes < text_bytes and len(taken) < len(messages):
+        taken, nbytes, tokens = [], 0, 0
+        while (nbytes < text_bytes or tokens < least_tokens) and len(taken) < len(messages):
             taken.append(messages[place % len(messages)])
             nbytes += len(taken[-1]) + 1
+            tokens += len(tokenize(taken[-1])) + 1
             place += 1
         passed = place > len(messages)
     return taken, passed

@@ -20,7 +20,7 @@ from phonograd.simulation.empirical.tail import Tail, fit_tail
 from phonograd.simulation.phone import PhoneJob
 from phonograd.simulation.server import Arrival, ModelFiles, close_round
 from phonograd.simulation.settings import SimulationSettings
-from phonograd.simulation.users import Messages, text_slice
+from phonograd.simulation.users import Messages, least_tokens, text_slice
 from phonograd.simulation.workers import Workers, start_workers
 
 
@@ -66,13 +66,15 @@ def measure_pairs(
     K = simulation.clients_per_round
     if len(users) <= K:
         raise TextError(f"users: more than {K} with enough text expected (`clients_per_round`), found {len(users)}")
+    least = least_tokens(artifacts.manifest.training, simulation.user_share, rehearsal)
     with start_workers(workers, artifacts, rehearsal, simulation) as phones:
         for number in range(settings.pairs) if numbers is None else numbers:
             names = sorted(users)
             SplitMix64(stream_of(simulation.seed, f"pair {number}")).shuffle(names)
             chosen = names[: K + 1]
             with tempfile.TemporaryDirectory(prefix="phonograd-privacy-") as folder:
-                models = _adjacent_models(artifacts, phones, users, chosen, simulation, Path(folder))
+                texts = {user: text_slice(users[user], simulation.text_bytes, 0, least)[0] for user in chosen}
+                models = _adjacent_models(artifacts, phones, texts, len(users), simulation, Path(folder))
                 ratios = _log_ratios(artifacts, *models, settings, stream_of(simulation.seed, f"texts {number}"))
             yield Pair(chosen[0], chosen[-1], fit_tail(ratios), ratios)
             if progress is not None:
@@ -82,21 +84,19 @@ def measure_pairs(
 def _adjacent_models(
     artifacts: Artifacts,
     phones: Workers,
-    users: dict[str, Messages],
-    chosen: Sequence[str],
+    texts: dict[str, Messages],
+    population: int,
     settings: SimulationSettings,
     folder: Path,
 ) -> tuple[Path, Path]:
-    """The models of all chosen users but the last, and of all but the first; their phones train once."""
+    """The models of all users of `texts` but the last, and of all but the first; their phones train once."""
+    chosen = list(texts)
     base = ModelFiles(artifacts.path(WEIGHTS), folder / "none")
     sha256 = artifacts.weights_sha256
     paths = {user: folder / f"{place}.safetensors" for place, user in enumerate(chosen)}
     seeds = SplitMix64(stream_of(settings.seed, "output samples"))
     jobs = [
-        PhoneJob(
-            user, text_slice(users[user], settings.text_bytes, 0)[0], 1, base.weights, sha256, seeds.next(), paths[user]
-        )
-        for user in chosen
+        PhoneJob(user, messages, 1, base.weights, sha256, seeds.next(), paths[user]) for user, messages in texts.items()
     ]
     results = {result.user: result for result in phones.train(jobs)}
     for result in results.values():
@@ -106,7 +106,7 @@ def _adjacent_models(
     for name, members in (("first", chosen[:-1]), ("second", chosen[1:])):
         arrivals = [Arrival(user, paths[user], results[user].sha256) for user in members]
         files = ModelFiles(folder / f"{name}.safetensors", folder / f"{name}.optimizer.safetensors")
-        if close_round(settings.strategy, 1, base, sha256, arrivals, files, len(users)).model is None:
+        if close_round(settings.strategy, 1, base, sha256, arrivals, files, population).model is None:
             raise TrainingError("the strategy needs more updates than `clients_per_round`")
         models.append(files.weights)
     return models[0], models[1]

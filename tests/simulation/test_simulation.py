@@ -377,6 +377,16 @@ def test_a_text_that_ends_begins_again() -> None:
     assert text_slice(messages, 100, 3) == (messages, True)
 
 
+def test_bytes_without_words_are_not_enough_to_train_on(tmp_path: Path) -> None:
+    pasted = [b"x" * 500, b"one two", b"three", b"four"]
+    assert text_slice(pasted, 100, 0, least_tokens=5) == (pasted[:2], False)
+    assert text_slice(pasted, 100, 1, least_tokens=5) == ([b"three", b"four", b"x" * 500], True)
+    assert text_slice(pasted, 100, 0, least_tokens=50) == (pasted, False)
+    users = {user: ["x" * 500, *messages] for user, messages in USERS.items()}
+    found = phonograd.simulate(ARTIFACTS, users, tmp_path / "run", dataclasses.replace(SETTINGS, rounds=1))
+    assert found.rounds[0].accepted == SETTINGS.clients_per_round
+
+
 @pytest.mark.long
 def test_a_killed_simulation_loses_at_most_its_round(tmp_path: Path) -> None:
     settings = dataclasses.replace(SETTINGS, rounds=6, late_phones=0.3, late="next")
