@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base import files
+from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile
@@ -102,3 +103,14 @@ def test_a_file_is_locked_once(tmp_path: Path) -> None:
             files.lock_file(second.fileno())
     with (tmp_path / "lock").open("wb") as third:
         files.lock_file(third.fileno())
+
+
+def test_export_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {}
+    for version in ((3, 12, 1), (3, 13, 0), (3, 14, 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "version_info", version)
+            said[version] = str(MissingExtraError.of_export("export needs onnx", ImportError("no onnx")))
+    assert said[3, 12, 1] == "export needs onnx (no onnx); install it with: pip install 'phonograd[export]'"
+    for version, found in (((3, 13, 0), "3.13"), ((3, 14, 2), "3.14")):
+        assert f"Python 3.10, 3.11 or 3.12 expected, found {found}; in one of those: pip install" in said[version]

@@ -199,6 +199,14 @@ def test_the_wheels_library_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
         find_library()
 
 
+def test_arm64_linux_has_a_library_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = native_build.BuildResult(tmp_path / "lib", cached=False)
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr(c_abi, "PACKAGED_LIBRARY", tmp_path / "none")
+    monkeypatch.setattr(c_abi, "build_arm64_library", lambda progress: built)
+    assert find_library() == built.path
+
+
 def test_a_checkout_builds_it_on_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = native_build.BuildResult(tmp_path / "lib", cached=False)
     heard: list[object] = []
