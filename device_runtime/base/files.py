@@ -1,6 +1,6 @@
 """Atomic file writes (temporary name, fsync, rename, fsync of the folder), locks, reads by position, hashes of files.
 
-How Windows differs is written here and nowhere else.
+Windows does some of it in another way.
 """
 
 import contextlib
