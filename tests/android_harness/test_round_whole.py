@@ -134,7 +134,7 @@ def test_a_round_and_the_next(bench: Bench, tmp_path: Path) -> None:
     second = bench.run()
     assert (second.round, second.model_before, second.closed) == (2, first.model_after, True)
     assert 0 < second.downloaded_bytes <= second.model_bytes  # links, if they are smaller
-    fetched = {entry["phone"]: entry["model_bytes"] for entry in second.ledger.phones}
+    fetched = {entry["phone"]: entry["model_bytes"] + entry["sent_link_bytes"] for entry in second.ledger.phones}
     assert fetched["p1"] == second.downloaded_bytes  # who fetches says who it is
     for phone in bench.phones.values():
         assert phone.pushed == ["artifacts/manifest.json", "artifacts/weights.safetensors", "run/text.txt"]

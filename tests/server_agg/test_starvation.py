@@ -12,8 +12,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from phonograd.server_agg.http import receiving
 from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.upload_bytes import FileBytes
 from tests.server_agg.faults import answer_on
 from tests.server_agg.test_app import headers_of
 from tests.server_agg.workshop import RunningServer, Workshop, client_of
@@ -105,14 +105,14 @@ def test_a_ledger_that_another_process_writes_holds_up_no_reader(start_server: S
 def test_a_disk_that_takes_its_time_holds_up_no_reader(
     start_server: StartServer, workshop: Workshop, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, coming = receiving._opened, threading.Semaphore(0)
+    append, coming = FileBytes.append, threading.Semaphore(0)
 
-    def open_later(*arguments: Any) -> Any:
+    def append_later(*arguments: Any) -> Any:
         coming.release()
         held.wait()
-        return opened(*arguments)
+        return append(*arguments)
 
-    monkeypatch.setattr(receiving, "_opened", open_later)
+    monkeypatch.setattr(FileBytes, "append", append_later)
     with (
         start_server(clients_per_round=CROWD) as server,
         client_of(server.url) as http,
