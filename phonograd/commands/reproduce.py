@@ -2,7 +2,9 @@
 
 import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -108,11 +110,21 @@ def _run(
         write_result(out, result)
         console.say(f"wrote {out}")
     shown = [{"claim": one.says(len(result.seeds)), "holds": one.holds} for one in claims]
+    tables = _in_groups(rows_of(experiment, result))
     console.result(
-        {**written(result), "claims": shown}, (experiment.title, rows_of(experiment, result)), ("Claims", shown)
+        {**written(result), "claims": shown}, *((experiment.title, rows) for rows in tables), ("Claims", shown)
     )
     if small:
         require_all(name, claims)
+
+
+def _in_groups(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Tables of up to three figures, which fit a terminal, with the rows that have any of them."""
+    figures = list(dict.fromkeys(key.rpartition(": ")[0] for key in rows[0] if key))
+    for first in range(0, len(figures), 3):
+        wanted = ("", *figures[first : first + 3])
+        cells = [{key: value for key, value in row.items() if key.rpartition(": ")[0] in wanted} for row in rows]
+        yield [row for row in cells if any(value is not None for key, value in row.items() if key)]
 
 
 def _experiments() -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from phonograd.commands.reproduce import _in_groups
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError
 from phonograd.papers import experiment, result, run
 from phonograd.papers.claims import checked
@@ -159,6 +160,16 @@ def test_wrong_usage_says_what_to_do(
     found = phono("reproduce", *(argument.format(tmp_path) for argument in arguments))
     assert found.code == 2
     assert message in found.err
+
+
+def test_a_wide_table_is_shown_as_several() -> None:
+    rows = [
+        {"": "initial", "a: paper": "1", "a: ours": "2", "b: ours": "3", "c: ours": "4", "d: ours": None},
+        {"": "after", "a: paper": None, "a: ours": "2", "b: ours": "3", "c: ours": "4", "d: ours": "5"},
+    ]
+    first, second = _in_groups(rows)
+    assert [list(row) for row in first] == [["", "a: paper", "a: ours", "b: ours", "c: ours"]] * 2
+    assert second == [{"": "after", "d: ours": "5"}]
 
 
 def test_the_list_names_options_and_other_inputs(phono: Run) -> None:
