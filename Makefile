@@ -80,12 +80,13 @@ flower-test: $(READY) $(ENGINES_READY)
 
 # The native engine's tests under ASan and UBSan, then its programs' under TSan. Debian's packages clang-19 and
 # libclang-rt-19-dev are needed; some 20 minutes, most of them compiling. Left out: what is about the builder and the
-# phone's own binary, tests that replace malloc, as ASan does, and one of a process without memory, which the
-# sanitizers need much of.
+# phone's own binary, tests that replace malloc, as ASan does, and two that bound a process's memory, of which the
+# sanitizers need much.
 export CLANG ?= clang++-19
 SANITIZED = $(VENV)/bin/pytest -p tests.native.sanitized
 UNSANITIZED = test_allocation.py test_arm.py test_build.py test_c_example.py test_failures.py test_phone_binary.py
-UNLIMITED = --deselect tests/native/test_phone_refusals.py::test_out_of_memory_has_a_code_of_its_own
+UNLIMITED = --deselect tests/native/test_phone_refusals.py::test_out_of_memory_has_a_code_of_its_own \
+	--deselect tests/native/test_pull.py::test_memory_is_a_piece_of_the_model
 THREADED = test_fuzz.py test_kernels.py test_phone.py test_phone_refusals.py test_shares.py test_state.py
 sanitize: $(READY)
 	PHONOGRAD_SANITIZE=address,undefined ASAN_OPTIONS=detect_leaks=0 \
