@@ -13,6 +13,7 @@ import msgspec
 
 from phonograd.bench.contestants import BenchError, selected_entries
 from phonograd.bench.epoch import EpochBenchConfig
+from phonograd.bench.parity import ParityConfig
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
     PATH,
@@ -73,8 +74,8 @@ bench.add_command(simulate)
 @click.option(
     "--output-sample", type=click.IntRange(1), metavar="N", help="Train all runtimes with an output sample of N words."
 )
-@click.option("--steps", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=ParityConfig.steps, show_default=True)
+@click.option("--threads", type=click.IntRange(1), default=ParityConfig.threads, show_default=True)
 @save_option
 @output_options
 def parity(
@@ -91,7 +92,7 @@ def parity(
     The exit code is 16 if the relative Frobenius error of a tensor, or the relative error of a loss, exceeds 1e-5.
     With clipping, ort is exempt, because it sums the norm in float32.
     """
-    from phonograd.bench.parity import ParityConfig, bench_parity
+    from phonograd.bench.parity import bench_parity
     from phonograd.bench.results import save_result
 
     if "native" in backends:
