@@ -30,7 +30,7 @@ INSERTS: Mapping[str, Callable[[type[DeclarativeBase]], Any]] = {
 # Of one server to PostgreSQL, which takes 100 of all unless it is told otherwise.
 CONNECTIONS = 30
 # PostgreSQL's advisory locks, each a number of the database's own.
-WRITING, CLOSING = 7067_1, 7067_2
+WRITING, CLOSING = 70671, 70672
 
 
 @dataclass(frozen=True)

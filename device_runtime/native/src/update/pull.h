@@ -14,7 +14,7 @@ using Stop = std::function<bool()>;
 
 struct PullSettings {
   std::string fetched;  // file of links, or a whole model
-  std::string base;     // the local model, from which links lead; "": there is none
+  std::string base;     // the local model, from which links lead; empty without one
   std::string sha256;   // of the model asked for
   std::string out;      // where to write it; may be `base`, or `fetched` if that is a whole model
 };
