@@ -14,7 +14,9 @@ from phonograd.server_agg.refusals import (
 )
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.storage import queries
-from phonograd.server_agg.storage.tables import Round
+from phonograd.server_agg.storage.tables import Round, UpdateState
+
+TAKING_PART: tuple[UpdateState, ...] = ("accepted", "receiving")  # of a round's updates, those with a place in it
 
 
 @dataclass(frozen=True)
@@ -34,36 +36,35 @@ class AdmissionState:
 
 def check_phone(session: Session, state: AdmissionState, phone: str) -> None:
     """Raise RoundClosingError, NotSelectedError or RoundFullError if `phone` can't take part in the open round."""
-    accepted = {update.phone for update in queries.accepted_updates(session, state.number)}
-    if state.closing and phone not in accepted:  # else it sends its update again
+    number = state.number
+    if state.closing and not queries.has_update(session, number, phone, "accepted"):  # else it sends its update again
         raise RoundClosingError(
-            f"round {state.number}: closing, the server trains its model; come again in {state.retry_seconds:.0f} s",
+            f"round {number}: closing, the server trains its model; come again in {state.retry_seconds:.0f} s",
             state.retry_seconds,
         )
     if state.halted is not None:
         raise NotSelectedError(state.halted, state.retry_seconds)
-    if state.sampled and phone not in queries.selected_phones(session, state.number):
-        raise NotSelectedError(
-            f"phone {phone}: not selected for round {state.number}; ask again in the next round",
-            state.retry_seconds,
-        )
-    unfinished = {update.phone for update in queries.unfinished_updates(session) if update.round == state.number}
-    taking_part = accepted | unfinished
-    most = None if state.sampled else state.rules.max_clients  # every sampled phone may take part
-    if most is not None and phone not in taking_part and len(taking_part) >= most:
+    if state.sampled:
+        if not queries.is_selected(session, number, phone):
+            raise NotSelectedError(
+                f"phone {phone}: not selected for round {number}; ask again in the next round", state.retry_seconds
+            )
+        return  # every sampled phone may take part
+    most = state.rules.max_clients
+    if most is None or queries.has_update(session, number, phone, *TAKING_PART):
+        return
+    if queries.count_phones(session, number, *TAKING_PART) >= most:
         raise RoundFullError(
-            f"round {state.number}: full, {most} phones take part; ask again in the next round",
-            state.retry_seconds,
+            f"round {number}: full, {most} phones take part; ask again in the next round", state.retry_seconds
         )
 
 
 def check_duplicate(session: Session, state: AdmissionState, phone: str) -> None:
     """Raise DuplicatePhoneError if the open round has an accepted update of `phone`."""
-    for update in queries.updates_of_phone(session, phone, "accepted"):
-        if update.round == state.number:
-            raise DuplicatePhoneError(
-                f"phone {phone}: round {state.number} already has an update of this phone; wait for the next round"
-            )
+    if queries.has_update(session, state.number, phone, "accepted"):
+        raise DuplicatePhoneError(
+            f"phone {phone}: round {state.number} already has an update of this phone; wait for the next round"
+        )
 
 
 def check_base(session: Session, state: AdmissionState, base_sha256: str, number: int | None) -> Round | None:

@@ -73,7 +73,7 @@ def ending_of(current: CurrentRound) -> Ending | None:
     private = aggregator.settings.private
     if private:
         with current.ledger.reading() as session:
-            selected = len(queries.selected_phones(session, aggregator.row.number))
+            selected = queries.count_selected(session, aggregator.row.number)
         if 0 < selected == accepted:
             return "full"
     elif accepted >= aggregator.rules.clients_per_round:

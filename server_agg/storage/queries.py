@@ -5,6 +5,9 @@ from sqlalchemy.orm import Session
 
 from phonograd.server_agg.storage.tables import PUBLISHED, Chunk, Model, Round, Selected, Update, UpdateState
 
+_OPEN = select(Round.number).where(Round.closed_at.is_(None))
+_NEEDED = ((Update.state == "accepted") & Update.round.in_(_OPEN)) | (Update.state == "kept")
+
 
 def open_round(session: Session) -> Round | None:
     """The open round; None in a new ledger."""
@@ -34,9 +37,7 @@ def kept_updates(session: Session, number: int) -> list[Update]:
 
 def needed_update_hashes(session: Session) -> set[str]:
     """Hashes of the updates whose files are needed: those of the open round, and those kept from failed rounds."""
-    of_open = (Update.state == "accepted") & (Round.closed_at.is_(None))
-    wanted = select(Update.sha256).join(Round, Update.round == Round.number)
-    return {str(sha256) for sha256 in session.scalars(wanted.where(of_open | (Update.state == "kept")))}
+    return {str(sha256) for sha256 in session.scalars(select(Update.sha256).where(_NEEDED))}
 
 
 def late_bases(session: Session, number: int) -> set[str]:
@@ -47,9 +48,7 @@ def late_bases(session: Session, number: int) -> set[str]:
 def update_ids_in_use(session: Session) -> tuple[set[str], set[str]]:
     """Ids of the uploads in progress, and of the updates that `needed_update_hashes` has."""
     receiving = select(Update.id).where(Update.state == "receiving")
-    of_open = (Update.state == "accepted") & (Round.closed_at.is_(None))
-    needed = select(Update.id).join(Round, Update.round == Round.number).where(of_open | (Update.state == "kept"))
-    return set(session.scalars(receiving)), set(session.scalars(needed))
+    return set(session.scalars(receiving)), set(session.scalars(select(Update.id).where(_NEEDED)))
 
 
 def delete_ended_chunks(session: Session) -> None:
@@ -64,6 +63,18 @@ def count_updates(session: Session, number: int, *states: UpdateState) -> int:
     return session.scalar(wanted) or 0
 
 
+def count_phones(session: Session, number: int, *states: UpdateState) -> int:
+    """The number of phones with an update in one of `states` in a round."""
+    wanted = select(func.count(Update.phone.distinct())).where(Update.round == number, Update.state.in_(states))
+    return session.scalar(wanted) or 0
+
+
+def has_update(session: Session, number: int, phone: str, *states: UpdateState) -> bool:
+    """Whether a phone has an update in one of `states` in a round."""
+    wanted = select(Update.id).where(Update.round == number, Update.state.in_(states), Update.phone == phone)
+    return session.scalar(wanted.limit(1)) is not None
+
+
 def updates_of_phone(session: Session, phone: str, *states: UpdateState) -> list[Update]:
     """The updates of a phone in one of `states`, newest first."""
     wanted = select(Update).where(Update.phone == phone, Update.state.in_(states))
@@ -75,9 +86,14 @@ def unfinished_updates(session: Session) -> list[Update]:
     return list(session.scalars(select(Update).where(Update.state == "receiving").order_by(Update.created_at)))
 
 
-def selected_phones(session: Session, number: int) -> set[str]:
-    """The phones sampled for a round."""
-    return set(session.scalars(select(Selected.phone).where(Selected.round == number)))
+def is_selected(session: Session, number: int, phone: str) -> bool:
+    """Whether a phone was sampled for a round."""
+    return session.get(Selected, (number, phone)) is not None
+
+
+def count_selected(session: Session, number: int) -> int:
+    """The number of phones sampled for a round."""
+    return session.scalar(select(func.count()).select_from(Selected).where(Selected.round == number)) or 0
 
 
 def phones_with_infinite_epsilon(session: Session) -> dict[int, int]:

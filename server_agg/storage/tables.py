@@ -94,7 +94,7 @@ class Update(Base):
 
     __tablename__ = "updates"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)  # random; the upload's URL ends in it
-    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"), index=True)
+    round: Mapped[int] = mapped_column(ForeignKey("rounds.number"))
     phone: Mapped[str] = mapped_column(String(64))
     state: Mapped[UpdateState] = mapped_column(String(16), index=True)
     length: Mapped[int]  # of the whole update
@@ -112,6 +112,10 @@ class Update(Base):
     status: Mapped[int | None]  # HTTP status of the answer
     reason: Mapped[str | None]
 
+
+# An upload looks at its phone and its round alone, however many updates the ledger has.
+Index("updates_of_phone", Update.phone, Update.state)
+Index("updates_of_round", Update.round, Update.state, Update.phone)
 
 # A phone takes part in a round once; enforced by the database too.
 Index(

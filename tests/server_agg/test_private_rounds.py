@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import httpx
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.client.server_client import Connection, current_round, upload_update
@@ -24,7 +25,8 @@ from phonograd.server_agg.report.text import report_rows
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
-from phonograd.server_agg.storage import noise_keys, queries
+from phonograd.server_agg.storage import noise_keys
+from phonograd.server_agg.storage.tables import Selected
 from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
 from tests.support.waiting import PATIENCE_SECONDS
@@ -66,7 +68,7 @@ def enrol(coordinator: Coordinator) -> None:
 
 def drawn(coordinator: Coordinator) -> set[str]:
     with coordinator.ledger.reading() as session:
-        return queries.selected_phones(session, coordinator.current.round)
+        return set(session.scalars(select(Selected.phone).where(Selected.round == coordinator.current.round)))
 
 
 @pytest.fixture

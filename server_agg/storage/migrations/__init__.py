@@ -12,7 +12,7 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.storage.tables import Base
 
 FIRST_VERSION = 2  # of release 0.1.0
-VERSION = 10
+VERSION = 11
 VERSION_TABLE = "ledger_version"  # not Alembic's usual name: the database may have tables of others
 
 
