@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import field
 
@@ -30,6 +30,16 @@ class Claim(Record, frozen=True):
     small: Annotated[bool, about("whether small runs must show it too")] = True
 
 
+class Plot(Record, frozen=True):
+    """A plot of curves: a figure of the rows `NAME, round N`, against their rounds or another figure, `x`."""
+
+    title: str
+    figure: str
+    x: str = "round"
+    band: Annotated[tuple[str, str] | None, about("figures between which each curve has a band")] = None
+    logarithmic: Annotated[tuple[Literal["x", "y"], ...], about("axes")] = ()
+
+
 class Experiment(Record, frozen=True):
     """A table or figure: how it is measured again, what the paper has, and what it shows."""
 
@@ -49,6 +59,8 @@ class Experiment(Record, frozen=True):
         default_factory=dict
     )
     claims: tuple[Claim, ...] = ()
+    plots: tuple[Plot, ...] = ()
+    table_rounds: Annotated[tuple[Count, ...], about("rounds of a curve that the table beside plots has")] = ()
     remark: Annotated[str, about("for the page: why ours differ")] = ""
 
 

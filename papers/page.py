@@ -5,6 +5,7 @@ from pathlib import Path
 
 from phonograd.bench.markdown import table
 from phonograd.papers.claims import checked
+from phonograd.papers.curves import in_table
 from phonograd.papers.experiment import Experiment, load, names
 from phonograd.papers.result import Result, read_result
 
@@ -16,7 +17,8 @@ Made by `phonograd reproduce --page docs/results.md` from `papers/experiments` a
 P is Popov et al. 2018, *Distributed Fine-tuning of Language Models on Private Data*; M is McMahan et al. 2018,
 *Learning Differentially Private Recurrent Language Models*; J is Ji et al. 2019, *Learning Private Neural Language
 Modeling with Attentive Aggregation*. Corpora differ from the papers', so compare orderings and ratios rather than
-levels. A figure over several seeds is their mean, with the lowest and highest value in brackets.
+levels. A figure over several seeds is their mean, with the lowest and highest value in brackets. Beside plots,
+tables have few rounds; the results have all.
 """
 # Between a row and its fact, in the name of a fact.
 ROW = ": "
@@ -60,10 +62,33 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def picture_place(name: str) -> str:
+    """Where an experiment's picture is, seen from the page."""
+    return f"pictures/{name}.svg"
+
+
+def _beside_plots(experiment: Experiment, result: Result) -> list[dict[str, str]]:
+    """A table's rows: few rounds of each curve, the paper's figures above ours, and no figures of bands."""
+    rows: dict[str, dict[str, str]] = {}
+    for row, figures in result.rows.items():
+        if row in experiment.published:
+            rows[f"{row}: paper"] = {figure: shown(value) for figure, value in experiment.published[row].items()}
+        if in_table(experiment, row):
+            rows[row] = {figure: _over_seeds(values) for figure, values in figures.items()}
+    bands = {figure for plot in experiment.plots for figure in plot.band or ()}
+    columns = [figure for figure in _figures(rows) if figure not in bands]
+    return [{"": row, **{figure: found.get(figure, "") for figure in columns}} for row, found in rows.items()]
+
+
 def _section(name: str, experiment: Experiment, result: Result) -> Iterator[str]:
-    rows = rows_of(experiment, result)
+    rows: Sequence[Mapping[str, float | str | None]] = (
+        _beside_plots(experiment, result) if experiment.plots else rows_of(experiment, result)
+    )
     columns = {heading: "r" if heading else "l" for heading in rows[0]}
     yield from (f"## {experiment.title}", "", experiment.about, "")
+    if experiment.plots:
+        titles = ". ".join(plot.title for plot in experiment.plots)
+        yield from (f"![{titles}]({picture_place(name)})", "")
     yield from table(columns, [[str(cell) if cell is not None else "" for cell in row.values()] for row in rows])
     yield ""
     for one in checked(experiment, result):

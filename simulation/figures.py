@@ -2,6 +2,7 @@
 
 import html
 import io
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ try:
 
     mpl.use("svg")
     import matplotlib.pyplot as plt
+    from matplotlib import ticker
 except ImportError as error:
     raise MissingExtraError("a page with plots needs matplotlib; pip install 'phonograd[plots]'") from error
 
@@ -63,6 +65,37 @@ def svg(plot: Callable[[Any], None], legend: bool) -> str:
     plt.close(figure)
     text = out.getvalue()
     return text[text.index("<svg") :]
+
+
+def logarithmic(axes: Any, axis: str) -> None:
+    """Make `axis`, "x" or "y", logarithmic, with plain numbers at 1, 2 and 5 of each power of ten."""
+    axes.set(**{f"{axis}scale": "log"})
+    scale = getattr(axes, f"{axis}axis")
+    scale.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    scale.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+    scale.set_minor_formatter(ticker.NullFormatter())
+
+
+def svg_file(plots: Sequence[Callable[[Any], None]], description: str) -> str:
+    """What `plots` draw, each on axes of its own, two in a row, as an SVG file with one legend for all.
+
+    description: in the file's metadata. The same plots give the same bytes.
+    """
+    rows = math.ceil(len(plots) / 2)
+    columns = min(len(plots), 2)
+    with mpl.rc_context({"svg.hashsalt": "phonograd", "svg.fonttype": "none"}):
+        figure = plt.figure(figsize=(6.4 * columns, 3.8 * rows), layout="constrained")
+        labels: dict[str, Any] = {}
+        for place, plot in enumerate(plots, 1):
+            axes = figure.add_subplot(rows, columns, place)
+            axes.spines[["top", "right"]].set_visible(False)
+            plot(axes)
+            labels |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=2 * columns, frameon=False)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Description": description})
+        plt.close(figure)
+    return out.getvalue()
 
 
 def _shown(value: object) -> str:

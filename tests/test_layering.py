@@ -59,6 +59,7 @@ ROOMS: Mapping[str, list[str]] = {
         "experiment",
         "result",
         "claims",
+        "curves",
         "small",
         "run",
         "mean_perplexity",
@@ -67,6 +68,7 @@ ROOMS: Mapping[str, list[str]] = {
         "few_nodes",
         "kinds",
         "page",
+        "pictures",
     ],
     "android_harness": [
         *(

@@ -1,5 +1,6 @@
 """What codecs cost: the bytes of simulated rounds until new users' perplexity has fallen to a target."""
 
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -35,7 +36,10 @@ def run(settings: Settings, context: Context) -> Outcome:
         records[row] = simulated(simulation, settings.strategy, row, one, context)
     for row, other in settings.same_models.items():
         records[row] = _with_bytes_of(records[other], records[row], f"{row} and {other}")
-    rows = {row: _last(record) | _until(record, settings.user_perplexity) for row, record in records.items()}
+    rows: dict[str, dict[str, float]] = {}
+    for row, record in records.items():
+        rows |= {f"{row}, round {number}": figures for number, figures in _points(record).items()}
+        rows[row] = _last(record) | _until(record, settings.user_perplexity)
     return Outcome(rows, {f"{row}: rounds": float(len(record.rounds)) for row, record in records.items()})
 
 
@@ -65,12 +69,22 @@ def _last(record: SimulationRecord) -> dict[str, float]:
     return figures
 
 
+def _points(record: SimulationRecord) -> dict[int, dict[str, float]]:
+    """New users' perplexity after each measured round, and the megabytes of all phones until then."""
+    up = list(accumulate(ended.bytes_up for ended in record.rounds))
+    return {
+        ended.number: {
+            "MB up so far": up[ended.number - 1] / 1e6,
+            "user perplexity": ended.quality.users.perplexity.mean,
+        }
+        for ended in record.rounds
+        if ended.quality is not None and ended.quality.users is not None
+    }
+
+
 def _until(record: SimulationRecord, target: float) -> dict[str, float]:
     """Rounds and megabytes until the first evaluation at or below the target."""
-    up = 0
-    for ended in record.rounds:
-        up += ended.bytes_up
-        quality = ended.quality
-        if quality is not None and quality.users is not None and quality.users.perplexity.mean <= target:
-            return {"rounds to the target": ended.number, "MB up to the target": up / 1e6}
+    for number, point in _points(record).items():
+        if point["user perplexity"] <= target:
+            return {"rounds to the target": number, "MB up to the target": point["MB up so far"]}
     return {}

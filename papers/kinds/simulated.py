@@ -50,21 +50,22 @@ def run(settings: Settings, context: Context) -> Outcome:
         row: simulated(settings.simulation, settings.strategy, row, one, context, unfinished=settings.curve)
         for row, one in settings.runs.items()
     }
-    last = min(max(_measured(record)) for record in records.values())
+    last = min(max(measured(record)) for record in records.values())
     rows: dict[str, dict[str, float]] = {}
     facts: dict[str, float] = {}
     for row, record in records.items():
-        measured = _measured(record)
-        rows.setdefault("initial", _figures(record.before))
+        points = measured(record)
+        rows.setdefault("initial", figures_of(record.before))
         if settings.curve:
-            measured = {number: quality for number, quality in measured.items() if number <= last}
-            rows |= {f"{row}, round {number}": _figures(quality) for number, quality in measured.items()}
-        rows[row] = _figures(measured[max(measured)]) | _gains(record.before, measured[max(measured)])
-        facts |= {f"{row}: {fact}": value for fact, value in _facts(record, max(measured)).items()}
+            points = {number: quality for number, quality in points.items() if number <= last}
+            rows |= {f"{row}, round {number}": figures_of(quality) for number, quality in points.items()}
+        rows[row] = figures_of(points[max(points)]) | _gains(record.before, points[max(points)])
+        facts |= {f"{row}: {fact}": value for fact, value in _facts(record, max(points)).items()}
     return Outcome(rows, facts)
 
 
-def _measured(record: SimulationRecord) -> dict[int, Quality]:
+def measured(record: SimulationRecord) -> dict[int, Quality]:
+    """The rounds whose models were evaluated."""
     return {ended.number: ended.quality for ended in record.rounds if ended.quality is not None}
 
 
@@ -109,12 +110,13 @@ def _transfer(one: Run, context: Context) -> phonograd.TransferSettings:
 def _given(folder: Path, wanted: phonograd.SimulationSettings, rehearsal: bool, unfinished: bool) -> SimulationRecord:
     """A simulation that ran before. Raises StateError if it is another one or, unless `unfinished`, too short."""
     record = read_record(folder)
+    job = {**job_of(phonograd.SimulationSettings()), **record.job}  # settings that its version did not have: defaults
     for name, value in job_of(wanted).items():
-        if record.job.get(name, value) != value:
-            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {record.job[name]}")
+        if job[name] != value:
+            raise StateError(f"{folder}: a simulation with {name} {value} expected, found {job[name]}")
     if (record.job["rehearsal"] == _NO_TEXT) == rehearsal:
         raise StateError(f"{folder}: a simulation with{'' if rehearsal else 'out'} rehearsal expected, found the other")
-    if not _measured(record) or (len(record.rounds) < wanted.rounds and not unfinished):
+    if not measured(record) or (len(record.rounds) < wanted.rounds and not unfinished):
         raise StateError(f"{folder}: {wanted.rounds} rounds expected, found {len(record.rounds)}; let it finish")
     return record if unfinished else msgspec.structs.replace(record, rounds=record.rounds[: wanted.rounds])
 
@@ -123,7 +125,8 @@ def _folder(work: Path, row: str) -> Path:
     return work / "".join(letter if letter.isalnum() else "-" for letter in row)
 
 
-def _figures(quality: Quality) -> dict[str, float]:
+def figures_of(quality: Quality) -> dict[str, float]:
+    """Scores by the names that tables have. Raises TextError without general text or test users."""
     general, users = quality.general, quality.users
     if general is None or users is None:
         raise TextError("simulation: general text and test users expected, which the figures are of; found one of them")
@@ -145,7 +148,7 @@ def _figures(quality: Quality) -> dict[str, float]:
 
 def _gains(before: Quality, after: Quality) -> dict[str, float]:
     """What rounds changed, in the paper's terms: % of the users' perplexity, and points of keystroke savings."""
-    first, last = _figures(before), _figures(after)
+    first, last = figures_of(before), figures_of(after)
     gains = {"user perplexity, change in %": 100 * (last["user perplexity"] / first["user perplexity"] - 1)}
     for figure in ("user KSS, %", "general KSS, %"):
         if figure in last:

@@ -17,7 +17,9 @@ PATH = click.Path(path_type=Path)
 @click.command()
 @click.argument("name", required=False)
 @click.option("--list", "listed", is_flag=True, help="List the experiments and the inputs that each needs.")
-@click.option("--page", type=PATH, help="Make the page of all results, in a checkout docs/results.md.")
+@click.option(
+    "--page", type=PATH, help="Make the page of all results with its pictures, in a checkout docs/results.md."
+)
 @click.option("--small", is_flag=True, help="In seconds, on small texts and a small model made on the spot.")
 @click.option("--artifacts", type=PATH, help="The general model's artifacts folder.")
 @click.option("--users", type=PATH, help="As in phonograd simulate.")
@@ -48,8 +50,6 @@ def reproduce(
     each seed. A small run fails (exit code 27) if its figures do not show what the experiment claims.
     """
     from phonograd.device_runtime.base.errors import UsageError
-    from phonograd.device_runtime.base.files import write_bytes
-    from phonograd.papers.page import page as results_page
     from phonograd.papers.result import results_folder
 
     if sum([name is not None, listed, page is not None]) != 1:
@@ -62,7 +62,9 @@ def reproduce(
         folder = results_folder()
         if folder is None:
             raise UsageError("--page: the results are in a source checkout; none found")
-        write_bytes(page, results_page(folder).encode())
+        from phonograd.papers.pictures import write_page
+
+        write_page(page, folder)
         console.say(f"wrote {page}")
         return
     assert name is not None

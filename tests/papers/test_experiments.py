@@ -10,6 +10,7 @@ from phonograd.commands.reproduce import _in_groups
 from phonograd.device_runtime.base.errors import ArtifactsError, StateError
 from phonograd.papers import experiment, result, run
 from phonograd.papers.claims import checked
+from phonograd.papers.curves import lines
 from phonograd.papers.experiment import Claim, Experiment, load, names
 from phonograd.papers.page import page
 from phonograd.papers.result import Result
@@ -42,7 +43,9 @@ def test_a_small_run_shows_what_the_experiment_claims(phono: Run, tmp_path: Path
     document = phono("reproduce", name, "--small", "--out", tmp_path / "out.json", "--json").document
     assert document["rows"]
     assert all(one["holds"] for one in document["claims"])
-    assert result.read_result(tmp_path / "out.json").small
+    found = result.read_result(tmp_path / "out.json")
+    assert found.small
+    assert all(lines(plot, found) for plot in load(name).plots)
 
 
 @pytest.mark.parametrize("name", names())

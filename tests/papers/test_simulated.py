@@ -1,61 +1,17 @@
 """Finished simulations are taken in place of runs, if they are those that the experiment asks for."""
 
-import dataclasses
-import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
-import phonograd
-from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import StateError
 from phonograd.papers.kinds import bytes_to_quality, simulated
 from phonograd.papers.run import Context, Outcome
-from phonograd.simulation.folder import job_of
-from phonograd.simulation.records import Quality, RoundRecord, Scores, SimulationRecord, Spread, Users, UserScores
+from tests.papers.finished import SIMULATION, finished
 
-SIMULATION = {"rounds": 4, "evaluate_every": 2, "text_bytes": 500}
 RUNS = {"with": simulated.Run(folder="with"), "without": simulated.Run(rehearsal=False, folder="without")}
 SETTINGS = simulated.Settings(simulation=SIMULATION, runs=RUNS, curve=True)
-SHA256 = "0" * 64
-
-
-def quality(perplexity: float) -> Quality:
-    spread = Spread(perplexity, perplexity - 1, perplexity + 1)
-    share = Spread(0.5, 0.4, 0.6)
-    return Quality(Scores(perplexity, 0.2, 0.6), UserScores(5, spread, share, share))
-
-
-def round_record(number: int) -> RoundRecord:
-    counts = dict.fromkeys(("drop_outs", "late", "refused", "repeated", "diverged", "repeated_texts"), 0)
-    return RoundRecord(
-        number=number,
-        base_sha256=SHA256,
-        model_sha256=SHA256,
-        outcome="closed",
-        phones=2,
-        accepted=2,
-        bytes_up=10**6,
-        bytes_down=2 * 10**6,
-        tokens=100,
-        loss_first=1.0,
-        loss_last=0.9,
-        seconds=1.0,
-        train_seconds=1.0,
-        epsilon=None,
-        quality=None if number % 2 else quality(20.0 - number),
-        **counts,
-    )
-
-
-def finished(folder: Path, rounds: int = 4, rehearsal: bool = True, **changed: object) -> Path:
-    settings = dataclasses.replace(phonograd.SimulationSettings(**SIMULATION), **changed)  # type: ignore[arg-type]
-    job = job_of(settings, rehearsal=SHA256 if rehearsal else hashlib.sha256().hexdigest())
-    record = SimulationRecord(job, Users(9, 5, 0), quality(20.0), tuple(map(round_record, range(1, rounds + 1))))
-    folder.mkdir()
-    (folder / "simulation.json").write_text(json.dumps(written(record)))
-    return folder
 
 
 def run(tmp_path: Path, settings: simulated.Settings, **given: Path) -> Outcome:

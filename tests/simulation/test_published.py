@@ -10,7 +10,7 @@ import pytest
 import phonograd
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.server_agg.settings.server import ServerSettings
-from phonograd.simulation import server
+from phonograd.simulation import one_round, server
 from phonograd.simulation.downloads import bytes_down
 from phonograd.simulation.folder import SimulationFolder
 from phonograd.simulation.records import RoundRecord
@@ -58,6 +58,17 @@ def test_lossy_links_lead_where_lossless_ones_do_only_with_feedback(
     assert lossless < 100
     assert feedback < 1.1 * lossless
     assert perplexity(tmp_path / "forgotten", LOSSY) > 1.25 * lossless
+
+
+def test_lossless_links_change_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = dataclasses.replace(SETTINGS, rounds=3)
+    linked = run(tmp_path / "links", short)
+    close = one_round.close_round
+    monkeypatch.setattr(one_round, "close_round", lambda *given: close(*given[:-1], None))
+    whole = run(tmp_path / "whole", short)
+    assert [ended.model_sha256 for ended in linked.rounds] == [ended.model_sha256 for ended in whole.rounds]
+    assert all(ended.link_bytes and ended.left_out == 0 for ended in linked.rounds)
+    assert all(ended.link_bytes is None for ended in whole.rounds)
 
 
 def test_a_lossy_simulation_resumes_to_the_same_models(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Curves of a result: what simulations measured round by round, in rows named `NAME, round N`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.papers.experiment import Experiment, Plot, Rows
+from phonograd.papers.result import Result
+
+INITIAL = "initial"
+ROUND = "round"
+_POINT = re.compile(r"(.+), round ([0-9]+)")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a line, and the band around it."""
+
+    x: float
+    y: float
+    band: tuple[float, float] | None
+
+
+# The lines of a plot, by curve.
+Lines: TypeAlias = Mapping[str, Sequence[Point]]
+
+
+def lines(plot: Plot, result: Result) -> Lines:
+    """The lines of a plot, of means over seeds; a row `initial` is round 0 of every curve.
+
+    Raises ArtifactsError if no row has the plot's figures.
+    """
+    rows = result.means()
+    found: dict[str, list[Point]] = {}
+    for row in rows:
+        if name := _POINT.fullmatch(row):
+            line = found.setdefault(name[1], _points(plot, rows, INITIAL, 0))
+            line += _points(plot, rows, row, int(name[2]))
+    drawn = {name: line for name, line in found.items() if any(point.x for point in line)}
+    if not drawn:
+        raise ArtifactsError(f"plot {plot.title!r}: rows 'NAME, round N' with {plot.figure!r} and {plot.x!r} expected")
+    return drawn
+
+
+def in_table(experiment: Experiment, row: str) -> bool:
+    """Whether the table beside plots has a row: of a curve only the experiment's `table_rounds`."""
+    name = _POINT.fullmatch(row)
+    return name is None or int(name[2]) in experiment.table_rounds
+
+
+def _points(plot: Plot, rows: Rows, row: str, number: int) -> list[Point]:
+    """The point of a row; nothing if it lacks one of the figures."""
+    figures = {ROUND: float(number), **rows.get(row, {})}
+    wanted = (plot.x, plot.figure, *(plot.band or ()))
+    if not all(figure in figures for figure in wanted):
+        return []
+    x, y, *band = (figures[figure] for figure in wanted)
+    return [Point(x, y, (band[0], band[1]) if band else None)]

@@ -1,0 +1,65 @@
+"""docs/results.md with its pictures: curves, drawn from the results' figures alone."""
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from phonograd.device_runtime.base.files import storage_errors, write_bytes
+from phonograd.papers.curves import Lines, lines
+from phonograd.papers.experiment import Experiment, Plot, load, names
+from phonograd.papers.page import page, picture_place
+from phonograd.papers.result import Result, read_result
+from phonograd.simulation.figures import COLOURS, logarithmic, svg_file
+
+# Colour and dashes of a curve; dashes, so that one shows below another that it equals.
+STYLES = [(COLOURS[place % len(COLOURS)], ("-", "--", "-.", ":")[place % 4]) for place in range(2 * len(COLOURS))]
+
+
+def write_page(path: Path, results: Path) -> None:
+    """Write the page, and its pictures in the folder `pictures` beside it. Raises StorageError, and as `page` does."""
+    files = {path.name: page(results)}
+    for name in names():
+        result, experiment = results / f"{name}.json", load(name)
+        if experiment.plots and result.exists():
+            files[picture_place(name)] = picture(experiment, read_result(result))
+    for place, text in files.items():
+        with storage_errors(path.parent / place):
+            (path.parent / place).parent.mkdir(exist_ok=True)
+        write_bytes(path.parent / place, text.encode())
+
+
+def picture(experiment: Experiment, result: Result) -> str:
+    """All plots of an experiment as one SVG, the same for the same figures, which its description has.
+
+    Raises ArtifactsError for a plot of figures that the result does not have.
+    """
+    drawn = [(plot, lines(plot, result)) for plot in experiment.plots]
+    curves = dict.fromkeys(curve for _, found in drawn for curve in found)
+    styles = dict(zip(curves, cycle(STYLES), strict=False))
+    plots = [partial(_draw, plot=plot, found=found, styles=styles) for plot, found in drawn]
+    return svg_file(plots, described(experiment, result))
+
+
+def described(experiment: Experiment, result: Result) -> str:
+    """What a picture shows, in words and figures."""
+    return "\n".join(
+        f"{plot.title}: {name}: " + ", ".join(f"{point.x:g} {point.y:g}" for point in line)
+        for plot in experiment.plots
+        for name, line in lines(plot, result).items()
+    )
+
+
+def _draw(axes: Any, plot: Plot, found: Lines, styles: Mapping[str, tuple[str, str]]) -> None:
+    for name, line in found.items():
+        colour, dashes = styles[name]
+        at = [point.x for point in line]
+        axes.plot(at, [point.y for point in line], color=colour, ls=dashes, marker=".", label=name)
+        if bands := [point.band for point in line if point.band is not None]:
+            low, high = zip(*bands, strict=True)
+            axes.fill_between(at, low, high, color=colour, alpha=0.1, lw=0)
+            axes.plot(at, low, at, high, color=colour, ls=dashes, lw=0.6)
+    axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.figure)
+    for axis in plot.logarithmic:
+        logarithmic(axes, axis)

@@ -1,0 +1,61 @@
+"""Folders of finished simulations, written by hand."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import phonograd
+from phonograd.device_runtime.base.documents import written
+from phonograd.simulation.folder import job_of
+from phonograd.simulation.records import Quality, RoundRecord, Scores, SimulationRecord, Spread, Users, UserScores
+
+SIMULATION = {"rounds": 4, "evaluate_every": 2, "text_bytes": 500}
+SHA256 = "0" * 64
+
+
+def quality(perplexity: float) -> Quality:
+    spread = Spread(perplexity, perplexity - 1, perplexity + 1)
+    share = Spread(0.5, 0.4, 0.6)
+    return Quality(Scores(perplexity, 0.2, 0.6), UserScores(5, spread, share, share))
+
+
+def round_record(number: int) -> RoundRecord:
+    counts = dict.fromkeys(("drop_outs", "late", "refused", "repeated", "diverged", "repeated_texts"), 0)
+    return RoundRecord(
+        number=number,
+        base_sha256=SHA256,
+        model_sha256=SHA256,
+        outcome="closed",
+        phones=2,
+        accepted=2,
+        bytes_up=10**6,
+        bytes_down=2 * 10**6,
+        tokens=100,
+        loss_first=1.0,
+        loss_last=0.9,
+        seconds=1.0,
+        train_seconds=1.0,
+        epsilon=None,
+        quality=None if number % 2 else quality(20.0 - number),
+        **counts,
+    )
+
+
+def record(rounds: int = 4, rehearsal: bool = True, **changed: object) -> SimulationRecord:
+    """Of a simulation with SIMULATION's settings, but for those that `changed` has."""
+    settings = dataclasses.replace(phonograd.SimulationSettings(**SIMULATION), **changed)  # type: ignore[arg-type]
+    job = job_of(settings, rehearsal=SHA256 if rehearsal else hashlib.sha256().hexdigest())
+    return SimulationRecord(job, Users(9, 5, 0), quality(20.0), tuple(map(round_record, range(1, rounds + 1))))
+
+
+def write(folder: Path, record: SimulationRecord) -> Path:
+    """The folder of a simulation."""
+    folder.mkdir()
+    (folder / "simulation.json").write_text(json.dumps(written(record)))
+    return folder
+
+
+def finished(folder: Path, rounds: int = 4, rehearsal: bool = True, **changed: object) -> Path:
+    """The folder of `record`."""
+    return write(folder, record(rounds, rehearsal, **changed))
