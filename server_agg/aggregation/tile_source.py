@@ -11,6 +11,8 @@ from phonograd.server_agg.aggregation.parallel import THREADS
 
 # Elements worked on at a time: float64 and int64 scratch of this many stay in a core's second-level cache.
 BLOCK_ELEMENTS = 1 << 16
+# 16 MB: an update by top-rows has 2 million, and decoding it takes longer than what is done with it.
+HELD_ELEMENTS = 1 << 22
 
 
 class TileSource(Protocol):
@@ -36,6 +38,34 @@ class TrainedWeights:
         flat = self.weights[spec.name].reshape(-1)
         for start, stop in tile_ranges(spec.elements):
             yield start, flat[start:stop]
+
+
+class HeldTiles:
+    """The tiles of `source`, decoded once for several passes if they have at most HELD_ELEMENTS elements in all.
+
+    More are decoded in each pass; what was held until then is freed.
+    """
+
+    def __init__(self, source: TileSource):
+        self._source = source
+        self._room = HELD_ELEMENTS
+        self._held: dict[str, list[Tile]] = {}
+
+    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
+        """Those of one tensor."""
+        if spec.name in self._held:
+            yield from self._held[spec.name]
+            return
+        kept: list[Tile] = []
+        for tile in self._source.tiles(spec, base):
+            self._room -= len(tile[1])
+            if self._room < 0:
+                self._held, kept = {}, []
+            else:
+                kept.append(tile)
+            yield tile
+        if self._room >= 0:
+            self._held[spec.name] = kept
 
 
 NamedTile = tuple[str, int, Array]

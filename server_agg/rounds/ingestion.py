@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.update.update_file import UpdateFile
+from phonograd.server_agg.aggregation.tile_source import HeldTiles
 from phonograd.server_agg.refusals import (
     InvalidUpdateError,
     LateUpdateError,
@@ -84,7 +85,8 @@ class UpdateIngester:
                 update.check_parts(aggregator.base)
                 weight = aggregator.strategy.weight(info)
                 aggregation = aggregator.measuring if shared else aggregator.aggregation
-                with rebased(update, self._folder, origin) as source:
+                with rebased(update, self._folder, origin) as found:
+                    source = HeldTiles(found)
                     measures = aggregation.measure(source)
                     if not shared:
                         aggregator.invalidate()  # until the update is recorded
