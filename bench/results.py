@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from phonograd.bench.capacity.section import capacity_section
 from phonograd.bench.epoch_section import epoch_section
 from phonograd.bench.markdown import MB, environment_line, or_dash, remarks, table, versioned
 from phonograd.bench.predict_section import predict_section
@@ -307,5 +308,6 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "phone": _phone,
     "aggregate": _aggregate,
     "ingest": _ingest,
+    "capacity": capacity_section,
     "simulate": simulate_section,
 }

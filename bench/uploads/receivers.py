@@ -24,10 +24,10 @@ class Receiver:
 
 
 @contextlib.contextmanager
-def phonograd_serve(artifacts: Path, state: Path, clients_per_round: int) -> Iterator[Receiver]:
-    """The server as a user starts it. Raises BenchError with its last line if it does not start."""
+def phonograd_serve(artifacts: Path, state: Path, clients_per_round: int, *more: str) -> Iterator[Receiver]:
+    """The server as a user starts it, with `more` options. Raises BenchError with its last line if it fails."""
     options = ("--artifacts", artifacts, "--state", state, "--clients-per-round", clients_per_round, "--port", 0)
-    line = ["-m", "phonograd", "serve", "--json", *map(str, options)]
+    line = ["-m", "phonograd", "serve", "--json", *map(str, options), *more]
     with _started("phonograd serve", line, state.with_suffix(".log")) as one:
         yield one
 

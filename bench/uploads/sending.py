@@ -76,8 +76,13 @@ def send_at_once(port: int, uploads: Sequence[Upload]) -> list[Sent]:
         return list(pool.map(send, uploads))
 
 
-def _post(body: Body, phone: str, digest: bytes) -> bytes:
-    announced = f"Content-Digest: sha-256=:{base64.b64encode(digest).decode()}:"
+def content_digest(sha256: bytes) -> str:
+    """The value of an upload's Content-Digest header."""
+    return f"sha-256=:{base64.b64encode(sha256).decode()}:"
+
+
+def _post(body: Body, phone: str, sha256: bytes) -> bytes:
+    announced = f"Content-Digest: {content_digest(sha256)}"
     return _head("POST", "/v1/updates", body, (announced, f"{PHONE_HEADER}: {phone}"))
 
 

@@ -14,6 +14,7 @@ import msgspec
 from phonograd.bench.contestants import BenchError, selected_entries
 from phonograd.bench.epoch import EpochBenchConfig
 from phonograd.bench.parity import ParityConfig
+from phonograd.commands.bench_capacity import capacity
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
     PATH,
@@ -66,6 +67,7 @@ def bench() -> None:
 
 bench.add_command(epoch)
 bench.add_command(simulate)
+bench.add_command(capacity)
 
 
 @bench.command()

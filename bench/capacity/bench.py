@@ -1,0 +1,143 @@
+"""The whole benchmark of capacity: rates, rounds of many phones, and plans made of them."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from phonograd.bench.capacity.plan import Demand, Plan, plan_for
+from phonograd.bench.capacity.rates import (
+    Rate,
+    measure_commits,
+    measure_receiving,
+    measure_sending,
+    measure_update,
+)
+from phonograd.bench.capacity.rounds_of_phones import UNLIMITED, PhonesRun, run_phones
+from phonograd.bench.contestants import BenchError
+from phonograd.bench.environment import Environment, this_environment, version_of
+from phonograd.bench.measuring import in_fresh_process
+from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
+from phonograd.bench.uploads.bodies import BodyMaker
+from phonograd.bench.uploads.receivers import phonograd_serve
+from phonograd.device_runtime.formats.manifest import WEIGHTS
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.export.presets import preset_named
+
+SCHEMA_VERSION = 1
+TOKENS = 4000
+CODEC, WHOLE = "top-rows", "full-f32"
+RUNS, WHOLE_RUNS, COMMITS = 50, 5, 500
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class CapacityConfig:
+    """preset: the model of the service; small: one whose updates cost almost nothing, so that its phones show what
+    requests and the ledger cost. phones, small_phones: of each, in `rounds` rounds, at_once at a time. phones_a_day: to
+    plan for. ledger: the URL of an empty database of PostgreSQL's, whose commits are measured too.
+    """
+
+    preset: str = "popov-2x650"
+    small: str = "tiny"
+    phones: int = 1000
+    small_phones: int = 10_000
+    rounds: int = 10
+    at_once: int = 16
+    phones_a_day: tuple[int, ...] = (10_000, 1_000_000, 100_000_000)
+    demand: Demand = field(default_factory=Demand)
+    ledger: str | None = None
+
+
+@dataclass(frozen=True)
+class CapacityBench:
+    """The whole benchmark. runs: of the small model, then of the service's, on which the plans are."""
+
+    kind: str
+    schema_version: int
+    environment: Environment
+    versions: Mapping[str, str]
+    preset: str
+    codec: str
+    rates: tuple[Rate, ...]
+    runs: tuple[PhonesRun, ...]
+    demand: Demand
+    plans: tuple[Plan, ...]
+
+
+def bench_capacity(config: CapacityConfig, say: Say = str) -> CapacityBench:
+    """Measure all in a temporary folder. Raises BenchError, ArtifactsError, StorageError."""
+    if min(config.phones, config.small_phones) < config.rounds:
+        raise BenchError(
+            f"bench: at least {config.rounds} phones expected, one for each round, "
+            f"found {min(config.phones, config.small_phones)}"
+        )
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        _check_space(folder, config)
+        rates = _rates(folder, config, say)
+        runs = tuple(
+            _run(folder, preset, phones, config, say)
+            for preset, phones in ((config.small, config.small_phones), (config.preset, config.phones))
+        )
+    return CapacityBench(
+        kind="capacity",
+        schema_version=SCHEMA_VERSION,
+        environment=this_environment(),
+        versions=version_of("phonograd", "uvicorn", "starlette", "h11", "SQLAlchemy"),
+        preset=config.preset,
+        codec=CODEC,
+        rates=rates,
+        runs=runs,
+        demand=config.demand,
+        plans=tuple(plan_for(phones, runs[-1], config.demand) for phones in config.phones_a_day),
+    )
+
+
+def _check_space(folder: Path, config: CapacityConfig) -> None:
+    """Raise BenchError if the disk has no room for the models and updates, whole ones in the worst case."""
+    model = 4 * preset_named(config.preset).model.parameters
+    needed, free = 12 * model + config.phones * model // 100, shutil.disk_usage(folder).free
+    if free < needed:
+        raise BenchError(f"bench: {folder}: {needed} bytes expected to be free, found {free}; set TMPDIR")
+
+
+def _rates(folder: Path, config: CapacityConfig, say: Say) -> tuple[Rate, ...]:
+    artifacts, update, whole = _material(folder, config.preset, say)
+    say("checking and folding an update")
+    checking, folding = in_fresh_process(measure_update, artifacts, update, RUNS)
+    say("commits of the ledger")
+    commits = [in_fresh_process(measure_commits, folder / "ledger.sqlite", COMMITS)]
+    if config.ledger is not None:
+        commits.append(in_fresh_process(measure_commits, config.ledger, COMMITS))
+    say("receiving and sending")
+    with phonograd_serve(artifacts, folder / "rates", 2, *UNLIMITED) as server:
+        receiving = measure_receiving(server, BodyMaker(whole), WHOLE_RUNS)
+        sending = measure_sending(server, (artifacts / WEIGHTS).stat().st_size, WHOLE_RUNS)
+    shutil.rmtree(folder / "rates")
+    whole.unlink()
+    return receiving, checking, folding, *commits, sending
+
+
+def _run(folder: Path, preset: str, phones: int, config: CapacityConfig, say: Say) -> PhonesRun:
+    artifacts, update, _ = _material(folder, preset, say)
+    state = folder / f"{preset}-state"
+    run = run_phones(artifacts, update, state, preset, phones, config.rounds, config.at_once, say)
+    shutil.rmtree(state)
+    return run
+
+
+def _material(folder: Path, preset: str, say: Say) -> tuple[Path, Path, Path]:
+    """Artifacts of a preset, an update of CODEC, and one of WHOLE."""
+    artifacts, update, whole = (folder / f"{preset}-{name}" for name in ("artifacts", CODEC, WHOLE))
+    if not artifacts.exists():
+        say(f"making artifacts and updates of {preset}")
+        in_fresh_process(_make, artifacts, update, whole, preset_named(preset).model)
+    return artifacts, update, whole
+
+
+def _make(artifacts: Path, update: Path, whole: Path, model: LanguageModelConfig) -> None:
+    write_synthetic_artifacts(artifacts, model, random_weights(model, 0))
+    write_synthetic_updates(artifacts / WEIGHTS, {CODEC: update, WHOLE: whole}, 0, TOKENS)

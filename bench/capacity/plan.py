@@ -1,0 +1,96 @@
+"""What a service needs for so many phones a day, from what was measured: plain arithmetic, without a measurement."""
+
+import math
+from dataclasses import dataclass, field
+
+from phonograd.bench.capacity.rounds_of_phones import PhonesRun
+
+DAY_SECONDS = 86_400
+DAYS, HOURS = 30, 730  # of a month
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class Prices:
+    """US dollars. They are examples, of the order of a public cloud's: give your own.
+
+    core, memory: a core's and a GB's, for an hour; disk, store: a GB's, for a month; sent: a GB's to phones; received
+    ones cost nothing. puts: a million objects' that are written to the store.
+    """
+
+    core: float = 0.04
+    memory: float = 0.005
+    disk: float = 0.10
+    store: float = 0.023
+    sent: float = 0.08
+    puts: float = 5.0
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Each phone takes part once a day, in one of `rounds_a_day` rounds.
+
+    peak: the busiest hour's rate divided by the mean: phones train at night, while they charge. load: the most that a
+    server is planned for, of what it was measured to do. models_kept: on disk, besides the first. ledger_days: how
+    long updates' rows are kept.
+    """
+
+    rounds_a_day: int = 1
+    peak: float = 4.0
+    load: float = 0.5
+    models_kept: int = 5
+    ledger_days: int = 30
+    prices: Prices = field(default_factory=Prices)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """For `phones` a day. services: each a server with a ledger and a model of its own, for a region or a language, for
+    updates of a round are taken one at a time. Bytes are of all services together.
+
+    down_bytes: of one phone: a link for each round since it last took part, or the model where that is smaller.
+    """
+
+    phones: int
+    peak_phones_per_second: float
+    services: int
+    cores: float
+    memory_bytes: float
+    disk_bytes: float
+    store_bytes: float
+    down_bytes: float
+    gigabits_up: float
+    gigabits_down: float
+    dollars_a_month: float
+
+
+def plan_for(phones: int, run: PhonesRun, demand: Demand) -> Plan:
+    """The plan from a run of full-size phones."""
+    per_second = demand.peak * phones / DAY_SECONDS
+    services = max(1, math.ceil(per_second / (demand.load * run.phones_per_second)))
+    cores = max(float(services), per_second * run.cpu_per_phone / demand.load)
+    down = min(demand.rounds_a_day * run.link_bytes, run.model_bytes)
+    memory = services * run.peak_rss_bytes
+    models = services * (demand.models_kept + 1) * run.model_bytes
+    disk = models + demand.ledger_days * phones * run.ledger_bytes / run.phones
+    store = models + phones / demand.rounds_a_day * run.update_bytes
+    prices = demand.prices
+    dollars = (
+        HOURS * (cores * prices.core + memory / GB * prices.memory)
+        + disk / GB * prices.disk
+        + store / GB * prices.store
+        + DAYS * phones * (down / GB * prices.sent + prices.puts / 1e6)
+    )
+    return Plan(
+        phones=phones,
+        peak_phones_per_second=per_second,
+        services=services,
+        cores=cores,
+        memory_bytes=memory,
+        disk_bytes=disk,
+        store_bytes=store,
+        down_bytes=down,
+        gigabits_up=per_second * run.update_bytes * 8 / GB,
+        gigabits_down=per_second * down * 8 / GB,
+        dollars_a_month=dollars,
+    )
