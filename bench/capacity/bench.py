@@ -10,6 +10,7 @@ from phonograd.bench.capacity.plan import Demand, Plan, plan_for
 from phonograd.bench.capacity.rates import (
     Rate,
     measure_commits,
+    measure_reading,
     measure_receiving,
     measure_sending,
     measure_update,
@@ -28,7 +29,7 @@ from phonograd.export.presets import preset_named
 SCHEMA_VERSION = 1
 TOKENS = 4000
 CODEC, WHOLE = "top-rows", "full-f32"
-RUNS, WHOLE_RUNS, COMMITS = 50, 5, 500
+RUNS, WHOLE_RUNS, COMMITS, UPDATES, READINGS = 50, 5, 500, 100_000, 3
 
 Say = Callable[[str], object]
 
@@ -112,13 +113,14 @@ def _rates(folder: Path, config: CapacityConfig, say: Say) -> tuple[Rate, ...]:
     commits = [in_fresh_process(measure_commits, folder / "ledger.sqlite", COMMITS)]
     if config.ledger is not None:
         commits.append(in_fresh_process(measure_commits, config.ledger, COMMITS))
+    reading = in_fresh_process(measure_reading, folder / "long.sqlite", UPDATES, READINGS)
     say("receiving and sending")
     with phonograd_serve(artifacts, folder / "rates", 2, *UNLIMITED) as server:
         receiving = measure_receiving(server, BodyMaker(whole), WHOLE_RUNS)
         sending = measure_sending(server, (artifacts / WEIGHTS).stat().st_size, WHOLE_RUNS)
     shutil.rmtree(folder / "rates")
     whole.unlink()
-    return receiving, checking, folding, *commits, sending
+    return receiving, checking, folding, *commits, reading, sending
 
 
 def _run(folder: Path, preset: str, phones: int, config: CapacityConfig, say: Say) -> PhonesRun:

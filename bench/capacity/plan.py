@@ -31,8 +31,8 @@ class Demand:
     """Each phone takes part once a day, in one of `rounds_a_day` rounds.
 
     peak: the busiest hour's rate divided by the mean: phones train at night, while they charge. load: the most that a
-    server is planned for, of what it was measured to do. models_kept: on disk, besides the first. ledger_days: how
-    long updates' rows are kept.
+    server is planned for, of what it was measured to do. models_kept: on disk, besides the first. ledger_days: of
+    updates' rows that the disk has room for; a server deletes none.
     """
 
     rounds_a_day: int = 1

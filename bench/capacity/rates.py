@@ -9,6 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import insert
+
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.process_tree import cpu_seconds
 from phonograd.bench.uploads.bodies import BodyMaker
@@ -20,8 +22,9 @@ from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
 from phonograd.server_agg.rounds.opening import add_round
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.storage import queries, sums
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
-from phonograd.server_agg.storage.tables import Model, Update
+from phonograd.server_agg.storage.tables import HTTP_COUNTERS, TCP_COUNTERS, Model, Traffic, Update
 
 READ_BYTES = 1 << 20
 
@@ -67,12 +70,8 @@ def measure_update(artifacts: Path, update: Path, runs: int) -> tuple[Rate, Rate
 
 def measure_commits(place: Path | str, runs: int) -> Rate:
     """Transactions that each add an update and its traffic to a ledger, durably. `place`: a new one's."""
-    ledger, model, seconds = Ledger(place), "0" * 64, []
+    ledger, seconds = _ledger(place), []
     with closing(ledger):
-        with ledger.writing() as session:
-            session.add(Model(sha256=model, round=0, bytes=1, created_at=0.0))
-            session.flush()
-            add_round(session, 0.0, 1, model, ServerSettings())
         for number in range(runs):
             row = Update(
                 id=f"{number:032x}",
@@ -89,6 +88,39 @@ def measure_commits(place: Path | str, runs: int) -> Rate:
                 session.add(row)
             seconds.append(time.perf_counter() - began)
     return Rate("ledger commits", "commits", True, statistics.median(seconds), runs)
+
+
+def measure_reading(place: Path | str, updates: int, runs: int) -> Rate:
+    """What /metrics and reports read of each update that the ledger ever had. `place`: a new ledger's."""
+    ledger, seconds = _ledger(place), []
+    row = {"round": 1, "state": "accepted", "length": 1, "resumable": True, "created_at": 0.0, "requests": 1}
+    counters = dict.fromkeys((*HTTP_COUNTERS, *TCP_COUNTERS), 1)
+    with closing(ledger):
+        with ledger.writing() as session:
+            phones = [f"phone-{number}" for number in range(updates)]
+            session.execute(insert(Update), [{"id": phone, "phone": phone, **row} for phone in phones])
+            for kind in ("upload", "round", "link-top-rows"):
+                session.execute(
+                    insert(Traffic), [{"round": 1, "phone": phone, "kind": kind, **counters} for phone in phones]
+                )
+        for _ in range(runs):
+            began = time.perf_counter()
+            with ledger.reading() as session:
+                sums.update_sums(session)
+                sums.traffic_sums(session)
+                queries.phones_with_infinite_epsilon(session)
+            seconds.append((time.perf_counter() - began) / updates)
+    return Rate("/metrics", "updates in the ledger", True, statistics.median(seconds), runs)
+
+
+def _ledger(place: Path | str) -> Ledger:
+    """A new one, with an open round."""
+    ledger, model = Ledger(place), "0" * 64
+    with ledger.writing() as session:
+        session.add(Model(sha256=model, round=0, bytes=1, created_at=0.0))
+        session.flush()
+        add_round(session, 0.0, 1, model, ServerSettings())
+    return ledger
 
 
 def measure_receiving(server: Receiver, maker: BodyMaker, runs: int) -> Rate:

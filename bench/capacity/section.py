@@ -16,13 +16,14 @@ def capacity_section(document: Mapping[str, Any]) -> list[str]:
         "",
         environment_line(document),
         "",
-        f"{versions}. What a server's work costs in time of one core, alone; of commits, which wait for the disk, the "
-        "time itself. Checking and folding are of one update of the service's model.",
+        f"{versions}. What a server's work costs in time of one core, alone; of the ledger's, which wait for the "
+        "disk, the time itself. Checking and folding are of one update of the service's model. /metrics reads each "
+        "update that the ledger ever had, as reports do.",
         "",
         *table(
             {"work": "l", "unit": "l", "ms each": "r", "a second": "r"},
             [
-                [one["name"], one["unit"], f"{one['seconds'] * 1e3:.2f}", f"{1 / one['seconds']:,.0f}"]
+                [one["name"], one["unit"], f"{one['seconds'] * 1e3:.3g}", f"{1 / one['seconds']:,.0f}"]
                 for one in document["rates"]
             ],
         ),
