@@ -42,6 +42,7 @@ __all__ = [
     "ServerAddressError",
     "ServerRefusedError",
     "ServerSettings",
+    "ServerStorage",
     "ServerUnreachableError",
     "SimulationRecord",
     "SimulationSettings",
@@ -153,6 +154,7 @@ _MODULES = {
     "phonograd.server_agg.settings.rules": ("RoundRules",),
     "phonograd.server_agg.settings.security": ("SecuritySettings",),
     "phonograd.server_agg.settings.server": ("ServerSettings",),
+    "phonograd.server_agg.settings.storage": ("ServerStorage",),
     "phonograd.simulation.attacks.canaries": ("CanarySettings",),
     "phonograd.simulation.attacks.records": ("AttackRecord",),
     "phonograd.simulation.attacks.run": ("AttackSettings",),
@@ -223,6 +225,7 @@ if TYPE_CHECKING:
     from phonograd.server_agg.settings.rules import RoundRules
     from phonograd.server_agg.settings.security import SecuritySettings
     from phonograd.server_agg.settings.server import ServerSettings
+    from phonograd.server_agg.settings.storage import ServerStorage
     from phonograd.server_agg.transfer.settings import TransferSettings
     from phonograd.simulation.attacks.canaries import CanarySettings
     from phonograd.simulation.attacks.records import AttackRecord

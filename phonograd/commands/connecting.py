@@ -1,4 +1,4 @@
-"""Options of every command that talks to a server or works on its state folder; who is asking."""
+"""Options of every command that talks to a server or works on its storage; who is asking."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +9,7 @@ import click
 from phonograd.api.rounds import connect
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
+from phonograd.server_agg.settings.storage import ServerStorage
 
 
 def connection_options(required: bool, owner: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -43,34 +44,36 @@ def connection_options(required: bool, owner: bool = False) -> Callable[[Callabl
     return decorate
 
 
-def place_options(command: Callable[..., None], ledger: bool = False) -> Callable[..., None]:
-    """Add --state and a connection's options; the command receives what was given as `place`: Connection or Path.
-
-    ledger: also add --ledger, whose place is a str.
+def place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --state, --ledger and a connection's options; the command receives what was given as `place`: Connection or
+    ServerStorage.
     """
 
-    def wrapped(*args: Any, state: Path | None, connection: Connection | None, **options: Any) -> None:
-        places = [place for place in (state, connection, options.pop("ledger", None)) if place is not None]
+    def wrapped(
+        *args: Any, state: Path | None, ledger: str | None, connection: Connection | None, **options: Any
+    ) -> None:
+        places = [place for place in (state, ledger, connection) if place is not None]
         if len(places) != 1:
-            choices = "--state DIR, --ledger URL," if ledger else "--state DIR,"
-            raise click.UsageError(f"give one of {choices} or --server URL and --token")
-        command(*args, place=places[0], **options)
+            raise click.UsageError("give one of --state DIR, --ledger URL, or --server URL and --token")
+        store = options.pop("store", None)
+        if connection is not None and store is not None:
+            raise click.UsageError("--store: expected with --state or --ledger; a server knows its own")
+        command(*args, place=connection or ServerStorage(state or str(ledger), store), **options)
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     wrapped.__dict__.update(command.__dict__)
-    if ledger:
-        wrapped = click.option("--ledger", help="The ledger of several servers: postgresql://USER@HOST/DATABASE")(
-            wrapped
-        )
-    wrapped = click.option("--state", type=click.Path(path_type=Path), help="The state folder, on this machine.")(
-        wrapped
-    )
+    for name, kind, meaning in (
+        ("--ledger", str, "The ledger of several servers: postgresql://USER@HOST/DATABASE"),
+        ("--state", click.Path(path_type=Path), "The state folder, on this machine."),
+    ):
+        wrapped = click.option(name, type=kind, help=meaning)(wrapped)
     return connection_options(required=False, owner=True)(wrapped)
 
 
-def ledger_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`place_options` with --ledger."""
-    return place_options(command, ledger=True)
+def storage_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`place_options` with --store, for a command that needs files."""
+    meaning = "The object store that the servers were started with: s3://BUCKET/FOLDER"
+    return place_options(click.option("--store", help=meaning)(command))
 
 
 def closing_notice(console: Console) -> Waiting:

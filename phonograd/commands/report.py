@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from phonograd.commands.connecting import place_options
+from phonograd.commands.connecting import place_options, storage_options
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.client.server_client import Connection
+from phonograd.server_agg.settings.storage import ServerStorage
 
 PATH = click.Path(path_type=Path)
 HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's number
@@ -46,7 +47,7 @@ HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's num
 @output_options
 def report(
     console: Console,
-    place: Connection | Path,
+    place: Connection | ServerStorage,
     number: int | None,
     as_csv: bool,
     project: tuple[int, int] | None,
@@ -153,7 +154,7 @@ def _other_report(other: str) -> dict[str, Any]:
 
 
 @click.command()
-@place_options
+@storage_options
 @click.option(
     "--fetch",
     metavar="latest|ROUND|SHA256",
@@ -165,7 +166,7 @@ def _other_report(other: str) -> dict[str, Any]:
 @output_options
 def models(
     console: Console,
-    place: Connection | Path,
+    place: Connection | ServerStorage,
     fetch: str | None,
     out: Path | None,
     phone: str | None,
@@ -178,7 +179,7 @@ def models(
     if fetch is None:
         console.result(listed, ("Models", [_model_row(model) for model in listed]))
         return
-    if isinstance(place, Path) or out is None:
+    if isinstance(place, ServerStorage) or out is None:
         raise click.UsageError("--fetch: --server URL and --out FILE expected beside it")
     fetched = download(place, out, None if fetch == "latest" else _chosen(listed, fetch), phone)
     document = {
@@ -206,13 +207,13 @@ def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
 
 @click.command()
 @click.argument("number", type=click.IntRange(0))
-@place_options
+@storage_options
 @output_options
-def rollback(console: Console, number: int, place: Connection | Path) -> None:
+def rollback(console: Console, number: int, place: Connection | ServerStorage) -> None:
     """Return to the result of round NUMBER (0: the exported model).
 
-    The open round ends without a result, its updates are discarded, and the next round starts from that model. With
-    --state it works on the folder of a stopped server.
+    The open round ends without a result, its updates are discarded, and the next round starts from that model. --state
+    is the folder of a stopped server; with --ledger and --store the servers may run, and follow within a second.
     """
     from phonograd.api.administration import rollback as roll_back
 
@@ -222,9 +223,9 @@ def rollback(console: Console, number: int, place: Connection | Path) -> None:
 
 @click.command()
 @click.argument("number", type=click.IntRange(1))
-@place_options
+@storage_options
 @output_options
-def discard(console: Console, number: int, place: Connection | Path) -> None:
+def discard(console: Console, number: int, place: Connection | ServerStorage) -> None:
     """Delete the updates of the failed round NUMBER, which are kept until then."""
     from phonograd.api.administration import discard as discard_updates
 

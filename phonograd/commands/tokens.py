@@ -14,12 +14,13 @@ from urllib.parse import quote
 
 import click
 
-from phonograd.commands.connecting import ledger_options
+from phonograd.commands.connecting import place_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.client.owner_file import operator_name
 from phonograd.device_runtime.client.server_client import Connection, ask
 from phonograd.server_agg.security.tokens import DEFAULT_LIFETIME, DEFAULT_OVERLAP
+from phonograd.server_agg.settings.storage import ServerStorage
 
 if TYPE_CHECKING:
     from phonograd.server_agg.storage.ledger import Ledger
@@ -38,9 +39,9 @@ def tokens() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(["phone", "admin"]), default="phone", show_default=True)
 @expires_option
-@ledger_options
+@place_options
 @output_options
-def add(console: Console, place: Connection | Path | str, name: str, role: str, expires: str) -> None:
+def add(console: Console, place: Connection | ServerStorage, name: str, role: str, expires: str) -> None:
     """Enrol NAME and show its token once."""
     if isinstance(place, Connection):
         issued = ask(place, "POST", "/v1/phones", {"name": name, "role": role, "expires": expires}, 201)
@@ -58,9 +59,9 @@ def add(console: Console, place: Connection | Path | str, name: str, role: str, 
 @click.option(
     "--overlap", default=DEFAULT_OVERLAP, show_default=True, help="How long the old tokens stay valid at most: 1d, 0s."
 )
-@ledger_options
+@place_options
 @output_options
-def rotate(console: Console, place: Connection | Path | str, name: str, expires: str, overlap: str) -> None:
+def rotate(console: Console, place: Connection | ServerStorage, name: str, expires: str, overlap: str) -> None:
     """Show a new token for NAME once; its other tokens expire soon."""
     if isinstance(place, Connection):
         path = f"/v1/phones/{quote(name, safe='')}/tokens"
@@ -75,9 +76,9 @@ def rotate(console: Console, place: Connection | Path | str, name: str, expires:
 
 @tokens.command()
 @click.argument("name")
-@ledger_options
+@place_options
 @output_options
-def revoke(console: Console, place: Connection | Path | str, name: str) -> None:
+def revoke(console: Console, place: Connection | ServerStorage, name: str) -> None:
     """Revoke all tokens of NAME, from the next request on."""
     if isinstance(place, Connection):
         document = ask(place, "DELETE", f"/v1/phones/{quote(name, safe='')}")
@@ -90,9 +91,9 @@ def revoke(console: Console, place: Connection | Path | str, name: str) -> None:
 
 
 @tokens.command("list")
-@ledger_options
+@place_options
 @output_options
-def list_(console: Console, place: Connection | Path | str) -> None:
+def list_(console: Console, place: Connection | ServerStorage) -> None:
     """List all phones and administrators, without their tokens."""
     if isinstance(place, Connection):
         document = ask(place, "GET", "/v1/phones")
@@ -106,9 +107,9 @@ def list_(console: Console, place: Connection | Path | str) -> None:
 
 @tokens.command()
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Number of newest entries.")
-@ledger_options
+@place_options
 @output_options
-def audit(console: Console, place: Connection | Path | str, limit: int) -> None:
+def audit(console: Console, place: Connection | ServerStorage, limit: int) -> None:
     """Show what administrators did and which requests were refused, newest first."""
     if isinstance(place, Connection):
         document = ask(place, "GET", f"/v1/audit?limit={limit}")
@@ -122,21 +123,20 @@ def audit(console: Console, place: Connection | Path | str, limit: int) -> None:
 
 
 @contextlib.contextmanager
-def _ledger(place: Path | str, console: Console | None = None) -> Iterator["Ledger"]:
-    """The ledger of a state folder, or at a URL. With `console`, it is made where there is none, and that is said."""
+def _ledger(place: ServerStorage, console: Console | None = None) -> Iterator["Ledger"]:
+    """The ledger at `place`. With `console`, it is made where there is none, and that is said."""
     from phonograd.server_agg.storage.folder_claim import LEDGER, claim
-    from phonograd.server_agg.storage.ledger import Ledger
+    from phonograd.server_agg.storage.ledger import ledger_of
 
+    state = place.ledger
     with contextlib.ExitStack() as stack:
-        if isinstance(place, Path) and console is not None:
-            if (place / LEDGER).exists():
-                claim(place)
+        if isinstance(state, Path) and console is not None:
+            if (state / LEDGER).exists():
+                claim(state)
             else:
-                stack.enter_context(_new_state_folder(place))
-                console.say(f"{place}: a new state folder")
-        ledger = Ledger(place / LEDGER if isinstance(place, Path) else place, create=console is not None)
-        stack.callback(ledger.close)
-        yield ledger
+                stack.enter_context(_new_state_folder(state))
+                console.say(f"{state}: a new state folder")
+        yield stack.enter_context(ledger_of(place, create=console is not None))
 
 
 @contextlib.contextmanager

@@ -1,8 +1,7 @@
 """What each round cost in bytes and time, beside paper P's figures; the same document from a server or a folder."""
 
-import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,11 +22,12 @@ from phonograd.server_agg.report.records import (
     Totals,
 )
 from phonograd.server_agg.settings.rules import RoundRules
+from phonograd.server_agg.settings.storage import ServerStorage, storage_at
 from phonograd.server_agg.storage import queries, sums
-from phonograd.server_agg.storage.folder_claim import LEDGER
-from phonograd.server_agg.storage.ledger import Ledger
+from phonograd.server_agg.storage.ledger import Ledger, ledger_of
 from phonograd.server_agg.storage.quality import all_quality
 from phonograd.server_agg.storage.state_folder import models_in
+from phonograd.server_agg.storage.stores import store_of
 from phonograd.server_agg.storage.tables import LINK_KINDS, TCP_COUNTERS, Model, Round, Traffic, Update
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -105,31 +105,24 @@ def lineage_of(ledger: Ledger, kept_models: Callable[[], Collection[str]]) -> li
         ]
 
 
-def read_report(state: Path) -> dict[str, Any]:
-    """The report of a state folder as JSON; a server may be using it. Raises StorageError if it holds no ledger."""
-    with _reading(state) as ledger:
+def read_report(place: Path | ServerStorage) -> dict[str, Any]:
+    """The report as JSON, without a server; servers may be running. Raises StorageError if there is no ledger."""
+    with ledger_of(storage_at(place)) as ledger:
         return written(report_of(ledger))
 
 
-def read_phones(state: Path, number: int) -> list[dict[str, Any]]:
-    """`phones_of` for a state folder, as JSON. Raises StorageError if it holds no ledger."""
-    with _reading(state) as ledger:
+def read_phones(place: Path | ServerStorage, number: int) -> list[dict[str, Any]]:
+    """`phones_of` as JSON, as `read_report` reads it."""
+    with ledger_of(storage_at(place)) as ledger:
         return [written(phone) for phone in phones_of(ledger, number)]
 
 
-def read_lineage(state: Path) -> list[dict[str, Any]]:
-    """`lineage_of` for a state folder, as JSON. Raises StorageError if it holds no ledger."""
-    with _reading(state) as ledger:
-        return [written(model) for model in lineage_of(ledger, lambda: models_in(state))]
-
-
-@contextlib.contextmanager
-def _reading(state: Path) -> Iterator[Ledger]:
-    ledger = Ledger(state / LEDGER, create=False)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
+def read_lineage(place: Path | ServerStorage) -> list[dict[str, Any]]:
+    """`lineage_of` as JSON, as `read_report` reads it. Raises UsageError for a shared ledger without its store."""
+    storage = storage_at(place)
+    root, store = storage.ledger if isinstance(storage.ledger, Path) else None, store_of(storage)
+    with ledger_of(storage) as ledger:
+        return [written(model) for model in lineage_of(ledger, lambda: models_in(root, store))]
 
 
 def projection(report: Mapping[str, Any], phones_per_round: int, rounds: int) -> dict[str, Any] | None:

@@ -206,9 +206,7 @@ class Coordinator:
         """Delete the updates kept from failed round `number`. Returns how many. Raises UnknownRoundError."""
         with self._lock:
             self._round.check_running()
-            discarded = failed_rounds.discard(number, self.folder, self.ledger)
-            self._sweep()
-            return discarded
+            return failed_rounds.discard(number, self.folder, self.ledger)
 
     def _sweep(self) -> None:
         with self.ledger.closing_lock() as mine:

@@ -5,7 +5,7 @@ The updates of a failed round are kept for inspection until `discard` deletes th
 
 from phonograd.device_runtime.base.errors import PhonogradError, StorageError
 from phonograd.server_agg.refusals import UnknownRoundError, one_line
-from phonograd.server_agg.rounds import log_events, opening
+from phonograd.server_agg.rounds import log_events, opening, sweeping
 from phonograd.server_agg.rounds.closing import end_round
 from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.settings.server import ServerSettings
@@ -67,4 +67,5 @@ def discard(number: int, folder: StateFolder, ledger: Ledger) -> int:
         session.flush()
         needed = queries.needed_update_hashes(session)
     folder.delete_updates_except(needed)
+    sweeping.delete_updates(folder, kept)
     return len(kept)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from phonograd.server_agg.refusals import UnknownRoundError
+from phonograd.server_agg.rounds import sweeping
 from phonograd.server_agg.rounds.opening import add_round, add_round_like, expect_open_round
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
@@ -27,7 +28,8 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
         if not folder.has(folder.model(sha256)):
             raise UnknownRoundError(f"round {number}: its model file {sha256[:12]}… was deleted; see `models_kept`")
         open_ = expect_open_round(ledger, session)
-        for update in queries.accepted_updates(session, open_.number):
+        discarded = queries.accepted_updates(session, open_.number)
+        for update in discarded:
             update.state, update.reason = "discarded", f"rolled back to round {number}"
         for round_ in rounds:
             if round_.number > number and round_.rolled_back_at is None:
@@ -38,6 +40,7 @@ def roll_back(folder: StateFolder, ledger: Ledger, settings: ServerSettings | No
             add_round_like(session, now, sha256, open_)
         else:
             add_round(session, now, open_.number + 1, sha256, settings)
+    sweeping.delete_updates(folder, discarded)
 
 
 def _result_of(rounds: Sequence[Round], number: int) -> str | None:

@@ -1,7 +1,8 @@
 """Deleting files that are needed no longer: those of the state folder, and objects of the store."""
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy.orm import Session
 
@@ -13,6 +14,7 @@ from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.state_folder import BY_HASH_FOLDERS, StateFolder
+from phonograd.server_agg.storage.tables import Update
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,12 @@ def sweep_folder(folder: StateFolder, ledger: Ledger, settings: ServerSettings) 
         folder.delete_except(part, hashes)
 
 
+def delete_updates(folder: StateFolder, updates: Iterable[Update]) -> None:
+    """Delete updates that have just been discarded from the store. What fails, `sweep_store` does after the round."""
+    with _later():
+        folder.store.delete(folder.stored_update(update.id) for update in updates)
+
+
 def sweep_store(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -> None:
     """Delete objects of the store, while no other server closes a round (`Ledger.closing_lock`).
 
@@ -40,7 +48,7 @@ def sweep_store(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -
     store = folder.store
     if not store.elsewhere:
         return
-    try:
+    with _later():
         found = {part: store.names(part) for part in ("updates", "incoming", *BY_HASH_FOLDERS)}
         with ledger.writing() as session:
             queries.delete_ended_chunks(session)
@@ -50,6 +58,12 @@ def sweep_store(folder: StateFolder, ledger: Ledger, settings: ServerSettings) -
             # Names are ID, ID/CHUNK or HASH.safetensors.
             old = (name for name in names if name.split("/")[0].removesuffix(".safetensors") not in kept[part])
             store.delete(f"{part}/{name}" for name in old)
+
+
+@contextlib.contextmanager
+def _later() -> Iterator[None]:
+    try:
+        yield
     except StorageError as error:
         log.warning("old objects are kept until the next round: %s", error, extra=event("not_swept"))
 

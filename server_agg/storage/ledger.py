@@ -17,8 +17,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 
 from phonograd.device_runtime.base.errors import StorageError
+from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage import migrations
 from phonograd.server_agg.storage.databases import database_at, upsert, vacuum
+from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.tables import Traffic, TrafficKind, Update
 
 
@@ -64,13 +66,16 @@ def _added(one: int | None, other: int | None) -> int | None:
 class Ledger:
     """The ledger at `place`, a file of SQLite's or a URL of PostgreSQL's; thread-safe.
 
-    It is created if missing, unless `create` is false, and migrated if it is of an earlier release (`migrations`).
+    It is created if missing and migrated if it is of an earlier release (`migrations`), unless `create` or `migrate` is
+    false.
 
     name: for messages. shared: whether other servers may use it. Every method raises StorageError if the database
     fails: disk full, file damaged, not a ledger, no connection.
     """
 
-    def __init__(self, place: Path | str, create: bool = True, clock: Callable[[], float] = time.time):
+    def __init__(
+        self, place: Path | str, create: bool = True, migrate: bool = True, clock: Callable[[], float] = time.time
+    ):
         if not create and isinstance(place, Path) and not place.is_file():
             raise StorageError(f"{place}: no ledger found; expected the state folder of a `phonograd serve`")
         self.clock = clock
@@ -83,7 +88,7 @@ class Ledger:
         self._traffic: dict[tuple[int, str, TrafficKind], WireBytes] = {}
         try:
             with self._errors():
-                self._prepare(create)
+                self._prepare(create, migrate)
         except BaseException:
             self.close()
             raise
@@ -150,14 +155,31 @@ class Ledger:
                 f"{self.name}: the ledger failed: {found}; free disk space, or restore the state folder"
             ) from error
 
-    def _prepare(self, create: bool) -> None:
+    def _prepare(self, create: bool, migrate: bool) -> None:
         with self._database.readers.connect() as connection:
-            if migrations.version_of(connection) == migrations.VERSION:
-                return  # without the write lock
+            found = migrations.version_of(connection)
+        if found == migrations.VERSION:
+            return  # without the write lock
+        if 0 < found < migrations.VERSION and not migrate:
+            raise StorageError(
+                f"{self.name}: expected ledger version {migrations.VERSION}, found {found}, which a server's start "
+                "migrates; run the version of phonograd that the servers run, or upgrade them first"
+            )
         with self._database.writers.begin() as connection:
             migrated = migrations.prepare(connection, self.name, create)
         if migrated:
             vacuum(self._database)
+
+
+@contextlib.contextmanager
+def ledger_of(storage: ServerStorage, create: bool = False) -> Iterator[Ledger]:
+    """The ledger of `storage`, for a command without a server.
+
+    One that servers share is not migrated: they may be running. Raises StorageError.
+    """
+    place = storage.ledger / LEDGER if isinstance(storage.ledger, Path) else storage.ledger
+    with contextlib.closing(Ledger(place, create, migrate=isinstance(place, Path))) as ledger:
+        yield ledger
 
 
 def add_traffic(session: Session, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:

@@ -133,8 +133,7 @@ class StateFolder:
 
     def kept_models(self) -> set[str]:
         """The hashes of the models that are kept."""
-        stored = {Path(name).stem for name in self.store.names(MODELS)}
-        return stored if self.store.elsewhere else models_in(self.root)
+        return models_in(self.root, self.store)
 
     def has(self, path: Path) -> bool:
         """Whether a model or an optimizer's state is kept, here or in the store."""
@@ -218,8 +217,10 @@ class StateFolder:
         _remove_all_but(self.uploads, identifiers, BY_ID)
 
 
-def models_in(root: Path) -> set[str]:
-    """The hashes of the models in a state folder."""
+def models_in(root: Path | None, store: Store) -> set[str]:
+    """The hashes of the models in a store, or in the state folder `root` if that is the store."""
+    if root is None or store.elsewhere:
+        return {Path(name).stem for name in store.names(MODELS)}
     return {path.stem for path in (root / MODELS).glob("*.safetensors")}
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
+from phonograd.device_runtime.base.errors import MissingExtraError, StorageError, UsageError
+from phonograd.server_agg.settings.storage import ServerStorage
 
 Result = TypeVar("Result")
 # fsspec's stores that are folders: writing there is neither atomic nor durable, and the state folder is both.
@@ -141,6 +142,13 @@ def store_at(url: str | None) -> Store:
     Raises StorageError for a URL that no store can be opened at, MissingExtraError without its package.
     """
     return InFolder() if url is None else ObjectStore(url)
+
+
+def store_of(storage: ServerStorage) -> Store:
+    """The store of `storage`. Raises as `store_at` does, UsageError for a shared ledger without the URL of one."""
+    if isinstance(storage.ledger, str) and storage.store is None:
+        raise UsageError("`ledger` is given alone, expected the servers' `store` beside it: it has models and updates")
+    return store_at(storage.store)
 
 
 def _opened(url: str) -> tuple[Any, str]:

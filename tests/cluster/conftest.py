@@ -1,13 +1,26 @@
-"""PostgreSQL, started once for all tests that run in this process, with a database for each test."""
+"""PostgreSQL, started once for all tests of this process, with a database for each test; servers that share it."""
 
+import contextlib
 import itertools
-from collections.abc import Iterator
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from examples.cluster.services import postgresql
+from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.storage.stores import ObjectStore
+from tests.server_agg.workshop import Workshop, settings_with, small_workshop
+from tests.support.command_line import phono
 
+__all__ = ["phono"]
+
+Open = Callable[..., list[Coordinator]]
 _NUMBERS = itertools.count(1)
 
 
@@ -26,3 +39,45 @@ def database(database_server: str) -> str:
         connection.execute(text(f"CREATE DATABASE {name}"))
     engine.dispose()
     return database_server.replace("/postgres", f"/{name}")
+
+
+@pytest.fixture(autouse=True)
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsspec's memory store hands the same open file to all who read it at a time."""
+    do, lock = ObjectStore._do, threading.RLock()
+
+    def locked(store: ObjectStore, *arguments: Any) -> Any:
+        with lock:
+            return do(store, *arguments)
+
+    monkeypatch.setattr(ObjectStore, "_do", locked)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return small_workshop(tmp_path)
+
+
+@pytest.fixture
+def place(database: str) -> dict[str, object]:
+    """The settings that the servers of one service share."""
+    return {"ledger": database, "store": f"memory://{uuid.uuid4().hex}"}
+
+
+@pytest.fixture
+def replicas(workshop: Workshop, tmp_path: Path, place: dict[str, object]) -> Iterator[Open]:
+    with contextlib.ExitStack() as stack:
+
+        def start(number: int, **changes: object) -> list[Coordinator]:
+            settings = settings_with(**place, **{"clients_per_round": 3} | changes)
+
+            def one(index: int) -> Coordinator:
+                return Coordinator(workshop.artifacts, tmp_path / f"replica{index}", settings)
+
+            with ThreadPoolExecutor(number) as pool:
+                started = list(pool.map(one, range(number)))
+            for coordinator in started:
+                stack.callback(coordinator.close)
+            return started
+
+        yield start

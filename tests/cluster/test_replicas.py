@@ -2,11 +2,9 @@
 
 import contextlib
 import threading
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, select, text
@@ -20,58 +18,14 @@ from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import ABANDONED_SECONDS, UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.ledger import Ledger
-from phonograd.server_agg.storage.stores import ObjectStore
 from phonograd.server_agg.storage.tables import Round, Update
+from tests.cluster.conftest import Open
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, phone_with
-from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with, small_workshop
+from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.cluster
-
-Open = Callable[..., list[Coordinator]]
-
-
-@pytest.fixture(autouse=True)
-def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fsspec's memory store hands the same open file to all who read it at a time."""
-    do, lock = ObjectStore._do, threading.RLock()
-
-    def locked(store: ObjectStore, *arguments: Any) -> Any:
-        with lock:
-            return do(store, *arguments)
-
-    monkeypatch.setattr(ObjectStore, "_do", locked)
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return small_workshop(tmp_path)
-
-
-@pytest.fixture
-def place(database: str) -> dict[str, object]:
-    """The settings that the servers of one service share."""
-    return {"ledger": database, "store": f"memory://{uuid.uuid4().hex}"}
-
-
-@pytest.fixture
-def replicas(workshop: Workshop, tmp_path: Path, place: dict[str, object]) -> Iterator[Open]:
-    with contextlib.ExitStack() as stack:
-
-        def start(number: int, **changes: object) -> list[Coordinator]:
-            settings = settings_with(**place, **{"clients_per_round": 3} | changes)
-
-            def one(index: int) -> Coordinator:
-                return Coordinator(workshop.artifacts, tmp_path / f"replica{index}", settings)
-
-            with ThreadPoolExecutor(number) as pool:
-                started = list(pool.map(one, range(number)))
-            for coordinator in started:
-                stack.callback(coordinator.close)
-            return started
-
-        yield start
 
 
 def once_open(send_once: Callable[[], Receipt]) -> Receipt:

@@ -12,9 +12,11 @@ from sqlalchemy import select
 
 from phonograd.device_runtime.base.errors import MissingExtraError, StorageError
 from phonograd.device_runtime.base.files import sha256_of_file
-from phonograd.server_agg.report.document import read_report
+from phonograd.server_agg.report.document import read_lineage, read_report
+from phonograd.server_agg.rounds import offline
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.settings.server import ServerSettings
+from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.stores import ObjectStore, store_at
 from phonograd.server_agg.storage.tables import Chunk
@@ -127,6 +129,38 @@ def test_a_round_whose_updates_the_store_lost_fails(workshop: Workshop, tmp_path
         assert send(coordinator, workshop.update(2), "b").round_closed
         assert coordinator.current.round == 2
     assert "cannot be opened: No such file" in read_report(state)["rounds"][0]["reason"]
+
+
+def test_going_back_without_a_server(workshop: Workshop, tmp_path: Path, url: str) -> None:
+    state, storage = tmp_path / "state", ServerStorage(tmp_path / "state", url)
+    with opened(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+    shutil.rmtree(state / "models")
+    assert [model["kept"] for model in read_lineage(storage)] == [True]
+    with pytest.raises(StorageError, match="store memory://other: expected the open round's model"):
+        offline.roll_back(ServerStorage(state, "memory://other"), 0, "operator:me")
+    assert len(stored(url)["updates"]) == 1
+    assert offline.roll_back(storage, 0, "operator:me") == {"round": 2, "base_sha256": workshop.base_sha256}
+    assert stored(url)["updates"] == []
+    with opened(workshop, state, settings_with(clients_per_round=2, store=url)) as coordinator:
+        assert coordinator.current.round == 2
+
+
+def test_a_store_that_does_not_answer_keeps_no_rollback_back(
+    workshop: Workshop, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError("the store does not answer")
+
+    with opened(workshop, tmp_path / "state", settings_with(clients_per_round=2, store=url)) as coordinator:
+        send(coordinator, workshop.update(1), "a")
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStore, "delete", refuse)
+            assert coordinator.rollback(0).round == 2
+        assert "old objects are kept until the next round: the store does not answer" in caplog.text
+        for phone in "ab":
+            send(coordinator, workshop.update(ord(phone), 2), phone)
+        assert (coordinator.current.round, stored(url)["updates"]) == (3, [])
 
 
 def test_an_upload_is_chunks_that_end_with_it(
