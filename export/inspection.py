@@ -1,5 +1,6 @@
 """What an artifacts folder holds, for people and programs."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ def operators(path: Path) -> dict[str, int]:
     for node in nodes:
         counts[node.op_type] = counts.get(node.op_type, 0) + 1
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def how_to_get_onnx() -> str:
+    """The command. Any version of onnx reads graphs; the extra has the one that also exports, for older Pythons."""
+    package = "onnx" if sys.version_info >= (3, 13) else "'phonograd[export]'"
+    return f"pip install {package}"
 
 
 def describe(artifacts: Artifacts) -> dict[str, Any]:

@@ -51,6 +51,17 @@ def begin_writeback(descriptor: int, start: int, stop: int) -> None:
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
+def reserve(descriptor: int, nbytes: int) -> None:
+    """Give an empty file this many bytes, and their space on the disk. Raises OSError if the disk has not enough.
+
+    macOS has no call for the space: there a disk that is too full fails at a later write.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, nbytes)
+    else:
+        os.ftruncate(descriptor, nbytes)
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames inside `folder` durable. Windows opens no folders; there, the file system's journal has to do."""
     if WINDOWS:

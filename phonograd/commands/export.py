@@ -183,6 +183,7 @@ def _check_choice(model: Path | None, shape: DeclaredShape, weights: Path | None
 def inspect(console: Console, artifacts: Path, plan: bool) -> None:
     """Show an artifacts folder's contents, after checking every hash."""
     from phonograd.api.inspecting import inspect as inspect_artifacts
+    from phonograd.export.inspection import how_to_get_onnx
 
     folder = open_artifacts(artifacts)
     if plan:
@@ -201,7 +202,7 @@ def inspect(console: Console, artifacts: Path, plan: bool) -> None:
     ]
     graphs = document["operators"]
     if graphs is None:
-        console.say("operators are not listed: that needs onnx, of pip install 'phonograd[export]'")
+        console.say(f"operators are not listed: that needs onnx; install it with: {how_to_get_onnx()}")
     counts = [
         {"graph": graph, "operators": ", ".join(f"{name} {count}" for name, count in used.items())}
         for graph, used in (graphs or {}).items()

@@ -8,7 +8,7 @@ from types import TracebackType
 import numpy as np
 
 from phonograd.device_runtime.base.errors import WeightsError
-from phonograd.device_runtime.base.files import storage_errors
+from phonograd.device_runtime.base.files import reserve, storage_errors
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.manifest import Artifacts
@@ -24,7 +24,7 @@ class Predictions:
     """Soft targets of consecutive windows, each [T·B, V] float32, in a file; use it as a context.
 
     float32 and not float16: numpy converts float16 more slowly than a disk takes the other half. Its space is reserved
-    at once: raises StorageError if the disk has not enough.
+    at once, where the system can: raises StorageError if the disk has not enough.
     """
 
     def __init__(self, path: Path, windows: int, rows: int, vocabulary: int):
@@ -33,7 +33,7 @@ class Predictions:
         with storage_errors(path):
             self._file = path.open("w+b", 0)
             try:
-                os.posix_fallocate(self._file.fileno(), 0, windows * self._window.nbytes)
+                reserve(self._file.fileno(), windows * self._window.nbytes)
             except OSError:
                 self._file.close()
                 path.unlink()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.base.files import write_bytes
+from phonograd.device_runtime.base.files import reserve, write_bytes
 from tests.support.disk_diary import DiskDiary
 
 
@@ -24,6 +24,15 @@ def test_bytes_are_durable_before_their_name_and_that_before_the_end(
     assert lines == ["fsync PARTIAL", "replace file", "fsync .", "told"]
     assert (tmp_path / "file").read_bytes() == b"the new one"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("system", ["Linux", "macOS"])
+def test_a_file_has_its_size_from_the_start(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if system == "macOS":
+        monkeypatch.delattr(os, "posix_fallocate")
+    with (tmp_path / "file").open("wb") as file:
+        reserve(file.fileno(), 12345)
+    assert (tmp_path / "file").read_bytes() == bytes(12345)
 
 
 def test_a_read_only_mount_refuses_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

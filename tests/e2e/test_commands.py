@@ -16,6 +16,7 @@ import pytest
 
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.export.inspection import how_to_get_onnx
 from tests.support.command_line import Run, Workplace, text_of
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -66,6 +67,17 @@ def test_tables_are_for_people(phono: Run, workplace: Workplace) -> None:
     assert outcome.code == 0
     for expected in ("parameters", "embedding.weight", "LSTMGrad 2", "sum_over_time"):
         assert expected in outcome.out
+
+
+def test_operators_that_cannot_be_listed(phono: Run, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    outcome = phono("inspect", workplace.artifacts)
+    assert (outcome.code, "LSTMGrad" in outcome.out) == (0, False)
+    assert "that needs onnx; install it with: pip install 'phonograd[export]'" in outcome.err
+    for version in ((3, 13, 0), (3, 14, 2)):  # the extra has no onnx for these
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "version_info", version)
+            assert how_to_get_onnx() == "pip install onnx"
 
 
 @contextlib.contextmanager

@@ -276,6 +276,16 @@ def test_a_full_disk_is_found_before_the_work(tmp_path: Path, monkeypatch: pytes
     assert sorted(path.name for path in work.iterdir()) == ["job.json", "student.safetensors", "text-0.ids"]
 
 
+def test_space_that_cannot_be_reserved_is_taken_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    monkeypatch.delattr(os, "posix_fallocate")
+    work, out = tmp_path / "work", tmp_path / "model"
+    transfer(ARTIFACTS, BASE, UPDATES, SETTINGS, GENERAL, work, out, {"round": "3"})
+    assert out.read_bytes() == student(tmp_path / "fresh")
+
+
 @pytest.mark.parametrize("setting", [{"transfer_tokens": 0}, {"transfer_lr": 0.0}, {"general": ""}])
 def test_settings_out_of_range_are_named(setting: dict[str, float | str]) -> None:
     with pytest.raises(ValueError, match=next(iter(setting))):
