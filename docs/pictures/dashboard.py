@@ -6,6 +6,7 @@ picture: an LSTM of 2x200 and 10,000 words, after 400 steps of `phonograd pretra
     python -m docs.pictures.dashboard artifacts corpus
 """
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -13,10 +14,11 @@ from pathlib import Path
 import phonograd
 from docs.pictures.screenshot import screenshot
 from phonograd.device_runtime.client.server_client import report_quality
+from phonograd.device_runtime.formats.manifest import WEIGHTS
 
 PHONES, ROUNDS = 12, 8
 CODECS = ("rows-f32", "delta-int8", "rot-q4")
-WIDTH, HEIGHT = 1120, 1188  # the top of the page, with the charts
+WIDTH, HEIGHT = 1120, 1570  # the top of the page, with the charts
 
 
 def main(artifacts: Path, corpus: Path, folder: Path) -> None:
@@ -26,28 +28,34 @@ def main(artifacts: Path, corpus: Path, folder: Path) -> None:
     settings = phonograd.ServerSettings(port=0, rules=rules)
     with phonograd.start_server(artifacts, folder / "state", settings) as server:
         for number in range(ROUNDS + 1):
-            evaluate(server, artifacts, corpus / "users-test.txt", folder / "model.safetensors")
+            evaluate(server, artifacts, corpus / "users-test.txt", folder)
             for phone in range(PHONES if number < ROUNDS else PHONES // 2):  # the last round stays open
-                take_part(server.url, artifacts, f"phone{phone + 1:02}", messages[phone::PHONES], folder / "update")
+                take_part(server.url, artifacts, f"phone{phone + 1:02}", messages[phone::PHONES], folder)
         screenshot(Path(__file__).with_name("dashboard.png"), WIDTH, HEIGHT, server.admin_url, f"{server.url}/")
 
 
-def take_part(server: str, artifacts: Path, phone: str, text: list[str], update: Path) -> None:
-    """Download the open round's model, train on `text`, upload the update."""
-    codec = CODECS[int(phone[-2:]) % len(CODECS)]
-    joined = phonograd.join_round(server, artifacts, phone, codec)
-    number = joined.opened.round
-    phonograd.train(
-        artifacts, text, weights=joined.weights, round_number=number, phone=phone, update=update, codec=codec
-    )
-    joined.send(update)
+def take_part(server: str, artifacts: Path, phone: str, text: list[str], folder: Path) -> None:
+    """Fetch the open round's model, train on `text`, upload the update."""
+    model, update, codec = folder / phone, folder / "update", CODECS[int(phone[-2:]) % len(CODECS)]
+    pull(server, artifacts, model, phone)
+    number = phonograd.current_round(server).round
+    phonograd.train(artifacts, text, weights=model, round_number=number, phone=phone, update=update, codec=codec)
+    phonograd.upload(server, update, phone)
 
 
-def evaluate(server: phonograd.RunningServer, artifacts: Path, text: Path, weights: Path) -> None:
+def evaluate(server: phonograd.RunningServer, artifacts: Path, text: Path, folder: Path) -> None:
     """Report the current model's perplexity to the server."""
-    model = phonograd.download(server.url, weights)
-    found = phonograd.evaluate(artifacts, text, weights=weights)
-    report_quality(server.admin, model.sha256, "perplexity", found.perplexity)
+    model = folder / "evaluator"
+    sha256 = pull(server.url, artifacts, model, model.name)
+    found = phonograd.evaluate(artifacts, text, weights=model)
+    report_quality(server.admin, sha256, "perplexity", found.perplexity)
+
+
+def pull(server: str, artifacts: Path, model: Path, phone: str) -> str:
+    """Bring a phone's own copy of the model up to date; the first one came with the app. Returns its hash."""
+    if not model.exists():
+        shutil.copy(artifacts / WEIGHTS, model)
+    return phonograd.pull(server, model, phone=phone).sha256
 
 
 if __name__ == "__main__":
