@@ -12,6 +12,7 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.rounds import failed_rounds, opening, rollback
 from phonograd.server_agg.settings.storage import ServerStorage, storage_at
+from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.audit import AuditLog
 from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.ledger import Ledger, ledger_of
@@ -68,10 +69,11 @@ def _root(storage: ServerStorage, stack: contextlib.ExitStack) -> Path:
 
 
 def _check_store(storage: ServerStorage, folder: StateFolder, ledger: Ledger) -> None:
+    """Any model will do: one that the store has lost may be why the operator goes back."""
     with ledger.reading() as session:
-        sha256 = opening.expect_open_round(ledger, session).base_sha256
-    if not folder.has(folder.model(sha256)):
+        known = {model.sha256 for model in queries.all_models(session)}
+    if not known & folder.kept_models():
         raise StorageError(
-            f"store {storage.store}: expected the open round's model {sha256[:12]}…, found none; "
+            f"store {storage.store}: expected models of {ledger.name} in it, found none; "
             "give the `store` that the servers use"
         )

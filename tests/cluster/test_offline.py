@@ -100,6 +100,21 @@ def test_discarded_updates_are_deleted_at_once(
     assert store.names("updates") == []
 
 
+def test_a_lost_model_is_gone_back_from(
+    workshop: Workshop, tmp_path: Path, place: dict[str, object], storage: ServerStorage
+) -> None:
+    settings = settings_with(**place, clients_per_round=1)
+    with opened(workshop, tmp_path / "one", settings) as server:
+        send(server, workshop.update(1), "a")
+        lost = server.current.base_sha256
+    store_at(storage.store).delete([f"models/{lost}.safetensors"])
+    with pytest.raises(UnknownRoundError, match="its model file .* was deleted"):
+        phonograd.rollback(storage, 1)
+    assert phonograd.rollback(storage, 0)["round"] == 3
+    with opened(workshop, tmp_path / "two", settings) as server:
+        assert send(server, workshop.update(2, 3), "a").round_closed
+
+
 def test_servers_that_run_follow_a_rollback(workshop: Workshop, storage: ServerStorage, replicas: Open) -> None:
     first, second = replicas(2, clients_per_round=1, models_kept=1)
     one_after_another(workshop, [first, second], 2)
@@ -172,7 +187,7 @@ def test_what_is_refused(
     for deed in (phonograd.rollback, phonograd.discard):
         with pytest.raises(UsageError, match="expected the servers' `store` beside it"):
             deed(ServerStorage(database), 0)
-        with pytest.raises(StorageError, match=r"store memory://other: expected the open round's model .* found none"):
+        with pytest.raises(StorageError, match=r"store memory://other: expected models of postgresql.* found none"):
             deed(ServerStorage(database, "memory://other"), 0)
     with pytest.raises(UsageError, match="expected the servers' `store` beside it"):
         phonograd.models(ServerStorage(database))
