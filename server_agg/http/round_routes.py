@@ -79,7 +79,7 @@ class RoundRoutes:
         "POST /v1/rollback",
         "admin",
         {200: Answer("The round that is open now.", OpenRound)},
-        refuses=(400, 404),
+        refuses=(400, 404, 503),
         takes=(ROUND,),
     )
     async def rollback(self, request: Request) -> Response:

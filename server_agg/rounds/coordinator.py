@@ -20,11 +20,10 @@ from phonograd.server_agg.rounds import (
     log_events,
     rollback,
     startup,
-    sweeping,
     upload_creation,
 )
 from phonograd.server_agg.rounds.completion import end_if_complete
-from phonograd.server_agg.rounds.current_round import CurrentRound
+from phonograd.server_agg.rounds.current_round import SHARED_CLOSING_SECONDS, CurrentRound
 from phonograd.server_agg.rounds.ingestion import UpdateIngester
 from phonograd.server_agg.rounds.publication import KeptLink, links_between
 from phonograd.server_agg.rounds.recovery import ingest_abandoned, recover
@@ -191,14 +190,18 @@ class Coordinator:
 
         The open round's updates are discarded, and the work on a closing one is stopped; later rounds stay in the
         ledger, marked as rolled back. Raises UnknownRoundError for a round that does not exist or whose model file was
-        deleted.
+        deleted, RoundClosingError while another server closes the round.
         """
-        with self._lock:
+        with self._lock, self.ledger.closing_lock() as mine:
             self._round.check_running()
+            if not mine:  # it may delete the model to return to
+                raise RoundClosingError(
+                    f"round {self.current.round}: another server is closing it; roll back again when it is closed",
+                    SHARED_CLOSING_SECONDS,
+                )
             rollback.roll_back(self.folder, self.ledger, self.settings, number)
             self._slow.cancel()
-            self._round.load()
-            self._sweep()
+            self._round.load_after_end()
             log_events.rolled_back(number, self.current.round, self.current.base_sha256)
             return self.current
 
@@ -207,8 +210,3 @@ class Coordinator:
         with self._lock:
             self._round.check_running()
             return failed_rounds.discard(number, self.folder, self.ledger)
-
-    def _sweep(self) -> None:
-        with self.ledger.closing_lock() as mine:
-            if mine:  # else the server that has it sweeps
-                sweeping.sweep_store(self.folder, self.ledger, self.settings)

@@ -242,6 +242,23 @@ def test_a_server_that_has_not_heard_of_the_new_round_takes_part_in_it(workshop:
     assert send(second, workshop.update(2, 2, base=base), "a").round == 2
 
 
+def test_no_server_rolls_back_while_another_closes_the_round(
+    workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which deletes old models then, perhaps the one to return to."""
+    first, second = replicas(2, clients_per_round=1)
+    record_model = closing.record_model
+
+    def meanwhile(*arguments: object) -> None:
+        with pytest.raises(RoundClosingError, match="round 1: another server is closing it; roll back again when"):
+            second.rollback(0)
+        record_model(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(closing, "record_model", meanwhile)
+    assert send(first, workshop.update(1), "a").round_closed
+    assert second.rollback(0).round == 3
+
+
 def test_a_rollback_is_heard_everywhere_and_old_objects_go(workshop: Workshop, replicas: Open) -> None:
     first, second = replicas(2, clients_per_round=1, models_kept=1)
     for number in (1, 2, 3):
