@@ -18,10 +18,12 @@ P is Popov et al. 2018, *Distributed Fine-tuning of Language Models on Private D
 *Learning Differentially Private Recurrent Language Models*; J is Ji et al. 2019, *Learning Private Neural Language
 Modeling with Attentive Aggregation*. Corpora differ from the papers', so compare orderings and ratios rather than
 levels. A figure over several seeds is their mean, with the lowest and highest value in brackets. Beside plots,
-tables have few rounds; the results have all.
+tables have few rounds and no percentiles; the results have all.
 """
 # Between a row and its fact, in the name of a fact.
 ROW = ": "
+# How the names of percentiles over users end.
+PERCENTILES = (", p10", ", p90")
 
 
 def page(results: Path) -> str:
@@ -68,15 +70,14 @@ def picture_place(name: str) -> str:
 
 
 def _beside_plots(experiment: Experiment, result: Result) -> list[dict[str, str]]:
-    """A table's rows: few rounds of each curve, the paper's figures above ours, and no figures of bands."""
+    """A table's rows: few rounds of each curve, the paper's figures above ours, and no percentiles."""
     rows: dict[str, dict[str, str]] = {}
     for row, figures in result.rows.items():
         if row in experiment.published:
             rows[f"{row}: paper"] = {figure: shown(value) for figure, value in experiment.published[row].items()}
         if in_table(experiment, row):
             rows[row] = {figure: _over_seeds(values) for figure, values in figures.items()}
-    bands = {figure for plot in experiment.plots for figure in plot.band or ()}
-    columns = [figure for figure in _figures(rows) if figure not in bands]
+    columns = [figure for figure in _figures(rows) if not figure.endswith(PERCENTILES)]
     return [{"": row, **{figure: found.get(figure, "") for figure in columns}} for row, found in rows.items()]
 
 

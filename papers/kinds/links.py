@@ -11,7 +11,7 @@ from phonograd.papers.run import Context, Outcome
 from phonograd.simulation.records import SimulationRecord
 
 WHOLE, LOSSLESS, LOSSY = "whole models", "lossless links", "lossy links"
-_COMPARED = ("general perplexity", "user perplexity")
+_COMPARED = ("general perplexity", "user perplexity", "mean perplexity")
 
 
 class Settings(Record, frozen=True):

@@ -16,7 +16,7 @@ from phonograd.papers.result import Result
 from phonograd.simulation.figures import COLOURS
 
 DOCS = Path(__file__).parents[2] / "docs"
-LOSS = Plot("How the loss falls", "loss", band=("low", "high"))
+LOSS = Plot("How the loss falls", "loss", band=("loss, p10", "loss, p90"))
 BYTES = Plot("What it costs", "loss", x="MB", logarithmic=("x", "y"))
 EXPERIMENT = Experiment(
     "Paper P, Figure 0",
@@ -35,11 +35,11 @@ RESULT = Result(
     settings={},
     facts={},
     rows={
-        "initial": {"loss": (8.0, 10.0), "low": (7.0, 7.0), "high": (11.0, 11.0)},
-        "fast, round 5": {"loss": (4.0, 4.0), "low": (3.0, 3.0), "high": (5.0, 5.0), "MB": (2.0, 2.0)},
-        "fast, round 10": {"loss": (1.0, 2.0), "low": (1.0, 1.0), "high": (2.0, 2.0), "MB": (4.0, 4.0)},
+        "initial": {"loss": (8.0, 10.0), "loss, p10": (7.0, 7.0), "loss, p90": (11.0, 11.0)},
+        "fast, round 5": {"loss": (4.0, 4.0), "loss, p10": (3.0, 3.0), "loss, p90": (5.0, 5.0), "MB": (2.0, 2.0)},
+        "fast, round 10": {"loss": (1.0, 2.0), "loss, p10": (1.0, 1.0), "loss, p90": (2.0, 2.0), "MB": (4.0, 4.0)},
         "fast": {"loss": (1.0, 2.0), "rounds to 3": (8.0, 8.0)},
-        "slow, round 5": {"loss": (6.0, 6.0), "low": (5.0, 5.0), "high": (7.0, 7.0)},
+        "slow, round 5": {"loss": (6.0, 6.0), "loss, p10": (5.0, 5.0), "loss, p90": (7.0, 7.0)},
         "slow": {"loss": (6.0, 6.0)},
     },
 )
