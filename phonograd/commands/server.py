@@ -11,6 +11,7 @@ from phonograd.commands.connecting import connection_options
 from phonograd.commands.serve_options import FORMER, serve_options, settings_from
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
+from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.former_names import Renamed
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
@@ -41,6 +42,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
     from phonograd.server_agg.server import AggregationServer
 
     settings = settings_from(options)
+    use_one_malloc_arena()
     level = logging.WARNING if console.quiet else logging.INFO
     configure(sys.stderr, level, log_format)
 
