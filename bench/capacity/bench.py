@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from phonograd.export.presets import preset_named
 SCHEMA_VERSION = 1
 TOKENS = 4000
 CODEC, WHOLE = "top-rows", "full-f32"
+KINDS = 8  # of updates, so that a round moves more rows than a link brings
 RUNS, WHOLE_RUNS, COMMITS, UPDATES, READINGS = 50, 5, 500, 100_000, 3
 
 Say = Callable[[str], object]
@@ -106,9 +107,11 @@ def _check_space(folder: Path, config: CapacityConfig) -> None:
 
 
 def _rates(folder: Path, config: CapacityConfig, say: Say) -> tuple[Rate, ...]:
-    artifacts, update, whole = _material(folder, config.preset, say)
+    artifacts, updates = _material(folder, config.preset, say)
+    whole = folder / WHOLE
+    in_fresh_process(write_synthetic_updates, artifacts / WEIGHTS, {WHOLE: whole}, 0, TOKENS)
     say("checking and folding an update")
-    checking, folding = in_fresh_process(measure_update, artifacts, update, RUNS)
+    checking, folding = in_fresh_process(measure_update, artifacts, updates[0], RUNS)
     say("commits of the ledger")
     commits = [in_fresh_process(measure_commits, folder / "ledger.sqlite", COMMITS)]
     if config.ledger is not None:
@@ -124,22 +127,23 @@ def _rates(folder: Path, config: CapacityConfig, say: Say) -> tuple[Rate, ...]:
 
 
 def _run(folder: Path, preset: str, phones: int, config: CapacityConfig, say: Say) -> PhonesRun:
-    artifacts, update, _ = _material(folder, preset, say)
+    artifacts, updates = _material(folder, preset, say)
     state = folder / f"{preset}-state"
-    run = run_phones(artifacts, update, state, preset, phones, config.rounds, config.at_once, say)
+    run = run_phones(artifacts, updates, state, preset, phones, config.rounds, config.at_once, say)
     shutil.rmtree(state)
     return run
 
 
-def _material(folder: Path, preset: str, say: Say) -> tuple[Path, Path, Path]:
-    """Artifacts of a preset, an update of CODEC, and one of WHOLE."""
-    artifacts, update, whole = (folder / f"{preset}-{name}" for name in ("artifacts", CODEC, WHOLE))
+def _material(folder: Path, preset: str, say: Say) -> tuple[Path, list[Path]]:
+    """Artifacts of a preset and updates of CODEC, which move different rows."""
+    artifacts, updates = folder / preset, [folder / f"{preset}-{CODEC}-{number}" for number in range(KINDS)]
     if not artifacts.exists():
         say(f"making artifacts and updates of {preset}")
-        in_fresh_process(_make, artifacts, update, whole, preset_named(preset).model)
-    return artifacts, update, whole
+        in_fresh_process(_make, artifacts, updates, preset_named(preset).model)
+    return artifacts, updates
 
 
-def _make(artifacts: Path, update: Path, whole: Path, model: LanguageModelConfig) -> None:
+def _make(artifacts: Path, updates: Sequence[Path], model: LanguageModelConfig) -> None:
     write_synthetic_artifacts(artifacts, model, random_weights(model, 0))
-    write_synthetic_updates(artifacts / WEIGHTS, {CODEC: update, WHOLE: whole}, 0, TOKENS)
+    for seed, path in enumerate(updates):
+        write_synthetic_updates(artifacts / WEIGHTS, {CODEC: path}, seed, TOKENS)

@@ -77,14 +77,20 @@ class PhonesRun:
 
 
 def run_phones(
-    artifacts: Path, update: Path, state: Path, model: str, phones: int, rounds: int, at_once: int, say: Say = str
+    artifacts: Path,
+    updates: Sequence[Path],
+    state: Path,
+    model: str,
+    phones: int,
+    rounds: int,
+    at_once: int,
+    say: Say = str,
 ) -> PhonesRun:
-    """Start a server and run the rounds. `update`: one of round 1, which all phones send under their own names.
+    """Start a server and run the rounds. `updates`: some of round 1, which phones in turn send under their own names.
 
     Raises BenchError for an unexpected answer.
     """
-    maker, per_round = BodyMaker(update), phones // rounds
-    data = update.read_bytes()
+    makers, per_round = [BodyMaker(path) for path in updates], phones // rounds
     seconds: dict[str, list[float]] = defaultdict(list)
     downloaded: list[int] = []
     memory: list[int] = []
@@ -92,14 +98,16 @@ def run_phones(
     options = ("--publish", "top-rows", *UNLIMITED)
     with phonograd_serve(artifacts, state, per_round, *options) as server, ThreadPoolExecutor(at_once) as pool:
         idle, cpu = rss_bytes(server.pid), cpu_seconds(server.pid)
-        base_sha256 = before = maker.info.base_sha256
+        base_sha256 = before = makers[0].info.base_sha256
         for number in range(1, rounds + 1):
             say(f"{model}: round {number} of {rounds}, {per_round} phones")
             first = (number - 1) * per_round
-            bodies = [maker.body(phone, number, base_sha256) for phone in range(first, first + per_round)]
-            tasks = [_Phone(server.port, f"phone-{first + n}", body, data, before) for n, body in enumerate(bodies)]
+            sent = [
+                _Phone(server.port, f"phone-{n}", makers[n % len(makers)].body(n, number, base_sha256), before)
+                for n in range(first, first + per_round)
+            ]
             began = perf_counter()
-            answers = list(pool.map(_Phone.take_part, tasks))
+            answers = list(pool.map(_Phone.take_part, sent))
             elapsed += perf_counter() - began
             for timed, nbytes in answers:
                 for kind, taken in timed.items():
@@ -112,7 +120,7 @@ def run_phones(
     return PhonesRun(
         model=model,
         model_bytes=(artifacts / WEIGHTS).stat().st_size,
-        update_bytes=bodies[0].nbytes,
+        update_bytes=sent[0].body.nbytes,
         link_bytes=statistics.fmean(downloaded) if downloaded else 0.0,
         phones=per_round * rounds,
         at_once=at_once,
@@ -134,7 +142,6 @@ class _Phone:
     port: int
     name: str
     body: Body
-    data: bytes
     base: str
 
     def take_part(self) -> tuple[dict[str, float], int]:
@@ -162,7 +169,7 @@ class _Phone:
         headers, content = {PHONE_HEADER: self.name}, None
         if sent is not None:
             headers |= {"Content-Digest": content_digest(bytes.fromhex(sent.sha256))}
-            content = sent.head + self.data[sent.offset :]
+            content = sent.head + sent.path.read_bytes()[sent.offset :]
         began = perf_counter()
         try:
             connection.request(method, path, content, headers)

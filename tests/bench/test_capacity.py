@@ -102,7 +102,7 @@ def test_an_answer_that_was_not_expected_ends_the_run(tmp_path: Path) -> None:
         write_synthetic_artifacts(tmp_path / name, model, random_weights(model, seed))
     write_synthetic_updates(tmp_path / "other" / WEIGHTS, {"top-rows": tmp_path / "update"}, 0, 100)
     with pytest.raises(BenchError, match="status 200 expected for GET /v1/models/|status 201 expected for POST"):
-        run_phones(tmp_path / "artifacts", tmp_path / "update", tmp_path / "state", "tiny", 2, 1, 1)
+        run_phones(tmp_path / "artifacts", [tmp_path / "update"], tmp_path / "state", "tiny", 2, 1, 1)
 
 
 def test_what_cannot_be_measured_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
