@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from phonograd.bench.capacity.rounds_of_phones import PhonesRun
+if TYPE_CHECKING:
+    from phonograd.bench.capacity.rounds_of_phones import PhonesRun
 
 DAY_SECONDS = 86_400
 DAYS, HOURS = 30, 730  # of a month
@@ -64,7 +66,7 @@ class Plan:
     dollars_a_month: float
 
 
-def plan_for(phones: int, run: PhonesRun, demand: Demand) -> Plan:
+def plan_for(phones: int, run: "PhonesRun", demand: Demand) -> Plan:
     """The plan from a run of full-size phones."""
     per_second = demand.peak * phones / DAY_SECONDS
     services = max(1, math.ceil(per_second / (demand.load * run.phones_per_second)))
