@@ -147,6 +147,7 @@ results: $(READY)
 	$(VENV)/bin/phonograd bench aggregate --rounds 2 $(addprefix --flower-python ,$(FLOWER)) --save bench/results/aggregate.json
 	$(VENV)/bin/phonograd bench simulate $(addprefix --flower-python ,$(FLOWER)) --save bench/results/simulate.json
 	$(VENV)/bin/phonograd bench ingest --rounds 3 --save bench/results/ingest.json
+	$(VENV)/bin/phonograd bench capacity --save bench/results/capacity.json
 	$(VENV)/bin/phonograd bench results
 
 format: $(READY)

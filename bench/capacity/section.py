@@ -17,8 +17,8 @@ def capacity_section(document: Mapping[str, Any]) -> list[str]:
         environment_line(document),
         "",
         f"{versions}. What a server's work costs in time of one core, alone; of the ledger's, which wait for the "
-        "disk, the time itself. Checking and folding are of one update of the service's model. /metrics reads each "
-        "update that the ledger ever had, as reports do.",
+        "disk, the time itself. Checking and folding are of one update of the service's model, each with decoding it; "
+        "a server decodes it once. /metrics reads each update that the ledger ever had, as reports do.",
         "",
         *table(
             {"work": "l", "unit": "l", "ms each": "r", "a second": "r"},
@@ -68,7 +68,7 @@ def capacity_section(document: Mapping[str, Any]) -> list[str]:
         ),
         "",
         f"What a service of {last['model']} needs. Each phone takes part once a day, in one of "
-        f"{demand['rounds_a_day']} rounds a day; the busiest hour has {demand['peak']:g} times the mean rate; a server "
+        f"the day's rounds ({demand['rounds_a_day']}); the busiest hour has {demand['peak']:g} times the mean rate; a server "
         f"is planned for {demand['load']:.0%} of the {last['phones'] / last['seconds']:.0f} phones/s and "
         f"{last['cpu_seconds'] / last['phones'] * 1e3:.0f} ms of CPU time a phone that were measured above. A service "
         "is a server with a ledger and a model of its own, for a region or a language: it takes updates one at a time. "
@@ -113,7 +113,8 @@ def _run(run: Mapping[str, Any]) -> Iterator[str]:
 
 def _plan(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"{plan['phones']:,}"
-    yield f"{plan['peak_phones_per_second']:,.3g}"
+    peak = plan["peak_phones_per_second"]
+    yield f"{peak:,.0f}" if peak >= 100 else f"{peak:.3g}"
     yield f"{plan['services']:,}"
     yield f"{plan['cores']:,.0f}"
     for key in ("memory_bytes", "disk_bytes", "store_bytes"):
