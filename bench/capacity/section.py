@@ -68,8 +68,8 @@ def capacity_section(document: Mapping[str, Any]) -> list[str]:
         ),
         "",
         f"What a service of {last['model']} needs. Each phone takes part once a day, in one of "
-        f"the day's rounds ({demand['rounds_a_day']}); the busiest hour has {demand['peak']:g} times the mean rate; a server "
-        f"is planned for {demand['load']:.0%} of the {last['phones'] / last['seconds']:.0f} phones/s and "
+        f"the day's rounds ({demand['rounds_a_day']}); the busiest hour has {demand['peak']:g} times the mean rate; a "
+        f"server is planned for {demand['load']:.0%} of the {last['phones'] / last['seconds']:.0f} phones/s and "
         f"{last['cpu_seconds'] / last['phones'] * 1e3:.0f} ms of CPU time a phone that were measured above. A service "
         "is a server with a ledger and a model of its own, for a region or a language: it takes updates one at a time. "
         f"Memory is the peak above, of each. Disk: the ledger's rows of {demand['ledger_days']} days, and "
