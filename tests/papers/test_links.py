@@ -67,6 +67,23 @@ def test_links_beside_whole_models(tmp_path: Path) -> None:
     assert found.facts["lossless links: rounds whose links were measured"] == 4
 
 
+def test_the_mean_is_of_all_measured_rounds(tmp_path: Path) -> None:
+    last = LOSSY.rounds[-1]
+    assert last.quality is not None
+    assert last.quality.general is not None
+    worse = msgspec.structs.replace(last.quality.general, perplexity=1.03 / 1.01 * last.quality.general.perplexity)
+    quality_of_last = msgspec.structs.replace(last.quality, general=worse)
+    rounds = (*LOSSY.rounds[:-1], msgspec.structs.replace(last, quality=quality_of_last))
+    lossy = msgspec.structs.replace(LOSSY, rounds=rounds)
+    rows = run(tmp_path, LOSSLESS, lossy).rows
+    assert rows["lossy links"]["general perplexity, % above lossless"] == pytest.approx(3)
+    assert rows["lossy links, mean of the measured rounds"] == {
+        "general perplexity, % above lossless": pytest.approx(2),
+        "user perplexity, % above lossless": pytest.approx(1),
+        "mean perplexity, % above lossless": pytest.approx(1.5, abs=0.1),
+    }
+
+
 def test_links_of_an_older_simulation_are_those_of_its_first_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
