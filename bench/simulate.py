@@ -37,6 +37,8 @@ MEASURED = 2  # the round that is measured: the first one starts the workers
 MESSAGE_WORDS = 8
 REHEARSAL = 5  # times the text that all phones mix in, so that draws differ
 TOLERANCE = 1e-3  # nats; of the first round's losses, by full softmax in fp32
+# Of all contestants. At larger rates a step on random words may amplify roundings a thousandfold, and losses differ.
+LEARNING_RATE = 0.1
 
 Say = Callable[[str], object]
 
@@ -194,7 +196,7 @@ def _job(entry: _Entry, artifacts: Artifacts, texts: Path, out: Path, config: Si
     users, rehearsal, streams = (str(texts / name) for name in ("users.jsonl", "rehearsal.txt", "streams.npz"))
     settings = {"text_bytes": config.text_bytes, **entry.settings} if entry.peer == OWN else {}
     folder = str(artifacts.folder.resolve())
-    shape = (config.phones, MEASURED, config.workers)
+    shape = (config.phones, MEASURED, config.workers, LEARNING_RATE)
     return SimulatorJob(entry.peer, folder, users, rehearsal, streams, str(out), *shape, settings)
 
 

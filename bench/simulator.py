@@ -20,7 +20,8 @@ class SimulatorJob:
     """The input of a peer (a module).
 
     users: a JSONL file; rehearsal: a text; streams: the ids of each phone in the first round, arrays by place in an
-    .npz; out: a folder for its files; settings: of SimulationSettings, for phonograd's own.
+    .npz; out: a folder for its files; learning_rate: of all phones; settings: of SimulationSettings, for phonograd's
+    own.
     """
 
     peer: str
@@ -32,6 +33,7 @@ class SimulatorJob:
     phones: int
     rounds: int
     workers: int
+    learning_rate: float
     settings: Mapping[str, Any]
 
 

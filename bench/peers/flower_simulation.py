@@ -66,7 +66,7 @@ def run(job: SimulatorJob, tell: Tell) -> Simulated:
         stream = np.load(streams)[str(context.node_config["partition-id"])]
         model = LanguageModel(manifest.model, manifest.training.dropout).train()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        metrics = {"loss": train_epoch(model, manifest, stream), WEIGHT: len(stream)}
+        metrics = {"loss": train_epoch(model, manifest, stream, job.learning_rate), WEIGHT: len(stream)}
         content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)})
         return Message(content=content, reply_to=message)
 
@@ -78,10 +78,10 @@ def run(job: SimulatorJob, tell: Tell) -> Simulated:
     return Simulated(tuple(losses), version_of("flwr", "ray", "torch"))
 
 
-def train_epoch(model: LanguageModel, manifest: Manifest, stream: Any) -> float:
+def train_epoch(model: LanguageModel, manifest: Manifest, stream: Any, learning_rate: float) -> float:
     """An epoch of SGD with clipping on a stream of ids. Returns the last step's loss in nats a token."""
     training = manifest.training
-    optimizer = torch.optim.SGD(model.parameters(), training.learning_rate)
+    optimizer = torch.optim.SGD(model.parameters(), learning_rate)
     state = model.zero_state(training.minibatch)
     nats = 0.0
     for window in windows(stream, training.minibatch, training.bptt):

@@ -13,7 +13,13 @@ from phonograd.simulation.users import read_users
 
 def run(job: SimulatorJob, tell: Tell) -> Simulated:
     """See phonograd.bench.simulator."""
-    settings = SimulationSettings(rounds=job.rounds, clients_per_round=job.phones, test_users=0, **job.settings)
+    settings = SimulationSettings(
+        rounds=job.rounds,
+        clients_per_round=job.phones,
+        learning_rate=job.learning_rate,
+        test_users=0,
+        **job.settings,
+    )
     texts = Texts(read_users(Path(job.users)), read_messages(Path(job.rehearsal)), [])
     calls = 0
 
