@@ -3,10 +3,10 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.bench.capacity.plan import Demand, Plan, plan_for
+from phonograd.bench.capacity.plan import Plan, plan_for
 from phonograd.bench.capacity.rates import (
     Rate,
     measure_commits,
@@ -16,6 +16,7 @@ from phonograd.bench.capacity.rates import (
     measure_update,
 )
 from phonograd.bench.capacity.rounds_of_phones import UNLIMITED, PhonesRun, run_phones
+from phonograd.bench.capacity.settings import CapacityConfig, Demand
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.environment import Environment, this_environment, version_of
 from phonograd.bench.measuring import in_fresh_process
@@ -29,28 +30,10 @@ from phonograd.export.presets import preset_named
 SCHEMA_VERSION = 1
 TOKENS = 4000
 CODEC, WHOLE = "top-rows", "full-f32"
-KINDS = 8  # of updates, so that a round moves more rows than a link brings
+DIFFERENT_UPDATES = 8  # so that a round moves more rows than a link brings
 RUNS, WHOLE_RUNS, COMMITS, UPDATES, READINGS = 50, 5, 500, 100_000, 3
 
 Say = Callable[[str], object]
-
-
-@dataclass(frozen=True)
-class CapacityConfig:
-    """preset: the model of the service; small: one whose updates cost almost nothing, so that its phones show what
-    requests and the ledger cost. phones, small_phones: of each, in `rounds` rounds, at_once at a time. phones_a_day: to
-    plan for. ledger: the URL of an empty database of PostgreSQL's, whose commits are measured too.
-    """
-
-    preset: str = "popov-2x650"
-    small: str = "tiny"
-    phones: int = 1000
-    small_phones: int = 10_000
-    rounds: int = 10
-    at_once: int = 16
-    phones_a_day: tuple[int, ...] = (10_000, 1_000_000, 100_000_000)
-    demand: Demand = field(default_factory=Demand)
-    ledger: str | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +119,7 @@ def _run(folder: Path, preset: str, phones: int, config: CapacityConfig, say: Sa
 
 def _material(folder: Path, preset: str, say: Say) -> tuple[Path, list[Path]]:
     """Artifacts of a preset and updates of CODEC, which move different rows."""
-    artifacts, updates = folder / preset, [folder / f"{preset}-{CODEC}-{number}" for number in range(KINDS)]
+    artifacts, updates = folder / preset, [folder / f"{preset}-{CODEC}-{number}" for number in range(DIFFERENT_UPDATES)]
     if not artifacts.exists():
         say(f"making artifacts and updates of {preset}")
         in_fresh_process(_make, artifacts, updates, preset_named(preset).model)

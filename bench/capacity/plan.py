@@ -1,8 +1,10 @@
-"""What a service needs for so many phones a day, from what was measured: plain arithmetic, without a measurement."""
+"""What a service needs for a number of phones a day: plain arithmetic on what was measured."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from phonograd.bench.capacity.settings import Demand
 
 if TYPE_CHECKING:
     from phonograd.bench.capacity.rounds_of_phones import PhonesRun
@@ -10,39 +12,6 @@ if TYPE_CHECKING:
 DAY_SECONDS = 86_400
 DAYS, HOURS = 30, 730  # of a month
 GB = 1e9
-
-
-@dataclass(frozen=True)
-class Prices:
-    """US dollars. They are examples, of the order of a public cloud's: give your own.
-
-    core, memory: a core's and a GB's, for an hour; disk, store: a GB's, for a month; sent: a GB's to phones; received
-    ones cost nothing. puts: a million objects' that are written to the store.
-    """
-
-    core: float = 0.04
-    memory: float = 0.005
-    disk: float = 0.10
-    store: float = 0.023
-    sent: float = 0.08
-    puts: float = 5.0
-
-
-@dataclass(frozen=True)
-class Demand:
-    """Each phone takes part once a day, in one of `rounds_a_day` rounds.
-
-    peak: the busiest hour's rate divided by the mean: phones train at night, while they charge. load: the most that a
-    server is planned for, of what it was measured to do. models_kept: on disk, besides the first. ledger_days: of
-    updates' rows that the disk has room for; a server deletes none.
-    """
-
-    rounds_a_day: int = 1
-    peak: float = 4.0
-    load: float = 0.5
-    models_kept: int = 5
-    ledger_days: int = 30
-    prices: Prices = field(default_factory=Prices)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import http.client
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -196,7 +196,7 @@ def _current_model(server: Receiver, number: int) -> str:
     return str(opened["base_sha256"])
 
 
-def _summaries(seconds: dict[str, Sequence[float]] | dict[str, list[float]]) -> Iterator[Requests]:
+def _summaries(seconds: Mapping[str, Sequence[float]]) -> Iterator[Requests]:
     for kind in (ROUND, DOWNLOAD, UPLOAD, CLOSING):
         if not (own := sorted(seconds.get(kind, ()))):
             continue

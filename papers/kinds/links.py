@@ -39,7 +39,7 @@ def run(settings: Settings, context: Context) -> Outcome:
         rows |= {f"{row}, round {number}": figures for number, figures in points.items()}
         rows[row] = points[max(points)] | _down(_mean_link(with_links, model), model)
         facts |= {f"{row}: {fact}": value for fact, value in _facts(record, with_links).items()}
-    # A round's phones differ from the next one's, and so do perplexities: the mean says more than the last round.
+    # Of the lossy run. Each round has other phones, and perplexities follow them: the mean says more than the last.
     rows[MEAN] = {name: fmean(figures[name] for figures in points.values()) for name in map(_above, _COMPARED)}
     return Outcome(rows, facts)
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from phonograd.bench.capacity.plan import Demand, Prices
-from phonograd.commands.bench_options import PRESET, repeated, save_option
+from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
+from phonograd.commands.bench_options import repeated, save_option
 from phonograd.console import Console, output_options
 
 NUMBER = click.IntRange(1)
@@ -44,18 +44,22 @@ def _checked(_context: click.Context, _parameter: click.Parameter, given: tuple[
 
 
 @click.command()
-@click.option("--preset", default=PRESET, show_default=True, help="The service's model.")
-@click.option("--phones", type=NUMBER, default=1000, show_default=True, help="Phones with it.")
+@click.option("--preset", default=CapacityConfig.preset, show_default=True, help="The service's model.")
+@click.option("--phones", type=NUMBER, default=CapacityConfig.phones, show_default=True, help="Phones with it.")
 @click.option(
-    "--small-phones", type=NUMBER, default=10_000, show_default=True, help="Phones with a tiny model, before them."
+    "--small-phones",
+    type=NUMBER,
+    default=CapacityConfig.small_phones,
+    show_default=True,
+    help="Phones with a tiny model, before them.",
 )
-@click.option("--rounds", type=NUMBER, default=10, show_default=True, help="Rounds of each.")
-@click.option("--at-once", type=NUMBER, default=16, show_default=True, help="Phones with an open connection.")
+@click.option("--rounds", type=NUMBER, default=CapacityConfig.rounds, show_default=True, help="Rounds of each.")
+@click.option("--at-once", type=NUMBER, default=CapacityConfig.at_once, show_default=True, help="Phones at a time.")
 @click.option(
     "--phones-a-day",
     type=NUMBER,
     multiple=True,
-    default=(10_000, 1_000_000, 100_000_000),
+    default=CapacityConfig.phones_a_day,
     show_default=True,
     help="Phones to plan for.",
 )
@@ -100,7 +104,7 @@ def capacity(
     Thousands of phones send updates to a real server on this machine: seconds and CPU time of their requests, the
     slowest one, and memory after each round. Some minutes, and a few GB of disk until it ends.
     """
-    from phonograd.bench.capacity.bench import CapacityConfig, bench_capacity
+    from phonograd.bench.capacity.bench import bench_capacity
     from phonograd.bench.capacity.tables import capacity_tables
     from phonograd.bench.results import save_result
 

@@ -124,7 +124,7 @@ def audit(console: Console, place: Connection | ServerStorage, limit: int) -> No
 
 @contextlib.contextmanager
 def _ledger(place: ServerStorage, console: Console | None = None) -> Iterator["Ledger"]:
-    """The ledger at `place`. With `console`, it is made where there is none, and that is said."""
+    """The ledger at `place`. With `console`, a missing one is created, and a line there says so."""
     from phonograd.server_agg.storage.folder_claim import LEDGER, claim
     from phonograd.server_agg.storage.ledger import ledger_of
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.bench.capacity.bench import CapacityBench, CapacityConfig, bench_capacity
-from phonograd.bench.capacity.plan import Demand, Prices, plan_for
+from phonograd.bench.capacity.bench import CapacityBench, bench_capacity
+from phonograd.bench.capacity.plan import plan_for
 from phonograd.bench.capacity.rounds_of_phones import CLOSING, DOWNLOAD, ROUND, UPLOAD, PhonesRun, run_phones
+from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
 from phonograd.bench.contestants import BenchError
 from phonograd.bench.results import render
 from phonograd.bench.synthetic import random_weights, write_synthetic_artifacts, write_synthetic_updates
@@ -19,10 +20,21 @@ from phonograd.export.presets import preset_named
 
 SHORT = CapacityConfig("tiny", phones=4, small_phones=6, rounds=2, at_once=2)
 MEASURED = PhonesRun(
-    model="m", model_bytes=200_000_000, update_bytes=300_000, link_bytes=2e6, phones=1000, at_once=16, rounds=10,
-    seconds=20.0, cpu_seconds=30.0, ledger_bytes=1_000_000, idle_rss_bytes=1, round_rss_bytes=(1,),
-    peak_rss_bytes=500_000_000, requests=(),
-)  # fmt: skip
+    model="m",
+    model_bytes=200_000_000,
+    update_bytes=300_000,
+    link_bytes=2e6,
+    phones=1000,
+    at_once=16,
+    rounds=10,
+    seconds=20.0,
+    cpu_seconds=30.0,
+    ledger_bytes=1_000_000,
+    idle_rss_bytes=1,
+    round_rss_bytes=(1,),
+    peak_rss_bytes=500_000_000,
+    requests=(),
+)
 
 
 def test_a_plan_is_arithmetic_on_what_was_measured() -> None:
