@@ -3,8 +3,9 @@
 import multiprocessing
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import TypeVar
+
+from phonograd.device_runtime.base.system import memory_bytes
 
 Result = TypeVar("Result")
 
@@ -23,18 +24,10 @@ def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Res
 
 
 def peak_rss_bytes(pid: int | None = None) -> int:
-    """Peak resident memory of a process so far (VmHWM; getrusage also counts the parent before the fork)."""
-    return _status_bytes(pid, "VmHWM")
+    """Peak resident memory of a Linux process so far."""
+    return memory_bytes("VmHWM", pid)
 
 
 def rss_bytes(pid: int | None = None) -> int:
-    """Resident memory of a process now."""
-    return _status_bytes(pid, "VmRSS")
-
-
-def _status_bytes(pid: int | None, name: str) -> int:
-    status = Path("/proc") / ("self" if pid is None else str(pid)) / "status"
-    for line in status.read_text("ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"{status}: no {name}; Linux is needed to measure memory")
+    """Resident memory of a Linux process now."""
+    return memory_bytes("VmRSS", pid)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
 
@@ -16,12 +17,25 @@ def usable_cores() -> int:
 
 def peak_rss_bytes() -> int:
     """Highest resident memory of this process so far, in bytes; 0 on Windows."""
-    try:
-        import resource  # noqa: PLC0415  # POSIX
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts KiB
+    if sys.platform == "linux":
+        peak = memory_bytes("VmHWM")  # not getrusage: its figure begins with the parent's, from before exec
+    elif sys.platform == "win32":
+        peak = 0
+    else:
+        import resource  # noqa: PLC0415  # not on Windows
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on macOS
+    return peak
+
+
+def memory_bytes(name: str, pid: int | None = None) -> int:
+    """Memory of a Linux process, this one by default: VmHWM (highest resident so far), VmRSS (resident now) or another
+    line of proc_pid_status(5). Raises OSError without /proc or that line."""
+    status = Path("/proc") / ("self" if pid is None else str(pid)) / "status"
+    for line in status.read_text("ascii", "replace").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"{status}: no {name}; Linux is needed to measure memory")
 
 
 def use_one_malloc_arena() -> None:

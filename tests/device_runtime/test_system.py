@@ -43,6 +43,20 @@ def test_all_threads_allocate_from_one_heap(tmp_path: Path) -> None:
     assert heaps["usual"] > 1  # else this test shows nothing
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_peak_memory_is_the_processs_own_and_not_its_parents() -> None:
+    program = "from phonograd.device_runtime.base.system import peak_rss_bytes; print(peak_rss_bytes())"
+    parent = "import subprocess, sys; held = b'x' * (300 << 20); subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    found = subprocess.run([sys.executable, "-c", parent, program], check=True, capture_output=True, text=True)
+    assert 1 << 20 < int(found.stdout) < 150 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_memory_of_what_is_not_known() -> None:
+    with pytest.raises(OSError, match="no VmOdd; Linux is needed"):
+        system.memory_bytes("VmOdd")
+
+
 def test_a_c_library_without_arenas_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     system.use_one_malloc_arena()
