@@ -1,9 +1,10 @@
 """One simulated round: phones train, updates arrive or do not, the next model is written."""
 
+import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,28 +49,22 @@ class OneRound:
         self._plan = plan
         self._base = folder.model(plan.number - 1)
         self._began = time.perf_counter()
-        self._again = 0
+        self._again = self._bytes_up = 0
         self._results: dict[str, PhoneResult] = {}
 
-    def train(self, workers: Workers, trained: PhoneTrained) -> None:
-        """Train all phones. Raises TrainingError if all diverged, and what `trained` raises."""
-        for result in workers.train(self._jobs()):
-            self._results[result.user] = result
-            trained(len(self._results))
-        if self._results and not self._losses:
-            raise TrainingError(next(iter(self._results.values())).diverged)
+    def run(self, workers: Workers, trained: PhoneTrained, student: Student | None = None) -> NextModel:
+        """Train all phones, aggregate what arrives, and write the model; a round with too few updates keeps its base
+        model. While the server adds an update, phones after it train.
 
-    def close(self, student: Student | None = None) -> NextModel:
-        """Aggregate what arrived and write the model; a round with too few updates keeps its base model.
-
-        student: for strategy transfer.
+        student: for strategy transfer. Raises TrainingError if all phones diverged, and what `trained` raises.
         """
         number, settings = self._plan.number, self._settings.strategy
         files = self._folder.model(number)
         population = len(self._population.training)
         base_sha256 = self._plan.base_sha256
         how = self._settings.how_published
-        closed = close_round(settings, number, self._base, base_sha256, self._arrivals, files, population, student, how)
+        with contextlib.closing(self._arriving(workers, trained)) as arrivals:
+            closed = close_round(settings, number, self._base, base_sha256, arrivals, files, population, student, how)
         if closed.model is None:
             self._folder.repeat_model(number)
         return closed
@@ -84,7 +79,7 @@ class OneRound:
         """The record of the round."""
         plan, losses, published = self._plan, self._losses, closed.published
         results = self._results.values()
-        arrived = [*self._arrivals, *self._dropped]
+        dropped = self._dropped
         return RoundRecord(
             number=plan.number,
             base_sha256=plan.base_sha256,
@@ -94,10 +89,10 @@ class OneRound:
             accepted=closed.accepted,
             drop_outs=sum(part.drops_out for part in plan.parts),
             late=sum(part.late for part in plan.parts),
-            refused=closed.refused + len(self._dropped),
+            refused=closed.refused + len(dropped),
             repeated=closed.repeated,
             diverged=sum(bool(result.diverged) for result in results),
-            bytes_up=sum(arrival.path.stat().st_size for arrival in arrived),
+            bytes_up=self._bytes_up + sum(arrival.path.stat().st_size for arrival in dropped),
             bytes_down=plan.bytes_down,
             tokens=sum(result.tokens for result in results),
             repeated_texts=self._again,
@@ -135,22 +130,38 @@ class OneRound:
     def _update(self, number: int, place: int) -> Path:
         return self._folder.updates(number) / f"{place}.safetensors"
 
-    @property
-    def _arrivals(self) -> list[Arrival]:
-        """The updates that reach the server in this round: those of the round before that are late, then its own."""
-        arrivals = self._late if self._settings.late == "next" and not self._settings.strategy.private else []
+    def _arriving(self, workers: Workers, trained: PhoneTrained) -> Generator[Arrival, None, None]:
+        """The updates that reach the server in this round: those of the round before that are late, then its own, each
+        once its phone and those before it in the plan have trained. So their order does not depend on the workers.
+        """
+        if self._takes_late:
+            yield from self._arrived(self._late)
+        results = workers.train(self._jobs())
         for place, part in enumerate(self._plan.parts):
+            while part.user not in self._results:
+                result = next(results)
+                self._results[result.user] = result
+                trained(len(self._results))
             result = self._results[part.user]
             if result.diverged or part.drops_out or part.late:
                 continue
             arrival = Arrival(part.user, self._update(self._plan.number, place), result.sha256)
-            arrivals += [arrival] * (2 if part.duplicate else 1)
+            yield from self._arrived([arrival] * (2 if part.duplicate else 1))
+        if self._results and not self._losses:
+            raise TrainingError(next(iter(self._results.values())).diverged)
+
+    def _arrived(self, arrivals: list[Arrival]) -> list[Arrival]:
+        self._bytes_up += sum(arrival.path.stat().st_size for arrival in arrivals)
         return arrivals
+
+    @property
+    def _takes_late(self) -> bool:
+        return self._settings.late == "next" and not self._settings.strategy.private
 
     @property
     def _dropped(self) -> list[Arrival]:
         """Late updates that the server refuses."""
-        return [] if self._settings.late == "next" and not self._settings.strategy.private else self._late
+        return [] if self._takes_late else self._late
 
     @property
     def _late(self) -> list[Arrival]:

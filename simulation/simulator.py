@@ -147,8 +147,7 @@ class Simulation:
                 progress((number - 1) * K + min(phones, K), rounds * K, self._note())
 
         try:
-            round_.train(workers, trained)
-            closed = round_.close(self._student(number, progress, stop))
+            closed = round_.run(workers, trained, self._student(number, progress, stop))
             due = number == rounds or number % self._settings.evaluate_every == 0
             measured = self._measure(workers, number) if due else None
         except (TrainingError, WeightsError) as error:
