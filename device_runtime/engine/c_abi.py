@@ -30,6 +30,7 @@ from phonograd.device_runtime.native_build import (
     Progress,
     build_arm64_library,
     build_host_library,
+    cached_library,
 )
 
 ABI_VERSION = 1
@@ -135,6 +136,7 @@ PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
         c_int,
         (c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_int64), POINTER(c_int32)),
     ),
+    "pg_rotate": (c_int, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int32, c_int32)),
 }
 
 
@@ -205,3 +207,17 @@ def find_library(progress: Progress | None = None) -> Path:
 def load_library() -> NativeLibrary:
     """The library of `find_library`, loaded once. Raises what that and `NativeLibrary` raise."""
     return NativeLibrary(find_library())
+
+
+@functools.cache
+def library_if_there() -> NativeLibrary | None:
+    """The library, loaded once, for what NumPy can do too, but slower: None where there is none, where it would have to
+    be built first, and where it does not load.
+    """
+    try:
+        if f"{platform.machine()} {platform.system()}" not in SYSTEMS:
+            return None
+        path = PACKAGED_LIBRARY if PACKAGED_LIBRARY.is_file() else cached_library(platform.machine())
+        return None if path is None else NativeLibrary(path)
+    except PhonogradError:
+        return None

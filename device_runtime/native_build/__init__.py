@@ -45,6 +45,7 @@ __all__ = [
     "build_host_library",
     "build_phone_binary",
     "build_program",
+    "cached_library",
     "check_arm64_library",
     "check_host_library",
     "check_phone_binary",
@@ -65,16 +66,23 @@ def build_host_library(
     out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
 ) -> BuildResult:
     """Build the shared library that Python loads, at `out` or in the cache (None). Raises what `Build.run` raises."""
-    return _copied_to(Build(LIBRARY, HOST, root, engine_sources(root), shared=True).run(fresh, progress), out)
+    return _copied_to(_host_library(root).run(fresh, progress), out)
 
 
 def build_arm64_library(
     out: Path | None = None, fresh: bool = False, progress: Progress | None = None, root: Path = NATIVE
 ) -> BuildResult:
     """Build and check the C ABI's library for arm64 Linux, at `out` or in the cache (None). Raises as `Build.run`."""
-    built = Build("libphonograd-aarch64.so", ARM64, root, engine_sources(root), shared=True).run(fresh, progress)
+    built = _arm64_library(root).run(fresh, progress)
     check_arm64_library(built.path)
     return _copied_to(built, out)
+
+
+def cached_library(machine: str, root: Path = NATIVE) -> Path | None:
+    """What `build_host_library` or, for machine aarch64, `build_arm64_library` left in the cache; None if it is not
+    there. Raises StorageError.
+    """
+    return (_arm64_library if machine == "aarch64" else _host_library)(root).found()
 
 
 def build_phone_binary(
@@ -121,6 +129,14 @@ def deliver_phone_binary(out: Path, force: bool = False, progress: Progress | No
     else:
         origin = "cached" if build_phone_binary(out, force, progress).cached else "built"
     return PhoneDelivery(check_phone_binary(out), origin)
+
+
+def _host_library(root: Path) -> Build:
+    return Build(LIBRARY, HOST, root, engine_sources(root), shared=True)
+
+
+def _arm64_library(root: Path) -> Build:
+    return Build("libphonograd-aarch64.so", ARM64, root, engine_sources(root), shared=True)
 
 
 def _copied_to(built: BuildResult, out: Path | None) -> BuildResult:

@@ -86,8 +86,7 @@ class Build:
         Raises BuildError with the compiler's first errors, MissingExtraError without ziglang, StorageError.
         """
         folder, objects = self._places()
-        flags = self.target.shared_flags if self.shared else self.target.program_flags
-        product = folder / f"{self.name}-{_hash([*flags, EXPORTS, *(path.name for path in objects)])}"
+        product = folder / self._product(objects)
         if not fresh and _touched(product):
             return BuildResult(product, cached=True)
         zig = find_zig()
@@ -97,11 +96,17 @@ class Build:
             if not fresh and _touched(product):  # built by another process while this one waited
                 return BuildResult(product, cached=True)
             self._compile(zig, objects, fresh, progress)
-            self._link(zig, flags, objects, product)
+            self._link(zig, objects, product)
             _prune(folder)
         if progress is not None:
             progress(len(objects) + 1, len(objects) + 1, self.name)
         return BuildResult(product, cached=False)
+
+    def found(self) -> Path | None:
+        """The file, if it is in the cache: nothing is compiled or linked. Raises StorageError."""
+        folder, objects = self._places()
+        product = folder / self._product(objects)
+        return product if _touched(product) else None
 
     def objects(self) -> list[Path]:
         """Compile what changed, and return the objects in the order of the sources. Raises what `run` raises."""
@@ -116,6 +121,13 @@ class Build:
         with storage_errors(folder):
             (folder / "objects").mkdir(parents=True, exist_ok=True)
         return folder, [folder / "objects" / f"{key}.o" for key in self._object_keys()]
+
+    @property
+    def _link_flags(self) -> tuple[str, ...]:
+        return self.target.shared_flags if self.shared else self.target.program_flags
+
+    def _product(self, objects: Sequence[Path]) -> str:
+        return f"{self.name}-{_hash([*self._link_flags, EXPORTS, *(path.name for path in objects)])}"
 
     def _compile(self, zig: Path, objects: Sequence[Path], fresh: bool, progress: Progress | None) -> None:
         def compiled(source: Path, place: Path) -> Path:
@@ -148,9 +160,9 @@ class Build:
 
         return [key(source) for source in self.sources]
 
-    def _link(self, zig: Path, flags: Sequence[str], objects: Sequence[Path], product: Path) -> None:
+    def _link(self, zig: Path, objects: Sequence[Path], product: Path) -> None:
         script = product.with_name(f"{product.name}.{secrets.token_hex(4)}.exports")
-        arguments = [*flags, *map(str, objects)]
+        arguments = [*self._link_flags, *map(str, objects)]
         try:
             if self.shared:
                 with storage_errors(script):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phonograd.device_runtime.base.random_words import random_words
+from phonograd.device_runtime.engine.c_abi import library_if_there
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array
 from phonograd.device_runtime.update.row_sampling import sum_by_halves
 
@@ -81,8 +82,7 @@ def quantise(values: Array, bits: int, streams: Sequence[int], nearest: bool = F
         x = np.zeros((tile.count, tile.size), np.float32)
         own = values[tile.start : tile.stop]
         x.reshape(-1)[: len(own)] = own
-        for stream in streams:
-            _hadamard(_with_signs(x, stream, tile.start))
+        rotate(x, tile.start, streams)
         energy = sum_by_halves(np.square(x, dtype=np.float64))
         numbers = _nearest(x, np.sqrt(energy / tile.size), bits)
         levels = LEVELS[bits][numbers]
@@ -98,11 +98,29 @@ def quantise(values: Array, bits: int, streams: Sequence[int], nearest: bool = F
 def dequantise(tile: Blocks, scales: Array, packed: Array, bits: int, streams: Sequence[int]) -> Array:
     """Values [count·size] float32 of a tile from its own scales [count] and levels, packed; `streams` as they were."""
     x = LEVELS[bits][_unpack(packed, bits)].reshape(tile.count, tile.size)
-    for stream in reversed(streams):
-        _with_signs(_hadamard(x), stream, tile.start)
+    rotate(x, tile.start, streams, back=True)
     with np.errstate(over="ignore"):
         x *= scales[:, None]
     return x.reshape(-1)
+
+
+def rotate(x: Array, start: int, streams: Sequence[int], back: bool = False) -> None:
+    """H·D·x of each row of x, float32 [count, size], for each of `streams`, in place; back: D·H·x, in reverse order.
+
+    start: the place of the first element in its vector. By the native library where it is, else by NumPy: the same
+    bits, some ten times slower.
+    """
+    library = library_if_there()
+    if library is not None:
+        signs = np.array(streams, np.uint64)
+        count, size = x.shape
+        library.call("pg_rotate", x.ctypes.data, count, size, start, signs.ctypes.data, len(signs), back)
+        return
+    for stream in reversed(streams) if back else streams:
+        if back:
+            _with_signs(_hadamard(x), stream, start)
+        else:
+            _hadamard(_with_signs(x, stream, start))
 
 
 def _with_signs(x: Array, stream: int, start: int) -> Array:

@@ -150,6 +150,9 @@ pg_status pg_predictor_restore(pg_predictor*, const void*, size_t) {
 pg_status pg_quantize(const char*, const char*, const char*) {
   return PG_BUG;
 }
+pg_status pg_rotate(float*, int64_t, int64_t, int64_t, const uint64_t*, int32_t, int32_t) {
+  return PG_BUG;
+}
 
 pg_status pg_state_open(pg_engine*, const char*, const int64_t*, int64_t, double, int32_t, pg_state**) {
   return closed();

@@ -266,6 +266,40 @@ void integers(const KernelSet& set) {
   std::printf("{\"rows\": %ld, \"wrong\": %ld}\n", rows, wrong);
 }
 
+// H and random signs of every size of block, against a plain loop in the promised order: the same bits.
+void rotation(const KernelSet& set) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> gaussian;
+  long blocks = 0, wrong = 0;
+  for (size_t size = 64; size <= 4096; size *= 2) {
+    for (int repeat = 0; repeat < 20; ++repeat, ++blocks) {
+      std::vector<float> x(size), right;
+      for (float& value : x) value = random() % 8 == 0 ? -0.0f : gaussian(random);
+      std::vector<uint64_t> words(size / 64);
+      for (uint64_t& word : words) word = uint64_t{random()} << 32 | random();
+      right = x;
+      set.change_signs(size, words.data(), x.data());
+      set.hadamard(size, x.data());
+      for (size_t i = 0; i < size; ++i) {
+        if (words[i / 64] >> i % 64 & 1) right[i] = -right[i];
+      }
+      std::vector<size_t> strides;
+      for (size_t stride = 64; stride < size; stride *= 2) strides.push_back(stride);
+      for (size_t stride = 1; stride < 64; stride *= 2) strides.push_back(stride);
+      for (const size_t stride : strides) {
+        for (size_t i = 0; i < size; ++i) {
+          if ((i & stride) != 0) continue;
+          const float first = right[i], second = right[i + stride];
+          right[i] = first + second;
+          right[i + stride] = first - second;
+        }
+      }
+      wrong += std::memcmp(x.data(), right.data(), size * sizeof(float)) != 0;
+    }
+  }
+  std::printf("{\"blocks\": %ld, \"wrong\": %ld}\n", blocks, wrong);
+}
+
 uint64_t hash_of(const std::vector<float>& numbers) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325u;
   for (const float x : numbers) {
@@ -307,6 +341,8 @@ int main(int count, char** arguments) {
     rounding(bf16_kernels(set, std::string(arguments[3]) == "bf16-emulated"));
   } else if (what == "integers") {
     integers(set);
+  } else if (what == "rotation") {
+    rotation(set);
   } else if (what == "bits") {
     bits(set);
   } else {

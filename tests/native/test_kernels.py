@@ -80,3 +80,10 @@ def test_sums_of_int8_products_are_exact(tool: Path, kernels: str) -> None:
     found = told(tool, "integers", kernels)
     assert found["rows"] > 900
     assert found["wrong"] == 0
+
+
+@pytest.mark.parametrize("kernels", FUNCTIONS)
+def test_rotations_are_the_same_bits(tool: Path, kernels: str) -> None:
+    found = told(tool, "rotation", kernels)
+    assert found["blocks"] == 140
+    assert found["wrong"] == 0

@@ -66,7 +66,8 @@ def _unhex(word: str) -> bytes:
 
 def running(build_tool: Callable[[str, Sequence[Path]], Path]) -> Iterator[TextTool]:
     """The tool, built and started; closed when the generator is."""
-    sources = [path for part in ("base", "formats", "text", "update") for path in sorted((SRC / part).glob("*.cpp"))]
+    folders = ("base", "formats", "kernels", "text", "update")
+    sources = [path for folder in folders for path in sorted((SRC / folder).glob("*.cpp"))]
     tool = TextTool(build_tool("text_tool", [Path(__file__).with_suffix(".cpp"), *sources]))
     yield tool
     tool.close()

@@ -321,6 +321,15 @@ PG_API pg_status pg_graph_get(pg_graph* graph, const char* name, const void** da
                               int32_t* rank);
 
 /*
+ * Rotate blocks x [blocks, size] as updates of codec rot-q4, rot-q2, rot-q1 and top-rows have them, in place: random
+ * signs, then Sylvester's Hadamard matrix, for each of streams [rotations]; back: 1 undoes it, and scales by size to
+ * the power of rotations. size: a power of two from 64 to 4096; start: the place of x[0] in its tensor, a multiple
+ * of 64. Any threads may call it at once.
+ */
+PG_API pg_status pg_rotate(float* x, int64_t blocks, int64_t size, int64_t start, const uint64_t* streams,
+                           int32_t rotations, int32_t back);
+
+/*
  * For benchmarks: run a kernel of a set (NULL: the best) on generated operands, once to warm up, then `repeats` times;
  * seconds [repeats]. Names: gemm_nn, gemm_nt (B given transposed), gemm_tn (A): C[M,N] += A[M,K] B[K,N]; gemm_rows:
  * C[M,N] = A[M,K] X[N,K]^T for few N; exp, sigmoid, tanh of N elements. A gemm's name with _bf16 at its end rounds A

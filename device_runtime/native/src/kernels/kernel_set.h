@@ -77,6 +77,12 @@ struct KernelSet {
   void (*add_scaled)(size_t n, float alpha, const float* x, float* y);
   // Sum of squares, in double, in an order that depends on n only.
   double (*sum_of_squares)(size_t n, const float* x);
+
+  // x = H x, with Sylvester's Hadamard matrix of +-1: butterflies of stride 64, 128, ... size / 2, then 1, 2, ... 32.
+  // size: a power of two, at least 64. All sets give the same bits.
+  void (*hadamard)(size_t size, float* x);
+  // x[i] = -x[i] where bit i mod 64 of words[i / 64] is set; size: a multiple of 64.
+  void (*change_signs)(size_t size, const uint64_t* words, float* x);
 };
 
 // Sets that this CPU can run, best first; at least one. Names: "avx512", "avx2", "neon", "portable".

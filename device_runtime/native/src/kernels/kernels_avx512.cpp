@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/bf16.h"
 #include "kernels/kernel_set.h"

@@ -1,6 +1,7 @@
 // The kernels for whatever CPU the compiler's target is, without its extensions.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/bf16.h"
 #include "kernels/kernel_set.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/random_words.h"
+#include "kernels/kernel_set.h"
 #include "update/deltas.h"
 
 namespace phonograd {
@@ -12,7 +13,6 @@ namespace {
 
 // With one rotation, a block with few nonzero values would have few magnitudes, whose rounding no signs change.
 constexpr size_t kRotations = 3;
-constexpr size_t kWord = 64;  // signs in a random word, and elements of the smallest block
 
 constexpr const char* kScales = ".scales";
 constexpr const char* kLevels = ".levels";
@@ -33,29 +33,14 @@ std::vector<float> levels_of(int bits) {
   return levels;
 }
 
-void change_signs(float* x, size_t size, uint64_t stream, size_t start) {
-  for (size_t i = 0; i < size; i += kWord) {
-    const uint64_t word = random_word(stream, (start + i) / kWord);
-    for (size_t bit = 0; bit < kWord; ++bit) {
-      if (word >> bit & 1) x[i + bit] = -x[i + bit];
-    }
-  }
-}
+// The random signs of a block, a bit each.
+struct Signs {
+  uint64_t words[kBlock / kWord];
 
-void butterflies(float* x, size_t size, size_t stride) {
-  for (size_t group = 0; group < size; group += 2 * stride) {
-    for (size_t i = group; i < group + stride; ++i) {
-      const float first = x[i], second = x[i + stride];
-      x[i] = first + second;
-      x[i + stride] = first - second;
-    }
+  Signs(uint64_t stream, size_t start, size_t size) {
+    for (size_t i = 0; i < size / kWord; ++i) words[i] = random_word(stream, start / kWord + i);
   }
-}
-
-void hadamard(float* x, size_t size) {
-  for (size_t stride = kWord; stride < size; stride *= 2) butterflies(x, size, stride);
-  for (size_t stride = 1; stride < kWord; stride *= 2) butterflies(x, size, stride);
-}
+};
 
 // The streams of each rotation's signs: NAME, NAME#2, NAME#3.
 std::vector<uint64_t> sign_streams(uint64_t seed, const std::string& name) {
@@ -111,6 +96,24 @@ const Codec kRotQ4{"rot-q4", encode<4>};
 const Codec kRotQ2{"rot-q2", encode<2>};
 const Codec kRotQ1{"rot-q1", encode<1>};
 
+void rotate(float* x, size_t size, size_t start, const uint64_t* streams, size_t rotations) {
+  const KernelSet& kernels = kernel_set();
+  for (size_t rotation = 0; rotation < rotations; ++rotation) {
+    const Signs signs(streams[rotation], start, size);
+    kernels.change_signs(size, signs.words, x);
+    kernels.hadamard(size, x);
+  }
+}
+
+void rotate_back(float* x, size_t size, size_t start, const uint64_t* streams, size_t rotations) {
+  const KernelSet& kernels = kernel_set();
+  for (size_t rotation = rotations; rotation-- > 0;) {
+    const Signs signs(streams[rotation], start, size);
+    kernels.hadamard(size, x);
+    kernels.change_signs(size, signs.words, x);
+  }
+}
+
 size_t block_size(size_t left) {
   size_t size = kWord;
   while (size < left && size < kBlock) size *= 2;
@@ -135,10 +138,7 @@ void add_rotated(const std::string& name, size_t elements, int bits, uint64_t se
     const size_t size = block_size(elements - start), some = std::min(size, elements - start);
     values(start, some, x);
     std::fill(x + some, x + size, 0.0f);
-    for (const uint64_t stream : streams) {
-      change_signs(x, size, stream, start);
-      hadamard(x, size);
-    }
+    rotate(x, size, start, streams.data(), streams.size());
     const size_t end = packed.size();
     packed.resize(end + size * static_cast<size_t>(bits) / 8);
     scales.push_back(quantise(x, size, bits, levels, packed.data() + end));
@@ -174,10 +174,7 @@ void decode_rotated(const TensorFile& file, const std::string& name, size_t elem
     if (scale != 0) {
       file.read(packed_at, bytes, packed.data());
       unpack(packed.data(), size, bits, levels, x.data());
-      for (size_t rotation = streams.size(); rotation-- > 0;) {
-        hadamard(x.data(), size);
-        change_signs(x.data(), size, streams[rotation], start);
-      }
+      rotate_back(x.data(), size, start, streams.data(), streams.size());
       for (size_t i = 0; i < size; ++i) x[i] *= scale;
       take(start, std::min(size, elements - start), x.data());
     }

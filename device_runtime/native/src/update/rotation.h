@@ -14,6 +14,14 @@ namespace phonograd {
 
 constexpr size_t kBlock = 4096;  // elements that are rotated together
 
+constexpr size_t kWord = 64;  // signs in a random word, and elements of the smallest block
+
+// A block x of `size` elements, a power of two from kWord to kBlock, becomes H D3 H D2 H D1 x, in place: D are random
+// signs, of one stream each; start: the place of its first element. Pure, without tables: any threads at once.
+void rotate(float* x, size_t size, size_t start, const uint64_t* streams, size_t rotations);
+// D1 H D2 H D3 H x: what `rotate` did, undone, and all times size to the number of rotations.
+void rotate_back(float* x, size_t size, size_t start, const uint64_t* streams, size_t rotations);
+
 // Gives values [start, start + count) of those to quantise.
 using Values = std::function<void(size_t start, size_t count, float* out)>;
 
