@@ -72,9 +72,11 @@ def _last(record: SimulationRecord) -> dict[str, float]:
 def _points(record: SimulationRecord) -> dict[int, dict[str, float]]:
     """New users' perplexity after each measured round, and the megabytes of all phones until then."""
     up = list(accumulate(ended.bytes_up for ended in record.rounds))
+    down = list(accumulate(ended.bytes_down for ended in record.rounds))
     return {
         ended.number: {
             "MB up so far": up[ended.number - 1] / 1e6,
+            "MB down so far": down[ended.number - 1] / 1e6,
             "user perplexity": ended.quality.users.perplexity.mean,
         }
         for ended in record.rounds
@@ -86,5 +88,6 @@ def _until(record: SimulationRecord, target: float) -> dict[str, float]:
     """Rounds and megabytes until the first evaluation at or below the target."""
     for number, point in _points(record).items():
         if point["user perplexity"] <= target:
-            return {"rounds to the target": number, "MB up to the target": point["MB up so far"]}
+            bytes_ = {f"MB {way} to the target": point[f"MB {way} so far"] for way in ("up", "down")}
+            return {"rounds to the target": number, **bytes_}
     return {}

@@ -62,6 +62,7 @@ def test_rounds_after_those_asked_for_are_left_out(tmp_path: Path) -> None:
     assert found.facts["rows: rounds"] == 4
     assert found.rows["rows"]["user perplexity"] == 16.0
     assert found.rows["rows"]["MB up to the target"] == 2.0
+    assert found.rows["rows"]["MB down to the target"] == 4.0
 
 
 def test_lossless_codecs_share_one_run(tmp_path: Path) -> None:
