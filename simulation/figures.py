@@ -19,6 +19,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("a page with plots needs matplotlib; pip install 'phonograd[plots]'") from error
 
+MOST_WITH_2_AND_5 = 300  # times the least value on an axis
 COLOURS = ("#1b6ca8", "#e08e2b", "#3b8f5a", "#9b4f96", "#6b7785", "#c0392b")
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -67,11 +68,19 @@ def svg(plot: Callable[[Any], None], legend: bool) -> str:
     return text[text.index("<svg") :]
 
 
+class _PlainTicks(ticker.LogLocator):
+    def tick_values(self, low: float, high: float) -> Any:
+        self.set_params(subs=(1, 2, 5) if high < MOST_WITH_2_AND_5 * low else (1,))
+        return super().tick_values(low, high)
+
+
 def logarithmic(axes: Any, axis: str) -> None:
-    """Make `axis`, "x" or "y", logarithmic, with plain numbers at 1, 2 and 5 of each power of ten."""
+    """Make `axis`, "x" or "y", logarithmic, with plain numbers at powers of ten; also at 2 and 5 of each if there is
+    room.
+    """
     axes.set(**{f"{axis}scale": "log"})
     scale = getattr(axes, f"{axis}axis")
-    scale.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    scale.set_major_locator(_PlainTicks())
     scale.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
     scale.set_minor_formatter(ticker.NullFormatter())
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import msgspec
 import pytest
 
@@ -13,7 +14,7 @@ from phonograd.papers.experiment import Experiment, Plot, load
 from phonograd.papers.page import page
 from phonograd.papers.pictures import described, picture, write_page
 from phonograd.papers.result import Result
-from phonograd.simulation.figures import COLOURS
+from phonograd.simulation.figures import COLOURS, logarithmic
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOSS = Plot("How the loss falls", "loss", band=("loss, p10", "loss, p90"))
@@ -54,6 +55,21 @@ def test_a_line_has_the_means_over_seeds_from_the_first_model_on() -> None:
 
 def test_a_line_against_another_figure_has_the_rows_that_know_it() -> None:
     assert lines(BYTES, RESULT) == {"fast": [Point(2, 4, None), Point(4, 1.5, None)]}
+
+
+@pytest.mark.parametrize(
+    ("highest", "expected"),
+    [(500, ["10", "20", "50", "100", "200", "500"]), (50_000, ["10", "100", "1,000", "10,000"])],
+)
+def test_a_logarithmic_axis_has_room_for_its_numbers(highest: float, expected: list[str]) -> None:
+    axes = plt.figure().add_subplot()
+    axes.plot([10, highest], [1, 2])
+    logarithmic(axes, "x")
+    low, high = axes.get_xlim()
+    ticks = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+    shown = [label.get_text() for place, label in ticks if low <= place <= high]
+    plt.close()
+    assert shown == expected
 
 
 def test_a_plot_of_no_figure_is_named() -> None:
