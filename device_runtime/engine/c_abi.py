@@ -210,9 +210,9 @@ def load_library() -> NativeLibrary:
 
 
 @functools.cache
-def library_if_there() -> NativeLibrary | None:
-    """The library, loaded once, for what NumPy can do too, but slower: None where there is none, where it would have to
-    be built first, and where it does not load.
+def available_library() -> NativeLibrary | None:
+    """The library, loaded once, for work that NumPy does too, but slower. None on other systems, if it is not built
+    yet, and if it does not load.
     """
     try:
         if f"{platform.machine()} {platform.system()}" not in SYSTEMS:

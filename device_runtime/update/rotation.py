@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phonograd.device_runtime.base.random_words import random_words
-from phonograd.device_runtime.engine.c_abi import library_if_there
+from phonograd.device_runtime.engine.c_abi import available_library
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array
 from phonograd.device_runtime.update.row_sampling import sum_by_halves
 
@@ -110,7 +110,7 @@ def rotate(x: Array, start: int, streams: Sequence[int], back: bool = False) -> 
     start: the place of the first element in its vector. By the native library where it is, else by NumPy: the same
     bits, some ten times slower.
     """
-    library = library_if_there()
+    library = available_library()
     if library is not None:
         signs = np.array(streams, np.uint64)
         count, size = x.shape

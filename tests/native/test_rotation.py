@@ -9,7 +9,7 @@ import pytest
 
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine import c_abi
-from phonograd.device_runtime.engine.c_abi import library_if_there, load_library
+from phonograd.device_runtime.engine.c_abi import available_library, load_library
 from phonograd.device_runtime.update import rotation
 from phonograd.device_runtime.update.rotation import BLOCK, dequantise, quantise, tiles
 
@@ -19,9 +19,9 @@ STREAMS = (7, 2**64 - 1, 0)
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     load_library()
-    library_if_there.cache_clear()
+    available_library.cache_clear()
     yield
-    library_if_there.cache_clear()
+    available_library.cache_clear()
 
 
 @pytest.mark.parametrize("elements", [1, 64, 100, BLOCK, BLOCK + 1, 70 * BLOCK + 700])
@@ -35,7 +35,7 @@ def test_both_give_the_same_bits(monkeypatch: pytest.MonkeyPatch, elements: int,
             monkeypatch.setattr(rotation, "_hadamard", None)  # not called
         else:
             monkeypatch.undo()
-            monkeypatch.setattr(rotation, "library_if_there", lambda: None)
+            monkeypatch.setattr(rotation, "available_library", lambda: None)
         scales, levels = quantise(values, 4, streams)
         decoded = [
             dequantise(tile, scales[tile.block :][: tile.count], levels[tile.start // 2 : tile.stop // 2], 4, streams)
@@ -68,7 +68,7 @@ def test_arguments_that_fit_no_block_are_refused() -> None:
 def test_nothing_is_compiled_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_abi, "PACKAGED_LIBRARY", tmp_path / "none.so")
     monkeypatch.setenv("PHONOGRAD_CACHE", str(tmp_path / "empty"))
-    assert library_if_there() is None
+    assert available_library() is None
     assert not list((tmp_path / "empty").rglob("*.o"))
 
 
@@ -76,9 +76,9 @@ def test_a_library_that_does_not_load_is_left_alone(tmp_path: Path, monkeypatch:
     damaged = tmp_path / "damaged.so"
     damaged.write_bytes(b"not a library")
     monkeypatch.setattr(c_abi, "PACKAGED_LIBRARY", damaged)
-    assert library_if_there() is None
+    assert available_library() is None
 
 
 def test_other_systems_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    assert library_if_there() is None
+    assert available_library() is None

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -25,18 +25,13 @@ from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import TensorFile
 from phonograd.device_runtime.update.links import LinkCodec
 from phonograd.device_runtime.update.update_file import UpdateFile
-from phonograd.server_agg.aggregation.strategies import strategy_of
-from phonograd.server_agg.aggregation.strategies.averaging import Averaging
-from phonograd.server_agg.aggregation.strategies.robust import RobustStrategy
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
 from phonograd.server_agg.transfer import transfer as train_student
 from phonograd.simulation.folder import read_record
-from phonograd.simulation.phone import PhoneJob, PhoneResult
 from phonograd.simulation.records import RoundRecord
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.users import text_slice
-from phonograd.simulation.workers import Workers, start_workers
 from tests.support.artifacts import exported
 
 MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=20, embedding=8, hidden=8, layers=1)
@@ -121,73 +116,6 @@ def test_a_server_makes_the_same_models(
 
 def encoded() -> dict[str, list[bytes]]:
     return {user: [message.encode() for message in messages] for user, messages in USERS.items()}
-
-
-def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
-    unreliable = dataclasses.replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
-    assert comparable(run(tmp_path / "1", unreliable, 1)) == comparable(run(tmp_path / "3", unreliable, 3))
-
-
-def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    median = phonograd.StrategySettings(strategy="median")
-    of_two = dataclasses.replace(
-        cast(RobustStrategy, strategy_of(median)), max_updates=2
-    )  # so that it matters which come first
-    monkeypatch.setattr("phonograd.simulation.server.strategy_of", lambda settings: of_two)
-    unreliable = dataclasses.replace(SETTINGS, strategy=median, late_phones=0.3, late="next", duplicates=0.5)
-    expected = comparable(run(tmp_path / "in order", unreliable))
-
-    class LastFirst:
-        count = 1
-
-        def __init__(self, workers: Workers):
-            self.evaluate = workers.evaluate
-            self._workers = workers
-
-        def __enter__(self) -> "LastFirst":
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
-            return reversed(list(self._workers.train(jobs)))
-
-    def start(*arguments: Any) -> Workers:
-        return LastFirst(start_workers(*arguments))
-
-    texts = Texts(encoded(), *([line.encode() for line in lines] for lines in (GENERAL, GENERAL[:50])))
-    with Simulation(ARTIFACTS, texts, unreliable, tmp_path / "reversed", 1, start) as simulation:
-        assert comparable(simulation.run()) == expected
-
-
-def test_the_server_adds_updates_while_later_phones_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events, add = [], Averaging.add
-
-    def added(*arguments: Any) -> None:
-        events.append("added")
-        add(*arguments)
-
-    monkeypatch.setattr(Averaging, "add", added)
-    settings, general = dataclasses.replace(SETTINGS, rounds=1), [line.encode() for line in GENERAL]
-    with Simulation(ARTIFACTS, Texts(encoded(), general, []), settings, tmp_path / "out", 1) as simulation:
-        simulation.run(progress=lambda *_: events.append("trained"))
-    assert events[:8] == ["trained", "added"] * 4
-
-
-@pytest.mark.parametrize("backend", ["native", "torch"])
-def test_few_phones_are_in_memory_at_a_time(tmp_path: Path, backend: Any) -> None:
-    base, asked = ARTIFACTS.path("weights.safetensors"), []
-
-    def jobs() -> Iterator[PhoneJob]:
-        for place in range(20):
-            asked.append(place)
-            yield PhoneJob("user", encoded()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}")
-
-    settings = dataclasses.replace(SETTINGS, backend=backend)
-    with start_workers(2, ARTIFACTS, [], settings) as workers:
-        assert all(len(asked) <= done + 5 for done, _ in enumerate(workers.train(jobs())))
-    assert len(asked) == 20
 
 
 DISTILLING = exported(MODEL, TRAINING, distill=True)

@@ -1,0 +1,83 @@
+"""However many workers train, and in whatever order phones end, a simulation is the same."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import phonograd
+from phonograd.server_agg.aggregation.strategies import strategy_of
+from phonograd.server_agg.aggregation.strategies.averaging import Averaging
+from phonograd.server_agg.aggregation.strategies.robust import RobustStrategy
+from phonograd.simulation.phone import PhoneJob, PhoneResult
+from phonograd.simulation.simulator import Simulation, Texts
+from phonograd.simulation.workers import Workers, start_workers
+from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, comparable, encoded, run
+
+
+def test_any_number_of_workers_gives_the_same_record(tmp_path: Path) -> None:
+    unreliable = dataclasses.replace(SETTINGS, drop_outs=0.2, late_phones=0.3, late="next", duplicates=0.5, kss=True)
+    assert comparable(run(tmp_path / "1", unreliable, 1)) == comparable(run(tmp_path / "3", unreliable, 3))
+
+
+def test_the_order_in_which_phones_end_is_of_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    median = phonograd.StrategySettings(strategy="median")
+    # So that it matters which come first.
+    of_two = dataclasses.replace(cast(RobustStrategy, strategy_of(median)), max_updates=2)
+    monkeypatch.setattr("phonograd.simulation.server.strategy_of", lambda settings: of_two)
+    unreliable = dataclasses.replace(SETTINGS, strategy=median, late_phones=0.3, late="next", duplicates=0.5)
+    expected = comparable(run(tmp_path / "in order", unreliable))
+
+    class LastFirst:
+        count = 1
+
+        def __init__(self, workers: Workers):
+            self.evaluate = workers.evaluate
+            self._workers = workers
+
+        def __enter__(self) -> "LastFirst":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def train(self, jobs: Iterable[PhoneJob]) -> Iterator[PhoneResult]:
+            return reversed(list(self._workers.train(jobs)))
+
+    def start(*arguments: Any) -> Workers:
+        return LastFirst(start_workers(*arguments))
+
+    texts = Texts(encoded(), *([line.encode() for line in lines] for lines in (GENERAL, GENERAL[:50])))
+    with Simulation(ARTIFACTS, texts, unreliable, tmp_path / "reversed", 1, start) as simulation:
+        assert comparable(simulation.run()) == expected
+
+
+def test_the_server_adds_updates_while_later_phones_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, add = [], Averaging.add
+
+    def added(*arguments: Any) -> None:
+        events.append("added")
+        add(*arguments)
+
+    monkeypatch.setattr(Averaging, "add", added)
+    settings, general = dataclasses.replace(SETTINGS, rounds=1), [line.encode() for line in GENERAL]
+    with Simulation(ARTIFACTS, Texts(encoded(), general, []), settings, tmp_path / "out", 1) as simulation:
+        simulation.run(progress=lambda *_: events.append("trained"))
+    assert events[:8] == ["trained", "added"] * 4
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_few_phones_are_in_memory_at_a_time(tmp_path: Path, backend: Any) -> None:
+    base, asked = ARTIFACTS.path("weights.safetensors"), []
+
+    def jobs() -> Iterator[PhoneJob]:
+        for place in range(20):
+            asked.append(place)
+            yield PhoneJob("user", encoded()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}")
+
+    settings = dataclasses.replace(SETTINGS, backend=backend)
+    with start_workers(2, ARTIFACTS, [], settings) as workers:
+        assert all(len(asked) <= done + 5 for done, _ in enumerate(workers.train(jobs())))
+    assert len(asked) == 20
