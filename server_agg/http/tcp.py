@@ -1,7 +1,8 @@
 """What TCP carried of each request, by the kernel's counters: TLS, its handshake included, without TCP's own headers.
 
-The bytes of a request are those received up to its end and sent before the next request of its connection began, or
-the connection ended, that no earlier request has. So a connection's first request has the TLS handshake.
+The bytes of a request are those received before the last of its answer was sent, and sent before the next request of
+its connection began, or the connection ended, that no earlier request has. So a connection's first request has the TLS
+handshake.
 """
 
 import socket
@@ -54,7 +55,7 @@ class TcpCounter:
     def __init__(self, sock: Any):
         self._sock = sock
         self._received = self._received_before = self._sent_before = 0
-        self._running = self._closed = False
+        self._running = self._answered = self._closed = False
         self._book: Callable[[int, int], None] | None = None
         self.known = sock is not None and _KNOWN and len(self._info()) == _FIELDS.size
 
@@ -62,12 +63,19 @@ class TcpCounter:
         """A request begins; `book` gets its bytes, received and sent, when they are known."""
         if self.known:
             self._settle()
-            self._book, self._running = book, True
+            self._book, self._running, self._answered = book, True, False
+
+    def answer(self) -> None:
+        """The next of the request's answer is about to be sent: what comes after the last of it is of another one."""
+        if self.known:
+            self._received, self._answered = self._read()[0], True
 
     def end(self) -> None:
         """The request is over."""
         if self.known:
-            self._received, self._running = self._read()[0], False
+            self._running = False
+            if self._closed or not self._answered:
+                self._received = self._read()[0]
             if self._closed:
                 self._settle()
 

@@ -1,8 +1,9 @@
 """Bytes on the wire: counted where they pass, at the connection, and told apart into headers and bodies per request.
 
-A request's bytes are what its connection received and sent from the end of the request before it. Under TLS these are
-the bytes inside it; `tcp` has those outside. A connection that breaks off counts as far as it went; a body that goes on
-after its answer, which nobody reads, counts to its own request.
+A request's bytes are what its connection received and sent from the end of the request before it; what arrives once a
+phone has its whole answer is of its next request. Under TLS these are the bytes inside it; `tcp` has those outside. A
+connection that breaks off counts as far as it went; a body that goes on after its answer, which nobody reads, counts to
+its own request.
 """
 
 import asyncio
@@ -131,6 +132,8 @@ class WireCounter:
         async def counting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 wire.status = message["status"]
+            if message["type"] == "http.response.start" or message.get("body"):
+                counted.answer()
             await send(message)
             if message["type"] == "http.response.body":
                 counted.body += 0 if scope["method"] == "HEAD" else len(message.get("body", b""))
@@ -155,12 +158,21 @@ class _Counted:
         self._headers = header_bytes(scope)
         self._connection = connection
         self._sent_before = connection.sent
+        self._received: int | None = None
         self._bytes: WireBytes | None = None
+
+    def answer(self) -> None:
+        """The next of the answer is about to be sent. A phone that has the last of it may send its next request at
+        once, before `end`.
+        """
+        self._received = self._connection.received
+        self._connection.tcp.answer()
 
     def end(self) -> WireBytes:
         """The bytes up to the first call."""
         if self._bytes is None:
-            received, self._connection.received = self._connection.received, 0
+            received = self._connection.received if self._received is None else self._received
+            self._connection.received -= received
             self._connection.tcp.end()
             of_tcp = 0 if self._connection.tcp.known else None
             self._bytes = WireBytes(

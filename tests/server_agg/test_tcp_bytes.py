@@ -1,9 +1,11 @@
 """What TCP carried, by the kernel's counters: TLS included, of the phone and round that used the connection."""
 
+import asyncio
 import contextlib
 import socket
 import struct
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,14 @@ from typing import Any
 import httpx
 import pytest
 import trustme
+from starlette.types import Message, Receive, Scope, Send
 
 from phonograd.server_agg.http import tcp
 from phonograd.server_agg.http.tcp import CountedListener, TcpCounter
+from phonograd.server_agg.http.wire import ConnectionBytes, RequestWire, WireCounter
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
+from phonograd.server_agg.storage.ledger import WireBytes
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import post
 from tests.server_agg.test_watching import scrape
@@ -153,7 +158,7 @@ def test_an_answer_that_is_sent_while_the_next_request_comes_belongs_to_its_own(
         for name, up, down in (("first", b"x" * 10, b"y" * 100), ("second", b"x" * 20, b"y" * 200)):
             phone.sendall(up)
             accepted.recv(100)
-            counter.begin(lambda *nbytes, name=name: booked.append((name, *nbytes)))  # type: ignore[misc]
+            counter.begin(lambda *nbytes, name=name: booked.append((name, *nbytes)))
             counter.end()
             accepted.sendall(down)
         assert booked == [("first", 10, 100)]
@@ -162,6 +167,58 @@ def test_an_answer_that_is_sent_while_the_next_request_comes_belongs_to_its_own(
         accepted.close()
         counter.close()
     assert booked[1:] == [("second", 55, 200)]
+
+
+@linux
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_request_that_comes_before_the_one_before_it_ends_has_its_own_bytes(streamed: bool) -> None:
+    requests, booked = [b"GET /first HTTP/1.1\r\n\r\n", b"GET /second HTTP/1.1\r\n\r\n"], Counter[tuple[str, str]]()
+    with connection() as (phone, accepted):
+        counted, left = ConnectionBytes(tcp=TcpCounter(accepted)), list(requests)
+
+        def ask() -> None:
+            phone.sendall(left[0])
+            counted.received += len(accepted.recv(100))
+            left.pop(0)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body", "body": b"answer", "more_body": streamed})
+            if streamed:
+                await send({"type": "http.response.body", "body": b""})
+
+        async def send(message: Message) -> None:
+            if message.get("body"):
+                accepted.sendall(message["body"])
+                if left:
+                    ask()
+
+        def book(scope: Scope, _: RequestWire, nbytes: WireBytes) -> None:
+            booked[scope["path"], "http"] += nbytes.up_headers + nbytes.up_body
+            booked[scope["path"], "tcp"] += nbytes.up_tcp or 0
+
+        async def serve() -> None:
+            for path in ("/first", "/second"):
+                scope: Scope = {
+                    "type": "http",
+                    "method": "GET",
+                    "path": path,
+                    "raw_path": path.encode(),
+                    "query_string": b"",
+                    "headers": [],
+                    "state": {"connection": counted},
+                }
+                await WireCounter(app, book)(scope, receive, send)
+
+        async def receive() -> Message:
+            raise AssertionError("the application reads no body")
+
+        ask()
+        asyncio.run(serve())
+        accepted.close()
+        counted.tcp.close()
+    for path, request in zip(("/first", "/second"), requests, strict=True):
+        assert booked[path, "http"] == booked[path, "tcp"] == len(request)
 
 
 @linux
