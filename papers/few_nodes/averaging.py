@@ -21,12 +21,14 @@ def train_averaged(
     work: Path,
     threads: int,
     progress: Callable[[int, float], None] | None = None,
+    codec: str = "full-f32",
 ) -> tuple[Path, int, int]:
     """Train from the artifacts' weights on the nodes' streams; returns the model's file, uploads, and bytes uploaded.
 
     In the first round the nodes train one model in turn; in each later one all start from the same model, and the plain
     mean of theirs is the next (paper P, section 3). work: a folder for updates and models. progress: called after each
-    round with its number and the nodes' mean loss in the last step, nats a token. Raises TrainingError, StorageError.
+    round with its number and the nodes' mean loss in the last step, nats a token. codec: of the uploads. Raises
+    TrainingError, StorageError.
     """
     base = artifacts.path(WEIGHTS)
     uploads = nbytes = 0
@@ -34,7 +36,7 @@ def train_averaged(
         groups = [[node] for node in range(len(streams))] if number == 1 else [list(range(len(streams)))]
         losses = []
         for group in groups:
-            round_ = NodeRound(base, work, uploads)
+            round_ = NodeRound(base, work, uploads, codec)
             for node in group:
                 weights, loss = _trained(artifacts, base, streams[node], part, threads, round_.seed(str(node)))
                 round_.add(str(node), weights, len(streams[node]))

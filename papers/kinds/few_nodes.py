@@ -18,7 +18,7 @@ from phonograd.papers.run import Context, Outcome
 
 class Settings(Record, frozen=True):
     """vocabulary: words, from the training text; units: of the embedding and of each layer; tokens: of the training
-    text that are used; averaging: its rounds; compressed: DGC's epochs.
+    text that are used; averaging: its rounds; compressed: DGC's epochs; codecs: with which averaging is repeated.
     """
 
     vocabulary: Positive
@@ -30,6 +30,7 @@ class Settings(Record, frozen=True):
     nodes: Positive
     averaging: tuple[Pass, ...]
     compressed: tuple[Pass, ...]
+    codecs: tuple[str, ...] = ()
 
 
 def run(settings: Settings, context: Context) -> Outcome:
@@ -42,9 +43,12 @@ def run(settings: Settings, context: Context) -> Outcome:
         "initial": context.kept(
             "initial", lambda: {"perplexity": _perplexity(artifacts, artifacts.path(WEIGHTS), context)}
         ),
-        "averaging": context.kept("averaging", _averaged(artifacts, streams, settings.averaging, context)),
+        "averaging": context.kept("averaging", _averaged(artifacts, streams, settings.averaging, context, "full-f32")),
         "DGC": context.kept("DGC", _compressed(artifacts, streams, settings.compressed, context)),
     }
+    for codec in settings.codecs:
+        row = f"averaging, {codec}"
+        rows[row] = context.kept(row, _averaged(artifacts, streams, settings.averaging, context, codec))
     megabytes = artifacts.path(WEIGHTS).stat().st_size / 1e6
     return Outcome(rows, {"tokens": len(stream), "MB of the weights": megabytes})
 
@@ -62,17 +66,17 @@ def _artifacts(settings: Settings, context: Context) -> phonograd.Artifacts:
 
 
 def _averaged(
-    artifacts: phonograd.Artifacts, streams: list[Ids], passes: tuple[Pass, ...], context: Context
+    artifacts: phonograd.Artifacts, streams: list[Ids], passes: tuple[Pass, ...], context: Context, codec: str
 ) -> Callable[[], dict[str, float]]:
     def measure() -> dict[str, float]:
-        work = context.work / "averaging"
+        work = context.work / f"averaging-{codec}"
         with storage_errors(work):
             work.mkdir(exist_ok=True)
 
         def progress(number: int, loss: float) -> None:
-            context.progress(number, len(passes), f"averaging: loss {loss:.2f}")
+            context.progress(number, len(passes), f"averaging, {codec}: loss {loss:.2f}")
 
-        trained = train_averaged(artifacts, streams, passes, work, context.workers, progress)
+        trained = train_averaged(artifacts, streams, passes, work, context.workers, progress, codec)
         return _figures(artifacts, *trained, context)
 
     return measure

@@ -55,6 +55,15 @@ def test_nodes_train_in_turn_once_and_are_averaged_then(artifacts: Artifacts, tm
     assert list(tmp_path.iterdir()) == [model]
 
 
+def test_codecs_make_uploads_smaller(artifacts: Artifacts, tmp_path: Path) -> None:
+    sizes = []
+    for codec in ("full-f32", "delta-int8", "rot-q1"):
+        _, uploads, nbytes = train_averaged(artifacts, streams(), [Pass(1, 2.0)] * 2, tmp_path, 1, codec=codec)
+        sizes.append(nbytes)
+        assert uploads == 8
+    assert sizes[0] > 2 * sizes[1] > 2 * sizes[2]
+
+
 def test_in_the_first_round_each_node_continues_the_model_of_the_one_before(
     artifacts: Artifacts, tmp_path: Path
 ) -> None:
