@@ -8,7 +8,7 @@ from pathlib import Path
 from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine import Backend, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts
-from phonograd.device_runtime.formats.tensor_file import Array, TensorFile
+from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.output_sample import OutputSample, SampleDraw, draw_output_sample
@@ -16,6 +16,7 @@ from phonograd.device_runtime.text.rehearsal import TrainingText, mix
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.training.trainer import train_epoch
 from phonograd.device_runtime.update.seeds import seed_of
+from phonograd.device_runtime.update.trained_update import write_trained_update
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from phonograd.simulation.settings import SimulationSettings
 from phonograd.simulation.users import Messages
@@ -104,9 +105,11 @@ class VirtualPhone:
                     candidates=candidates,
                     full_batch=one_step,
                 )
+                with TensorFile(job.base) as base:
+                    written = write_trained_update(job.update, base, engine, self._info(prepared))
             except TrainingError as error:
                 return PhoneResult(job.user, diverged=str(error))
-            return self.finish(prepared, engine.weights(), report.losses, report.seconds)
+        return _result(prepared, written, report.losses, report.seconds)
 
     def prepare(self, job: PhoneJob) -> PreparedPhone:
         """Draw what the phone trains on. Raises TextError."""
@@ -123,13 +126,18 @@ class VirtualPhone:
     def finish(
         self, prepared: PreparedPhone, trained: Mapping[str, Array], losses: Sequence[float], seconds: float
     ) -> PhoneResult:
-        """Write the update of trained weights. losses: of all steps. Raises WeightsError, StorageError."""
+        """Write the update of weights that were trained elsewhere. losses: of all steps. Raises WeightsError,
+        StorageError.
+        """
+        job = prepared.job
+        with TensorFile(job.base) as base:
+            written = write_update(job.update, base, trained, self._info(prepared))
+        return _result(prepared, written, losses, seconds)
+
+    def _info(self, prepared: PreparedPhone) -> UpdateInfo:
         job, tokens = prepared.job, len(prepared.text.stream)
         codec, steps = self._settings.codec, self._settings.steps
-        info = UpdateInfo(job.base_sha256, job.number, tokens, codec, prepared.seed, steps)
-        with TensorFile(job.base) as base:
-            written = write_update(job.update, base, trained, info)
-        return PhoneResult(job.user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)
+        return UpdateInfo(job.base_sha256, job.number, tokens, codec, prepared.seed, steps)
 
     def evaluate(self, job: EvaluationJob) -> Evaluation:
         """Evaluate the model on the text. Raises TrainingError if its scores are not finite."""
@@ -146,3 +154,8 @@ class VirtualPhone:
         if self._evaluator is not None:
             self._evaluator[1].close()
             self._evaluator = None
+
+
+def _result(prepared: PreparedPhone, written: WrittenFile, losses: Sequence[float], seconds: float) -> PhoneResult:
+    tokens = len(prepared.text.stream)
+    return PhoneResult(prepared.job.user, written.nbytes, written.sha256, tokens, (losses[0], losses[-1]), seconds)

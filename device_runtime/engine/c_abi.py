@@ -5,7 +5,7 @@ import functools
 import json
 import platform
 from collections.abc import Mapping
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,26 @@ class Suggested(ctypes.Structure):
     _fields_ = (("word", c_char_p), ("id", c_int64), ("probability", c_double))
 
 
+class UpdateOptions(ctypes.Structure):
+    """pg_update_options."""
+
+    _fields_ = (
+        ("size", c_size_t),
+        ("base_sha256", c_char_p),
+        ("codec", c_char_p),
+        ("round", c_uint64),
+        ("tokens", c_uint64),
+        ("seed", c_uint64),
+        ("steps", c_int64),
+    )
+
+
+class Written(ctypes.Structure):
+    """pg_written."""
+
+    _fields_ = (("size", c_size_t), ("nbytes", c_int64), ("sha256", c_char * 65))
+
+
 def options_of(options: BackendOptions, fuse: bool = True) -> Options:
     """pg_options of a backend's options; `fuse` False runs every node by itself, for tests."""
     return Options(
@@ -105,6 +125,7 @@ PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
         c_int,
         (c_void_p, c_int32, POINTER(c_char_p), POINTER(c_int64), POINTER(POINTER(c_float))),
     ),
+    "pg_engine_write_update": (c_int, (c_void_p, POINTER(UpdateOptions), c_char_p, POINTER(Written))),
     "pg_engine_plan": (c_int, (c_void_p, POINTER(c_char_p))),
     "pg_engine_phases": (c_int, (c_void_p, POINTER(c_char_p))),
     "pg_state_open": (

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.engine.backend import BackendOptions
-from phonograd.device_runtime.engine.c_abi import NativeLibrary, load_library, options_of
+from phonograd.device_runtime.engine.c_abi import NativeLibrary, UpdateOptions, Written, load_library, options_of
 from phonograd.device_runtime.formats.manifest import Artifacts
-from phonograd.device_runtime.formats.tensor_file import Array, Floats
+from phonograd.device_runtime.formats.tensor_file import Array, Floats, WrittenFile
 from phonograd.device_runtime.text.vocabulary import Ids
 from phonograd.device_runtime.text.windows import Window
 
@@ -100,6 +100,22 @@ class NativeBackend:
             tensor = (name.value or b"").decode()
             copies[tensor] = values.copy().reshape(shapes[tensor])
         return copies
+
+    def write_update(
+        self, path: Path, *, base_sha256: str, round: int, tokens: int, codec: str, seed: int, one_step: bool
+    ) -> WrittenFile:
+        """Write the update of the weights atomically: the bytes of `update.write_update`, without a copy of the model.
+
+        base_sha256: of the weights that the engine started from; the others as in UpdateInfo. Codecs with zstd are
+        Python's alone. Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile,
+        UpdateError for an unknown codec or a number of more than 18 digits, StorageError.
+        """
+        said = base_sha256.encode(), codec.encode(), round, tokens, seed, one_step
+        options, written = UpdateOptions(ctypes.sizeof(UpdateOptions), *said), Written(ctypes.sizeof(Written))
+        self._library.call(
+            "pg_engine_write_update", self._handle, ctypes.byref(options), os.fsencode(path), ctypes.byref(written)
+        )
+        return WrittenFile(written.nbytes, written.sha256.decode())
 
     def plan(self) -> str:
         """The steps of the plan in order and the memory layout, for people to read."""

@@ -71,9 +71,7 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     count past MAX_COUNT, StorageError when the disk refuses.
     """
     codec = codec_named(info.codec)
-    for name, count in (("round", info.round), ("tokens", info.tokens), ("seed", info.seed)):
-        if not 0 <= count <= MAX_COUNT:
-            raise UpdateError(f"update: {name} {count}: expected a whole number from 0 to {MAX_COUNT}")
+    require_counts(info)
     check_specs("trained weights", {name: spec_of(name, array) for name, array in trained.items()}, base.specs.values())
     parts: dict[str, Array] = {}
     for spec in trained_specs(base):
@@ -86,6 +84,13 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
     if isinstance(codec, Compressed):
         parts, metadata[PARTS_KEY] = compress_parts(parts)
     return save_tensors(path, parts, metadata)
+
+
+def require_counts(info: UpdateInfo) -> None:
+    """Raise UpdateError for a round, tokens or seed past MAX_COUNT."""
+    for name, count in (("round", info.round), ("tokens", info.tokens), ("seed", info.seed)):
+        if not 0 <= count <= MAX_COUNT:
+            raise UpdateError(f"update: {name} {count}: expected a whole number from 0 to {MAX_COUNT}")
 
 
 def metadata_of(info: UpdateInfo) -> dict[str, str]:

@@ -21,17 +21,18 @@ from phonograd.api.inputs import (
     vocabulary_of,
 )
 from phonograd.api.model import LoadBackend
-from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
+from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOptions, load_backend
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
-from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, check_finite, save_tensors
+from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample, random_sample_seed
 from phonograd.device_runtime.text.rehearsal import TrainingText, mix
 from phonograd.device_runtime.training import trainer
 from phonograd.device_runtime.training.state import SAVE_EVERY, TrainingState, saved_seed
 from phonograd.device_runtime.training.trainer import EpochReport
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
+from phonograd.device_runtime.update.trained_update import finite_weights, write_trained_update
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 
 # A context in which signals are noted; it gives a function that tells the first one's number, 0 for none.
@@ -226,16 +227,11 @@ class _Outputs:
 
         Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, StorageError.
         """
-        if not self.paths:
-            return None, None
-        trained = engine.weights()
-        try:
-            for name, values in trained.items():
-                check_finite("trained weights", name, values)
-        except WeightsError as error:
-            raise TrainingError(f"{error}; lower the learning rate or export with a smaller `clip_norm`") from error
+        if self.weights is None:
+            return None, None if self.update is None else write_trained_update(self.update, base, engine, info)
+        trained = finite_weights(engine)
         base.require_unchanged()
         return (
-            None if self.weights is None else save_tensors(self.weights, trained),
+            save_tensors(self.weights, trained),
             None if self.update is None else write_update(self.update, base, trained, info),
         )

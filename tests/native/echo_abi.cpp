@@ -120,6 +120,15 @@ pg_status pg_engine_plan(pg_engine* engine, const char** text) {
   return PG_OK;
 }
 
+pg_status pg_engine_write_update(pg_engine*, const pg_update_options* options, const char* path, pg_written* written) {
+  snprintf(written->sha256, sizeof written->sha256, "%s|%s|%s|%llu|%llu|%llu|%lld", path, options->base_sha256,
+           options->codec, static_cast<unsigned long long>(options->round),
+           static_cast<unsigned long long>(options->tokens), static_cast<unsigned long long>(options->seed),
+           static_cast<long long>(options->steps));
+  written->nbytes = static_cast<int64_t>(options->size + written->size);
+  return PG_OK;
+}
+
 pg_status pg_engine_phases(pg_engine*, const char** json) {
   *json = "{\"lstm\": 0.25, \"output\": 0.5}";
   return PG_OK;

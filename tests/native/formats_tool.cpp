@@ -1,5 +1,5 @@
 // What the C++ readers see, as JSON, one line for each path: formats_tool
-// tensors|rewrite|onnx|manifest|json|quote|sha256 PATH... An error is {"status": CODE, "error": MESSAGE}. For
+// tensors|rewrite|onnx|manifest|json|quote|sha256|blocks PATH... An error is {"status": CODE, "error": MESSAGE}. For
 // test_formats.py to compare with Python.
 #include <cstdio>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include "formats/onnx_reader.h"
 #include "formats/sha256.h"
 #include "formats/tensor_file.h"
+#include "kernels/sha256.h"
 
 namespace {
 
@@ -122,12 +123,27 @@ std::string sha256(const std::string& path) {
   return quote(sha256_of_file(path, Status::text));
 }
 
+// What each implementation of SHA-256 makes of a file of whole blocks, padding included.
+std::string blocks(const std::string& path) {
+  const std::string bytes = read_file(path, 1 << 20, Status::text);
+  const auto digest = [&bytes](Sha256Blocks take) -> std::string {
+    if (take == nullptr) return "null";
+    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    take(state, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size() / kSha256Block);
+    char hex[65];
+    for (int i = 0; i < 8; i++) std::snprintf(hex + 8 * i, 9, "%08x", state[i]);
+    return quote(hex);
+  };
+  return "{\"portable\": " + digest(sha256_portable) + ", \"instructions\": " + digest(sha256_instructions()) + "}";
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   const std::map<std::string, std::function<std::string(const std::string&)>> commands = {
       {"tensors", tensors},    {"rewrite", rewrite},   {"onnx", onnx_model}, {"manifest", manifest},
-      {"json", json_document}, {"quote", quoted_file}, {"sha256", sha256}};
+      {"json", json_document}, {"quote", quoted_file}, {"sha256", sha256},   {"blocks", blocks}};
   const auto command = count > 1 ? commands.find(arguments[1]) : commands.end();
   if (command == commands.end()) return 2;
   for (int i = 2; i < count; i++) {

@@ -11,6 +11,7 @@ SOURCES = (
     Path(__file__).with_suffix(".cpp"),
     *(NATIVE / f"base/{name}.cpp" for name in ("files", "mapping")),
     *sorted(NATIVE.glob("formats/*.cpp")),
+    *(NATIVE / f"kernels/{name}.cpp" for name in ("sha256", "cpu_features")),
 )
 
 Build = Callable[[str, Sequence[Path]], Path]

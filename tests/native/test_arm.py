@@ -1,5 +1,6 @@
 """The phone's own binary under qemu, as phones of three generations: its kernels, and the weights it trains."""
 
+import hashlib
 import shutil
 import signal
 from pathlib import Path
@@ -13,6 +14,8 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensor
 from phonograd.device_runtime.native_build import PHONE, build_phone_binary, build_program
 from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
 from tests.native.conftest import BuildTool
+from tests.native.formats_tool import SOURCES as FORMATS_SOURCES
+from tests.native.test_formats import padded
 from tests.native.test_kernels import SOURCES, promised
 from tests.native.test_pull import SHAPES, Chain
 from tests.support.artifacts import exported
@@ -22,9 +25,9 @@ pytestmark = pytest.mark.phone
 
 # What qemu's CPUs report; the emulator's newest has everything the engine looks for.
 FEATURES = {
-    "cortex-a53": ["neon"],
-    "cortex-a76": ["neon", "half", "dot"],
-    "max": ["neon", "half", "dot", "i8mm", "bf16"],
+    "cortex-a53": ["neon", "sha256"],
+    "cortex-a76": ["neon", "half", "dot", "sha256"],
+    "max": ["neon", "half", "dot", "i8mm", "bf16", "sha256"],
 }
 TOLERANCE = 1e-5  # relative Frobenius error
 
@@ -46,6 +49,17 @@ def test_the_kernels_of_a_phone(binary: Path, cpu: str) -> None:
     assert found["features"] == FEATURES[cpu]
     assert found["kernels"] == ["neon", "portable"]
     assert found["bf16"] == ("bfmmla" if cpu == "max" else None)
+
+
+def test_sha256_by_the_instructions_of_a_phone(tmp_path: Path) -> None:
+    tool = build_program("formats_tool-aarch64", FORMATS_SOURCES, PHONE)
+    for size in (0, 55, 56, 10_000):
+        message = np.random.default_rng(size).bytes(size)
+        path = tmp_path / "blocks"
+        path.write_bytes(padded(message))
+        found = outcome_of(emulated("cortex-a53", tool, "blocks", path)).events[0]
+        expected = hashlib.sha256(message).hexdigest()
+        assert found == {"portable": expected, "instructions": expected}
 
 
 @pytest.fixture(scope="module")

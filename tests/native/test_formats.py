@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.errors import ArtifactsError
+from phonograd.device_runtime.engine.c_abi import load_library
 from phonograd.device_runtime.formats.manifest import (
     FILES,
     FileEntry,
@@ -35,6 +36,8 @@ from tests.native.formats_tool import Build, FormatsTool
 BUG, TEXT, ARTIFACTS, WEIGHTS, STORAGE = 1, 3, 5, 6, 11
 FILE_SIZE_LIMIT = 4096
 METADATA = {"b": 'quote " back \\ tab \t', "aé": "😀 \x7f \x01 \n end", "": ""}
+
+CPU_FEATURES = load_library().cpu_info()["features"]
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +159,27 @@ def test_sha256(tool: FormatsTool, tmp_path: Path, size: int) -> None:
     path = tmp_path / "bytes"
     path.write_bytes(np.random.default_rng(size).bytes(size))
     assert tool("sha256", path) == [hashlib.sha256(path.read_bytes()).hexdigest()]
+
+
+@pytest.mark.parametrize("size", [0, 3, 55, 56, 64, 1000, 100_000])
+def test_sha256_by_each_implementation(tool: FormatsTool, tmp_path: Path, size: int) -> None:
+    message = np.random.default_rng(size).bytes(size)
+    path = tmp_path / "blocks"
+    path.write_bytes(padded(message))
+    (found,) = tool("blocks", path)
+    expected = hashlib.sha256(message).hexdigest()
+    assert found == {"portable": expected, "instructions": expected if "sha256" in CPU_FEATURES else None}
+
+
+def test_the_instructions_for_sha256_are_found_where_the_system_has_them() -> None:
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert ("sha256" in CPU_FEATURES) == bool({"sha_ni", "sha2"} & set(flags))
+
+
+def padded(message: bytes) -> bytes:
+    """The message as FIPS 180-4 pads it to whole blocks."""
+    zeros = (55 - len(message)) % 64
+    return message + b"\x80" + bytes(zeros) + (8 * len(message)).to_bytes(8, "big")
 
 
 DOCUMENTS = st.recursive(

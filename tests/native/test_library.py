@@ -107,6 +107,16 @@ def test_weights_are_copies_in_their_shapes(library: NativeLibrary) -> None:
     assert before["embedding.weight"][3, 2] == 11
 
 
+def test_what_an_update_says_reaches_the_engine(library: NativeLibrary) -> None:
+    backend = NativeBackend(artifacts(), None, BackendOptions(), library=library)
+    written = backend.write_update(
+        Path("/u"), base_sha256="ab", round=3, tokens=40, codec="rot-q1", seed=10**18 - 1, one_step=True
+    )
+    assert written.sha256 == f"/u|ab|rot-q1|3|40|{10**18 - 1}|1"
+    assert written.nbytes == 7 * 8 + 88  # the sizes of both structs
+    backend.close()
+
+
 def test_handles_are_freed_once_and_refused_afterwards(library: NativeLibrary) -> None:
     open_now = library.function("pg_engine_parameters")
     gc.collect()

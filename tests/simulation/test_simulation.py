@@ -303,6 +303,18 @@ def test_divergence_ends_a_simulation_with_the_last_good_model(tmp_path: Path) -
     assert read_record(tmp_path / "run").rounds == ()
 
 
+def test_weights_that_the_last_step_made_infinite_are_divergence_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise phonograd.TrainingError("trained weights: tensor lstm.bias: element 3 is not finite")
+
+    monkeypatch.setattr("phonograd.simulation.phone.write_trained_update", refuse)
+    with pytest.raises(phonograd.TrainingError, match=r"round 1.*element 3 is not finite.*last good model"):
+        run(tmp_path / "run")
+    assert read_record(tmp_path / "run").rounds == ()
+
+
 def test_a_private_strategy_samples_its_phones_and_spends_epsilon(tmp_path: Path) -> None:
     strategy = phonograd.StrategySettings(strategy="dp-fedavg", sampling=0.5, noise_multiplier=1.0, delta=1e-3)
     record = run(tmp_path / "run", dataclasses.replace(SETTINGS, strategy=strategy))

@@ -126,6 +126,29 @@ PG_API pg_status pg_engine_logits(pg_engine* engine, const int64_t* tokens, int6
 PG_API int32_t pg_engine_parameters(const pg_engine* engine);
 PG_API pg_status pg_engine_parameter(const pg_engine* engine, int32_t index, const char** name, int64_t* elements,
                                      const float** data);
+
+/* What an update tells a server of the training it is from. */
+typedef struct pg_update_options {
+  size_t size;             /* sizeof(pg_update_options) */
+  const char* base_sha256; /* of the weights' file that the engine was opened with: 64 lower-case hexadecimal digits */
+  const char* codec;       /* NULL: "rows-f32" */
+  uint64_t round;          /* the server's number of the round */
+  uint64_t tokens;         /* trained on */
+  uint64_t seed;           /* of the rehearsal draw, and of codecs that draw */
+  int64_t steps;           /* 1: a single step with the gradient of the whole text; 0: one step a window */
+} pg_update_options;
+
+typedef struct pg_written {
+  size_t size;     /* sizeof(pg_written) */
+  int64_t nbytes;  /* of the file */
+  char sha256[65]; /* of its bytes: 64 hexadecimal digits and a NUL */
+} pg_written;
+
+/* Write the update to `path`, atomically: the bytes that pg_round_train writes after the same training. PG_TRAINING if
+   a weight is not finite, PG_UPDATE for an unknown codec or a number above 18 digits, PG_WEIGHTS if the weights' file
+   was changed. */
+PG_API pg_status pg_engine_write_update(pg_engine* engine, const pg_update_options* options, const char* path,
+                                        pg_written* written);
 /* The plan, for people to read; and the seconds of the last step by phase, as JSON. Valid until the next call on this
    engine. */
 PG_API pg_status pg_engine_plan(pg_engine* engine, const char** text);

@@ -26,6 +26,7 @@ std::string features() {
   add("dot", cpu.dot);
   add("i8mm", cpu.i8mm);
   add("bf16", cpu.bf16);
+  add("sha256", cpu.sha256);
   return list;
 }
 

@@ -21,13 +21,14 @@ CpuFeatures detect() {
   CpuFeatures found;
   unsigned a, b, c, d;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !bit(c, 27)) return found;  // 27: the system uses XSAVE
-  const bool fma = bit(c, 12);
+  const bool fma = bit(c, 12), sse41 = bit(c, 19);
   unsigned saved, high;
   __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
   constexpr unsigned kAvx = 0x6, kAvx512 = 0xe6;
   if ((saved & kAvx) != kAvx || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return found;
   found.fma = fma;
   found.avx2 = bit(b, 5);
+  found.sha256 = sse41 && bit(b, 29);
   found.avx512 = (saved & kAvx512) == kAvx512 && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
   if (found.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) found.avx512_bf16 = bit(a, 5);
   return found;
@@ -40,6 +41,7 @@ CpuFeatures detect() {
   const unsigned long capabilities = getauxval(AT_HWCAP), more = getauxval(AT_HWCAP2);
   CpuFeatures found;
   found.neon = true;
+  found.sha256 = (capabilities >> 6 & 1) != 0;
   found.half = (capabilities >> 10 & 1) != 0;
   found.dot = (capabilities >> 20 & 1) != 0;
   found.i8mm = (more >> 13 & 1) != 0;

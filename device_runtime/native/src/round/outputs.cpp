@@ -10,7 +10,6 @@
 #include "base/files.h"
 #include "base/finite.h"
 #include "formats/sha256.h"
-#include "update/update_file.h"
 
 namespace phonograd {
 namespace {
@@ -37,19 +36,22 @@ class HashedFile final : public OutputFile {
     file_.write(data, bytes);
   }
   void commit() override { file_.commit(); }
-  // The fields that describe the written file; once.
-  JsonLine fields(const std::string& path) {
-    JsonLine line;
-    if (!path.empty()) line.text("path", path);
-    line.integer("nbytes", static_cast<int64_t>(bytes_)).text("sha256", digest_.hex());
-    return line;
-  }
+  // What was written; once.
+  Written written() { return {bytes_, digest_.hex()}; }
 
  private:
   OutputFile& file_;
   Sha256 digest_;
   size_t bytes_ = 0;
 };
+
+// The fields that describe a written file.
+JsonLine fields(const Written& written, const std::string& path) {
+  JsonLine line;
+  if (!path.empty()) line.text("path", path);
+  line.integer("nbytes", static_cast<int64_t>(written.bytes)).text("sha256", written.sha256);
+  return line;
+}
 
 std::vector<TensorOut> trained_tensors(const Engine& engine) {
   std::vector<TensorOut> trained;
@@ -58,6 +60,21 @@ std::vector<TensorOut> trained_tensors(const Engine& engine) {
                        parameter.shape.size() == 2 ? parameter.changed_rows : nullptr});
   }
   return trained;
+}
+
+// The trained tensors, which are finite. Throws Error: training if they are not, weights if the base file was changed.
+std::vector<TensorOut> finite_tensors(const Engine& engine) {
+  std::vector<TensorOut> trained = trained_tensors(engine);
+  check_finite(trained);
+  engine.require_weights_unchanged();
+  return trained;
+}
+
+Written write_update_of(const Engine& engine, const std::vector<TensorOut>& trained, const UpdateInfo& info,
+                        OutputFile& file) {
+  HashedFile hashed(file);
+  write_update(hashed, engine.weights(), trained, info);
+  return hashed.written();
 }
 
 }  // namespace
@@ -98,14 +115,12 @@ void write_outputs(const RoundSettings& settings, const Engine& engine, const st
   const bool to_descriptor = settings.update_descriptor >= 0;
   const bool update = to_descriptor || !settings.update.empty();
   if (settings.out.empty() && !update) return;
-  const std::vector<TensorOut> trained = trained_tensors(engine);
-  check_finite(trained);
-  engine.require_weights_unchanged();
+  const std::vector<TensorOut> trained = finite_tensors(engine);
   if (!settings.out.empty()) {
     AtomicFile file(settings.out);
     HashedFile hashed(file);
     write_tensor_file(hashed, trained, {}, [&engine] { engine.require_weights_unchanged(); });
-    report.object("weights", hashed.fields(settings.out));
+    report.object("weights", fields(hashed.written(), settings.out));
   }
   if (!update) return;
   const UpdateInfo info{sha256,         settings.round, static_cast<uint64_t>(tokens),
@@ -113,9 +128,12 @@ void write_outputs(const RoundSettings& settings, const Engine& engine, const st
   const std::unique_ptr<OutputFile> file =
       to_descriptor ? std::unique_ptr<OutputFile>(std::make_unique<DescriptorFile>(settings.update_descriptor))
                     : std::make_unique<AtomicFile>(settings.update);
-  HashedFile hashed(*file);
-  write_update(hashed, engine.weights(), trained, info);
-  report.object("update", hashed.fields(settings.update).text("codec", settings.codec));
+  const Written written = write_update_of(engine, trained, info, *file);
+  report.object("update", fields(written, settings.update).text("codec", settings.codec));
+}
+
+Written write_trained_update(const Engine& engine, const UpdateInfo& info, OutputFile& file) {
+  return write_update_of(engine, finite_tensors(engine), info, file);
 }
 
 std::vector<JsonLine> codec_costs(const Engine& engine, const std::string& sha256, int64_t tokens, uint64_t seed) {

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "formats/json_line.h"
 #include "round/settings.h"
+#include "update/update_file.h"
 
 namespace phonograd {
 
@@ -25,6 +26,15 @@ void check_base_kept(const RoundSettings& settings, const std::string& base);
 // is written), storage.
 void write_outputs(const RoundSettings& settings, const Engine& engine, const std::string& sha256, int64_t tokens,
                    uint64_t seed, JsonLine& report);
+
+struct Written {
+  size_t bytes = 0;
+  std::string sha256;
+};
+
+// Write the update of the engine's weights and commit the file. Throws what write_outputs throws, and Error(update) for
+// an unknown codec or a count above kMaxCount.
+Written write_trained_update(const Engine& engine, const UpdateInfo& info, OutputFile& file);
 
 // The size of the update with each codec, and the seconds to encode it; nothing is written. Throws Error(weights) if a
 // trained weight is not finite.
