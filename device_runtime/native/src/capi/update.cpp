@@ -6,6 +6,7 @@
 #include "capi/handles.h"
 #include "capi/sized.h"
 #include "formats/sha256.h"
+#include "formats/utf8.h"
 #include "phonograd.h"
 #include "round/outputs.h"
 
@@ -16,8 +17,9 @@ namespace {
 constexpr size_t kFirstOptions = sizeof(pg_update_options), kFirstWritten = sizeof(pg_written);
 
 UpdateInfo info_of(const pg_update_options& options) {
-  border::require(options.base_sha256 != nullptr && is_sha256(options.base_sha256),
-                  "base_sha256: 64 lower-case hexadecimal digits expected");
+  border::require(options.base_sha256 != nullptr, "base_sha256: NULL");
+  border::require(is_sha256(options.base_sha256),
+                  "base_sha256: 64 lower-case hexadecimal digits expected, found " + quoted(options.base_sha256));
   border::require(options.steps == 0 || options.steps == 1,
                   "steps: " + std::to_string(options.steps) + "; expected 0 or 1");
   const char* codec = options.codec == nullptr ? kRowsF32.name : options.codec;
