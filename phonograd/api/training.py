@@ -227,11 +227,13 @@ class _Outputs:
 
         Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, StorageError.
         """
-        if self.weights is None:
-            return None, None if self.update is None else write_trained_update(self.update, base, engine, info)
-        trained = finite_weights(engine)
-        base.require_unchanged()
-        return (
-            save_tensors(self.weights, trained),
-            None if self.update is None else write_update(self.update, base, trained, info),
-        )
+        weights = update = None
+        if self.weights is not None:
+            trained = finite_weights(engine)
+            base.require_unchanged()
+            weights = save_tensors(self.weights, trained)
+            if self.update is not None:
+                update = write_update(self.update, base, trained, info)
+        elif self.update is not None:
+            update = write_trained_update(self.update, base, engine, info)
+        return weights, update

@@ -171,13 +171,14 @@ class _Counted:
     def end(self) -> WireBytes:
         """The bytes up to the first call."""
         if self._bytes is None:
-            received = self._connection.received if self._received is None else self._received
-            self._connection.received -= received
+            if self._received is None:  # there was no answer
+                self._received = self._connection.received
+            self._connection.received -= self._received
             self._connection.tcp.end()
             of_tcp = 0 if self._connection.tcp.known else None
             self._bytes = WireBytes(
                 up_headers=self._headers,
-                up_body=max(0, received - self._headers),
+                up_body=max(0, self._received - self._headers),
                 down_headers=max(0, self._connection.sent - self._sent_before - self.body),
                 down_body=self.body,
                 up_tcp=of_tcp,

@@ -149,6 +149,7 @@ typedef struct pg_written {
    was changed. */
 PG_API pg_status pg_engine_write_update(pg_engine* engine, const pg_update_options* options, const char* path,
                                         pg_written* written);
+
 /* The plan, for people to read; and the seconds of the last step by phase, as JSON. Valid until the next call on this
    engine. */
 PG_API pg_status pg_engine_plan(pg_engine* engine, const char** text);

@@ -22,7 +22,7 @@ UpdateInfo info_of(const pg_update_options& options) {
                   "base_sha256: 64 lower-case hexadecimal digits expected, found " + quoted(options.base_sha256));
   border::require(options.steps == 0 || options.steps == 1,
                   "steps: " + std::to_string(options.steps) + "; expected 0 or 1");
-  const char* codec = options.codec == nullptr ? kRowsF32.name : options.codec;
+  const std::string codec = options.codec == nullptr ? RoundSettings{}.codec : options.codec;
   return {options.base_sha256, options.round, options.tokens, codec, options.seed, options.steps == 1};
 }
 
