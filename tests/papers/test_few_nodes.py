@@ -92,13 +92,13 @@ def test_a_round_is_the_plain_mean_of_its_nodes(tmp_path: Path) -> None:
 def test_compressed_gradients_train_with_a_part_of_the_bytes(artifacts: Artifacts) -> None:
     losses: list[float] = []
     weights = seeded_weights(CONFIG, 1)
-    passes = [Pass(8, 4.0)]
+    passes = [Pass(20, 0.75)]  # the steepest rate at which every kernel set and seed ends below 0.6
     trained, uploads, nbytes = train_compressed(
         artifacts.manifest, weights, streams(), passes, 1, lambda _, loss: losses.append(loss)
     )
     steps = -(-400 // (4 * 8))
-    assert uploads == 8 * steps * 4
-    assert losses[-1] < losses[0] - 0.05
+    assert uploads == 20 * steps * 4
+    assert losses[-1] < losses[0] / 2
     dense = uploads * 4 * sum(values.size for values in weights.values())
     assert nbytes < dense / 10
     assert trained.keys() == weights.keys()
