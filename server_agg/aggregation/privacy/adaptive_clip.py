@@ -12,7 +12,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile
 RATE = 0.2  # of the bound's geometric update: the paper's eta_C
 SMALLEST, LARGEST = 1e-6, 1e6
 _KEY = "clip_norm"  # in the metadata of a model: the bound of the round that starts from it
-_GRID = 2.0**20  # steps of the count's noise: with finer ones its low bits could reveal the count
+_GRID = 1 << 20  # steps of the count and its noise: with finer ones its low bits could reveal the count
 
 
 @dataclass(frozen=True)
@@ -26,25 +26,36 @@ class AdaptiveClip:
     noise_multiplier: float
 
     @property
+    def count_sensitivity(self) -> float:
+        """How far one phone moves the count, to which it adds 1 - gamma or -gamma: max(gamma, 1 - gamma)."""
+        return max(self.quantile, 1 - self.quantile)
+
+    @property
     def count_std(self) -> float:
-        """sigma_b: m/20 as in the paper; at least z, so that a small round spends no more than a quarter on it."""
-        return max(self.phones / 20, self.noise_multiplier) if self.noise_multiplier > 0 else 0.0
+        """sigma_b: m/20 as in the paper; at least 2 z x sensitivity, so that a small round spends no more than a
+        quarter on it.
+        """
+        z = self.noise_multiplier
+        return max(self.phones / 20, 2 * z * self.count_sensitivity) if z > 0 else 0.0
 
     @property
     def delta_noise_multiplier(self) -> float:
-        """z_delta = (z^-2 - (2 sigma_b)^-2)^(-1/2). A phone moves the count, which adds 1/2 or -1/2, by 1/2 at most."""
+        """z_delta = (z^-2 - (sigma_b / sensitivity)^-2)^(-1/2)."""
         z = self.noise_multiplier
-        return z / math.sqrt(1 - (z / (2 * self.count_std)) ** 2) if z > 0 else 0.0
+        return z / math.sqrt(1 - (z * self.count_sensitivity / self.count_std) ** 2) if z > 0 else 0.0
 
     def next_bound(self, bound: float, phones: int, unclipped: int, normal: float) -> float:
-        """S exp(-RATE (b - gamma)), where b is the noised share of `unclipped` among the `phones` that took part.
+        """S exp(-RATE b), where b is the noised sum of 1[norm <= S] - gamma over the `phones` that took part, divided
+        by m.
 
-        normal: a number drawn from N(0, 1). b's divisor is m, which is public, so missing phones draw b towards 1/2.
+        normal: a number drawn from N(0, 1). Unlike the paper's, this sum is 0 at the quantile of those who took part,
+        however many phones are missing; m is public.
         """
-        noise = round(normal * self.count_std * _GRID) / _GRID
-        share = (unclipped - phones / 2 + noise) / self.phones + 0.5
+        # Whole steps, so that no low bit tells how many phones there were.
+        steps = unclipped * _GRID - phones * round(self.quantile * _GRID) + round(normal * self.count_std * _GRID)
+        moved = steps / _GRID / self.phones
         # A far outlier of the noise moves the bound by a factor of 2 at most.
-        factor = math.exp(max(-math.log(2), min(math.log(2), -RATE * (share - self.quantile))))
+        factor = math.exp(max(-math.log(2), min(math.log(2), -RATE * moved)))
         return min(LARGEST, max(SMALLEST, bound * factor))
 
 
