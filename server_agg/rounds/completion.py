@@ -3,7 +3,6 @@
 from phonograd.server_agg.rounds import closing, failed_rounds, log_events, opening
 from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.rounds.slow_closing import SlowClosing
-from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Ending
 
 
@@ -70,16 +69,12 @@ def _end(current: CurrentRound, ending: Ending) -> None:
 def ending_of(current: CurrentRound) -> Ending | None:
     """Why the open round should end now; None if it should not."""
     aggregator, accepted = current.aggregator, current.open_round.accepted
-    private = aggregator.settings.private
-    if private:
-        with current.ledger.reading() as session:
-            selected = queries.count_selected(session, aggregator.row.number)
-        if 0 < selected == accepted:
-            return "full"
-    elif accepted >= aggregator.rules.clients_per_round:
-        return "full"
     over = aggregator.closes_at is not None and current.ledger.clock() >= aggregator.closes_at
-    halted = current.open_round.halted is not None
+    if aggregator.settings.private:
+        # Neither earlier nor later, whoever came: when a model appears must not depend on the phones. The next round
+        # samples others.
+        return "deadline" if over and current.open_round.halted is None else None
+    if accepted >= aggregator.rules.clients_per_round:
+        return "full"
     enough = accepted >= max(aggregator.rules.min_clients, aggregator.strategy.min_updates)
-    # A private round ends at its deadline in any case; the next one samples other phones.
-    return "deadline" if over and not halted and (enough or private) else None
+    return "deadline" if over and enough else None

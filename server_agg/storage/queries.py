@@ -91,11 +91,6 @@ def is_selected(session: Session, number: int, phone: str) -> bool:
     return session.get(Selected, (number, phone)) is not None
 
 
-def count_selected(session: Session, number: int) -> int:
-    """The number of phones sampled for a round."""
-    return session.scalar(select(func.count()).select_from(Selected).where(Selected.round == number)) or 0
-
-
 def phones_with_infinite_epsilon(session: Session) -> dict[int, int]:
     """For each round, how many phones' epsilon became infinite in it: their updates were published without noise."""
     first = (

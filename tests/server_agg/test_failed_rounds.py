@@ -157,6 +157,8 @@ def test_a_private_round_that_fails_has_spent_its_epsilon_and_its_key_is_gone(
         enrol(coordinator)
         for name in sorted(drawn(coordinator)):
             send(coordinator, update_of(workshop, coordinator, name), name)
+        clock.now += 101
+        coordinator.tick()
         assert coordinator.current.round == 2
         clock.now += 101
         coordinator.tick()  # a round that nobody joined makes a model as well, of noise alone
