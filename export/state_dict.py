@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from phonograd.device_runtime.base.errors import MissingExtraError, WeightsError
+from phonograd.device_runtime.base.files import regular_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, check_finite, spec_of
 
 FLOAT_DTYPES = ("F32", "F16", "BF16")
@@ -72,7 +73,7 @@ class StateDict:
 def is_torch_file(path: Path) -> bool:
     """Whether the file begins as torch.save writes it. Raises WeightsError if it can't be read."""
     try:
-        with path.open("rb") as file:
+        with regular_file(path) as file:
             first = file.read(len(_LEGACY))
     except OSError as error:
         raise WeightsError(f"{path}: cannot be opened: {error.strerror}") from error
@@ -122,7 +123,7 @@ def _unpickled(path: Path) -> object:
 
     # Mapped, so that a shape which does not fit is refused before 180 MB are read; old files can't be.
     mapped = zipfile.is_zipfile(path)
-    with path.open("rb") as file:
+    with regular_file(path) as file:
         if not mapped and file.read(len(_ZIP)) == _ZIP:
             raise WeightsError(f"{path}: a PyTorch file whose end is missing; it is truncated, copy it again")
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.base.errors import VocabularyError
+from phonograd.device_runtime.base.files import read_bytes
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.messages import tokenize
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Ids, Vocabulary
@@ -50,7 +51,7 @@ def import_vocabulary(path: Path) -> ImportedVocabulary:
     Raises VocabularyError if it can't be read, or has no `<unk>` or no `<eos>`.
     """
     try:
-        lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+        lines = read_bytes(path).removesuffix(b"\n").split(b"\n")
     except OSError as error:
         raise VocabularyError(f"{path}: cannot be read: {error.strerror}; expected one word a line") from error
     lines = [line.removesuffix(b"\r") for line in lines]

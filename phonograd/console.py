@@ -1,6 +1,7 @@
 """How commands speak: tables and progress for people, JSON for programs, one line on stderr for errors."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -162,7 +163,7 @@ def run(group: click.Command, arguments: list[str] | None = None) -> int:
         return error.exit_code
     except (click.ClickException, PhonogradError) as error:
         _complain(error.format_message() + _help_of(error) if isinstance(error, click.ClickException) else str(error))
-        return error.exit_code
+        return OutOfMemoryError.exit_code if _lacks_descriptors(error) else error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _complain("interrupted")
         return 130
@@ -172,10 +173,18 @@ def run(group: click.Command, arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("PHONOGRAD_DEBUG"):
             raise
-        kind = type(error).__name__
-        _complain(f"a bug: {kind}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)")
-        return 1
+        bug = f"a bug: {type(error).__name__}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)"
+        scarce = _lacks_descriptors(error)
+        _complain(f"{error}; close other files or programs, and try again" if scarce else bug)
+        return OutOfMemoryError.exit_code if scarce else 1
     return code if isinstance(code, int) else 0
+
+
+def _lacks_descriptors(error: Exception) -> bool:
+    """Whether the system had no more file descriptors. Every message tells the system's reason; some errors, such as of
+    a library that does not load, have no number.
+    """
+    return any(os.strerror(number) in str(error) for number in (errno.EMFILE, errno.ENFILE))
 
 
 def _complain(message: str) -> None:

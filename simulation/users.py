@@ -10,6 +10,7 @@ import msgspec
 
 from phonograd.device_runtime.base.documents import FieldError, parse, read
 from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.files import regular_file
 from phonograd.device_runtime.base.random_words import SplitMix64, stream_of
 from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.text.messages import read_messages, split_messages, tokenize
@@ -56,7 +57,7 @@ def _from_folder(folder: Path) -> dict[str, Messages]:
 def _from_lines(path: Path) -> dict[str, Messages]:
     users: dict[str, Messages] = {}
     try:
-        with path.open("rb") as file:
+        with regular_file(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     found = _line(path, number, line)

@@ -25,8 +25,8 @@ class PhoneTraining:
     each stays on its core. output_sample: train the softmax over the text's words and this many others, None: over the
     vocabulary; each phone keeps its draw to itself. duty: share of the time that steps take, the rest of it is rests
     between them. nice: lower the priority to this nice value. steps: 1 takes a single step with the gradient of the
-    whole text, None a step for each window. None means the default of phonograd-phone. Raises
-    UsageError for impossible settings.
+    whole text, None a step for each window. max_unknown: largest share of a text's words that the vocabulary may
+    lack, for an update to be made. None means the default of phonograd-phone. Raises UsageError for impossible settings.
     """
 
     codec: str = DEFAULT_CODEC
@@ -40,6 +40,7 @@ class PhoneTraining:
     duty: float | None = None
     nice: int | None = None
     steps: int | None = None
+    max_unknown: float | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in PHONE_CODECS:
@@ -67,6 +68,7 @@ class PhoneTraining:
             "--output-sample": self.output_sample,
             "--duty": self.duty,
             "--nice": self.nice,
+            "--max-unknown": self.max_unknown,
         }
         options = [str(part) for option, value in chosen.items() if value is not None for part in (option, value)]
         return [*options, "--pin-threads"]

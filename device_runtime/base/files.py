@@ -4,10 +4,12 @@ Windows does some of it in another way.
 """
 
 import contextlib
+import errno
 import hashlib
 import importlib
 import os
 import secrets
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,14 +31,16 @@ WINDOWS_LOCKED_BYTE = (1 << 31) - 2
 
 
 def sha256_of_file(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes, read in chunks. Raises OSError as `open` does."""
+    """Hex SHA-256 of a file's bytes, read in chunks. Raises OSError as `open_to_read` does."""
     return str(hashed_file(path).hexdigest())
 
 
 def hashed_file(path: Path) -> Any:
-    """The SHA-256 object of a file's bytes, which can be updated with more. Raises OSError as `open` does."""
+    """The SHA-256 object of a file's bytes, which can be updated with more. Raises OSError as `open_to_read`
+    does.
+    """
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with regular_file(path) as file:
         while chunk := file.read(HASH_CHUNK_BYTES):
             digest.update(chunk)
     return digest
@@ -97,8 +101,27 @@ def lock_file(descriptor: int, wait: bool = False) -> None:
 
 
 def open_to_read(path: Path) -> int:
-    """The descriptor of a file for `read_at`. Raises OSError."""
-    return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    """The descriptor of a regular file, as for `read_at`. Raises OSError; for a pipe too, which is not waited for."""
+    flags = ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")  # of which each system has some
+    descriptor = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "a file expected, found a pipe or a device", str(path))
+
+
+def regular_file(path: Path) -> BinaryIO:
+    """A regular file, open to be read. Raises OSError as `open_to_read` does."""
+    return os.fdopen(open_to_read(path), "rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a regular file. Raises OSError as `open_to_read` does."""
+    with regular_file(path) as file:
+        return file.read()
 
 
 def read_at(descriptor: int, out: memoryview, offset: int) -> int:

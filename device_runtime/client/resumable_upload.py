@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from phonograd.device_runtime.base.errors import ServerRefusedError, ServerUnreachableError, UpdateError
-from phonograd.device_runtime.base.files import sha256_of_file
+from phonograd.device_runtime.base.files import regular_file, sha256_of_file
 from phonograd.device_runtime.client.connection import (
     Closing,
     Retries,
@@ -164,7 +164,7 @@ def _send(server: Server, upload: _Upload, offset: int, progress: Progress | Non
 
 
 def _pieces(upload: _Upload, offset: int, progress: Progress | None) -> Iterator[bytes]:
-    with upload.path.open("rb") as file:
+    with regular_file(upload.path) as file:
         file.seek(offset)
         while piece := file.read(SEND_BYTES):
             yield piece

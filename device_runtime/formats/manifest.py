@@ -21,7 +21,7 @@ from phonograd.device_runtime.base.documents import (
     written,
 )
 from phonograd.device_runtime.base.errors import ArtifactsError
-from phonograd.device_runtime.base.files import sha256_of_file, write_bytes
+from phonograd.device_runtime.base.files import read_bytes, sha256_of_file, write_bytes
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
 SCHEMA_VERSION: Final = 2
@@ -162,7 +162,7 @@ def open_artifacts(folder: str | os.PathLike[str], verify: bool = True) -> Artif
     folder = Path(folder)
     path = folder / MANIFEST
     try:
-        manifest = _parse(path.read_bytes())
+        manifest = _parse(read_bytes(path))
     except FileNotFoundError as error:
         what = "an export that did not finish, or another folder" if folder.is_dir() else "no such folder"
         raise ArtifactsError(f"{path}: not found ({what}); write one with: phonograd export") from error

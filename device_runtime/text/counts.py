@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.base.errors import VocabularyError
+from phonograd.device_runtime.base.files import read_bytes
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 
 # Exact as a float64, also with the half that the output sample adds.
@@ -31,7 +32,7 @@ def load_counts(path: Path, vocabulary: Vocabulary, remedy: str = "export the fo
     many, or a count that is no whole number of at most 15 digits.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise VocabularyError(f"{path}: cannot be read: {error.strerror}") from error
     lines = data.removesuffix(b"\n").split(b"\n")

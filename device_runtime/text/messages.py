@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from phonograd.device_runtime.base.errors import TextError
+from phonograd.device_runtime.base.files import read_bytes
 
 _NO_BREAK_SPACE = b"\xc2\xa0"  # U+00A0
 _FOLDS = (
@@ -46,7 +47,7 @@ def read_messages(path: Path) -> list[bytes]:
     mark.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise TextError(
             f"{path}: cannot be read: {error.strerror}; expected a text file, one message a line"

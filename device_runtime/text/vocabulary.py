@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phonograd.device_runtime.base.errors import VocabularyError
+from phonograd.device_runtime.base.files import read_bytes
 from phonograd.device_runtime.text.messages import tokenize
 
 UNK, EOS = 0, 1
@@ -52,7 +53,7 @@ class Vocabulary:
     def load(cls, path: Path, size: int | None = None) -> "Vocabulary":
         """Read a vocabulary file. Raises VocabularyError, also if it does not have `size` words."""
         try:
-            data = path.read_bytes()
+            data = read_bytes(path)
         except OSError as error:
             raise VocabularyError(f"{path}: cannot be read: {error.strerror}") from error
         vocabulary = cls(tuple(data.removesuffix(b"\n").split(b"\n")), str(path))

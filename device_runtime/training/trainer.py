@@ -32,7 +32,8 @@ class OutputLayer:
 class EpochReport:
     """The result of training, with its time and memory.
 
-    epochs: passes over the text; steps: of all epochs; tokens: of one pass; *_unknown_share: see TrainingText; losses:
+    epochs: passes over the text; steps: of all epochs; tokens: of one pass; *_unknown_share, user_invalid_share: see
+    TrainingText; losses:
     nats a token before each step's update (with LwF, of the LwF loss); step_seconds: wall time of each step; both lists
     have all steps, also the first `resumed_at`, which an earlier process did; seconds: of this process's steps and
     saves; rest_seconds: of its rests, with a `duty` below 1; peak_rss_bytes: of the whole process so far, 0 on Windows.
@@ -49,6 +50,7 @@ class EpochReport:
     user_share: float
     user_unknown_share: float
     general_unknown_share: float | None
+    user_invalid_share: float
     duty: float
     learning_rate: float
     clip_norm: float | None
@@ -138,6 +140,7 @@ def train_epoch(
         user_share=text.user_share,
         user_unknown_share=text.user_unknown_share,
         general_unknown_share=text.general_unknown_share,
+        user_invalid_share=text.user_invalid_share,
         duty=duty,
         learning_rate=rate,
         clip_norm=training.clip_norm,

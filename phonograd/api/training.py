@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import statistics
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -27,7 +28,7 @@ from phonograd.device_runtime.engine import DEFAULT_BACKEND, Backend, BackendOpt
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile, save_tensors
 from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_sample, random_sample_seed
-from phonograd.device_runtime.text.rehearsal import TrainingText, mix
+from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN, TrainingText, mix, require_known
 from phonograd.device_runtime.training import trainer
 from phonograd.device_runtime.training.state import SAVE_EVERY, TrainingState, saved_seed
 from phonograd.device_runtime.training.trainer import EpochReport
@@ -88,6 +89,7 @@ def train(
     out: StrPath | None = None,
     update: StrPath | None = None,
     codec: str = DEFAULT_CODEC,
+    max_unknown: float = MAX_UNKNOWN,
     backend: str = DEFAULT_BACKEND,
     options: BackendOptions | None = None,
     state: ResumableState | None = None,
@@ -109,7 +111,8 @@ def train(
     sample"), in place of the whole vocabulary: several times faster. sample_seed: of that draw; None is a random one,
     which a state keeps, and which no one else may learn.
 
-    out: where the trained weights go; update: where the update goes, in `codec` and of round `round_number`. duty: the
+    out: where the trained weights go; update: where the update goes, in `codec` and of round `round_number`; of a text
+    of whose words the vocabulary lacks a larger share than max_unknown, in (0, 1], none is made (TextError). duty: the
     share of the wall time that steps take, in (0, 1]: below 1, rests between them keep the device cooler.
 
     progress hears (steps done, steps in all, nats a token); on_text hears what will be trained on; stop is entered
@@ -126,6 +129,8 @@ def train(
         raise UsageError(f"`steps` {steps}: expected 1, a single step with the gradient of the whole text")
     if options is not None and options.sample is not None:
         raise UsageError("options: no sample expected, train draws it; give output_sample")
+    if not 0 < max_unknown <= 1:
+        raise UsageError(f"`max_unknown` {max_unknown}: expected a number above 0 and at most 1")
     outputs = _Outputs(path_of(out), path_of(update))
     outputs.require_places()
     folder = artifacts_of(artifacts)
@@ -139,6 +144,8 @@ def train(
         saved = None if state is None or state.restart else saved_seed(Path(state.folder))
         seed = chosen_seed(seed, phone, lambda: base_sha256, round_number, saved)
         text = _training_text(folder, user, rehearsal, user_share, seed)
+        if update is not None:
+            require_known(text, str(user) if isinstance(user, str | os.PathLike) else "user text", max_unknown)
         if on_text is not None:
             on_text(text)
         sample = None if draw is None else draw_output_sample(text.stream, counts_of(folder), draw)

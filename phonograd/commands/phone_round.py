@@ -17,6 +17,7 @@ from phonograd.console import Console, Rows, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
+from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN
 from phonograd.former_names import Renamed
 
 if TYPE_CHECKING:
@@ -77,6 +78,11 @@ class RoundShortError(PhonogradError):
     type=int,
     metavar="N",
     help="Train the softmax over each text's words and about N others, drawn at random on the phone.",
+)
+@click.option(
+    "--max-unknown",
+    type=click.FloatRange(0, 1, min_open=True),
+    help=f"Largest share of a text's words that the vocabulary may lack, for an update.  [default: {MAX_UNKNOWN}]",
 )
 @click.option("--duty", type=float, help="Share of the time that steps take; below 1, rests keep phones cooler.")
 @click.option("--nice", type=int, help="Lower the priority to this nice value, at most 19.")
@@ -142,6 +148,7 @@ def phone_round(
     cores: str,
     precision: Precision,
     output_sample: int | None,
+    max_unknown: float | None,
     duty: float | None,
     nice: int | None,
     updates: Path,
@@ -171,7 +178,7 @@ def phone_round(
     from phonograd.device_runtime.native_build.compiler import cache_folder
 
     training = PhoneTraining(
-        codec, rehearsal, user_share, lr, threads, cores, precision, output_sample, duty, nice, steps
+        codec, rehearsal, user_share, lr, threads, cores, precision, output_sample, duty, nice, steps, max_unknown
     )
     settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, heartbeat_timeout)
     aggregation = ServerAccess(connection, read_tokens(token_file) if token_file else None)

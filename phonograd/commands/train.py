@@ -17,6 +17,7 @@ from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND, Backend
 from phonograd.device_runtime.engine.backend import PRECISIONS, BackendOptions, Precision
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN
 from phonograd.device_runtime.training.state import SAVE_EVERY
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
@@ -40,6 +41,13 @@ weights_option = click.option(
     "--weights",
     type=PATH,
     help="Tensor file to start from: a later round's model, or a torch state dict. [default: the folder's weights]",
+)
+max_unknown_option = click.option(
+    "--max-unknown",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=MAX_UNKNOWN,
+    show_default=True,
+    help="Largest share of the user's words that the vocabulary may lack, for an update to be made.",
 )
 # A larger share of unknown words, and a text is likely not what the model is for; the phone command's too.
 WARN_UNKNOWN_SHARE = 0.3
@@ -91,6 +99,7 @@ WARN_UNKNOWN_SHARE = 0.3
     help="Seed of --output-sample, for repeats and tests; keep it secret.  [default: random]",
 )
 @seed_options
+@max_unknown_option
 @click.option("--out", type=PATH, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
 @codec_options
@@ -134,6 +143,7 @@ def train(  # click passes options by name
     sample_seed: int | None,
     phone: str | None,
     seed: int | None,
+    max_unknown: float,
     out: Path | None,
     update_path: Path | None,
     codec: str,
@@ -190,13 +200,14 @@ def train(  # click passes options by name
             out=out,
             update=sent,
             codec=codec,
+            max_unknown=max_unknown,
             backend=backend,
             options=BackendOptions(threads, pin_threads=pin_threads, precision=precision),
             state=None if state is None else ResumableState(state, save_every or SAVE_EVERY, restart),
             duty=duty,
             stop=None if state is None else stop_signals,
             progress=lambda done, total, loss: show(done, total, f"{loss:.3f} nats/token"),
-            on_text=lambda text: _warn_of_unknown_words(console, text, user, rehearsal),
+            on_text=lambda text: _warn_of(console, text, user, rehearsal),
             load=partial(_start, console),
         )
     report = trained.report
@@ -242,9 +253,14 @@ def _check_combination(
         raise click.UsageError("--server says which --weights and --round; leave them out")
 
 
-def _warn_of_unknown_words(console: Console, text: "TrainingText", user: Path, rehearsal: Path | None) -> None:
+def _warn_of(console: Console, text: "TrainingText", user: Path, rehearsal: Path | None) -> None:
     _warn_of_unknown(console, user, text.user_unknown_share)
     _warn_of_unknown(console, rehearsal, text.general_unknown_share)
+    if text.user_invalid_share > 0:
+        console.say(
+            f"phonograd: warning: {user}: {100 * text.user_invalid_share:.2g} % of the bytes are not UTF-8; is it "
+            "Latin-1 (convert it with: iconv -f LATIN1 -t UTF-8), or no text?"
+        )
 
 
 def _warn_of_unknown(console: Console, text: Path | None, share: float | None) -> None:

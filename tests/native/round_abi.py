@@ -48,6 +48,7 @@ class Options(ctypes.Structure):
         ("folder_descriptor", c_int32),
         ("update_descriptor", c_int32),
         ("steps", c_int64),
+        ("max_unknown", c_double),
     )
 
 

@@ -47,14 +47,14 @@ FAULTS = (
     ("close", [errno.EIO], {DISK, 0}),
     ("mkdir", [errno.EROFS], {DISK}),
     ("unlink", [errno.EROFS], {DISK}),
-    ("flock", [errno.ENOLCK], {DISK}),
-    ("open", [errno.EMFILE], INPUTS),
+    ("flock", [errno.ENOLCK], {DISK, 0}),
+    ("open", [errno.EMFILE], {MEMORY, 0}),
     ("read", [errno.EIO], INPUTS),
     ("pread", [errno.EIO], INPUTS),
 )
 faults = pytest.mark.parametrize(("call", "reasons", "codes"), FAULTS)
-# A pull starts no thread, makes and locks no folder, and removes nothing if all goes well.
-NOT_PULLED = {"pthread_create", "mkdir", "flock", "unlink", "read"}
+# A pull starts no thread, makes no folder, and removes nothing if all goes well.
+NOT_PULLED = {"pthread_create", "mkdir", "unlink", "read"}
 PULL_FAULTS = [
     ("pwrite", [errno.ENOSPC, errno.EIO], {DISK}),
     *(fault for fault in FAULTS if fault[0] not in NOT_PULLED),

@@ -110,11 +110,11 @@ def test_refuses_what_is_no_tensor_file(tool: FormatsTool, tmp_path: Path) -> No
     os.mkfifo(tmp_path / "pipe")
     for name, message in (
         ("absent", "cannot be opened: No such file or directory"),
-        (".", "is a folder"),
+        (".", "a file expected, found a folder"),
         ("empty", "0 bytes, a tensor file has at least 8"),
         ("huge", f"at most {HEADER_CAP_BYTES} accepted"),
         ("cut", "header of 9 bytes in a file of 10"),
-        ("pipe", "is not a regular file"),
+        ("pipe", "a file expected, found a pipe or a device"),
     ):
         assert message in tool.refusal("tensors", tmp_path / name, WEIGHTS)
 

@@ -1,12 +1,13 @@
 """What `phonograd-phone` refuses: usage, texts, artifacts and places, each with its message and exit code."""
 
 import dataclasses
-import hashlib
 import json
+import os
 import re
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +16,25 @@ import pytest
 
 from phonograd.cli import phonograd
 from phonograd.console import run
-from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from phonograd.export.torch_layout import to_torch
 from tests.support.phone_command import MODEL, Place, outputs
+
+PYTHON_TRAIN = """
+import resource, sys
+from phonograd.cli import phonograd
+from phonograd.console import run
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
+sys.exit(run(phonograd, ["train", *sys.argv[2:]]))
+"""
+
+
+def python_train(place: Place, files: int, *options: object) -> tuple[int, str]:
+    """The exit code and stderr of `phonograd train` in a process that may open so many files."""
+    line = [sys.executable, "-c", PYTHON_TRAIN, files, place.artifacts.folder, "--user", place.user, *options]
+    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, timeout=600)
+    return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -145,6 +160,38 @@ def test_a_rehearsal_of_unknown_words_is_warned_of_too(
     assert f"warning: {odd}: 100% of the words are unknown" in capfd.readouterr().err
 
 
+def test_of_a_text_of_mostly_unknown_words_no_update_is_made(
+    place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    odd, update = tmp_path / "odd", tmp_path / "update"
+    odd.write_bytes(b"elsewhere\n" * 51 + b"w1\n" * 49)
+    line = ("train", place.artifacts.folder, "--user", odd)
+    said = f"{odd}: 51 % of the words are unknown to the vocabulary, at most 50 % expected of an update; "
+    found = place.run(*line, "--update", update)
+    assert (found.code, found.events, said in found.err) == (3, [], True)
+    assert "or raise --max-unknown\n" in found.err
+    assert run(phonograd, [*map(str, line), "--update", str(update)]) == 3
+    err = capfd.readouterr().err
+    assert (said in err, "or raise --max-unknown\n" in err, update.exists()) == (True, True, False)
+    raised = (*line, "--update", update, "--max-unknown", 0.51)
+    assert place.run(*raised).code == 0
+    assert run(phonograd, [*map(str, raised)]) == 0
+
+
+def test_bytes_that_are_not_utf8_are_warned_of(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    odd = tmp_path / "odd"
+    odd.write_bytes(b"w1 w2 w3 w4 w\xe9 \xed\xa0\x80\xc3\xa9 w5\n" * 50)  # 4 of 23 bytes
+    line = ("train", place.artifacts.folder, "--user", odd)
+    found = place.run(*line)
+    said = f"warning: {odd}: 17 % of the bytes are not UTF-8; is it Latin-1 (convert it with: iconv -f LATIN1 -t UTF-8)"
+    assert said in found.err
+    assert run(phonograd, [*map(str, line), "--json"]) == 0
+    captured = capfd.readouterr()
+    assert said in captured.err
+    shares = [report["user_invalid_share"] for report in (json.loads(captured.out), found.only("report"))]
+    assert shares == [4 / 23, 4 / 23]
+
+
 def test_a_text_that_is_no_utf8_is_not_trained(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text"
     for content, said in (
@@ -221,28 +268,73 @@ def test_artifacts_that_cannot_be_used(place: Place, tmp_path: Path) -> None:
 
 def test_outputs_places_are_checked_before_training(place: Place, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe")
     for options, said in (
-        (("--out", tmp_path / "none" / "out"), "cannot write: no folder"),
+        (("--out", "/proc/none/out"), "cannot write: no folder /proc/none, and it can't be made"),
         (("--update", tmp_path), "cannot write: it is a folder"),
-        (("--state", tmp_path / "none" / "state"), "cannot make the folder: No such file or directory"),
+        (("--state", "/proc/none/state"), "no folder /proc/none, and it can't be made"),
         (("--state", tmp_path / "file"), "cannot"),
+        (("--out", "/dev/full"), "/dev/full: cannot write: it is a link, a pipe or a device, not a file"),
+        (("--update", tmp_path / "pipe"), "cannot write: it is a link, a pipe or a device, not a file"),
     ):
         found = place.train(*options)
         assert (found.code, found.events, found.err.count("\n")) == (11, [], 1)
         assert said in found.err
 
 
-def test_the_base_is_no_output_of_a_run_that_can_be_resumed(place: Place, tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    shutil.copy(place.artifacts.path(WEIGHTS), base)
-    before = hashlib.sha256(base.read_bytes()).hexdigest()
-    found = place.train("--weights", base, "--out", base, "--state", tmp_path / "state")
-    assert (found.code, found.events) == (2, [])
-    assert "training starts from these weights" in found.err
-    assert sha256_of_file(base) == before
-    line = ["train", place.artifacts.folder, "--user", place.user, "--backend", "native", "--weights", base]
-    assert run(phonograd, [*map(str, line), "--out", str(base), "--state", str(tmp_path / "state")]) == 2
-    assert sha256_of_file(base) == before
+def test_an_output_is_no_input_and_no_other_output(place: Place, tmp_path: Path) -> None:
+    """All commands refuse it before any work, by the file and not by its name."""
+    folder, user, weights = tmp_path / "folder", tmp_path / "user", tmp_path / "weights"
+    shutil.copytree(place.artifacts.folder, folder)
+    shutil.copy(place.user, user)
+    shutil.copy(place.artifacts.path(WEIGHTS), weights)
+    (tmp_path / "linked").hardlink_to(user)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    train = ("train", folder, "--user", user, "--rehearsal", place.general, "--weights", weights)
+    state = tmp_path / "state"
+    for line in (
+        (*train, "--out", user),
+        (*train, "--update", tmp_path / "linked"),
+        (*train, "--update", folder / VOCABULARY),
+        (*train, "--out", folder / "manifest.json"),
+        (*train, "--out", weights),
+        (*train, "--out", tmp_path / "new" / "x", "--update", f"{tmp_path}/new/./x"),
+        (*train, "--out", state / "state.safetensors", "--state", state),
+        ("quantize", folder, "--out", folder / WEIGHTS),
+        ("quantize", folder, "--weights", weights, "--out", weights),
+    ):
+        found = place.run(*line)
+        assert (found.code, found.events, found.err.count("\n")) == (2, [], 1), line
+        assert "would replace " in found.err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_outputs_folders_are_made(place: Place, tmp_path: Path) -> None:
+    new = tmp_path / "new" / "folder"
+    assert place.train("--update", new / "update", "--state", new / "deeper" / "state").code == 0
+    assert (new / "update").stat().st_size > 0
+
+
+def test_an_input_that_is_a_pipe_is_refused_not_waited_for(place: Place, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for options, code in (("--user", 3), ("--tokens", 3), ("--weights", 6)):
+        user = () if options != "--weights" else ("--user", place.user)
+        found = place.run("train", place.artifacts.folder, options, pipe, *user)
+        assert (found.code, "a file expected, found a pipe or a device" in found.err) == (code, True), found
+    for option in ("--user", "--rehearsal", "--weights"):
+        code, err = python_train(place, 256, option, pipe)
+        assert (code, f"{pipe}: " in err) == (6 if option == "--weights" else 3, True), err
+
+
+def test_too_few_file_descriptors_are_like_too_little_memory(place: Place) -> None:
+    def limited_to(files: int) -> Callable[[], None]:
+        return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    found = [place.train(preexec_fn=limited_to(files)) for files in range(4, 9)]
+    assert {outcome.code for outcome in found} == {26, 0}
+    assert "Too many open files; close other files or apps, and try again" in found[0].err
+    assert {python_train(place, files)[0] for files in range(3, 10)} == {26, 0}
 
 
 def test_what_this_cpu_lacks_is_refused(place: Place) -> None:

@@ -349,11 +349,12 @@ def test_what_the_user_gives_is_checked(command: Path, place: Place) -> None:
         (pulled(command, place.folder / "none", sha256, place.base, place.out), WeightsError, "none: cannot be opened"),
         (pulled(command, fetched, sha256, place.folder / "none", place.out), WeightsError, "none: cannot be opened"),
         (
-            pulled(command, fetched, sha256, place.base, place.folder / "no" / "out"),
+            pulled(command, fetched, sha256, place.base, Path("/proc/none/out")),
             StorageError,
-            "no/: cannot be read",
+            "no folder /proc/none, and it can't be made",
         ),
-        (pulled(command, fetched, sha256, place.base, place.folder), StorageError, "cannot write: Is a directory"),
+        (pulled(command, fetched, sha256, place.base, place.folder), StorageError, "cannot write: it is a folder"),
+        (pulled(command, fetched, sha256, place.base, fetched), UsageError, f"would replace {fetched}, an input"),
     ]
     for found, error, said in cases:
         assert (found.code, said in found.err) == (error.exit_code, True), found

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from phonograd import __version__
 from phonograd.cli import phonograd
 from phonograd.console import run
 from phonograd.device_runtime.base.errors import (
@@ -101,6 +102,31 @@ def test_progress_is_told_step_by_step(library: ctypes.CDLL, place: Place, tmp_p
         report = json.loads(round.report())
     assert round.heard == [(step, STEPS, (step - 1) // 15 * 15) for step in range(1, STEPS + 1)]
     assert round.losses == report["losses"]
+
+
+def test_a_state_is_discarded_after_a_finished_round_alone(library: ctypes.CDLL, place: Place, tmp_path: Path) -> None:
+    options = options_of(place, state=tmp_path / "state", save_every=1)
+    saved = tmp_path / "state" / "state.safetensors"
+    with opened(library, options) as round:
+        assert not round.train(lambda step: round.call("pg_round_cancel") if step == 3 else None)
+    before = saved.read_bytes()
+
+    def discard(round: Round) -> None:
+        with pytest.raises(RefusedError, match="round: not finished, so its state is needed to resume it") as found:
+            round.call("pg_round_discard_state")
+        assert found.value.status == USAGE
+
+    with opened(library, options) as round:
+        discard(round)
+        assert saved.read_bytes() == before
+        assert round.train(lambda step: discard(round) if step == 5 else None)
+        round.call("pg_round_discard_state")
+    assert not saved.exists()
+
+
+def test_the_library_tells_its_version(library: ctypes.CDLL) -> None:
+    library.pg_version.restype = ctypes.c_char_p
+    assert library.pg_version().decode() == __version__
 
 
 @pytest.mark.parametrize("thread", [False, True])
@@ -239,20 +265,22 @@ def pipe(folder: Path) -> dict[str, Any]:
         (damaged, ArtifactsError, "training_model.onnx"),
         (without_manifest, ArtifactsError, "manifest.json"),
         (not_a_number, WeightsError, "element 3"),
-        ({"user": None}, UsageError, "give `user`"),
+        ({"user": None}, UsageError, "`user`: no text; give the path of a file, or bytes"),
+        ({"user": b"elsewhere " * 600, "update": "u"}, TextError, "at most 50 % expected of an update"),
+        ({"max_unknown": 1.5}, UsageError, "`max_unknown` 1.5: expected a number above 0 and at most 1"),
         ({"user": b""}, TextError, "user text: no words found in 0 bytes"),
         ({"user": b"w1 w2"}, TextError, "15 tokens expected"),
         ({"user": b"w1\0"}, TextError, "user text: byte 2 is NUL"),
         ({"user": Path("/none")}, TextError, "/none: cannot be opened"),
         ({"rehearsal": b"w1 w2 w3"}, TextError, "rehearsal text: 600 tokens needed, found 4"),
         ({"user_share": -1.0}, UsageError, "`user_share` -1.0: expected a number above 0 and at most 1"),
-        ({"user_share": float("nan")}, UsageError, "`user_share` null"),
+        ({"user_share": float("nan")}, UsageError, "`user_share` NaN: expected a number above 0"),
         ({"learning_rate": -0.5}, UsageError, "`learning_rate` -0.5: expected a number above 0"),
         ({"learning_rate": 1e9}, TrainingError, "training diverged"),
         ({"duty": 1.5}, UsageError, "`duty` 1.5"),
-        ({"epochs": -1}, UsageError, "`epochs`"),
-        ({"save_every": -1}, UsageError, "`save_every`"),
-        ({"output_sample": -1}, UsageError, "`output_sample`"),
+        ({"epochs": -1}, UsageError, "`epochs` -1: expected a whole number from 1 to"),
+        ({"save_every": -1}, UsageError, "`save_every` -1: expected"),
+        ({"output_sample": -1}, UsageError, "`output_sample` -1: expected"),
         ({"round": 2**63}, UsageError, "`round` 9223372036854775808: expected a whole number from 1 to"),
         ({"seed": 2**63}, UsageError, "`seed` 9223372036854775808: expected a whole number from 0 to"),
         ({"phone": "p1"}, UsageError, "`seed` and `phone` exclude each other"),
@@ -262,13 +290,13 @@ def pipe(folder: Path) -> dict[str, Any]:
         ({"precision": 3}, UsageError, "precision: 3"),
         ({"kernels": "none"}, UnsupportedError, "none"),
         ({"restart": 1}, UsageError, "`restart` needs `state`"),
-        ({"update": "/none/update"}, StorageError, "no folder /none/"),
+        ({"update": "/proc/none/update"}, StorageError, "no folder /proc/none, and it can't be made"),
         ({"update": "u", "update_descriptor": 1}, UsageError, "`update` and `update_descriptor` exclude each other"),
-        ({"update_descriptor": 999}, StorageError, "descriptor 999: cannot write: Bad file descriptor"),
-        (read_only, StorageError, "cannot write: Bad file descriptor"),
-        (pipe, StorageError, "cannot write: Illegal seek"),
-        (base_as_update, UsageError, "`update_descriptor`: training starts from these weights"),
-        ({"state": "/none/state"}, StorageError, "cannot make the folder"),
+        ({"update_descriptor": 999}, UsageError, "descriptor 999: a regular file that is open for writing expected"),
+        (read_only, UsageError, "found one that is open for reading alone"),
+        (pipe, UsageError, "found a pipe, a device or a folder"),
+        (base_as_update, UsageError, "weights.safetensors, an input; write to another file"),
+        ({"state": "/proc/none/state"}, StorageError, "no folder /proc/none"),
     ],
 )
 def test_refusals(library: ctypes.CDLL, place: Place, tmp_path: Path, fields: Any, status: Any, said: str) -> None:

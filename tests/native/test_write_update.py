@@ -108,8 +108,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
             write_trained_update(path, base, engine, info("rows-f32", round=-1))
         with pytest.raises(UpdateError, match="codec 'best' is unknown"):
             write_trained_update(path, base, engine, info("best"))
-        with pytest.raises(StorageError, match="none/update"):
-            write_trained_update(tmp_path / "none" / "update", base, engine, info("rows-f32"))
+        with pytest.raises(StorageError, match="no folder /proc/none, and it can't be made"):
+            write_trained_update(Path("/proc/none/update"), base, engine, info("rows-f32"))
+        weights = base.path.read_bytes()
+        with pytest.raises(UsageError, match=f"would replace .*/{WEIGHTS}, an input"):
+            write_trained_update(base.path, base, engine, info("rows-f32"))
+        assert base.path.read_bytes() == weights
     assert list(tmp_path.iterdir()) == []
 
 

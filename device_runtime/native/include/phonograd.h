@@ -12,9 +12,9 @@
  *   - Weights are mapped and must not change until their handle is closed: if the file is written to or truncated, the
  *     next call fails with PG_WEIGHTS (a new file under the same name is fine). So that the process survives until
  *     then, the first mapping installs a SIGBUS handler; it passes all other faults on to the previous handler.
- *   - Lack of memory is PG_OUT_OF_MEMORY, lack of disk space PG_STORAGE, wherever it strikes. Handles stay valid (reset
- *     an engine before you use it again), and files that were there before are unchanged. Only memory that Linux
- *     promised and cannot provide when a page is first written has no status: its killer ends a process.
+ *   - Lack of memory or file descriptors is PG_OUT_OF_MEMORY, of disk space PG_STORAGE, wherever it strikes. Handles
+ *     stay valid (reset an engine before you use it again), and files that were there before are unchanged. Only memory
+ *     that Linux promised and cannot provide when a page is first written has no status: its killer ends a process.
  *   - Strings are UTF-8 paths or names, NUL-terminated. Buffers are little-endian, dense, row-major, and stay the
  *     caller's; shapes are given in the letters V (vocabulary), E (embedding), H (hidden), T (steps), B (minibatch).
  *   - A struct that begins with `size` may get more fields at its end. The caller sets size to its sizeof. In options,
@@ -40,6 +40,8 @@ extern "C" {
 
 /* Incremented by every change that breaks older callers. */
 #define PG_ABI_VERSION 1
+/* Of phonograd, of which this header is. */
+#define PG_VERSION "0.1.0"
 
 typedef int pg_status;
 enum {
@@ -73,6 +75,8 @@ typedef struct pg_options {
 } pg_options;
 
 PG_API int32_t pg_abi_version(void);
+/* PG_VERSION of the library's header. */
+PG_API const char* pg_version(void);
 PG_API const char* pg_last_error(void);
 /* JSON: {"features": [...], "cores": n, "kernels": [names this CPU can run, best first], "bf16": "name" or null}. */
 PG_API const char* pg_cpu_info(void);
@@ -224,6 +228,8 @@ typedef struct pg_round_options {
   int32_t update_descriptor; /* of a regular file open for writing, above 0, whose content is replaced; must stay open
                                 until pg_round_train returns. After a failure the file may hold a part. */
   int64_t steps;             /* 1: a single step with the gradient of the whole text (FedSGD); 0: one step a window */
+  double max_unknown; /* largest share of the user's words that the vocabulary may lack, for an update to be made:
+                         beyond it, pg_round_open refuses the text with PG_TEXT; 0: 0.5 */
 } pg_round_options;
 
 /* Of one step that was taken. */
@@ -241,8 +247,10 @@ typedef struct pg_progress {
    of this round; it must return. `progress` is valid during the call. */
 typedef void (*pg_on_progress)(void* context, const pg_progress* progress);
 
-/* Check all options, read and mix the texts, and load the model. Nothing is written but the folder `state`, which is
-   locked until the round is closed: PG_STATE if another process or round has it. */
+/* Check all options, read and mix the texts, and load the model. Nothing is written but the folders that outputs are to
+   be in, and the folder `state`, which is locked until the round is closed: PG_STATE if another process or round has
+   it. An output that is one of the inputs or the other output is refused with PG_USAGE, one that would replace
+   something other than a file with PG_STORAGE. */
 PG_API pg_status pg_round_open(const pg_round_options* options, pg_round** round);
 PG_API pg_status pg_round_model(const pg_round* round, pg_model* model);
 /* Train from where the saved state is; then write what the options ask for. on_progress may be NULL. *finished: 1; or 0
@@ -253,8 +261,9 @@ PG_API pg_status pg_round_train(pg_round* round, pg_on_progress on_progress, voi
 PG_API pg_status pg_round_cancel(pg_round* round);
 /* JSON, once the round is finished: the `report` of phonograd-phone. Valid until the round is closed. */
 PG_API pg_status pg_round_report(const pg_round* round, const char** json);
-/* Remove the saved state. Call it once the report is kept: if the process is killed before, a round with the same
-   options resumes from the last saved step and writes the same files. */
+/* Remove the saved state of a finished round; PG_USAGE before that, and from the callback. Call it once the report is
+   kept: if the process is killed before, a round with the same options resumes from the last saved step and writes the
+   same files. The state of a round that is given up goes with the option `restart` of the next one. */
 PG_API pg_status pg_round_discard_state(pg_round* round);
 PG_API void pg_round_close(pg_round* round);
 

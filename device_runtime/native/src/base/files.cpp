@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -59,6 +60,8 @@ class FileSizeSignalHeld {
   sigset_t signal_, before_;
 };
 
+constexpr const char* kTryLater = "; close other files or apps, and try again";
+
 // 0 or errno.
 int sync_retrying(int descriptor) {
   while (fsync(descriptor) != 0) {
@@ -68,7 +71,17 @@ int sync_retrying(int descriptor) {
 }
 
 [[noreturn]] void fail(const std::string& name, int error) {
-  throw Error(Status::storage, name + ": cannot write: " + reason_of(error) + "; free space or choose another place");
+  const Status status = status_of(error, Status::storage);
+  const char* next = status == Status::storage ? "; free space or choose another place" : kTryLater;
+  throw Error(status, name + ": cannot write: " + reason_of(error) + next);
+}
+
+// 0 or errno.
+int lock_retrying(int descriptor) {
+  while (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
 }
 
 // `write_some(next, bytes)`: as write().
@@ -123,18 +136,29 @@ std::string reason_of(int error) {
   return std::generic_category().message(error);
 }
 
+Status status_of(int error, Status otherwise) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM ? Status::out_of_memory : otherwise;
+}
+
 AtomicFile::AtomicFile(const std::string& path, unsigned mode) : path_(path) {
   std::string name;
   std::tie(folder_, name) = split(path);
   if (name.empty()) fail(path_, EISDIR);
-  partial_ = folder_ + "." + name + "." + unique_suffix() + kPartial;
-  descriptor_ = open_retrying(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL, static_cast<mode_t>(mode));
-  if (descriptor_ < 0) fail(path_, errno);  // no destructor runs, so another process's file is not removed
+  remove_partials(path_);
+  for (bool held = false; !held;) {
+    partial_ = folder_ + "." + name + "." + unique_suffix() + kPartial;
+    descriptor_ = open_retrying(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL, static_cast<mode_t>(mode));
+    if (descriptor_ < 0) fail(path_, errno);  // no destructor runs, so another process's file is not removed
+    // Until it is locked, another process may take it for a dead one's and remove it. A file system without locks
+    // refuses them to that process too.
+    held = lock_retrying(descriptor_) != EWOULDBLOCK && access(partial_.c_str(), F_OK) == 0;
+    if (!held) close(descriptor_);
+  }
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ >= 0) close(descriptor_);
   if (!partial_.empty()) unlink(partial_.c_str());
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
@@ -160,11 +184,8 @@ void AtomicFile::read_at(size_t at, size_t bytes, void* out) const {
 }
 
 void AtomicFile::commit() {
+  remove_partials(path_);
   if (const int error = sync_retrying(descriptor_)) fail(path_, error);
-  const int descriptor = descriptor_;
-  descriptor_ = -1;
-  // Linux frees the descriptor whatever close returns. EINTR is no failure: the data is already synced.
-  if (close(descriptor) != 0 && errno != EINTR) fail(path_, errno);
   if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail(path_, errno);
   partial_.clear();
   const Descriptor folder{open_retrying(folder_.c_str(), O_RDONLY | O_DIRECTORY)};
@@ -176,21 +197,21 @@ void remove_partials(const std::string& path) {
   const auto [folder, name] = split(path);
   const std::string begin = "." + name + ".", end = kPartial;
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
-  if (entries == nullptr) {
-    throw Error(Status::storage,
-                folder + ": cannot be read: " + reason_of(errno) + "; free space or choose another place");
-  }
-  std::vector<std::string> stale;
+  if (entries == nullptr) return;
+  std::vector<std::string> found;
   while (const dirent* entry = readdir(entries.get())) {
-    const std::string found = entry->d_name;
-    const bool fits = found.size() == begin.size() + kSuffixDigits + end.size() &&
-                      found.compare(0, begin.size(), begin) == 0 &&
-                      found.compare(found.size() - end.size(), end.size(), end) == 0;
-    if (fits && found.find_first_not_of("0123456789abcdef", begin.size()) == begin.size() + kSuffixDigits) {
-      stale.push_back(folder + found);
+    const std::string other = entry->d_name;
+    const bool fits = other.size() == begin.size() + kSuffixDigits + end.size() &&
+                      other.compare(0, begin.size(), begin) == 0 &&
+                      other.compare(other.size() - end.size(), end.size(), end) == 0;
+    if (fits && other.find_first_not_of("0123456789abcdef", begin.size()) == begin.size() + kSuffixDigits) {
+      found.push_back(folder + other);
     }
   }
-  for (const std::string& partial : stale) unlink(partial.c_str());
+  for (const std::string& partial : found) {
+    const Descriptor file{open_retrying(partial.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK)};
+    if (file.number >= 0 && lock_retrying(file.number) == 0) unlink(partial.c_str());
+  }
 }
 
 DescriptorFile::DescriptorFile(int descriptor) : descriptor_(descriptor) {
@@ -201,9 +222,13 @@ DescriptorFile::DescriptorFile(int descriptor) : descriptor_(descriptor) {
 void DescriptorFile::require_writable(int descriptor) {
   struct stat about{};
   const int flags = fcntl(descriptor, F_GETFL);
-  if (flags < 0 || fstat(descriptor, &about) != 0) fail(name_of(descriptor), errno);
-  if (!S_ISREG(about.st_mode)) fail(name_of(descriptor), ESPIPE);
-  if ((flags & O_ACCMODE) == O_RDONLY) fail(name_of(descriptor), EBADF);
+  const auto refuse = [descriptor](const char* found) {
+    throw Error(Status::usage,
+                name_of(descriptor) + ": a regular file that is open for writing expected, found " + found);
+  };
+  if (flags < 0 || fstat(descriptor, &about) != 0) refuse("none that is open; give another number");
+  if (!S_ISREG(about.st_mode)) refuse("a pipe, a device or a folder; give a file");
+  if ((flags & O_ACCMODE) == O_RDONLY) refuse("one that is open for reading alone; open it for writing");
 }
 
 void DescriptorFile::write(const void* data, size_t bytes) {
@@ -220,9 +245,22 @@ void write_file(const std::string& path, const void* data, size_t bytes) {
   file.commit();
 }
 
+int open_to_read(const std::string& path, Status status) {
+  Descriptor file{open_retrying(path.c_str(), O_RDONLY | O_NONBLOCK)};
+  struct stat about{};
+  if (file.number < 0 || fstat(file.number, &about) != 0) {
+    const Status found = status_of(errno, status);
+    throw Error(found, path + ": cannot be opened: " + reason_of(errno) + (found == status ? "" : kTryLater));
+  }
+  if (!S_ISREG(about.st_mode)) {
+    throw Error(status,
+                path + ": a file expected, found " + (S_ISDIR(about.st_mode) ? "a folder" : "a pipe or a device"));
+  }
+  return std::exchange(file.number, -1);
+}
+
 std::string read_file(const std::string& path, size_t cap, Status status) {
-  const Descriptor file{open_retrying(path.c_str(), O_RDONLY)};
-  if (file.number < 0) throw Error(status, path + ": cannot be opened: " + reason_of(errno));
+  const Descriptor file{open_to_read(path, status)};
   std::string content;
   char chunk[1 << 14];
   for (;;) {

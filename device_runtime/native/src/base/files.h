@@ -18,7 +18,8 @@ class OutputFile {
 };
 
 // Writes to `.NAME.XXXXXXXX.partial` beside `path`; commit() syncs it and renames it to `path`. Without commit() the
-// destructor removes it. Owns its descriptor.
+// destructor removes it. It holds a lock on that file meanwhile; both ends of the work remove_partials(). Owns its
+// descriptor.
 class AtomicFile final : public OutputFile {
  public:
   // `mode` as for open(): the process's umask applies.
@@ -41,8 +42,8 @@ class AtomicFile final : public OutputFile {
   int descriptor_ = -1;
 };
 
-// Remove what processes that were killed left of files that they wrote to `path` by AtomicFile. No other process may be
-// writing to it. Throws Error(storage) if the folder can't be read.
+// Remove what processes that were killed left of files that they wrote to `path` by AtomicFile; what a living one
+// writes is locked and stays. Where the folder can't be read, so does the rest.
 void remove_partials(const std::string& path);
 
 // Replaces the content of a regular file that the caller has opened for writing. After a failure it holds a part. The
@@ -50,7 +51,7 @@ void remove_partials(const std::string& path);
 class DescriptorFile final : public OutputFile {
  public:
   explicit DescriptorFile(int descriptor);
-  // Throws as write() does unless the descriptor is that of a regular file, open for writing.
+  // Throws Error(usage) unless the descriptor is that of a regular file, open for writing.
   static void require_writable(int descriptor);
 
   void write(const void* data, size_t bytes) override;
@@ -63,8 +64,17 @@ class DescriptorFile final : public OutputFile {
 // Write a small file atomically. Throws Error(storage).
 void write_file(const std::string& path, const void* data, size_t bytes);
 
-// Read a whole file. Throws Error(status) if it can't be opened or read, or holds more than `cap` bytes.
+// A descriptor of a regular file, which becomes the caller's. A pipe is refused, not waited for. Throws Error(status),
+// or what status_of() has in its place.
+int open_to_read(const std::string& path, Status status);
+
+// Read a whole file. Throws what open_to_read throws, and Error(status) if it can't be read or holds more than `cap`
+// bytes.
 std::string read_file(const std::string& path, size_t cap, Status status);
+
+// Of an error whose reason is an errno value: out_of_memory where the system lacks memory or file descriptors, which
+// may pass, else `otherwise`.
+Status status_of(int error, Status otherwise);
 
 // The message of an errno value, such as "No space left on device".
 std::string reason_of(int error);

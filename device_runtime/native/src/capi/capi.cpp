@@ -53,6 +53,10 @@ int32_t pg_abi_version(void) {
   return PG_ABI_VERSION;
 }
 
+const char* pg_version(void) {
+  return PG_VERSION;
+}
+
 const char* pg_last_error(void) {
   return border::last_error();
 }

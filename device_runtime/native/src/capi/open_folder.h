@@ -17,11 +17,11 @@ namespace phonograd {
 class OpenFolder {
  public:
   explicit OpenFolder(const char* path) : path_(path) {}
-  // Throws Error(usage) if it is not open.
+  // Throws Error: usage if it is not open; out_of_memory if no further one can be.
   explicit OpenFolder(int descriptor) : descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 3)) {
     if (descriptor_ < 0) {
-      throw Error(Status::usage, "folder: descriptor " + std::to_string(descriptor) + ": " + reason_of(errno) +
-                                     "; give one of an open folder");
+      throw Error(status_of(errno, Status::usage), "folder: descriptor " + std::to_string(descriptor) + ": " +
+                                                       reason_of(errno) + "; give one of an open folder");
     }
     path_ = "/proc/self/fd/" + std::to_string(descriptor_);
   }

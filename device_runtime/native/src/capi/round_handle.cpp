@@ -66,6 +66,7 @@ RoundSettings settings_of(const pg_round_options& options, const OpenFolder& fol
   settings.weights = text_or_none(options.weights);
   settings.engine = engine_of(options);
   settings.user = source_of(options.user);
+  border::require(settings.user.given(), "`user`: no text; give the path of a file, or bytes");
   settings.rehearsal = source_of(options.rehearsal);
   set(options.user_share, settings.user_share);
   set(options.duty, settings.duty);
@@ -84,6 +85,7 @@ RoundSettings settings_of(const pg_round_options& options, const OpenFolder& fol
   settings.state = text_or_none(options.state);
   set(options.save_every, settings.save_every);
   settings.restart = options.restart != 0;
+  set(options.max_unknown, settings.max_unknown);
   return settings;
 }
 
@@ -112,6 +114,10 @@ EpochEvents events_of(pg_round& round, pg_on_progress on_progress, void* context
     on_progress(context, &progress);
   };
   return events;
+}
+
+void require_finished(const pg_round& round, const std::string& reason) {
+  border::require(!round.report.empty(), "round: not finished, so " + reason + "; call pg_round_train first");
 }
 
 }  // namespace
@@ -156,7 +162,7 @@ pg_status pg_round_cancel(pg_round* round) {
 pg_status pg_round_report(const pg_round* round, const char** json) {
   return border::guarded([&] {
     border::require(round != nullptr && json != nullptr, "round or json: NULL");
-    border::require(!round->report.empty(), "round: not finished, so there is no report; call pg_round_train first");
+    require_finished(*round, "there is no report");
     *json = round->report.c_str();
   });
 }
@@ -164,6 +170,7 @@ pg_status pg_round_report(const pg_round* round, const char** json) {
 pg_status pg_round_discard_state(pg_round* round) {
   return border::guarded([&] {
     border::require(round != nullptr, "round: NULL");
+    require_finished(*round, "its state is needed to resume it");
     round->round.discard_state();
   });
 }

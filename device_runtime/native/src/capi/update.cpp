@@ -1,7 +1,10 @@
 // pg_engine_write_update: the update of an engine's weights.
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "base/files.h"
+#include "base/places.h"
 #include "capi/border.h"
 #include "capi/handles.h"
 #include "capi/sized.h"
@@ -34,6 +37,9 @@ extern "C" pg_status pg_engine_write_update(pg_engine* engine, const pg_update_o
     border::require(engine != nullptr && path != nullptr, "engine or path: NULL");
     const UpdateInfo info = info_of(border::options_of(options, kFirstOptions, "pg_update_options"));
     border::require_size(written, kFirstWritten, "pg_written");
+    std::vector<std::string> inputs = engine->engine.manifest().files;
+    inputs.push_back(engine->engine.weights().path());
+    require_outputs({path}, inputs);
     engine->engine.scatter();
     AtomicFile file(path);
     const Written found = write_trained_update(engine->engine, info, file);

@@ -190,6 +190,7 @@ void check_files(const std::string& path, const Section& top, Manifest* manifest
     const std::string sha256 = entry.sha256("sha256");
     if (member.key == kWeights) manifest->weights_sha256 = sha256;
     const std::string file = manifest->path(member.key);
+    manifest->files.push_back(file);
     struct stat about{};
     if (stat(file.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) {
       throw Error(Status::artifacts, file + ": named in manifest.json, not found; export the folder again");
@@ -249,6 +250,7 @@ Manifest read_manifest(const std::string& folder) {
   read_tensors(path, top, &manifest);
   if (top.at("tools").as<json::Object>() == nullptr) top.wrong("tools", "an object");
   check_files(path, top, &manifest);
+  manifest.files.push_back(path);
   return manifest;
 }
 

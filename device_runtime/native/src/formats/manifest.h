@@ -39,6 +39,7 @@ struct Manifest {
   std::string weights_sha256;           // of weights.safetensors: the model's identity
   bool sampled = false;                 // whether the folder has training_model_sampled.onnx and counts.txt
   bool predicts = false;                // whether it has prediction.safetensors
+  std::vector<std::string> files;       // paths of all that belongs to the folder
 
   std::string path(const std::string& file) const { return folder + "/" + file; }
   // Throws Error(artifacts) unless `sampled`.

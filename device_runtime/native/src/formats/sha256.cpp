@@ -1,6 +1,5 @@
 #include "formats/sha256.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,8 +73,7 @@ std::string sha256_of_descriptor(int descriptor, const std::string& path, Status
 }
 
 std::string sha256_of_file(const std::string& path, Status status) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw Error(status, path + ": cannot be opened: " + reason_of(errno));
+  const int file = open_to_read(path, status);
   try {
     std::string digits = sha256_of_descriptor(file, path, status);
     close(file);

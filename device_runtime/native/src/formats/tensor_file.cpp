@@ -1,6 +1,5 @@
 #include "formats/tensor_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -190,13 +189,10 @@ size_t TensorSpec::elements() const {
 TensorFile::TensorFile(const std::string& path, Status status, std::optional<size_t> start)
     : path_(path), status_(status) {
   const auto fail = [&](const std::string& what) -> void { throw Error(status_, path_ + ": " + what); };
-  // O_NONBLOCK: a pipe is refused below, not waited for.
-  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail("cannot be opened: " + reason_of(errno));
+  descriptor_ = open_to_read(path, status);
   try {
     struct stat about{};
     if (fstat(descriptor_, &about) != 0) fail("cannot be read: " + reason_of(errno));
-    if (!S_ISREG(about.st_mode)) fail(S_ISDIR(about.st_mode) ? "is a folder" : "is not a regular file");
     size_ = static_cast<size_t>(about.st_size);
     const size_t begin = start.value_or(0), left = size_ - std::min(size_, begin);
     if (left < 8) {

@@ -8,9 +8,6 @@
 
 namespace phonograd::phone {
 
-// A test checks that it equals the Python package's.
-constexpr const char* kVersion = "0.1.0";
-
 struct Command {
   Syntax syntax;
   int (*run)(const Arguments& arguments);

@@ -33,7 +33,7 @@ int run(const Arguments&) {
     cores.push_back(line);
   }
   JsonLine line("info");
-  line.text("version", kVersion).integer("abi_version", pg_abi_version()).raw("cpu", pg_cpu_info());
+  line.text("version", pg_version()).integer("abi_version", pg_abi_version()).raw("cpu", pg_cpu_info());
   line.list("cores", cores).object("choices", choices(allowed)).integer("page_bytes", sysconf(_SC_PAGESIZE));
   print(line.integer("memory_bytes", int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE)));
   return 0;

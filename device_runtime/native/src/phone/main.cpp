@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "phone/commands.h"
+#include "phonograd.h"
 
 namespace phonograd::phone {
 namespace {
@@ -50,7 +51,7 @@ int dispatch(const std::vector<std::string>& words) {
     return 0;
   }
   if (words[0] == "--version") {
-    show(std::string("phonograd-phone ") + kVersion + "\n");
+    show("phonograd-phone " PG_VERSION "\n");
     return 0;
   }
   std::vector<std::string> names;

@@ -24,4 +24,13 @@ void warn_of_unknown(const std::string& what, double share) {
       what.c_str(), 100 * share);
 }
 
+void warn_of_invalid(const std::string& what, double share) {
+  if (share == 0) return;
+  std::fprintf(
+      stderr,
+      "phonograd-phone: warning: %s: %.2g %% of the bytes are not UTF-8; is it Latin-1 (convert it with: iconv -f "
+      "LATIN1 -t UTF-8), or no text?\n",
+      what.c_str(), 100 * share);
+}
+
 }  // namespace phonograd::phone

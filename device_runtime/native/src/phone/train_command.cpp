@@ -8,6 +8,8 @@
 #include "phone/engine_options.h"
 #include "phone/print.h"
 #include "phone/stopping.h"
+#include "phonograd.h"
+#include "round/input.h"
 #include "round/round.h"
 #include "round/seeds.h"
 
@@ -30,6 +32,8 @@ Syntax syntax() {
       {"--lr", "X", "Learning rate. [default: the artifacts']"},
       {"--phone", "NAME", "The phone's name at the server; the seed is derived from model, round and name."},
       {"--seed", "N", "Seed of the rehearsal draw, dropout and random codecs, in place of --phone. [default: random]"},
+      {"--max-unknown", "SHARE",
+       "Largest share of the user's words that the vocabulary may lack, for an update to be made. [default: 0.5]"},
       {"--out", "FILE", "Write the trained weights here."},
       {"--update", "FILE", "Write the update for the server here."},
       {"--codec", "NAME", "Codec of --update: " + comma_separated(codec_names()) + ". [default: rows-f32]"},
@@ -78,6 +82,7 @@ RoundSettings settings_of(const Arguments& arguments) {
   settings.seed = seed("--seed");
   settings.phone = arguments.text("--phone");
   settings.round = static_cast<uint64_t>(arguments.integer("--round", 1, 1, kMaxCount));
+  settings.max_unknown = arguments.number("--max-unknown", settings.max_unknown, 0, 1);
   settings.out = arguments.text("--out");
   settings.update = arguments.text("--update");
   settings.codec = arguments.choice("--codec", settings.codec, codec_names());
@@ -103,7 +108,7 @@ EpochEvents events_of(const Round& round, std::chrono::steady_clock::time_point 
   events.stop = [] { return stop_signal() != 0; };
   events.on_start = [&round, began](int64_t done, int64_t steps) {
     JsonLine line("start");
-    line.text("version", kVersion);
+    line.text("version", PG_VERSION);
     round.describe(steps, line);
     line.integer("resumed_at", done);
     const std::chrono::duration<double> load = std::chrono::steady_clock::now() - began;
@@ -144,7 +149,8 @@ int run(const Arguments& arguments) {
   if (arguments.has("--nice")) lower_priority(static_cast<int>(arguments.integer("--nice", 0, 0, kLeastPriority)));
   note_stop_signals();  // training stops after the current step
   Round round(settings);
-  warn_of_unknown(settings.user.given() ? settings.user.path : settings.tokens, round.text().user_unknown_share);
+  warn_of_unknown(user_text_name(settings), round.text().user_unknown_share);
+  warn_of_invalid(user_text_name(settings), round.text().user_invalid_share);
   warn_of_unknown(settings.rehearsal.path, round.text().general_unknown_share);
   if (!round.train(events_of(round, began))) return interrupted(round.epoch(), !settings.state.empty());
   print(round.report());

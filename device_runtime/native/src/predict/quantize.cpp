@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/finite.h"
+#include "base/places.h"
 #include "formats/tensor_file.h"
 #include "predict/weights.h"
 
@@ -85,6 +86,9 @@ Plan planned(const Manifest& manifest, const TensorFile& file) {
 }  // namespace
 
 size_t quantize(const Manifest& manifest, const std::string& weights, const std::string& out) {
+  std::vector<std::string> inputs = manifest.files;
+  inputs.push_back(weights);
+  require_outputs({out}, inputs);
   const TensorFile file(weights.empty() ? manifest.path("weights.safetensors") : weights);
   require_aligned(file);
   Plan plan = planned(manifest, file);

@@ -1,5 +1,7 @@
 #include "round/input.h"
 
+#include <cstdio>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "text/counts.h"
@@ -9,9 +11,17 @@
 namespace phonograd {
 namespace {
 
+constexpr const char* kUserText = "user text";
+
 // `name` stands for bytes in memory, in messages.
 Text text_of(const TextSource& source, const char* name) {
   return source.bytes ? Text(*source.bytes, name) : Text(source.path);
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g %%", 100 * share);
+  return text;
 }
 
 TrainingText whole_text(const RoundSettings& settings, const Manifest& manifest, uint64_t seed) {
@@ -23,7 +33,7 @@ TrainingText whole_text(const RoundSettings& settings, const Manifest& manifest,
     return text;
   }
   const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
-  const Text user = text_of(settings.user, "user text");
+  const Text user = text_of(settings.user, kUserText);
   if (!settings.rehearsal.given()) return mix(user.messages(), {}, 1.0, vocabulary, seed);
   const Text general = text_of(settings.rehearsal, "rehearsal text");
   return mix(user.messages(), general.messages(), settings.user_share, vocabulary, seed);
@@ -52,8 +62,20 @@ std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary) {
   return ids;
 }
 
+std::string user_text_name(const RoundSettings& settings) {
+  if (settings.user.bytes) return kUserText;
+  return settings.tokens.empty() ? settings.user.path : settings.tokens;
+}
+
 TrainingText training_text(const RoundSettings& settings, const Manifest& manifest, uint64_t seed) {
   const TrainingText text = whole_text(settings, manifest, seed);
+  if (writes_update(settings) && text.user_unknown_share > settings.max_unknown) {
+    throw Error(Status::text, user_text_name(settings) + ": " + percent(text.user_unknown_share) +
+                                  " of the words are unknown to the vocabulary, at most " +
+                                  percent(settings.max_unknown) +
+                                  " expected of an update; give UTF-8 text in the model's language, or raise "
+                                  "`max_unknown`");
+  }
   require_window(manifest, static_cast<int64_t>(text.stream.size()));
   return text;
 }

@@ -16,8 +16,11 @@ namespace phonograd {
 // A token file: ids as little-endian int32 (FORMAT.md, "Token files"), each in [0, vocabulary). Throws Error(text).
 std::vector<int64_t> read_tokens(const std::string& path, int64_t vocabulary);
 
+// What messages call the user's text.
+std::string user_text_name(const RoundSettings& settings);
+
 // The stream that the settings describe, with the rehearsal drawn by `seed`. Throws Error: text, also for less than a
-// window; vocabulary.
+// window, and for one that the vocabulary has too few words of to make an update from; vocabulary.
 TrainingText training_text(const RoundSettings& settings, const Manifest& manifest, uint64_t seed);
 
 // The output sample of a stream; of no candidates where none are to be drawn. Throws Error: artifacts, vocabulary.

@@ -1,15 +1,14 @@
 #include "round/outputs.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/finite.h"
+#include "base/places.h"
 #include "formats/sha256.h"
+#include "training/state.h"
 
 namespace phonograd {
 namespace {
@@ -79,41 +78,22 @@ Written write_update_of(const Engine& engine, const std::vector<TensorOut>& trai
 
 }  // namespace
 
-void require_writable(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const auto refuse = [&](const std::string& reason) {
-    throw Error(Status::storage, path + ": cannot write: " + reason + "; choose another place");
-  };
-  struct stat about{};
-  if (stat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode)) refuse("no folder " + folder);
-  if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) refuse("it is a folder");
-  if (access(folder.c_str(), W_OK | X_OK) != 0) refuse("no permission in " + folder);
+void require_outputs(const RoundSettings& settings, const Manifest& manifest) {
+  std::vector<std::string> inputs = {settings.user.path, settings.rehearsal.path, settings.tokens, settings.weights,
+                                     settings.state};
+  if (!settings.state.empty()) inputs.push_back(StateFolder::file_in(settings.state));
+  inputs.insert(inputs.end(), manifest.files.begin(), manifest.files.end());
+  require_outputs({settings.out, settings.update}, inputs, settings.update_descriptor);
 }
 
 bool needs_identity(const RoundSettings& settings) {
-  return !settings.state.empty() || !settings.update.empty() || settings.update_descriptor >= 0 || settings.codec_costs;
-}
-
-void check_base_kept(const RoundSettings& settings, const std::string& base) {
-  struct stat about{}, other{};
-  if (stat(base.c_str(), &about) != 0) return;
-  const auto check = [&](const std::string& name) {
-    if (about.st_dev != other.st_dev || about.st_ino != other.st_ino) return;
-    throw Error(Status::usage, name + ": training starts from these weights; write to another file");
-  };
-  // Written in place, a descriptor's file would change while it is in use.
-  if (settings.update_descriptor >= 0 && fstat(settings.update_descriptor, &other) == 0) check("`update_descriptor`");
-  if (settings.state.empty()) return;
-  for (const std::string& path : {settings.out, settings.update}) {
-    if (!path.empty() && stat(path.c_str(), &other) == 0) check(path);
-  }
+  return !settings.state.empty() || writes_update(settings) || settings.codec_costs;
 }
 
 void write_outputs(const RoundSettings& settings, const Engine& engine, const std::string& sha256, int64_t tokens,
                    uint64_t seed, JsonLine& report) {
   const bool to_descriptor = settings.update_descriptor >= 0;
-  const bool update = to_descriptor || !settings.update.empty();
+  const bool update = writes_update(settings);
   if (settings.out.empty() && !update) return;
   const std::vector<TensorOut> trained = finite_tensors(engine);
   if (!settings.out.empty()) {

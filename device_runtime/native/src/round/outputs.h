@@ -12,14 +12,12 @@
 
 namespace phonograd {
 
-// Throws Error(storage) if no file can be written at `path`. Called before training, so that no work is lost.
-void require_writable(const std::string& path);
+// What base/places says of the settings' outputs, against all that a round reads. Called before training, so that no
+// work is lost.
+void require_outputs(const RoundSettings& settings, const Manifest& manifest);
 
 // Whether the settings need the hash of the weights that training starts from.
 bool needs_identity(const RoundSettings& settings);
-
-// Throws Error(usage) if an output would replace `base`, the file of those weights: a killed run could not be resumed.
-void check_base_kept(const RoundSettings& settings, const std::string& base);
 
 // Write the outputs durably and add a field for each to the report. `sha256` is the identity of the base weights.
 // Throws Error: training if a trained weight is not finite, weights if the base file was changed (in both cases nothing

@@ -16,6 +16,12 @@ const RoundSettings& checked(const RoundSettings& settings) {
   return settings;
 }
 
+Manifest manifest_of(const RoundSettings& settings) {
+  Manifest manifest = read_manifest(settings.folder);
+  require_outputs(settings, manifest);
+  return manifest;
+}
+
 RunningEngine started(const RoundSettings& settings, uint64_t seed, const OutputSample& sample) {
   EngineOptions options = settings.engine;
   options.seed = seed;
@@ -27,8 +33,8 @@ RunningEngine started(const RoundSettings& settings, uint64_t seed, const Output
 
 Round::Round(const RoundSettings& settings)
     : settings_(checked(settings)),
+      manifest_(manifest_of(settings)),
       folder_(settings.state.empty() ? nullptr : std::make_unique<StateFolder>(settings.state)),
-      manifest_(read_manifest(settings.folder)),
       seed_(training_seed(settings, manifest_, folder_.get())),
       draw_(sample_draw(settings, folder_.get())),
       learning_rate_(settings.learning_rate.value_or(manifest_.learning_rate)),
@@ -36,7 +42,6 @@ Round::Round(const RoundSettings& settings)
       running_(started(settings, seed_, output_sample(manifest_, text_.stream, draw_))),
       // Hashes the file that the engine has open; by the end another file may have its path.
       identity_(needs_identity(settings) ? base_sha256(engine()) : "") {
-  check_base_kept(settings, engine().weights().path());
   if (settings.steps == 1) running_.engine->start_full_batch();
   if (folder_ == nullptr) return;
   if (settings.restart) folder_->discard();
@@ -67,6 +72,7 @@ void Round::describe(int64_t steps, JsonLine& line) const {
   line.integer("tokens", static_cast<int64_t>(text_.stream.size()));
   line.integer("user_tokens", text_.user_tokens).integer("general_tokens", text_.general_tokens);
   line.number("user_share", text_.user_share()).number("user_unknown_share", text_.user_unknown_share);
+  line.number("user_invalid_share", text_.user_invalid_share);
   if (text_.general_tokens > 0) {
     line.number("general_unknown_share", text_.general_unknown_share);
   } else {

@@ -47,8 +47,8 @@ class Round {
   void write();
 
   const RoundSettings settings_;
-  const std::unique_ptr<StateFolder> folder_;  // nullptr: nothing is saved
   const Manifest manifest_;
+  const std::unique_ptr<StateFolder> folder_;  // nullptr: nothing is saved
   const uint64_t seed_;
   const SampleDraw draw_;
   const double learning_rate_;

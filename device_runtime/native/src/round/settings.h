@@ -34,7 +34,8 @@ struct RoundSettings {
   TextSource user;
   std::string tokens;  // a token file
   TextSource rehearsal;
-  double user_share = 0.5;  // λ, with a rehearsal text; as in Python's TrainingConfig
+  double user_share = 0.5;   // λ, with a rehearsal text; as in Python's TrainingConfig
+  double max_unknown = 0.5;  // share of the user's words that an update may be of although the vocabulary lacks them
 
   // How.
   int64_t epochs = 1;
@@ -60,8 +61,11 @@ struct RoundSettings {
   bool restart = false;  // discard the saved state
 };
 
+// Whether the settings ask for an update.
+bool writes_update(const RoundSettings& settings);
+
 // Throws Error: usage for settings that exclude each other, are out of range or lack something; update for an unknown
-// codec; storage if an output can't be written.
+// codec.
 void check_settings(const RoundSettings& settings);
 
 }  // namespace phonograd

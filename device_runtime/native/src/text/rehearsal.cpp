@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/splitmix64.h"
+#include "formats/utf8.h"
 
 namespace phonograd {
 namespace {
@@ -57,6 +58,19 @@ double unknown_share(const std::vector<int64_t>& stream) {
   return words == 0 ? 0 : static_cast<double>(unknown) / static_cast<double>(words);
 }
 
+double invalid_share(const std::vector<std::string_view>& messages) {
+  size_t bytes = 0, invalid = 0;
+  for (const std::string_view message : messages) {
+    bytes += message.size();
+    for (size_t at = 0; at < message.size();) {
+      const size_t length = utf8_length(message.substr(at));
+      if (length == 0) ++invalid;
+      at += std::max<size_t>(length, 1);
+    }
+  }
+  return bytes == 0 ? 0 : static_cast<double>(invalid) / static_cast<double>(bytes);
+}
+
 TrainingText mix(const std::vector<std::string_view>& user, const std::vector<std::string_view>& general,
                  double user_share, const Vocabulary& vocabulary, uint64_t seed) {
   if (!(user_share > 0 && user_share <= 1)) {
@@ -69,6 +83,7 @@ TrainingText mix(const std::vector<std::string_view>& user, const std::vector<st
   TrainingText text;
   text.user_tokens = static_cast<int64_t>(messages.ids.size());
   text.user_unknown_share = unknown_share(messages.ids);
+  text.user_invalid_share = invalid_share(user);
   // nearbyint rounds halves to even, as the rule says, in the rounding mode that every program starts in.
   // A tiny share asks for more tokens than fit an integer, and for more than any text has.
   const double exact = static_cast<double>(text.user_tokens) * (1 - user_share) / user_share;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/files.h"
+#include "base/places.h"
 #include "base/sleep.h"
 #include "formats/json.h"
 #include "formats/sha256.h"
@@ -20,8 +21,8 @@ constexpr double kLockPause = 0.05;  // seconds
 constexpr int kLockTries = 60;
 constexpr const char* kEmbedding = "embedding.weight";
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(Status::storage, path + ": " + what + "; free space or choose another place");
+[[noreturn]] void refuse(const std::string& path, const std::string& what, Status status = Status::storage) {
+  throw Error(status, path + ": " + what + "; free space or choose another place");
 }
 
 // Lock a folder; returns 0 or errno. A process that was killed while it synced a file holds its lock until the disk is
@@ -61,10 +62,12 @@ std::string candidates_sha256(const OutputSample& sample) {
 }  // namespace
 
 StateFolder::StateFolder(const std::string& path) : path_(path) {
+  make_folder_of(path);
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) refuse(path, "cannot make the folder: " + reason_of(errno));
   if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) refuse(path, "cannot be written: " + reason_of(errno));
   descriptor_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) refuse(path, "cannot be opened as a folder: " + reason_of(errno));
+  if (descriptor_ < 0)
+    refuse(path, "cannot be opened as a folder: " + reason_of(errno), status_of(errno, Status::storage));
   const int reason = locked(descriptor_);
   if (reason != 0) {
     close(descriptor_);

@@ -20,14 +20,16 @@ constexpr int64_t kSaveEvery = 5;
 // The folder, locked against other processes while this exists. Not copyable.
 class StateFolder {
  public:
-  // Create the folder if there is none, lock it, and remove what a killed save left. Throws Error: storage if it can't
-  // be created or written, state if another process is training with it.
+  // Create the folder and those above it if there are none, lock it, and remove what a killed save left. Throws Error:
+  // storage if it can't be created or written, state if another process is training with it.
   explicit StateFolder(const std::string& path);
   ~StateFolder();
   StateFolder(const StateFolder&) = delete;
   StateFolder& operator=(const StateFolder&) = delete;
 
-  std::string file() const { return path_ + "/state.safetensors"; }
+  // The file of the state that such a folder holds.
+  static std::string file_in(const std::string& folder) { return folder + "/state.safetensors"; }
+  std::string file() const { return file_in(path_); }
   // A number of the job of the state that is there: none where there is no state, or one that is damaged, which is
   // refused where it is read.
   std::optional<uint64_t> saved_number(const std::string& name) const;

@@ -1,6 +1,5 @@
 #include "training/state_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -119,9 +118,7 @@ class SummedWriter {
 class Reader {
  public:
   explicit Reader(const std::string& path)
-      : file_(path, Status::state), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (descriptor_ < 0) throw Error(Status::state, path + ": cannot be opened: " + reason_of(errno));
-  }
+      : file_(path, Status::state), descriptor_(open_to_read(path, Status::state)) {}
   ~Reader() { close(descriptor_); }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/places.h"
 #include "formats/frozen.h"
 #include "formats/sha256.h"
 #include "formats/tensor_file.h"
@@ -96,6 +97,7 @@ std::optional<Pulled> pull(const PullSettings& settings, const Stop& stop) {
     throw Error(Status::usage, "`sha256` " + quoted(settings.sha256.substr(0, 80)) +
                                    ": 64 lower-case hexadecimal digits expected, the hash of the model asked for");
   }
+  require_outputs({settings.out}, {settings.fetched});
   remove_partials(settings.out);
   if (!is_update(TensorFile(settings.fetched, Status::weights, 0).metadata())) {
     return copied(settings, settings.fetched, stop);

@@ -16,7 +16,7 @@ struct PullSettings {
   std::string fetched;  // file of links, or a whole model
   std::string base;     // the local model, from which links lead; empty without one
   std::string sha256;   // of the model asked for
-  std::string out;      // where to write it; may be `base`, or `fetched` if that is a whole model
+  std::string out;      // where to write it; may be `base`
 };
 
 // What was written.
@@ -33,7 +33,7 @@ struct Pulled {
 //
 // Throws Error, and leaves `out` as it was: update for links that do not lead from the local model to the one asked
 // for; weights for a damaged file, parts that do not fit, a weight that is not finite, or another whole model; storage;
-// usage for a `sha256` that is none, and for links without `base`.
+// usage for a `sha256` that is none, for links without `base`, and for an `out` that is `fetched` (base/places).
 std::optional<Pulled> pull(const PullSettings& settings, const Stop& stop);
 
 }  // namespace phonograd
