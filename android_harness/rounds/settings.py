@@ -26,7 +26,8 @@ class PhoneTraining:
     vocabulary; each phone keeps its draw to itself. duty: share of the time that steps take, the rest of it is rests
     between them. nice: lower the priority to this nice value. steps: 1 takes a single step with the gradient of the
     whole text, None a step for each window. max_unknown: largest share of a text's words that the vocabulary may
-    lack, for an update to be made. None means the default of phonograd-phone. Raises UsageError for impossible settings.
+    lack, for an update to be made. None means the default of phonograd-phone. Raises UsageError for impossible
+    settings.
     """
 
     codec: str = DEFAULT_CODEC

@@ -314,7 +314,7 @@ def test_refuses(tool: FormatsTool, tmp_path: Path, name: str) -> None:
 
 def test_refuses_what_cannot_be_read_or_is_too_large(tool: FormatsTool, tmp_path: Path) -> None:
     assert "cannot be opened: No such file" in tool.refusal("onnx", tmp_path / "absent", ARTIFACTS)
-    assert "cannot be read: Is a directory" in tool.refusal("onnx", tmp_path, ARTIFACTS)
+    assert "a file expected, found a folder" in tool.refusal("onnx", tmp_path, ARTIFACTS)
     with (tmp_path / "large").open("wb") as file:
         file.truncate((16 << 20) + 1)
     assert "larger than the limit of 16777216 bytes" in tool.refusal("onnx", tmp_path / "large", ARTIFACTS)
