@@ -72,7 +72,8 @@ def epsilon(console: Console, population: int, per_round: int, noise: float, rou
     document = {"sampling": sampling, "noise_multiplier": noise, **spent}
     # JSON has no infinity: without noise there is no epsilon.
     document = {name: None if value == float("inf") else value for name, value in document.items()}
-    console.result(document, ("Privacy spent", [{"figure": name, "value": value} for name, value in document.items()]))
+    rows = [{"figure": name, "value": "infinite" if value is None else value} for name, value in document.items()]
+    console.result(document, ("Privacy spent", rows))
 
 
 @privacy.command()
@@ -135,8 +136,12 @@ def empirical(
 
         write_page(page, found, rows)
         console.say(f"wrote {page}")
-    worst = worst_epsilons([(pair.tail.alpha, pair.tail.C) for pair in found])
-    passing = sum(pair.tail.passes for pair in found) / len(found)
-    summary = [{"delta": f"{delta:g}", "epsilon": value} for delta, value in zip(DELTAS, worst, strict=True)]
-    document = {"pairs": rows, "deltas": DELTAS, "epsilon": worst, "passing": passing}
-    console.result(document, ("Pairs of adjacent user sets", rows), ("Largest epsilon", summary))
+    fitted = [(pair.tail.alpha, pair.tail.C) for pair in found if pair.tail.passes]
+    worst = worst_epsilons(fitted) if fitted else [None] * len(DELTAS)  # no tail, no epsilon
+    passing = f"{len(fitted)} of {len(found)}"
+    summary = [
+        {"delta": f"{delta:g}", "epsilon": "withheld: no tail fits" if value is None else value, "pairs": passing}
+        for delta, value in zip(DELTAS, worst, strict=True)
+    ]
+    document = {"pairs": rows, "deltas": DELTAS, "epsilon": worst, "passing": len(fitted) / len(found)}
+    console.result(document, ("Pairs of adjacent user sets", rows), ("Largest epsilon, of pairs that pass", summary))

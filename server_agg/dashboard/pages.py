@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from phonograd.device_runtime.base.documents import written
+from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
 from phonograd.server_agg.dashboard import formats, views
 from phonograd.server_agg.dashboard.views import LiveRound, Page
 from phonograd.server_agg.http.downloads import matches
@@ -177,7 +178,7 @@ def _environment() -> jinja2.Environment:
     paper = {
         "phone": views.PAPER_PHONE, "round": views.PAPER_ROUND, "round_size": formats.size(PAPER_GIB_PER_ROUND * GIB)
     }  # fmt: skip
-    environment.globals.update(paper=paper, outcomes=views.OUTCOMES)
+    environment.globals.update(paper=paper, outcomes=views.OUTCOMES, private=PRIVATE_STRATEGIES)
     return environment
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
 from phonograd.server_agg.dashboard import charts, formats
 from phonograd.server_agg.dashboard.charts import NUMBERS, SIZES, TIMES, Chart, Reference, Series
 from phonograd.server_agg.report.document import (
@@ -119,15 +120,15 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
             f"{formats.size(totals['model_bytes'])} of models, {formats.size(totals['sent_link_bytes'])} of links",
         ),
     ]
-    epsilon = [entry for entry in closed if entry["epsilon"] is not None]
-    if epsilon:
-        last = epsilon[-1]
+    if private := [entry for entry in closed if entry["strategy"] in PRIVATE_STRATEGIES]:
+        last = next((entry for entry in reversed(private) if entry["epsilon"] is not None), private[-1])
         budget = f" of {formats.number(epsilon_budget)}" if epsilon_budget else ""
         unbounded = report["rounds"][-1]["epsilon_infinite_phones"]
         remark = f"spent{budget}, up to round {last['round']}"
         if unbounded:
             remark += f"; infinite for {formats.count(unbounded)} phones of rounds without noise"
-        found.append(Tile("Privacy", f"ε {formats.number(last['epsilon'])}", remark))
+        spent = "∞" if last["epsilon"] is None else formats.number(last["epsilon"])
+        found.append(Tile("Privacy", f"ε {spent}", remark))
     for metric in _metrics(closed)[:2]:
         last = [entry for entry in closed if metric in entry["quality"]][-1]
         value = formats.number(last["quality"][metric])

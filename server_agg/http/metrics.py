@@ -126,11 +126,11 @@ def _rounds(session: Session) -> Iterator[Metric]:
     yield closed
     if (epsilon := sums.epsilon_spent(session)) is not None:
         yield _gauge("phonograd_epsilon", "Privacy spent so far by phones in private rounds.", epsilon)
-    yield _gauge(
-        "phonograd_epsilon_infinite_phones",
-        "Phones whose updates are in a model published without noise.",
-        sum(queries.phones_with_infinite_epsilon(session).values()),
-    )
+        yield _gauge(
+            "phonograd_epsilon_infinite_phones",
+            "Phones whose updates are in a model published without noise.",
+            sum(queries.phones_with_infinite_epsilon(session).values()),
+        )
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

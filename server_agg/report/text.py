@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
+
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
 
 PERCENTILES = tuple((way, name) for way in ("up", "down") for name in ("p50", "p90", "max"))
@@ -101,7 +103,9 @@ def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, objec
 
 
 def epsilon_text(entry: Mapping[str, Any]) -> str:
-    """The epsilon spent up to a round, and for how many phones it is infinite; empty if nothing was spent."""
+    """The epsilon spent up to a round, and for how many phones it is infinite; empty if its strategy is not private."""
+    if entry["strategy"] not in PRIVATE_STRATEGIES:
+        return ""
     finite = "" if entry["epsilon"] is None else f"{entry['epsilon']:.4g}"
     unbounded = entry["epsilon_infinite_phones"]
     infinite = f"infinite for {unbounded} {'phone' if unbounded == 1 else 'phones'}" if unbounded else ""

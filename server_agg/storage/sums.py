@@ -1,5 +1,6 @@
 """Sums over the ledger's rows, of each round or of all; what comes back are rows of a query, with named columns."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
@@ -7,7 +8,16 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import Case, Cast, case, cast, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from phonograd.server_agg.storage.tables import HTTP_COUNTERS, LINK_KINDS, TCP_COUNTERS, WHOLE, Round, Traffic, Update
+from phonograd.server_agg.storage.tables import (
+    HTTP_COUNTERS,
+    LINK_KINDS,
+    PUBLISHED,
+    TCP_COUNTERS,
+    WHOLE,
+    Round,
+    Traffic,
+    Update,
+)
 
 Direction: TypeAlias = Literal["up", "down"]
 PERCENTILES = (50, 90, 100)
@@ -94,6 +104,10 @@ def rounds_by_ending(session: Session) -> dict[str, int]:
 
 
 def epsilon_spent(session: Session) -> float | None:
-    """Epsilon up to the newest round that has one; None if none has."""
-    newest = select(Round.epsilon).where(Round.epsilon.is_not(None)).order_by(Round.number.desc())
-    return session.scalar(newest.limit(1))
+    """Epsilon up to the newest private round that has one, infinite if none has; None without a private round."""
+    published = (Round.population > 0) & Round.ending.in_(PUBLISHED)
+    private = select(Round.epsilon).where(or_(Round.epsilon.is_not(None), published))
+    newest = session.execute(private.order_by(Round.epsilon.is_(None), Round.number.desc()).limit(1)).one_or_none()
+    if newest is None:
+        return None
+    return math.inf if newest.epsilon is None else newest.epsilon

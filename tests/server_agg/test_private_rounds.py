@@ -345,7 +345,7 @@ def test_epsilon_is_infinite_for_phones_of_rounds_without_noise(
     once = privacy_spent([PrivateRounds(0.5, 1.0)], 1e-5).epsilon
     assert found[:2] == [(None, 2), (pytest.approx(once), 2)]
     assert [row["epsilon"] for row in report_rows(report)][:2] == [
-        "infinite for 2 phones",
+        "" if openly.get("strategy") == "fedavg" else "infinite for 2 phones",  # it has no epsilon at all
         f"{once:.4g}, infinite for 2 phones",
     ]
     assert "infinite for 2 phones of rounds without noise" in overview

@@ -14,6 +14,7 @@ import phonograd
 from phonograd import console
 from phonograd.api.privacy import empirical_privacy
 from phonograd.cli import phonograd as group
+from phonograd.simulation.empirical import tail
 from phonograd.simulation.empirical.page import exponential_plot, quantile_plot, tail_plot
 from phonograd.simulation.empirical.pairs import Pair, PrivacySettings, measure_pairs
 from phonograd.simulation.empirical.tail import epsilon_of, fit_tail, lilliefors
@@ -83,11 +84,17 @@ def test_epsilon_of_paper_m_without_a_server(capsys: pytest.CaptureFixture[str])
     assert document["epsilon_rdp"] == pytest.approx(4.18, abs=0.01)
     assert command(["privacy", "epsilon", *options, "--noise", "0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epsilon"] is None
+    assert command(["privacy", "epsilon", *options, "--noise", "0"]) == 0
+    assert capsys.readouterr().out.count("infinite") == 2
     assert command(["privacy", "epsilon", *options, "--per-round", "763431"]) == 2
     assert "--per-round: at most --population (763430) expected" in capsys.readouterr().err
 
 
-def test_the_command_measures_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("passes", [True, False])
+def test_the_command_measures_pairs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, passes: bool
+) -> None:
+    monkeypatch.setattr(tail, "CRITICAL_VALUE", 100.0 if passes else 0.0)
     lines = [json.dumps({"user": user, "text": text}) for user, messages in USERS.items() for text in messages]
     (tmp_path / "users.jsonl").write_text("\n".join(lines))
     options = ["--users", str(tmp_path / "users.jsonl"), "--pairs", "1", "--clients-per-round", "2", "--texts", "200"]
@@ -100,13 +107,15 @@ def test_the_command_measures_pairs(tmp_path: Path, capsys: pytest.CaptureFixtur
         "1",
         "--page",
         str(tmp_path / "page.html"),
-        "--json",
     ]
     assert command(["privacy", "empirical", str(ARTIFACTS.folder), *options]) == 0
+    table = capsys.readouterr().out
+    assert table.count(f"{passes:d} of 1") == 3
+    assert table.count("withheld: no tail fits") == (0 if passes else 3)
+    assert command(["privacy", "empirical", str(ARTIFACTS.folder), *options, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["passing"] in (0, 1)
-    assert [pair["passes"] for pair in document["pairs"]] == [bool(document["passing"])]
-    assert len(document["epsilon"]) == 3
+    assert (document["passing"], document["pairs"][0]["passes"]) == (passes, passes)
+    assert [value is not None for value in document["epsilon"]] == [passes] * 3
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 3
     assert f"<td>{document['pairs'][0]['user']}</td>" in page
