@@ -2,8 +2,6 @@
 
 import hashlib
 import platform
-import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from phonograd.device_runtime.base.errors import ArtifactsError, MissingExtraError
-from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, sync_folder, write_bytes
+from phonograd.device_runtime.base.files import sha256_of_file, storage_errors, write_bytes
 from phonograd.device_runtime.formats.frozen import frozen_metadata
 from phonograd.device_runtime.formats.manifest import (
     COUNTS,
@@ -39,6 +37,7 @@ from phonograd.device_runtime.formats.prediction_weights import write_prediction
 from phonograd.device_runtime.formats.tensor_file import Array, check_finite, check_specs, save_tensors, spec_of
 from phonograd.device_runtime.text.counts import counts_bytes, zipf_counts
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
+from phonograd.export.placement import in_place
 
 try:
     import onnx
@@ -48,7 +47,6 @@ try:
 except ImportError as error:
     raise MissingExtraError.of_export("export needs onnx and onnxruntime-training-cpu", error) from error
 
-OLD_SUFFIX = "replaced"
 # The kinds of prediction weights.
 Predict = Literal["int8"]
 
@@ -65,17 +63,17 @@ def export_artifacts(
     counts: Sequence[int] | Ids | None = None,
     predict: Predict | None = None,
     distill: bool = False,
+    inputs: Collection[Path] = (),
 ) -> Artifacts:
     """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
 
     weights: canonical tensors (LanguageModelConfig.tensor_specs), float32. `progress` hears the name of each stage.
     frozen: names of tensors that phones don't train. counts: of each word in general text; None: by Zipf's law.
-    predict: "int8" also writes prediction weights. distill: also write the graph of transfer learning. Raises
-    WeightsError (shapes, not finite), ArtifactsError (folder exists; vocabulary of another size; nothing to train),
-    StorageError.
+    predict: "int8" also writes prediction weights. distill: also write the graph of transfer learning. overwrite:
+    replace an artifacts folder, never one that holds something else or one of `inputs`, the files that the caller read.
+    Raises WeightsError (shapes, not finite), ArtifactsError (`folder` may not be replaced; vocabulary of another size;
+    nothing to train), StorageError.
     """
-    if folder.exists() and not overwrite:
-        raise ArtifactsError(f"{folder}: already there; choose another `out` or give `overwrite`")
     if len(vocabulary) != config.vocabulary:
         raise ArtifactsError(
             f"{vocabulary.source}: {config.vocabulary} words expected by the model, found {len(vocabulary)}"
@@ -87,18 +85,10 @@ def export_artifacts(
         raise ArtifactsError(f"frozen tensors: names among {', '.join(weights)} expected, found {odd[0]!r}")
     if len(set(frozen)) == len(weights):
         raise ArtifactsError("frozen tensors: all of the model's; leave one out, so that there is something to train")
-    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
-    with storage_errors(folder):
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
-    try:
-        with storage_errors(folder):
-            counted = counts_bytes(vocabulary, zipf_counts(len(vocabulary)) if counts is None else counts)
-            source = _Source(config, training, weights, frozen, vocabulary, counted)
-            _fill(partial, source, progress or (lambda _: None), predict, distill)
-            _put_in_place(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    counted = counts_bytes(vocabulary, zipf_counts(len(vocabulary)) if counts is None else counts)
+    source = _Source(config, training, weights, frozen, vocabulary, counted)
+    with in_place(folder, overwrite, inputs) as partial, storage_errors(folder):
+        _fill(partial, source, progress or (lambda _: None), predict, distill)
     return open_artifacts(folder, verify=False)
 
 
@@ -115,20 +105,6 @@ class _Source:
 
     def graph(self, kind: Kind = "full") -> Graph:
         return training_graph(self.config, self.training, self.weights, self.frozen, kind)
-
-
-def _put_in_place(partial: Path, folder: Path) -> None:
-    replaced = folder.with_name(f"{partial.name}.{OLD_SUFFIX}")
-    if folder.exists():
-        folder.rename(replaced)
-    try:
-        partial.rename(folder)
-    except OSError:
-        if replaced.exists():
-            replaced.rename(folder)
-        raise
-    sync_folder(folder.absolute().parent)
-    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _fill(

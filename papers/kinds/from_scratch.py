@@ -85,7 +85,7 @@ def _artifacts(settings: Settings, one: Run, text: Path, context: Context) -> ph
         phonograd.build_vocabulary([text], model.vocabulary).write(words)
         weights = phonograd.seeded_weights(model, context.seed)
         training = phonograd.TrainingConfig(**settings.training)
-        phonograd.export_artifacts(weights, words, folder, training=training, shape=model, overwrite=folder.exists())
+        phonograd.export_artifacts(weights, words, folder, training=training, shape=model)
     return phonograd.open_artifacts(folder)
 
 

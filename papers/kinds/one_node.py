@@ -152,5 +152,5 @@ def _with_lwf(context: Context, user_share: float) -> Path:
         given = context.input("artifacts")
         training = phonograd.open_artifacts(given).manifest.training
         lwf = msgspec.structs.replace(training, loss="lwf", user_share=user_share)
-        phonograd.export_artifacts(given / WEIGHTS, given / VOCABULARY, folder, training=lwf, overwrite=folder.exists())
+        phonograd.export_artifacts(given / WEIGHTS, given / VOCABULARY, folder, training=lwf)
     return folder

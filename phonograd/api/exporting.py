@@ -59,10 +59,11 @@ def export_artifacts(
     that the model was trained with, if that is another: rows follow their words. training: what the
     training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. predict:
     "int8" also writes prediction weights, for `open_predictor`. distill: also write the graph that a server's transfer
-    learning needs. progress hears each stage, and what was noticed.
+    learning needs. overwrite: replace an artifacts folder, if it holds nothing else and none of the files given here.
+    progress hears each stage, and what was noticed.
 
-    Raises WeightsError (names, shapes, dtypes, not finite), VocabularyError, ArtifactsError (the folder is there; an
-    unknown preset), UsageError (nothing to freeze by a name), StorageError, MissingExtraError without
+    Raises WeightsError (names, shapes, dtypes, not finite), VocabularyError, ArtifactsError (`out` may not be replaced;
+    an unknown preset), UsageError (nothing to freeze by a name), StorageError, MissingExtraError without
     `phonograd[export]`.
     """
     from phonograd.export import artifacts  # it needs onnx: what is wrong with the model is said without
@@ -85,7 +86,13 @@ def export_artifacts(
         counts,
         predict,
         distill,
+        _files(model, vocabulary, trained_with),
     )
+
+
+def _files(*given: object) -> list[Path]:
+    """Those of the arguments that name a file. The counts beside a vocabulary are its own."""
+    return [Path(one) for one in given if isinstance(one, str | os.PathLike)]
 
 
 def model_with(

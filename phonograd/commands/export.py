@@ -1,5 +1,6 @@
 """`phonograd export` and `phonograd inspect`: the artifacts folder."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,6 +11,7 @@ from phonograd.commands.native import build_on_first_use
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.tensor_file import Array
 
 PATH = click.Path(path_type=Path)
 DEFAULTS = TrainingConfig()
@@ -120,12 +122,9 @@ def export(
     --layers and --hidden, and give the weights by --weights FILE or --seed N. Tensors have the names of PyTorch's
     word_language_model example (encoder, rnn, decoder) or phonograd's; rename others with --rename.
     """
-    from phonograd.api.exporting import model_with
+    from phonograd.api.exporting import export_artifacts
     from phonograd.api.inspecting import inspect as inspect_artifacts
-    from phonograd.export.artifacts import export_artifacts
-    from phonograd.export.model_file import tensors_named
     from phonograd.export.torch_layout import seeded_weights
-    from phonograd.export.vocabulary_builder import counts_beside
     from phonograd.export.vocabulary_import import load_vocabulary
 
     _check_choice(model, shape, weights, seed)
@@ -133,33 +132,28 @@ def export(
         raise click.UsageError("--user-share belongs to --loss lwf; for rehearsal it is an option of phonograd train")
     share = DEFAULTS.user_share if user_share is None else user_share
     settings = TrainingConfig(loss=loss, user_share=share, clip_norm=clip_norm or None, **training)
-    source = model or weights
+    source: Path | Mapping[str, Array] | None = model or weights
     if source is None and (weights_vocab or renames):
         raise click.UsageError(
             "--weights-vocab and --rename need --model or --weights, whose rows and tensors they name"
         )
-    words = load_vocabulary(vocab)
-    counts = counts_beside(vocab, words)
+    config = shape.config(len(load_vocabulary(vocab))) if shape.given else None
     if source is None:
-        config = shape.config(len(words))
-        tensors = seeded_weights(config, seed or 0)
-    else:
-        found = model_with(words, source, shape.config if shape.given else None, renames, weights_vocab)
-        for remark in found.remarks:
-            console.say(f"export: {remark}")
-        config, tensors = found.config, found.weights
+        assert config is not None
+        source = seeded_weights(config, seed or 0)
     written = export_artifacts(
+        source,
+        vocab,
         out,
-        config,
-        settings,
-        tensors,
-        words,
-        progress=lambda stage: console.say(f"export: {stage}"),
-        overwrite=overwrite,
-        frozen=tensors_named(config, freeze),
-        counts=counts,
+        training=settings,
+        shape=config,
+        renames=dict(renames),
+        trained_with=weights_vocab,
+        freeze=freeze,
         predict=predict,
         distill=distill,
+        overwrite=overwrite,
+        progress=lambda stage: console.say(f"export: {stage}"),
     )
     document = inspect_artifacts(written)
     console.result(document, *_summary(document))
