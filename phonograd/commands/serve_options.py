@@ -21,6 +21,7 @@ SERVER = {
     "max_upload_bytes": "Largest update.  [default: twice the model]",
     "idle_seconds": "A silent connection is closed after this time.",
     "expire_seconds": "An unfinished upload is deleted after this time.",
+    "announce_seconds": "An announced update that does not begin in this time loses its place in the round.",
     "retry_seconds": "How long a phone without a place in the round is asked to wait.",
     "models_kept": "Newest models to keep on disk in addition to the exported one; or all.",
     "links_kept": "Newest links to keep on disk, as far as they are smaller than a model; or all.",

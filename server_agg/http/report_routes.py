@@ -1,10 +1,13 @@
 """What rounds cost, as JSON and as CSV."""
 
+import contextlib
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from phonograd.device_runtime.base.documents import Count, Record, written
+from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.http.operations import Answer, Natural, Parameter, operation
 from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.http.thread_pools import ThreadPools
@@ -55,10 +58,14 @@ class ReportRoutes:
         number, newest = int(request.path_params["number"]), self._coordinator.current.round
         if number > newest:
             raise RequestError(404, f"round {number} is not here; round {newest} is the open one")
-        await self._pools.writing.run(self._coordinator.ledger.flush)
+        await self._flush()
         phones = await run_in_threadpool(phones_of, self._coordinator.ledger, number)
         return RecordResponse(PhonesOfRound(number, tuple(phones)))
 
     async def _report(self) -> Report:
-        await self._pools.writing.run(self._coordinator.ledger.flush)
+        await self._flush()
         return await run_in_threadpool(report_of, self._coordinator.ledger)
+
+    async def _flush(self) -> None:
+        with contextlib.suppress(StorageError):  # on a full disk the report is of all that was written before
+            await self._pools.writing.run(self._coordinator.ledger.flush)

@@ -63,7 +63,7 @@ class Coordinator:
         except BaseException:
             self.folder.close(keep=False)
             raise
-        self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds)
+        self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds, settings.announce_seconds)
         self._lock = threading.Lock()  # held to change the round or its aggregation
         self._round = CurrentRound(self.folder, self.ledger, settings)
         slow_models = slow_models or Students(artifacts)

@@ -13,6 +13,8 @@ from phonograd.server_agg.storage.ledger import Ledger
 from phonograd.server_agg.storage.tables import Round
 from phonograd.server_agg.transfer.settings import TransferSettings
 
+REFUSALS_KEPT = 100  # rounds for which updates that were refused unsent stay in the ledger
+
 
 def expect_open_round(ledger: Ledger, session: Session) -> Round:
     """The open round. Raises StorageError if there is none: the ledger is damaged."""
@@ -51,6 +53,7 @@ def transfer_settings_of(round_: Round) -> TransferSettings:
 
 
 def _added(session: Session, round_: Round) -> Round:
+    queries.delete_refused_unsent(session, round_.number - REFUSALS_KEPT)
     round_.population = 0
     session.add(round_)
     session.flush()

@@ -34,7 +34,7 @@ def _upload_for(current: CurrentRound, uploads: UploadStore, metadata: UploadMet
         replaced = _end_earlier(session, uploads, metadata)
         # Space for the uploads in progress, this one, and what the round writes: its model, and at most as much again
         # of a lossless link, or a draft and a residual.
-        to_come = uploads.pending_bytes(session)
+        to_come = queries.pending_bytes(session)
         files = 2 if state.rules.publish == "rows-f32" else 3
         current.folder.check_space(to_come + metadata.length + files * model_bytes)
         record = uploads.record(session, uploads.add(session, metadata, state.number))

@@ -16,6 +16,7 @@ from phonograd.server_agg.storage.upload_bytes import upload_bytes
 
 # Of several servers, one that has not gone on with an upload for this long was killed. An idle connection ends before.
 ABANDONED_SECONDS = 120.0
+MOST_REFUSALS = 20
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class UploadRecord:
 class UploadStore:
     """Stores uploads from their creation until they are ingested or ended; thread-safe. bytes: what came of them."""
 
-    def __init__(self, ledger: Ledger, folder: StateFolder, expire_seconds: float):
+    def __init__(self, ledger: Ledger, folder: StateFolder, expire_seconds: float, announce_seconds: float):
         self._ledger = ledger
         self._folder = folder
         self._expire_seconds = expire_seconds
+        self._announce_seconds = min(announce_seconds, expire_seconds)
         self.bytes = upload_bytes(folder, ledger)
 
     def add(self, session: Session, metadata: UploadMetadata, number: int) -> Update:
@@ -102,6 +104,7 @@ class UploadStore:
         if row.state in ("accepted", "repeated"):
             offset = row.length
         abandoned = self._ledger.shared and not row.resumable  # else the server's end is its end
+        waits = self._expire_seconds if offset else self._announce_seconds
         return UploadRecord(
             id=row.id,
             round=row.round,
@@ -112,7 +115,7 @@ class UploadStore:
             sha256=row.sha256,
             resumable=row.resumable,
             touched_at=touched,
-            expires_at=touched + (ABANDONED_SECONDS if abandoned else self._expire_seconds),
+            expires_at=touched + (ABANDONED_SECONDS if abandoned else waits),
             status=row.status,
             reason=row.reason,
         )
@@ -121,11 +124,6 @@ class UploadStore:
         """All uploads in progress, including complete ones that are not ingested yet."""
         with self._ledger.reading() as session:
             return self._records(session, queries.unfinished_updates(session))
-
-    def pending_bytes(self, session: Session) -> int:
-        """Bytes that the uploads in progress have yet to send."""
-        unfinished = self._records(session, queries.unfinished_updates(session))
-        return sum(upload.length - upload.offset for upload in unfinished)
 
     def received(self, identifier: str, nbytes: int) -> None:
         """Count a request and its body bytes for an upload, which may have ended meanwhile."""
@@ -151,13 +149,15 @@ class UploadStore:
         self.abort(identifier, _state_after(error), one_line(error), error.status, nbytes)
 
     def record_refusal(self, metadata: UploadMetadata, number: int, error: RefusalError) -> None:
-        """Record that an update was refused before it was sent; repeated attempts are recorded once."""
-        state = _state_after(error)
+        """Record that an update was refused before it was sent: once for each, and no more than MOST_REFUSALS of a
+        phone in a round, whatever it announces.
+        """
+        with self._ledger.reading() as session:
+            known = queries.refused_unsent(session, number, metadata.phone, MOST_REFUSALS)
+        if metadata.sha256 in known or len(known) == MOST_REFUSALS:
+            return
         with self._ledger.writing() as session:
-            for known in queries.updates_of_phone(session, metadata.phone, state):
-                if (known.round, known.sha256, known.requests) == (number, metadata.sha256, 0):
-                    return
-            self.end(self.add(session, metadata, number), state, one_line(error), error.status)
+            self.end(self.add(session, metadata, number), _state_after(error), one_line(error), error.status)
 
     def end(self, row: Update, state: UpdateState, reason: str, status: int | None) -> None:
         """Mark a row as ended, within the caller's transaction; the caller deletes its file."""

@@ -18,6 +18,7 @@ class ServerSettings:
     max_upload_bytes: the largest update; None: twice the full model plus 1 MiB for the header.
     idle_seconds: an upload whose connection is silent for this long is aborted.
     expire_seconds: how long an unfinished upload can be resumed.
+    announce_seconds: how long an announced update keeps its place in the round without a first byte.
     retry_seconds: Retry-After for a phone that cannot take part in the round.
     models_kept: how many of the newest models stay on disk, besides the exported one; None: all. The ledger lists
         all models.
@@ -39,6 +40,7 @@ class ServerSettings:
     max_upload_bytes: int | None = None
     idle_seconds: float = 60.0
     expire_seconds: float = 24 * 3600.0
+    announce_seconds: float = 300.0
     retry_seconds: float = 60.0
     models_kept: int | None = 5
     links_kept: int | None = 100
@@ -55,6 +57,7 @@ class ServerSettings:
             ),
             (self.idle_seconds > 0, f"idle_seconds is {self.idle_seconds}, expected more than 0"),
             (self.expire_seconds > 0, f"expire_seconds is {self.expire_seconds}, expected more than 0"),
+            (self.announce_seconds > 0, f"announce_seconds is {self.announce_seconds}, expected more than 0"),
             (self.retry_seconds > 0, f"retry_seconds is {self.retry_seconds}, expected more than 0"),
             (
                 self.models_kept is None or self.models_kept >= 1,

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 from phonograd.server_agg.storage.tables import PUBLISHED, Chunk, Model, Round, Selected, Update, UpdateState
 
 _OPEN = select(Round.number).where(Round.closed_at.is_(None))
+_UNSENT = Update.state.in_(("rejected", "late")) & (Update.requests == 0)
 _NEEDED = ((Update.state == "accepted") & Update.round.in_(_OPEN)) | (Update.state == "kept")
 
 
@@ -73,6 +74,25 @@ def has_update(session: Session, number: int, phone: str, *states: UpdateState) 
     """Whether a phone has an update in one of `states` in a round."""
     wanted = select(Update.id).where(Update.round == number, Update.state.in_(states), Update.phone == phone)
     return session.scalar(wanted.limit(1)) is not None
+
+
+def pending_bytes(session: Session) -> int:
+    """Bytes that the uploads in progress have yet to send. Those of the last second may not be counted yet."""
+    missing = select(func.sum(Update.length - Update.received_bytes)).where(
+        Update.state == "receiving", Update.received_bytes < Update.length
+    )
+    return int(session.scalar(missing) or 0)
+
+
+def refused_unsent(session: Session, number: int, phone: str, most: int) -> list[str | None]:
+    """The announced hashes of up to `most` updates of a phone that a round refused before their first byte."""
+    wanted = select(Update.sha256).where(Update.round == number, _UNSENT, Update.phone == phone)
+    return list(session.scalars(wanted.limit(most)))
+
+
+def delete_refused_unsent(session: Session, number: int) -> None:
+    """Delete the rows of updates that a round refused before their first byte."""
+    session.execute(delete(Update).where(Update.round == number, _UNSENT))
 
 
 def updates_of_phone(session: Session, phone: str, *states: UpdateState) -> list[Update]:

@@ -16,13 +16,14 @@ from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.server_agg.http.receiving import Receiving
 from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.storage.ledger import WireBytes
 from phonograd.server_agg.storage.state_folder import StateFolder
 from tests.server_agg.faults import QUICK, talking
 from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import incoming, phone_with
-from tests.server_agg.workshop import RunningServer, Workshop, settings_with
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
 
 
 class FailingDisk:
@@ -130,6 +131,15 @@ def refuse(*_: object) -> None:
     raise StorageError("updates: cannot write: Input/output error")
 
 
+def test_a_report_needs_no_space(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = server.coordinator.ledger
+    with client_of(server.url) as http, monkeypatch.context() as patch:
+        patch.setattr(ledger, "writing", refuse)
+        ledger.count(1, "phone1", "round", WireBytes(up_headers=10))  # so that there is something to write
+        for path in ("/v1/report", "/v1/report.csv", "/v1/report/rounds/1"):
+            assert http.get(path).status_code == 200
+
+
 def test_our_client_goes_on_once_the_disk_has_space(
     server: RunningServer, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,13 +193,14 @@ def test_too_many_open_files_is_not_the_phone_s_fault(
 ) -> None:
     with opened(workshop, tmp_path / "state") as coordinator:
         update = workshop.update(1)
+        sha256 = sha256_of_file(update)
         upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
         coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
         with monkeypatch.context() as patch:
             patch.setattr("phonograd.device_runtime.formats.tensor_file.os.open", no_descriptor)
             with pytest.raises(StorageError, match="Too many open files"):
-                coordinator.ingest(upload.id, sha256_of_file(update), 0)
-        assert coordinator.ingest(upload.id, sha256_of_file(update), 0).accepted == 1
+                coordinator.ingest(upload.id, sha256, 0)
+        assert coordinator.ingest(upload.id, sha256, 0).accepted == 1
 
 
 def no_descriptor(*_: object) -> int:

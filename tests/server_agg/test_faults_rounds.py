@@ -1,5 +1,6 @@
 """Rounds that end early, late or not at all: over-selection, deadlines, late updates, rollback."""
 
+import os
 import time
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 
 from phonograd.device_runtime.client.server_client import upload_update
 from phonograd.device_runtime.formats.tensor_file import load_tensors
+from phonograd.server_agg.refusals import RoundFullError
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.uploads import UploadMetadata
 from tests.server_agg.faults import talking
 from tests.server_agg.test_app import StartServer, check_problem, post
 from tests.server_agg.test_report import final_report
@@ -50,6 +53,31 @@ def test_more_phones_than_needed_and_no_more_than_that(start_server: StartServer
         assert phones[2].outcome().json()["state"] == "late"
         report = final_report(server)
     assert (report["rounds"][0]["accepted"], report["rounds"][0]["late"]) == (1, 1)
+
+
+def test_phones_that_announce_and_vanish_do_not_keep_a_round_full(
+    workshop: Workshop, tmp_path: Path, clock: Clock
+) -> None:
+    settings = settings_with(clients_per_round=2, max_clients=2, announce_seconds=100.0)
+    coordinator = Coordinator(workshop.artifacts, tmp_path / "state", settings, clock)
+    try:
+        vanished, slow = (coordinator.create_upload(UploadMetadata(name, 1000)) for name in ("vanished", "slow"))
+        coordinator.folder.upload(slow.id).write_bytes(b"x")
+        os.utime(coordinator.folder.upload(slow.id), (clock.now, clock.now))
+        clock.now += 99
+        coordinator.tick()
+        with pytest.raises(RoundFullError):
+            coordinator.create_upload(UploadMetadata("late", 1000))
+        clock.now += 2
+        coordinator.tick()
+        for upload, state in ((vanished, "expired"), (slow, "receiving")):
+            found = coordinator.uploads.find(upload.id)
+            assert found is not None and found.state == state
+        coordinator.create_upload(UploadMetadata("late", 1000))
+        with pytest.raises(RoundFullError):  # and so it is told when it comes back
+            coordinator.create_upload(UploadMetadata("vanished", 1000))
+    finally:
+        coordinator.close()
 
 
 def test_a_deadline_closes_a_round_that_has_enough(workshop: Workshop, tmp_path: Path, clock: Clock) -> None:

@@ -5,10 +5,13 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from sqlalchemy import event, insert
 
+from phonograd.server_agg.refusals import StaleUpdateError
+from phonograd.server_agg.rounds import opening
 from phonograd.server_agg.rounds.coordinator import Coordinator
-from phonograd.server_agg.rounds.uploads import UploadMetadata
+from phonograd.server_agg.rounds.uploads import MOST_REFUSALS, UploadMetadata
 from phonograd.server_agg.storage import queries
 from phonograd.server_agg.storage.tables import Round, Selected, Update
 from tests.server_agg.workshop import Workshop, settings_with
@@ -95,3 +98,46 @@ def test_whether_a_phone_was_sampled_is_looked_up(workshop: Workshop, tmp_path: 
                 assert not queries.is_selected(session, 1, f"phone{sampled}")
         steps.append(counted[0])
     assert 0 < steps[1] < 1.2 * steps[0]
+
+
+def test_a_phone_that_is_refused_over_and_over_costs_no_more(workshop: Workshop, tmp_path: Path) -> None:
+    with contextlib.closing(Coordinator(workshop.artifacts, tmp_path / "state", settings_with())) as coordinator:
+        steps = []
+
+        def announce(times: int, first: int) -> None:
+            for number in range(first, first + times):
+                with pytest.raises(StaleUpdateError):
+                    coordinator.create_upload(UploadMetadata("phone1", 10, f"{number:064x}", "f" * 64))
+
+        announce(MOST_REFUSALS, 0)
+        for first in (MOST_REFUSALS, MOST_REFUSALS + 100):
+            with counted_steps(coordinator) as counted:
+                announce(100, first)
+            steps.append(counted[0])
+        assert 0 < steps[1] < 1.2 * steps[0]
+        with coordinator.ledger.reading() as session:
+            assert len(queries.refused_unsent(session, 1, "phone1", 1000)) == MOST_REFUSALS
+        coordinator.rollback(0)
+        announce(1, 0)  # another round, which has refused nothing yet
+        with coordinator.ledger.writing() as session:
+            opening.add_round(session, 0.0, opening.REFUSALS_KEPT + 1, workshop.base_sha256, coordinator.settings)
+            kept = [len(queries.refused_unsent(session, number, "phone1", 1000)) for number in (1, 2)]
+        assert kept == [0, 1]
+
+
+def test_announcing_an_update_looks_at_no_other_upload(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(Coordinator(workshop.artifacts, tmp_path / "state", settings_with())) as coordinator:
+        for number in range(5):
+            record = coordinator.create_upload(UploadMetadata(f"phone{number}", 1000))
+            coordinator.uploads.received(record.id, 100 * number)
+        with coordinator.ledger.reading() as session:
+            assert queries.pending_bytes(session) == 1000 + 900 + 800 + 700 + 600
+        looked: list[int] = []
+        stored = coordinator.uploads.bytes.stored
+        monkeypatch.setattr(
+            coordinator.uploads.bytes, "stored", lambda session, rows: looked.append(len(rows)) or stored(session, rows)
+        )
+        coordinator.create_upload(UploadMetadata("phone9", 1000))
+        assert looked == [1]
