@@ -1,11 +1,12 @@
 """Measuring in a fresh process, so that its peak memory is the measured code's own and no cache is warm by accident."""
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from phonograd.device_runtime.base.system import memory_bytes
+from phonograd.device_runtime.base.system import interrupts_held, memory_bytes
 
 Result = TypeVar("Result")
 
@@ -19,8 +20,17 @@ MALLOC_SETTINGS: Mapping[str, str] = {
 
 def in_fresh_process(function: Callable[..., Result], *arguments: object) -> Result:
     """Call a module-level function in a new interpreter, and return its result or raise its exception."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, initializer=_end_at_interrupts) as pool:
+        with interrupts_held():
+            future = pool.submit(function, *arguments)
+        return future.result()
+
+
+def _end_at_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def peak_rss_bytes(pid: int | None = None) -> int:

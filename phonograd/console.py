@@ -12,12 +12,14 @@ from typing import Any
 
 import click
 
-from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError
+from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StorageError
 
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
 Rows = Sequence[Mapping[str, object]]
 _SETTING = re.compile(r"`(\w+)`")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+READER_GONE = 141  # as a shell reports a tool that SIGPIPE ended
 
 
 @dataclass(frozen=True)
@@ -154,30 +156,45 @@ def run(group: click.Command, arguments: list[str] | None = None) -> int:
     """Run the command line (None: the process's own) and return its exit code; an error becomes one line on stderr.
 
     SIGPIPE stays ignored, as Python has it: pipes to adb and connections to servers break, and that is an error to
-    handle. Where stdout's reader is gone, click ends the command without a word.
+    handle. Where stdout's reader is gone, the command ends without a word, with the code of other tools that it ends.
     """
+    code: Any
     try:
         code = group.main(arguments, prog_name="phonograd", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()  # a group by itself: what follows is its help
-        return error.exit_code
+        code = error.exit_code
     except (click.ClickException, PhonogradError) as error:
         _complain(error.format_message() + _help_of(error) if isinstance(error, click.ClickException) else str(error))
-        return OutOfMemoryError.exit_code if _lacks_descriptors(error) else error.exit_code
+        code = OutOfMemoryError.exit_code if _lacks_descriptors(error) else error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _complain("interrupted")
-        return 130
+        code = 130
     except MemoryError:
         _complain("out of memory; end other work, or use fewer --threads or a smaller model")
-        return OutOfMemoryError.exit_code
+        code = OutOfMemoryError.exit_code
+    except (SystemExit, BrokenPipeError):  # click and rich make the one of the other
+        _leave_stdout()
+        code = READER_GONE
     except Exception as error:
-        if os.environ.get("PHONOGRAD_DEBUG"):
-            raise
-        bug = f"a bug: {type(error).__name__}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)"
-        scarce = _lacks_descriptors(error)
-        _complain(f"{error}; close other files or programs, and try again" if scarce else bug)
-        return OutOfMemoryError.exit_code if scarce else 1
+        code = _unforeseen(error)
     return code if isinstance(code, int) else 0
+
+
+def _unforeseen(error: Exception) -> int:
+    """The exit code of a full disk, also behind stdout, of too few file descriptors, or of a bug."""
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        _leave_stdout()
+        _complain(f"{error.filename or 'stdout'}: cannot write: {error.strerror}; free space")
+        return StorageError.exit_code
+    if os.environ.get("PHONOGRAD_DEBUG"):
+        raise error
+    if _lacks_descriptors(error):
+        _complain(f"{error}; close other files or programs, and try again")
+        return OutOfMemoryError.exit_code
+    _complain(f"a bug: {type(error).__name__}: {error} (PHONOGRAD_DEBUG=1 shows the traceback; report it)")
+    return 1
 
 
 def _lacks_descriptors(error: Exception) -> bool:
@@ -185,6 +202,11 @@ def _lacks_descriptors(error: Exception) -> bool:
     a library that does not load, have no number.
     """
     return any(os.strerror(number) in str(error) for number in (errno.EMFILE, errno.ENFILE))
+
+
+def _leave_stdout() -> None:
+    """What is left in stdout's buffer can't be written: Python would say so once more as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _complain(message: str) -> None:

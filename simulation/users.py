@@ -51,7 +51,14 @@ def read_users(path: Path) -> dict[str, Messages]:
 
 
 def _from_folder(folder: Path) -> dict[str, Messages]:
-    return {path.stem: read_messages(path) for path in sorted(folder.glob("*.txt"))}
+    return {_name_of(path): read_messages(path) for path in sorted(folder.glob("*.txt"))}
+
+
+def _name_of(path: Path) -> str:
+    try:
+        return path.stem.encode().decode()
+    except UnicodeEncodeError as error:
+        raise TextError(f"{path}: a user's name in UTF-8 expected; rename the file") from error
 
 
 def _from_lines(path: Path) -> dict[str, Messages]:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from phonograd.device_runtime.base.errors import OutOfMemoryError
+from phonograd.device_runtime.base.system import interrupts_held
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult, VirtualPhone
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _phone: VirtualPhone  # of a worker process
 
+Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
@@ -115,7 +117,7 @@ class _Processes:
         left = iter(jobs)
         waiting: set[Future[PhoneResult]] = set()
         while True:
-            waiting |= {self._pool.submit(_train, job) for job in islice(left, 2 * self.count - len(waiting))}
+            waiting |= {self._submit(_train, job) for job in islice(left, 2 * self.count - len(waiting))}
             if not waiting:
                 return
             ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -123,8 +125,12 @@ class _Processes:
 
     def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
         """See Workers."""
-        futures = [self._pool.submit(_evaluate, job) for job in jobs]
+        futures = [self._submit(_evaluate, job) for job in jobs]
         return [_result(future) for future in futures]
+
+    def _submit(self, work: Callable[[Job], Result], job: Job) -> "Future[Result]":
+        with interrupts_held():  # it may start a process
+            return self._pool.submit(work, job)
 
 
 class _Batches:

@@ -1,8 +1,11 @@
 """What the operating system says of this machine and process. Linux, macOS and Windows differ here."""
 
+import contextlib
 import ctypes
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
@@ -13,6 +16,21 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Keep Ctrl-C from processes that the block starts, until they ask for it: a new Python answers it with a traceback
+    while it imports. Does nothing on Windows.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def peak_rss_bytes() -> int:

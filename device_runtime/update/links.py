@@ -22,7 +22,7 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 from phonograd.device_runtime.update.codecs import VERSION
 from phonograd.device_runtime.update.seeds import seed_of
-from phonograd.device_runtime.update.update_file import FORMAT, UpdateFile, UpdateInfo, metadata_of
+from phonograd.device_runtime.update.update_file import FORMAT, UpdateFile, UpdateInfo, as_update_error, metadata_of
 
 # A link's codec; others are for updates alone.
 LinkCodec = Literal["rows-f32", "top-rows"]
@@ -68,8 +68,7 @@ def apply_links(base: Path, base_sha256: str, links: Path, out: Path, result_sha
     """Write the model `result_sha256`, to which a file of links leads from `base`, to `out`, atomically.
 
     base_sha256: the hash of `base`, which may be `out` too. Memory is a tile. Raises UpdateError for links that do not
-    lead from one of these models to the other, WeightsError for a damaged file or a value that is not finite,
-    StorageError; then `out` is as before.
+    lead from one of these models to the other or are damaged, WeightsError for a base that is, StorageError; then `out` is as before.
     """
     expected, metadata = base_sha256, dict[str, str]()
     for link in links_in(links):
@@ -85,7 +84,7 @@ def apply_links(base: Path, base_sha256: str, links: Path, out: Path, result_sha
 def links_in(path: Path) -> Iterator[Link]:
     """The links that follow each other in a file, the oldest first, each open until the next is asked for.
 
-    Raises WeightsError, UpdateError.
+    Raises UpdateError.
     """
     start, stop = 0, path.stat().st_size
     while start < stop or start == 0:  # an empty file is no link
@@ -97,7 +96,7 @@ def links_in(path: Path) -> Iterator[Link]:
 def write_result(base: Path, links: Iterable[UpdateFile], out: Path, metadata: Mapping[str, str]) -> WrittenFile:
     """Write the model after `links` to `out`, a draft: no hash is checked, nothing synced.
 
-    Raises UpdateError for parts that disagree, WeightsError for a value that is not finite, StorageError.
+    Raises UpdateError for parts that disagree and values that are not finite, StorageError.
     """
     with TensorFile(base) as old, storage_errors(out), out.open("xb") as copy:
         copy.write(encode_header(old.specs.values(), metadata))
@@ -116,7 +115,8 @@ def _apply(link: UpdateFile, model: TensorFile, file: BinaryIO) -> None:
     """Write a link's weights over those of `model`, whose file is open for writing too."""
     for spec in trained_specs(model):
         for start, found in link.tiles(spec, model):
-            check_finite(str(link.path), spec.name, found)
+            with as_update_error():
+                check_finite(str(link.path), spec.name, found)
             values = np.ascontiguousarray(found, "<f4")
             if link.info.codec != "rows-f32":  # 0.0 added to -0.0 would change its bits
                 before = model.read_range(spec.name, start, start + len(values))

@@ -1,5 +1,6 @@
 """The update a phone sends: a tensor file with the parts of one codec and the facts a server needs to fold it."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from phonograd.device_runtime.base.documents import FieldError, Record, read, written
-from phonograd.device_runtime.base.errors import UpdateError
+from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.frozen import frozen_in, trained_specs
 from phonograd.device_runtime.formats.tensor_file import (
     Array,
@@ -101,12 +102,13 @@ def metadata_of(info: UpdateInfo) -> dict[str, str]:
 class UpdateFile:
     """An update open for reading; `start`: as of TensorFile.
 
-    Raises WeightsError (not a tensor file) or UpdateError (not an update) on opening.
+    Raises UpdateError on opening.
     """
 
     def __init__(self, path: Path, start: int | None = None):
         self.path = path
-        self.tensors = TensorFile(path, start)
+        with as_update_error():
+            self.tensors = TensorFile(path, start)
         try:
             self.version = _parse_version(path, self.tensors.metadata)
             self.info = _parse_info(path, self.tensors.metadata)
@@ -127,13 +129,14 @@ class UpdateFile:
     def check(self, base: TensorFile, base_sha256: str) -> None:
         """Hold the whole update against the model it must be for, one tile in memory at a time.
 
-        Raises UpdateError (another base model, parts that disagree) or WeightsError (name, shape, dtype, not finite).
+        Raises UpdateError (another base model, parts that disagree, a value that is not finite).
         """
         self.check_base(base_sha256)
         self.check_parts(base)
         for spec in trained_specs(base):
             for _, values in self.tiles(spec, base):
-                check_finite(str(self.path), spec.name, values)
+                with as_update_error():
+                    check_finite(str(self.path), spec.name, values)
 
     def check_base(self, base_sha256: str) -> None:
         """Raise UpdateError for an update of another base model."""
@@ -146,10 +149,11 @@ class UpdateFile:
     def check_parts(self, base: TensorFile) -> None:
         """Hold names, dtypes and shapes of the parts against the model, values unseen.
 
-        Raises UpdateError (parts that disagree) or WeightsError (name, shape, dtype).
+        Raises UpdateError.
         """
         expected = [part for spec in trained_specs(base) for part in self.codec.expects(spec, self.parts)]
-        check_specs(str(self.path), self.parts.specs, expected)
+        with as_update_error():
+            check_specs(str(self.path), self.parts.specs, expected)
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move."""
@@ -164,6 +168,15 @@ class UpdateFile:
                 flat[start : start + len(values)] = values
             decoded[name] = flat.reshape(spec.shape)
         return decoded
+
+
+@contextlib.contextmanager
+def as_update_error() -> Iterator[None]:
+    """What a tensor file says of its damage, as UpdateError; an OSError behind it stays there."""
+    try:
+        yield
+    except WeightsError as error:
+        raise UpdateError(str(error)) from error.__cause__ or error
 
 
 def _parse_version(path: Path, metadata: Mapping[str, str]) -> int:

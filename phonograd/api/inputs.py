@@ -1,13 +1,14 @@
 """What callers may give: paths as text or Path, texts as files or as messages, a seed or a phone's name."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from phonograd.device_runtime.base.errors import TextError, UsageError
 from phonograd.device_runtime.client.protocol import PHONE_NAME, PHONE_NAME_RULE
 from phonograd.device_runtime.formats.manifest import COUNTS, VOCABULARY, Artifacts, open_artifacts
+from phonograd.device_runtime.formats.outputs import require_apart
 from phonograd.device_runtime.text.counts import load_counts
 from phonograd.device_runtime.text.messages import read_messages, split_messages
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
@@ -36,6 +37,17 @@ def counts_of(artifacts: Artifacts) -> Ids:
 def path_of(path: StrPath | None) -> Path | None:
     """A Path, or None as it is."""
     return None if path is None else Path(path)
+
+
+def require_output(output: StrPath | None, *inputs: object, others: Iterable[Path] = (), folder: bool = False) -> None:
+    """Raise UsageError or StorageError for an output that would destroy something else, as `require_apart` says.
+
+    inputs: what callers gave, of which paths and opened artifacts count.
+    """
+    paths = [Path(one) for one in inputs if isinstance(one, str | os.PathLike)]
+    paths += [one.folder for one in inputs if isinstance(one, Artifacts)]
+    if output is not None:
+        require_apart(Path(output), paths, others, folder)
 
 
 def messages_of(text: Text) -> list[bytes]:

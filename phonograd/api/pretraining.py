@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from phonograd.api.exporting import words_of
-from phonograd.api.inputs import StrPath, path_of
+from phonograd.api.inputs import StrPath, path_of, require_output
 from phonograd.device_runtime.base.errors import MissingExtraError
 from phonograd.device_runtime.base.files import require_writable
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
@@ -45,6 +45,9 @@ def pretrain(
         ) from error
 
     place = Path(out)
+    inputs = (vocabulary, *texts, validation)
+    require_output(place, *inputs)
+    require_output(state, *inputs, others=[place], folder=True)
     require_writable(place)
     words = words_of(vocabulary)
     model = shape

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from phonograd.api.engines import workers_of
-from phonograd.api.inputs import StrPath, Text, artifacts_of
+from phonograd.api.inputs import StrPath, Text, artifacts_of, require_output
 from phonograd.api.simulating import texts_of
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.simulation.attacks.records import AttackRecord
@@ -54,6 +54,7 @@ def simulate_attacks(
     documents users, out, rehearsal, workers, progress and stop. Raises UsageError if too few users take part, and what
     `simulate` raises.
     """
+    require_output(out, artifacts, users, rehearsal, folder=True)
     return attack(
         artifacts_of(artifacts),
         texts_of(users, rehearsal),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.android_harness.rounds.base_model import fetch_base_model
-from phonograd.api.inputs import StrPath, artifacts_of, path_of
+from phonograd.api.inputs import StrPath, artifacts_of, path_of, require_output
 from phonograd.device_runtime.base.errors import PhonogradError, ServerRefusedError, UsageError
 from phonograd.device_runtime.base.files import storage_errors
 from phonograd.device_runtime.client import server_client
@@ -64,6 +64,7 @@ def download(server: Server, out: StrPath, sha256: str | None = None, phone: str
     phone: who fetches it, for the server's ledger. Raises WeightsError for damaged bytes, StorageError,
     ServerRefusedError, ServerUnreachableError.
     """
+    require_output(out)
     return server_client.download_model(server, Path(out), sha256=sha256, phone=phone)
 
 
@@ -76,6 +77,7 @@ def pull(
     model, they are fetched and applied; else the whole model is. A download that broke off goes on. Raises as
     `download`; then `model` is as before.
     """
+    require_output(model)
     return pull_model(server, Path(model), path_of(base), sha256=sha256, phone=phone)
 
 

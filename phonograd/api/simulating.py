@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from phonograd.api.engines import Engine, require_engine, workers_of
-from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of
+from phonograd.api.inputs import StrPath, Text, artifacts_of, messages_of, require_output
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.simulation.records import SimulationRecord
@@ -40,6 +40,7 @@ def simulate(
     another simulation, TrainingError if training diverges, StorageError, OutOfMemoryError, StoppedError, UsageError for
     Ray with another backend than native, MissingExtraError without Ray.
     """
+    require_output(out, artifacts, users, rehearsal, general_test, folder=True)
     settings = settings or SimulationSettings()
     start = _starting(engine, settings)
     texts = texts_of(users, rehearsal, general_test)

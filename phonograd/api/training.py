@@ -19,6 +19,7 @@ from phonograd.api.inputs import (
     counts_of,
     messages_of,
     path_of,
+    require_output,
     vocabulary_of,
 )
 from phonograd.api.model import LoadBackend
@@ -132,7 +133,10 @@ def train(
     if not 0 < max_unknown <= 1:
         raise UsageError(f"`max_unknown` {max_unknown}: expected a number above 0 and at most 1")
     outputs = _Outputs(path_of(out), path_of(update))
-    outputs.require_places()
+    inputs = (artifacts, user, rehearsal, weights)
+    outputs.require_places(*inputs)
+    if state is not None:
+        require_output(state.folder, *inputs, others=outputs.paths, folder=True)
     folder = artifacts_of(artifacts)
     draw = _sample_draw(output_sample, sample_seed, state)
     if draw is not None:
@@ -154,8 +158,6 @@ def train(
         kept.callback(engine.close)
         base.require_at_path()
         resumable = None
-        if state is not None:
-            outputs.require_base_kept(base)
         asked = None if stop is None else kept.enter_context(stop())
         if state is not None:
             resumable = kept.enter_context(
@@ -216,18 +218,11 @@ class _Outputs:
     def paths(self) -> list[Path]:
         return [path for path in (self.weights, self.update) if path is not None]
 
-    def require_places(self) -> None:
-        """Raise StorageError if one can't be made, before the work."""
-        for path in self.paths:
+    def require_places(self, *inputs: object) -> None:
+        """Raise StorageError if one can't be made, UsageError if it is an input or the other, before the work."""
+        for number, path in enumerate(self.paths):
+            require_output(path, *inputs, others=self.paths[:number])
             require_writable(path)
-
-    def require_base_kept(self, base: TensorFile) -> None:
-        """Raise UsageError if an output is the base itself: a run killed after writing it could not be resumed."""
-        for path in self.paths:
-            if path.exists() and base.path.exists() and path.samefile(base.path):
-                raise UsageError(
-                    f"{path}: training starts from these weights; with `state` they must stay, choose another output"
-                )
 
     def write(self, base: TensorFile, engine: Backend, info: UpdateInfo) -> tuple[WrittenFile | None, ...]:
         """Write the weights and the update, as far as they were asked for. `base` is what training started from.

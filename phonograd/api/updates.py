@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phonograd.api.engines import Engine, require_engine, workers_of
-from phonograd.api.inputs import StrPath, chosen_seed
+from phonograd.api.inputs import StrPath, chosen_seed, require_output
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile, load_tensors
@@ -43,6 +43,7 @@ def encode_update(
     `seed`, or it follows from model, round and `phone`, or is random. Raises WeightsError, UpdateError, UsageError,
     StorageError.
     """
+    require_output(out, weights, base)
     with _base_file(base) as base_file:
         base_sha256 = base_file.sha256()
         seed = chosen_seed(seed, phone, lambda: base_sha256, round_number)
@@ -52,7 +53,7 @@ def encode_update(
 
 
 def read_update(update: StrPath) -> UpdateInfo:
-    """What an update says of itself: model, round, tokens, codec and seed. Raises WeightsError, UpdateError."""
+    """What an update says of itself: model, round, tokens, codec and seed. Raises UpdateError."""
     with UpdateFile(Path(update)) as encoded:
         return encoded.info
 
@@ -90,6 +91,7 @@ def fold_updates(
         raise UsageError(str(error)) from error
     if not updates:
         raise UsageError("updates: at least one expected, found none")
+    require_output(out, base, *updates)
     require_engine(engine)
     paths = [Path(update) for update in updates]
     with _base_file(base) as base_file:

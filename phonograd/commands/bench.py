@@ -17,7 +17,6 @@ from phonograd.bench.parity import ParityConfig
 from phonograd.commands.bench_capacity import capacity
 from phonograd.commands.bench_epoch import epoch
 from phonograd.commands.bench_options import (
-    PATH,
     PRESET,
     Names,
     artifacts_or_random,
@@ -30,6 +29,7 @@ from phonograd.commands.bench_options import (
 from phonograd.commands.bench_simulate import simulate
 from phonograd.commands.codec_options import IN_GROUPS, today, with_zstd
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.update.codecs import CODECS
 
@@ -71,7 +71,7 @@ bench.add_command(capacity)
 
 
 @bench.command()
-@click.option("--artifacts", type=PATH, help="Artifacts folder to train.  [default: popov-2x650 with random weights]")
+@click.option("--artifacts", type=INPUT, help="Artifacts folder to train.  [default: popov-2x650 with random weights]")
 @names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Runtimes to compare in pairs")
 @click.option(
     "--output-sample", type=click.IntRange(1), metavar="N", help="Train all runtimes with an output sample of N words."
@@ -198,10 +198,12 @@ def ingest(
 
 
 @bench.command()
-@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
-@click.option("--user", "users", type=PATH, multiple=True, help="A phone's text to train on; repeat it for each phone.")
-@click.option("--rehearsal", type=PATH, help="General text, half of what each phone trains on.")
-@click.option("--test", "tests", type=PATH, multiple=True, help="A text to measure perplexity on; may be repeated.")
+@click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@click.option(
+    "--user", "users", type=INPUT, multiple=True, help="A phone's text to train on; repeat it for each phone."
+)
+@click.option("--rehearsal", type=INPUT, help="General text, half of what each phone trains on.")
+@click.option("--test", "tests", type=INPUT, multiple=True, help="A text to measure perplexity on; may be repeated.")
 @_codecs_options(
     tuple(CODECS), "all, with and without zstd", "Codecs to compare; changes of perplexity are relative to the first"
 )
@@ -250,8 +252,8 @@ def upload(
 
 
 @bench.command()
-@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
-@click.option("--text", type=PATH, help="A text to type, and to measure keystroke savings on.")
+@click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@click.option("--text", type=INPUT, help="A text to type, and to measure keystroke savings on.")
 @click.option("--words", type=click.IntRange(1), default=100, show_default=True, help="Words to time.")
 @click.option("--context", type=click.IntRange(1), default=15, show_default=True, help="Words before each.")
 @click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
@@ -275,7 +277,7 @@ def predict(console: Console, artifacts: Path | None, save: Path | None, **setti
 @click.option("--cpu", "cpus", multiple=True, default=("cortex-a53",), show_default=True, help="CPU name in qemu.")
 @click.option("--full-size", is_flag=True, help="Also count the paper's model, which takes 10 to 20 minutes.")
 @click.option(
-    "--against", type=PATH, help="A saved result; fail if a token takes over 2 % more instructions than in it."
+    "--against", type=INPUT, help="A saved result; fail if a token takes over 2 % more instructions than in it."
 )
 @save_option
 @output_options
@@ -307,8 +309,8 @@ def phone_cost(console: Console, cpus: Names, full_size: bool, against: Path | N
 
 
 @bench.command()
-@click.option("--results", "folder", type=PATH, help="A folder of saved results.  [default: the repository's own]")
-@click.option("--out", type=PATH, help="The page.  [default: RESULTS.md beside that folder]")
+@click.option("--results", "folder", type=INPUT, help="A folder of saved results.  [default: the repository's own]")
+@click.option("--out", type=OUTPUT, help="The page.  [default: RESULTS.md beside that folder]")
 @output_options
 def results(console: Console, folder: Path | None, out: Path | None) -> None:
     """Write the Markdown page of saved results (`--save` of the other benchmarks)."""

@@ -20,8 +20,9 @@ from phonograd.bench.contestants import (
 )
 from phonograd.bench.epoch import EpochBenchConfig
 from phonograd.bench.kinds import KINDS
-from phonograd.commands.bench_options import PATH, Names, artifacts_or_random, names_option, repeated, save_option
+from phonograd.commands.bench_options import Names, artifacts_or_random, names_option, repeated, save_option
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.former_names import say_today
@@ -52,7 +53,7 @@ def _former_executorch(_context: click.Context, _parameter: click.Parameter, val
 
 
 @click.command()
-@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
 @names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
 @names_option("--variants", TORCH_VARIANTS, "eager,sparse", "Variants of the torch step")
 @click.option("--all-variants", is_flag=True, help="Run all --variants; compiling takes a minute.")

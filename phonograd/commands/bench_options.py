@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from phonograd.bench.kinds import KINDS, kind_named
+from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console
 
 if TYPE_CHECKING:
     from phonograd.device_runtime.formats.manifest import TrainingConfig
     from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 
-PATH = click.Path(path_type=Path)
 PRESET = "popov-2x650"
 Names = tuple[str, ...]
 UNREPEATED = ("--save", "--json", "--quiet")  # what they change is not the result
@@ -72,7 +72,7 @@ def repeated() -> str:
     return " ".join(words)
 
 
-save_option = click.option("--save", type=PATH, help="Save the rounded result here, for `bench results`.")
+save_option = click.option("--save", type=OUTPUT, help="Save the rounded result here, for `bench results`.")
 
 
 @contextlib.contextmanager

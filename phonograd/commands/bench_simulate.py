@@ -7,15 +7,16 @@ import click
 import msgspec
 
 from phonograd.bench.contestants import BenchError
-from phonograd.commands.bench_options import PATH, artifacts_or_random, repeated, save_option
+from phonograd.commands.bench_options import artifacts_or_random, repeated, save_option
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
 
 NUMBER = click.IntRange(1)
 
 
 @click.command()
-@click.option("--artifacts", type=PATH, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
+@click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
 @click.option("--phones", type=NUMBER, default=10, show_default=True, help="Phones of a round.")
 @click.option(
     "--text-bytes", type=NUMBER, default=10_000, show_default=True, help="Text of each; as much general text is added."

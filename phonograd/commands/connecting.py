@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from phonograd.api.rounds import connect
+from phonograd.commands.paths import INPUT
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
 from phonograd.server_agg.settings.storage import ServerStorage
@@ -64,7 +65,7 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__dict__.update(command.__dict__)
     for name, kind, meaning in (
         ("--ledger", str, "The ledger of several servers: postgresql://USER@HOST/DATABASE"),
-        ("--state", click.Path(path_type=Path), "The state folder, on this machine."),
+        ("--state", INPUT, "The state folder, on this machine."),
     ):
         wrapped = click.option(name, type=kind, help=meaning)(wrapped)
     return connection_options(required=False, owner=True)(wrapped)
@@ -91,7 +92,7 @@ def _options(required: bool) -> tuple[Callable[[Callable[..., None]], Callable[.
             help="What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
         ),
         click.option(
-            "--ca-cert", type=click.Path(path_type=Path),
+            "--ca-cert", type=INPUT,
             help="PEM file of a certificate authority to trust in place of the system's.",
         ),
         click.option("--token-over-http", is_flag=True, help="Send the token unencrypted to another machine."),

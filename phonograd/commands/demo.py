@@ -6,21 +6,29 @@ from typing import Any
 
 import click
 
+from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.demo.run import DemoConfig, demo_table, run_demo
 
-PATH = click.Path(path_type=Path)
 DEFAULTS = DemoConfig()
 
 
 @click.command()
 @click.option(
-    "--out", type=PATH, default=Path("demo-out"), show_default=True, help="Folder to work in; must be empty or new."
+    "--out",
+    type=OUT_FOLDER,
+    default=Path("demo-out"),
+    show_default=True,
+    help="Folder to work in; must be empty or new.",
 )
 @click.option(
-    "--report", type=PATH, default=Path("demo-report.html"), show_default=True, help="Where to write the HTML report."
+    "--report",
+    type=OUTPUT,
+    default=Path("demo-report.html"),
+    show_default=True,
+    help="Where to write the HTML report.",
 )
-@click.option("--corpus", type=PATH, help="A folder from `phonograd corpus fetch`, in place of fetching.")
+@click.option("--corpus", type=INPUT, help="A folder from `phonograd corpus fetch`, in place of fetching.")
 @click.option("--preset", default=DEFAULTS.preset, show_default=True, help="The model's shape.")
 @click.option("--vocabulary", type=click.IntRange(3), default=DEFAULTS.vocabulary, show_default=True)
 @click.option("--pretrain-steps", type=click.IntRange(1), default=DEFAULTS.pretrain_steps, show_default=True)

@@ -8,12 +8,12 @@ import click
 
 from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array
 
-PATH = click.Path(path_type=Path)
 DEFAULTS = TrainingConfig()
 Renames = tuple[tuple[str, str], ...]
 
@@ -28,17 +28,17 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
 @click.command()
 @click.option(
     "--model",
-    type=PATH,
+    type=INPUT,
     help="Your own model: a PyTorch state dict (.pt or safetensors). The shape is inferred from its tensors.",
 )
 @shape_options
 @click.option(
     "--vocab",
-    type=PATH,
+    type=INPUT,
     required=True,
     help="vocab.txt; the model has as many words. Counts are read from beside it, VOCAB.counts, or follow Zipf's law.",
 )
-@click.option("--weights", type=PATH, help="Trained weights for the declared shape; the same file types as --model.")
+@click.option("--weights", type=INPUT, help="Trained weights for the declared shape; the same file types as --model.")
 @click.option("--seed", type=click.IntRange(0), help="Random weights for the declared shape, from this seed.")
 @click.option(
     "--rename",
@@ -51,7 +51,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
 )
 @click.option(
     "--weights-vocab",
-    type=PATH,
+    type=INPUT,
     help="The vocabulary that the file was trained with, if not --vocab; rows are reordered to match.",
 )
 @click.option(
@@ -95,7 +95,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     help="Also write the distillation graph, for servers: phonograd serve --strategy transfer.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing folder.")
-@click.option("--out", type=PATH, required=True, help="The artifacts folder to write.")
+@click.option("--out", type=OUT_FOLDER, required=True, help="The artifacts folder to write.")
 @output_options
 def export(
     console: Console,
@@ -171,7 +171,7 @@ def _check_choice(model: Path | None, shape: DeclaredShape, weights: Path | None
 
 
 @click.command()
-@click.argument("artifacts", type=PATH)
+@click.argument("artifacts", type=INPUT)
 @click.option("--plan", is_flag=True, help="Show the native engine's plan instead: its steps in order, and its memory.")
 @output_options
 def inspect(console: Console, artifacts: Path, plan: bool) -> None:

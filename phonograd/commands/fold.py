@@ -8,17 +8,16 @@ import click
 
 from phonograd.api.engines import Engine
 from phonograd.commands.engine_option import engine_option
+from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.server_agg.aggregation.settings import WEIGHTINGS, StrategySettings
 
-PATH = click.Path(path_type=Path)
-
 
 @click.command()
-@click.argument("base", type=PATH)
-@click.argument("updates", type=PATH, nargs=-1, required=True)
-@click.option("--out", type=PATH, required=True, help="Where to write the next model.")
+@click.argument("base", type=INPUT)
+@click.argument("updates", type=INPUT, nargs=-1, required=True)
+@click.option("--out", type=OUTPUT, required=True, help="Where to write the next model.")
 @click.option(
     "--weighting",
     type=click.Choice(WEIGHTINGS),

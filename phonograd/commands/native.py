@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Progress, output_options
 
 
@@ -34,14 +35,14 @@ def build_on_first_use(console: Console) -> None:
 @click.command("build-phone")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     default=Path("phonograd-phone"),
     show_default=True,
     help="Where to write the binary.",
 )
 @click.option(
     "--library",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     help="Also build the C ABI's shared library for arm64 Linux (glibc 2.17 or later; not Android), and write it here.",
 )
 @click.option("--force", is_flag=True, help="Compile it even if the wheel or the cache has it.")

@@ -12,6 +12,7 @@ from phonograd import __version__
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.commands.native import building
+from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from phonograd.android_harness.phones.facts import Phone
     from phonograd.android_harness.result import PhoneBenchReport, PhoneResult
 
-PATH = click.Path(path_type=Path)
 DEFAULTS = PhoneBenchSettings()
 
 
@@ -46,7 +46,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
         "--silence": "--heartbeat-timeout",
     },
 )
-@click.argument("artifacts", type=PATH)
+@click.argument("artifacts", type=INPUT)
 @click.option(
     "--serial", "serials", multiple=True, help="Use this phone; may be repeated.  [default: all that are ready]"
 )
@@ -91,8 +91,10 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     show_default=True,
     help="Longest wait in seconds before each epoch for the temperature to settle; 0: no wait.",
 )
-@click.option("--user", type=PATH, help="Train on this text, one message a line.  [default: a synthetic text of 20 KB]")
-@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
+@click.option(
+    "--user", type=INPUT, help="Train on this text, one message a line.  [default: a synthetic text of 20 KB]"
+)
+@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option(
     "--user-share",
     type=float,
@@ -149,10 +151,10 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     help="Seconds without contact after which a phone counts as lost and ends its work.",
 )
 @click.option("--keep", is_flag=True, help="Keep files on the phones, except texts, so that the next run pushes less.")
-@click.option("--out", type=PATH, help="Write the result here, as --json prints it.")
-@click.option("--html", type=PATH, help="Write a page with plots here.")
-@click.option("--trace", type=PATH, help="Write a trace for ui.perfetto.dev here.")
-@click.option("--compare", type=PATH, help="Compare with this earlier result.")
+@click.option("--out", type=OUTPUT, help="Write the result here, as --json prints it.")
+@click.option("--html", type=OUTPUT, help="Write a page with plots here.")
+@click.option("--trace", type=OUTPUT, help="Write a trace for ui.perfetto.dev here.")
+@click.option("--compare", type=INPUT, help="Compare with this earlier result.")
 @click.option(
     "--max-slowdown",
     metavar="SHARE",

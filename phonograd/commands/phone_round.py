@@ -13,6 +13,7 @@ from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraini
 from phonograd.commands.codec_options import NAMES, codec_option
 from phonograd.commands.connecting import closing_notice, connection_options
 from phonograd.commands.native import building
+from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console, Rows, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
@@ -23,7 +24,6 @@ from phonograd.former_names import Renamed
 if TYPE_CHECKING:
     from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
 
-PATH = click.Path(path_type=Path)
 MIB = 1 << 20
 # The stages that take their time, and what a bar says during them.
 DOING = {"push": "pushing", "train": "training", "pull": "pulling", "upload": "uploading"}
@@ -38,9 +38,9 @@ class RoundShortError(PhonogradError):
 
 
 @click.command("phone-round", cls=Renamed, former={"--silence": "--heartbeat-timeout", "--tokens": "--token-file"})
-@click.argument("artifacts", type=PATH)
+@click.argument("artifacts", type=INPUT)
 @connection_options(required=True, owner=True)
-@click.option("--token-file", type=PATH, help="File with a line NAME TOKEN for each phone, mode 600.")
+@click.option("--token-file", type=INPUT, help="File with a line NAME TOKEN for each phone, mode 600.")
 @click.option(
     "--serial", "serials", multiple=True, help="Use only this phone; may be repeated.  [default: all attached]"
 )
@@ -49,7 +49,7 @@ class RoundShortError(PhonogradError):
 )
 @click.option(
     "--texts",
-    type=PATH,
+    type=INPUT,
     help="Folder with SERIAL.txt or NAME.txt, which are pushed to the phones and removed afterwards.",
 )
 @click.option(
@@ -58,7 +58,7 @@ class RoundShortError(PhonogradError):
     show_default=True,
     help="A text on the phone, in place of --texts; it stays there.",
 )
-@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
+@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option("--user-share", type=click.FloatRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
 @codec_option(click.Choice(NAMES))
 @click.option(
@@ -88,7 +88,7 @@ class RoundShortError(PhonogradError):
 @click.option("--nice", type=int, help="Lower the priority to this nice value, at most 19.")
 @click.option(
     "--updates",
-    type=PATH,
+    type=OUT_FOLDER,
     default=Path("phonograd-updates"),
     show_default=True,
     help="Folder for updates that the server does not have yet.",

@@ -6,16 +6,15 @@ from pathlib import Path
 import click
 
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.text.kss import SUGGESTIONS
 
-PATH = click.Path(path_type=Path)
-
 
 @click.command()
-@click.argument("artifacts", type=PATH)
+@click.argument("artifacts", type=INPUT)
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
 @click.option("--prefix", default="", help="The first letters of the word, as far as they are typed.")
 @click.option(
@@ -23,7 +22,7 @@ PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--weights",
-    type=PATH,
+    type=INPUT,
     help="A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction "
     "weights, else its weights]",
 )

@@ -7,18 +7,18 @@ from typing import Any, get_args
 import click
 
 from phonograd.commands.model_options import DeclaredShape, shape_options
+from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.export.pretrain_config import Device, Precision, PretrainConfig, PretrainProgress
 
-PATH = click.Path(path_type=Path)
 DEFAULTS = PretrainConfig()
 
 
 @click.command()
 @shape_options
-@click.option("--vocab", type=PATH, required=True, help="vocab.txt; the model has as many words.")
-@click.option("--text", "texts", type=PATH, required=True, multiple=True, help="General text; may be repeated.")
-@click.option("--valid", type=PATH, help="Validation text.  [default: the last 5 % of the messages]")
+@click.option("--vocab", type=INPUT, required=True, help="vocab.txt; the model has as many words.")
+@click.option("--text", "texts", type=INPUT, required=True, multiple=True, help="General text; may be repeated.")
+@click.option("--valid", type=INPUT, help="Validation text.  [default: the last 5 % of the messages]")
 @click.option("--epochs", type=click.IntRange(1), default=DEFAULTS.epochs, show_default=True)
 @click.option("--max-steps", type=click.IntRange(1), help="Stop after this many steps in total.")
 @click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
@@ -35,8 +35,8 @@ DEFAULTS = PretrainConfig()
 @click.option("--seed", type=click.IntRange(0), default=DEFAULTS.seed, show_default=True)
 @click.option("--device", type=click.Choice(get_args(Device)), default=DEFAULTS.device, show_default=True)
 @click.option("--precision", type=click.Choice(get_args(Precision)), default=DEFAULTS.precision, show_default=True)
-@click.option("--state", type=PATH, help="Folder to save the run's state in; the same command resumes from it.")
-@click.option("--out", type=PATH, required=True, help="Where to write the best weights (safetensors, torch layout).")
+@click.option("--state", type=OUT_FOLDER, help="Folder to save the run's state in; the same command resumes from it.")
+@click.option("--out", type=OUTPUT, required=True, help="Where to write the best weights (safetensors, torch layout).")
 @output_options
 def pretrain(
     console: Console,

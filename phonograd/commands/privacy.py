@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.privacy_attacks import canaries, membership
 from phonograd.commands.settings_options import settings_options, taken, usage_errors
 from phonograd.console import Console, output_options
@@ -15,7 +16,6 @@ from phonograd.simulation.empirical.pairs import PrivacySettings
 from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
 from phonograd.simulation.settings import SimulationSettings
 
-PATH = click.Path(path_type=Path)
 DEFAULTS = PrivacySettings()
 SETTINGS = {
     "clients_per_round": "Users of a set.",
@@ -77,15 +77,15 @@ def epsilon(console: Console, population: int, per_round: int, noise: float, rou
 
 
 @privacy.command()
-@click.argument("artifacts", type=PATH)
-@click.option("--users", type=PATH, required=True, help="As in phonograd simulate.")
-@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
+@click.argument("artifacts", type=INPUT)
+@click.option("--users", type=INPUT, required=True, help="As in phonograd simulate.")
+@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option("--pairs", type=click.IntRange(1), default=DEFAULTS.pairs, show_default=True, help="Adjacent sets.")
 @click.option("--texts", type=click.IntRange(1), default=DEFAULTS.texts, show_default=True, help="Drawn for each pair.")
 @click.option("--words", type=click.IntRange(1), default=DEFAULTS.words, show_default=True, help="Of a text.")
 @simulation_options
 @click.option("--workers", type=click.IntRange(1), help="Processes that train.  [default: one a core]")
-@click.option("--page", type=PATH, help="Write an HTML page with plots here.")
+@click.option("--page", type=OUTPUT, help="Write an HTML page with plots here.")
 @output_options
 def empirical(
     console: Console,

@@ -1,13 +1,13 @@
 """`phonograd privacy canaries` and `membership`: what someone who reads the models learns about users."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from phonograd.commands.codec_options import codec_options
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import strategy_from, strategy_options
 from phonograd.commands.settings_options import Decorator, settings_options, taken, usage_errors
 from phonograd.commands.stopping import stop_signals
@@ -17,7 +17,6 @@ from phonograd.simulation.attacks.records import AttackRecord
 from phonograd.simulation.attacks.run import AttackSettings
 from phonograd.simulation.settings import SimulationSettings
 
-PATH = click.Path(path_type=Path)
 # Those of phonograd simulate, but for how the model is evaluated and how phones fail.
 SETTINGS = {
     "rounds": "Rounds before the attack.",
@@ -40,12 +39,15 @@ SECRETS = {
 def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
     """What both attacks need to simulate rounds."""
     decorators: list[Decorator] = [
-        click.argument("artifacts", type=PATH),
-        click.option("--users", type=PATH, required=True, help="As in phonograd simulate."),
+        click.argument("artifacts", type=INPUT),
+        click.option("--users", type=INPUT, required=True, help="As in phonograd simulate."),
         click.option(
-            "--out", type=PATH, required=True, help="The simulation's folder; the same command resumes from it."
+            "--out",
+            type=OUT_FOLDER,
+            required=True,
+            help="The simulation's folder; the same command resumes from it.",
         ),
-        click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from."),
+        click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from."),
         lambda decorated: settings_options(SimulationSettings, SETTINGS, decorated),
         codec_options,
         strategy_options,

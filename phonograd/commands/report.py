@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from phonograd.commands.connecting import place_options, storage_options
+from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.server_agg.settings.storage import ServerStorage
 
-PATH = click.Path(path_type=Path)
 HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's number
 
 
@@ -161,7 +161,7 @@ def _other_report(other: str) -> dict[str, Any]:
     help="Fetch the open round's model, a round's result (0: the exported model), or a model by at least the first "
     f"{HASH_DIGITS} digits of its hash (with --server).",
 )
-@click.option("--out", type=PATH, help="Where to write the fetched model; an interrupted download resumes.")
+@click.option("--out", type=OUTPUT, help="Where to write the fetched model; an interrupted download resumes.")
 @click.option("--phone", help="The phone's name in the server's ledger.  [default: the token's]")
 @output_options
 def models(

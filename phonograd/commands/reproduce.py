@@ -9,26 +9,27 @@ from typing import Any
 import click
 
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
-
-PATH = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("name", required=False)
 @click.option("--list", "listed", is_flag=True, help="List the experiments and the inputs that each needs.")
 @click.option(
-    "--page", type=PATH, help="Make the page of all results with its pictures, in a checkout docs/results.md."
+    "--page", type=OUTPUT, help="Make the page of all results with its pictures, in a checkout docs/results.md."
 )
 @click.option("--small", is_flag=True, help="In seconds, on small texts and a small model made on the spot.")
-@click.option("--artifacts", type=PATH, help="The general model's artifacts folder.")
-@click.option("--users", type=PATH, help="As in phonograd simulate.")
-@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
-@click.option("--general-test", type=PATH, help="General text to evaluate on.")
+@click.option("--artifacts", type=INPUT, help="The general model's artifacts folder.")
+@click.option("--users", type=INPUT, help="As in phonograd simulate.")
+@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
+@click.option("--general-test", type=INPUT, help="General text to evaluate on.")
 @click.option("--input", "inputs", multiple=True, metavar="NAME=PATH", help="Another input; may be repeated.")
 @click.option("--texts", default="", help="Which texts these are, in words, for the page.")
-@click.option("--work", type=PATH, help="Folder of finished parts; the same command resumes from it.")
-@click.option("--out", type=PATH, help="The result.  [default: papers/results/NAME.json for a full run in a checkout]")
+@click.option("--work", type=OUT_FOLDER, help="Folder of finished parts; the same command resumes from it.")
+@click.option(
+    "--out", type=OUTPUT, help="The result.  [default: papers/results/NAME.json for a full run in a checkout]"
+)
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes or threads to use.")
 @output_options
 def reproduce(
@@ -145,4 +146,4 @@ def _named(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
         raise click.UsageError(f"--input: NAME=PATH expected, found {text!r}")
-    return name, Path(path)
+    return name, INPUT.convert(path, None, click.get_current_context())

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 
 from phonograd.commands.connecting import connection_options
+from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import FORMER, serve_options, settings_from
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
@@ -16,12 +17,12 @@ from phonograd.device_runtime.client.server_client import Connection
 from phonograd.former_names import Renamed
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 
-PATH = click.Path(path_type=Path)
-
 
 @click.command(cls=Renamed, former=FORMER)
-@click.option("--artifacts", type=PATH, required=True, help="The artifacts folder that phones train from.")
-@click.option("--state", type=PATH, required=True, help="Folder for rounds, models and the ledger; created if missing.")
+@click.option("--artifacts", type=INPUT, required=True, help="The artifacts folder that phones train from.")
+@click.option(
+    "--state", type=OUT_FOLDER, required=True, help="Folder for rounds, models and the ledger; created if missing."
+)
 @serve_options
 @click.option(
     "--log-format", type=click.Choice(list(get_args(LogFormat))), default=DEFAULT_FORMAT, show_default=True,
@@ -59,7 +60,7 @@ def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat,
 
 
 @click.command()
-@click.argument("update_file", type=PATH)
+@click.argument("update_file", type=INPUT)
 @connection_options(required=True)
 @click.option(
     "--phone", help="The phone's name; each phone sends one update per round.  [default: the token's, else phone]"
@@ -76,9 +77,9 @@ def upload(console: Console, update_file: Path, connection: Connection, phone: s
 
 
 @click.command()
-@click.argument("model", type=PATH)
+@click.argument("model", type=OUTPUT)
 @connection_options(required=True)
-@click.option("--base", type=PATH, help="A model that is here, to begin from.  [default: MODEL]")
+@click.option("--base", type=click.Path(path_type=Path), help="A model that is here, to begin from.  [default: MODEL]")
 @click.option("--sha256", help="The model to pull, by its hash.  [default: the open round's]")
 @click.option("--phone", help="The phone's name in the server's ledger.  [default: the token's]")
 @output_options

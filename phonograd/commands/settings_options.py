@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from phonograd.commands.paths import INPUT
 from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.update.links import LinkCodec
 from phonograd.server_agg.aggregation.settings import ESTIMATORS, NORMS, SERVER_OPTIMIZERS
@@ -81,7 +82,7 @@ def _option(field: dataclasses.Field[Any], text: str) -> Decorator:
     kinds = [kind for kind in get_args(field.type) or (field.type,) if kind is not type(None)]
     if kinds == [bool]:
         return click.option(flag, field.name, is_flag=True, default=field.default, help=text)
-    kind: Any = click.Path(path_type=Path) if kinds == [Path] else kinds[0]
+    kind: Any = INPUT if kinds == [Path] else kinds[0]
     if field.name in OR_ALL:
         kind = number_or_all
     return click.option(

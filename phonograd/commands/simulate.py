@@ -10,13 +10,13 @@ from phonograd.api.engines import Engine
 from phonograd.commands.codec_options import codec_options
 from phonograd.commands.engine_option import engine_option
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import strategy_from, strategy_options, transfer_from, transfer_options
 from phonograd.commands.settings_options import settings_options, usage_errors
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
 from phonograd.simulation.settings import SimulationSettings
 
-PATH = click.Path(path_type=Path)
 SETTINGS = {
     "rounds": "Rounds to run; more continue a simulation.",
     "clients_per_round": "Phones that take part in a round.",
@@ -50,22 +50,27 @@ def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.argument("artifacts", type=PATH)
+@click.argument("artifacts", type=INPUT)
 @click.option(
-    "--users", type=PATH, required=True, help='JSONL lines {"user": NAME, "text": TEXT}, or a folder of NAME.txt files.'
+    "--users",
+    type=INPUT,
+    required=True,
+    help='JSONL lines {"user": NAME, "text": TEXT}, or a folder of NAME.txt files.',
 )
-@click.option("--out", type=PATH, required=True, help="The simulation's folder; the same command resumes from it.")
-@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
-@click.option("--general-test", type=PATH, help="General text to evaluate on.")
+@click.option(
+    "--out", type=OUT_FOLDER, required=True, help="The simulation's folder; the same command resumes from it."
+)
+@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
+@click.option("--general-test", type=INPUT, help="General text to evaluate on.")
 @simulation_options
 @codec_options
 @strategy_options
 @transfer_options
 @click.option("--workers", type=click.IntRange(1), help="Processes that train, one thread each.  [default: one a core]")
 @engine_option
-@click.option("--page", type=PATH, help="Write an HTML page with plots here.")
+@click.option("--page", type=OUTPUT, help="Write an HTML page with plots here.")
 @click.option(
-    "--compare", type=PATH, multiple=True, help="Another simulation's folder, to show on the page; may be repeated."
+    "--compare", type=INPUT, multiple=True, help="Another simulation's folder, to show on the page; may be repeated."
 )
 @output_options
 def simulate(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
+from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 
-PATH = click.Path(path_type=Path)
 SHOWN_CHANGES = 20  # lines of a foreign vocabulary that a table shows
 
 
@@ -16,7 +16,7 @@ def corpus() -> None:
 
 
 @corpus.command()
-@click.option("--out", type=PATH, required=True, help="Folder for the texts.")
+@click.option("--out", type=OUT_FOLDER, required=True, help="Folder for the texts.")
 @output_options
 def fetch(console: Console, out: Path) -> None:
     """Fetch tweets, editorials and reviews (MIT licence) and split them into users and general text."""
@@ -37,7 +37,7 @@ def vocab() -> None:
 
 
 @vocab.command()
-@click.argument("texts", type=PATH, nargs=-1, required=True)
+@click.argument("texts", type=INPUT, nargs=-1, required=True)
 @click.option(
     "--size",
     type=click.IntRange(3),
@@ -46,12 +46,14 @@ def vocab() -> None:
     help="Number of words, including <unk> and <eos>.",
 )
 @click.option("--reserve", is_flag=True, help="Add <reserved-N> words if the texts have fewer words.")
-@click.option("--out", type=PATH, required=True, help="Where to write vocab.txt; the counts are written beside it.")
+@click.option("--out", type=OUTPUT, required=True, help="Where to write vocab.txt; the counts are written beside it.")
 @output_options
 def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, out: Path) -> None:
     """Keep the most frequent words of TEXTS."""
-    from phonograd.export.vocabulary_builder import build_vocabulary
+    from phonograd.device_runtime.formats.outputs import require_apart
+    from phonograd.export.vocabulary_builder import build_vocabulary, counts_path
 
+    require_apart(counts_path(out), texts)
     counted = build_vocabulary(texts, size, reserve)
     counted.write(out)
     document = {"vocabulary": str(out), "words": size, "coverage": counted.coverage}
@@ -59,8 +61,8 @@ def build(console: Console, texts: tuple[Path, ...], size: int, reserve: bool, o
 
 
 @vocab.command("import")
-@click.argument("source", type=PATH)
-@click.option("--out", type=PATH, required=True, help="Where to write vocab.txt.")
+@click.argument("source", type=INPUT)
+@click.option("--out", type=OUTPUT, required=True, help="Where to write vocab.txt.")
 @output_options
 def import_(console: Console, source: Path, out: Path) -> None:
     """Convert a vocabulary from another tool (one word a line) to the order and spelling that phonograd needs.

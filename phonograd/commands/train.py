@@ -11,6 +11,7 @@ import click
 from phonograd.commands.codec_options import codec_options
 from phonograd.commands.connecting import closing_notice, connection_options
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.client.server_client import Connection
@@ -24,7 +25,6 @@ from phonograd.device_runtime.update.update_file import MAX_COUNT
 if TYPE_CHECKING:
     from phonograd.device_runtime.text.rehearsal import TrainingText
 
-PATH = click.Path(path_type=Path)
 # Figures of an Evaluation that --server reports, and what the server calls them.
 QUALITY = {"perplexity": "perplexity", "top1": "top-1", "kss": "keystrokes saved"}
 backend_option = click.option(
@@ -39,7 +39,7 @@ threads_option = click.option(
 )
 weights_option = click.option(
     "--weights",
-    type=PATH,
+    type=INPUT,
     help="Tensor file to start from: a later round's model, or a torch state dict. [default: the folder's weights]",
 )
 max_unknown_option = click.option(
@@ -54,9 +54,9 @@ WARN_UNKNOWN_SHARE = 0.3
 
 
 @click.command()
-@click.argument("artifacts", type=PATH)
-@click.option("--user", type=PATH, required=True, help="The user's text, one message a line.")
-@click.option("--rehearsal", type=PATH, help="General text to draw rehearsal messages from.")
+@click.argument("artifacts", type=INPUT)
+@click.option("--user", type=INPUT, required=True, help="The user's text, one message a line.")
+@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option(
     "--user-share",
     type=click.FloatRange(0, 1, min_open=True),
@@ -100,8 +100,8 @@ WARN_UNKNOWN_SHARE = 0.3
 )
 @seed_options
 @max_unknown_option
-@click.option("--out", type=PATH, help="Write the trained weights here.")
-@click.option("--update", "update_path", type=PATH, help="Write the update for the server here.")
+@click.option("--out", type=OUTPUT, help="Write the trained weights here.")
+@click.option("--update", "update_path", type=OUTPUT, help="Write the update for the server here.")
 @codec_options
 @click.option(
     "--round",
@@ -110,7 +110,7 @@ WARN_UNKNOWN_SHARE = 0.3
     help="The server's round, without --server.  [default: 1]",
 )
 @connection_options(required=False)
-@click.option("--state", type=PATH, help="Folder to save resumable state in, and to resume from (native).")
+@click.option("--state", type=OUT_FOLDER, help="Folder to save resumable state in, and to resume from (native).")
 @click.option(
     "--save-every",
     type=click.IntRange(1),
@@ -285,8 +285,8 @@ def _show(console: Console, document: dict[str, Any]) -> None:
 
 
 @click.command("eval")
-@click.argument("artifacts", type=PATH)
-@click.option("--text", "texts", type=PATH, required=True, multiple=True, help="Text to evaluate on; may be repeated.")
+@click.argument("artifacts", type=INPUT)
+@click.option("--text", "texts", type=INPUT, required=True, multiple=True, help="Text to evaluate on; may be repeated.")
 @weights_option
 @click.option("--kss", is_flag=True, help="Also measure keystroke savings.")
 @backend_option

@@ -6,14 +6,14 @@ from pathlib import Path
 import click
 
 from phonograd.commands.codec_options import codec_options
+from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.update.update_file import MAX_COUNT
 
-PATH = click.Path(path_type=Path)
 base_option = click.option(
-    "--base", type=PATH, required=True, help="The model the phone started from: ARTIFACTS/weights.safetensors."
+    "--base", type=INPUT, required=True, help="The model the phone started from: ARTIFACTS/weights.safetensors."
 )
 round_option = click.option(
     "--round",
@@ -31,13 +31,13 @@ def update() -> None:
 
 
 @update.command()
-@click.argument("weights", type=PATH)
+@click.argument("weights", type=INPUT)
 @base_option
 @click.option("--tokens", type=click.IntRange(1, MAX_COUNT), required=True, help="Tokens the weights were trained on.")
 @codec_options
 @round_option
 @seed_options
-@click.option("--out", type=PATH, required=True, help="Where to write the update.")
+@click.option("--out", type=OUTPUT, required=True, help="Where to write the update.")
 @output_options
 def encode(
     console: Console,
@@ -62,9 +62,9 @@ def encode(
 
 
 @update.command()
-@click.argument("update_file", type=PATH)
+@click.argument("update_file", type=INPUT)
 @base_option
-@click.option("--out", type=PATH, required=True, help="Where to write the trained weights.")
+@click.option("--out", type=OUTPUT, required=True, help="Where to write the trained weights.")
 @output_options
 def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
     """Check UPDATE_FILE and decode it into the trained weights."""
@@ -77,7 +77,7 @@ def decode(console: Console, update_file: Path, base: Path, out: Path) -> None:
 
 
 @update.command()
-@click.argument("update_file", type=PATH)
+@click.argument("update_file", type=INPUT)
 @output_options
 def show(console: Console, update_file: Path) -> None:
     """Show UPDATE_FILE's metadata and parts."""

@@ -11,7 +11,6 @@ from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.http.operations import Answer, Natural, Parameter, operation
 from phonograd.server_agg.http.records import RecordResponse
 from phonograd.server_agg.http.thread_pools import ThreadPools
-from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.as_csv import report_csv
 from phonograd.server_agg.report.document import phones_of, report_of
 from phonograd.server_agg.report.records import PhoneCost, Report
@@ -55,9 +54,7 @@ class ReportRoutes:
     )
     async def phones_of_round(self, request: Request) -> Response:
         """What each phone cost in a round."""
-        number, newest = int(request.path_params["number"]), self._coordinator.current.round
-        if number > newest:
-            raise RequestError(404, f"round {number} is not here; round {newest} is the open one")
+        number = int(request.path_params["number"])
         await self._flush()
         phones = await run_in_threadpool(phones_of, self._coordinator.ledger, number)
         return RecordResponse(PhonesOfRound(number, tuple(phones)))

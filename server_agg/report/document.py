@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from phonograd.device_runtime.base.documents import written
 from phonograd.server_agg.aggregation.strategies import StrategySettings
+from phonograd.server_agg.refusals import UnknownRoundError
 from phonograd.server_agg.report.records import (
     REPORT_VERSION,
     CodecBytes,
@@ -62,8 +63,14 @@ def report_of(ledger: Ledger) -> Report:
 
 
 def phones_of(ledger: Ledger, number: int) -> list[PhoneCost]:
-    """What each phone cost in round `number`: its update's state, codec and reason, bytes by kind as in RoundReport."""
+    """What each phone cost in round `number`: its update's state, codec and reason, bytes by kind as in RoundReport.
+
+    Raises UnknownRoundError.
+    """
     with ledger.reading() as session:
+        newest = session.scalar(select(func.max(Round.number))) or 0
+        if number > newest:
+            raise UnknownRoundError(f"round {number}: not here; round {newest} is the newest")
         phones: dict[str, dict[str, Any]] = defaultdict(
             lambda: (
                 {"state": None, "codec": None, "reason": None}

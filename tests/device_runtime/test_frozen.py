@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phonograd.device_runtime.base.errors import WeightsError
+from phonograd.device_runtime.base.errors import UpdateError, WeightsError
 from phonograd.device_runtime.formats.frozen import frozen_in, frozen_metadata, trained_specs
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
 from phonograd.device_runtime.update.codecs import CODECS
@@ -44,5 +44,5 @@ def test_an_update_has_no_part_of_them(tmp_path: Path, codec: str) -> None:
     save_tensors(tmp_path / "free", WEIGHTS)
     with TensorFile(tmp_path / "free") as free, TensorFile(tmp_path / "w") as base:
         write_update(tmp_path / "u", free, trained, info)
-        with UpdateFile(tmp_path / "u") as update, pytest.raises(WeightsError, match="b.* is not part of the model"):
+        with UpdateFile(tmp_path / "u") as update, pytest.raises(UpdateError, match="b.* is not part of the model"):
             update.check(base, info.base_sha256)

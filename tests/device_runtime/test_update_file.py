@@ -102,7 +102,7 @@ def test_weights_that_are_not_finite_are_neither_written_nor_accepted(tmp_path: 
     path = tmp_path / "forged"
     metadata = {"format": "phonograd-update", "version": "1", "base_sha256": sha256, "round": "1"}
     save_tensors(path, trained, metadata | {"tokens": "5", "codec": "full-f32", "seed": "0"})
-    with pytest.raises(WeightsError, match="forged: tensor decoder.bias: element 5 is nan"):
+    with pytest.raises(UpdateError, match="forged: tensor decoder.bias: element 5 is nan"):
         decode(path, base)
 
 
@@ -150,7 +150,7 @@ def test_row_numbers_must_rise_and_exist(tmp_path: Path, rows: list[int]) -> Non
 
 def test_rows_and_values_must_agree(tmp_path: Path) -> None:
     path, base = forge_rows(tmp_path, np.array([1, 2], np.uint32), np.ones((3, 2), np.float32))
-    with pytest.raises(WeightsError, match=r"a.values F32\[2, 2\] expected, found a.values F32\[3, 2\]"):
+    with pytest.raises(UpdateError, match=r"a.values F32\[2, 2\] expected, found a.values F32\[3, 2\]"):
         decode(path, base)
 
 

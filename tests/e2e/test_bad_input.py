@@ -237,7 +237,7 @@ def test_an_update_that_is_none(phono: Run, workplace: Workplace, tmp_path: Path
     refused(phono("upload", weights, "--server", "http://127.0.0.1:9"), 7, "not an update")
     cut = tmp_path / "cut"
     cut.write_bytes(weights.read_bytes()[:-8])
-    refused(phono("update", "show", cut), 6, cut, "truncated")
+    refused(phono("update", "show", cut), 7, cut, "truncated")
 
 
 def test_an_update_for_another_model(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
@@ -466,3 +466,11 @@ def test_a_compiler_of_another_version(phono: Run, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("importlib.metadata.distribution", distribution)
     refused(phono("build-phone", "--force", "--out", tmp_path / "phone"), 15, "ziglang: version", "found 0.1")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_user_whose_name_is_no_utf8(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.mkdir()
+    (users / os.fsdecode(b"b\xff.txt")).write_bytes(b"the cat\n")
+    outcome = phono("simulate", workplace.artifacts, "--users", users, "--out", tmp_path / "out")
+    refused(outcome, 3, users, "a user's name in UTF-8 expected")

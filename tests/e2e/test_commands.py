@@ -131,7 +131,7 @@ def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
     line = [sys.executable, "-m", "phonograd", "--help"]
     done = subprocess.run(line, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_log_lines_as_json(workplace: Workplace, tmp_path: Path) -> None:

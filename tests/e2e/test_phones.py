@@ -63,7 +63,7 @@ def test_what_is_refused(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (("tokens", "list", "--server", "http://192.0.2.1", "--token", token), 2, "or allow it with --token-over-http"),
         (("tokens", "list", "--server", "https://127.0.0.1:9", "--token", "x"), 2, "found 1 other characters"),
         (("tokens", "list", "--server", "http://127.0.0.1:9", "--token", token), 9, "cannot be reached"),
-        (("serve", "--artifacts", state, "--state", state, "--tls-key", state), 2, "--tls-cert expected beside it"),
+        (("serve", "--artifacts", tmp_path, "--state", "s", "--tls-key", "key"), 2, "--tls-cert expected beside it"),
     ):
         outcome = phono(*arguments)
         assert (outcome.code, outcome.out) == (code, ""), outcome.err

@@ -117,3 +117,10 @@ def test_options_that_do_not_go_together(phono: Run, state: Path) -> None:
     ):
         refused = phono("report", "--state", state, *options)
         assert (refused.code, f"{options[0]}: expected without" in refused.err) == (2, True)
+
+
+def test_a_round_that_is_not_there_is_refused(phono: Run, state: Path) -> None:
+    assert len(phono("report", "--state", state, "--round", 1, "--json").document) == 2
+    refused = phono("report", "--state", state, "--round", 99)
+    assert (refused.code, refused.out) == (8, "")
+    assert "round 99: not here; round 1 is the newest" in refused.err

@@ -1,6 +1,7 @@
 """However many workers train, and in whatever order phones end, a simulation is the same."""
 
 import dataclasses
+import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -8,10 +9,11 @@ from typing import Any, cast
 import pytest
 
 import phonograd
+from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.server_agg.aggregation.strategies import strategy_of
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging
 from phonograd.server_agg.aggregation.strategies.robust import RobustStrategy
-from phonograd.simulation.phone import PhoneJob, PhoneResult
+from phonograd.simulation.phone import EvaluationJob, PhoneJob, PhoneResult
 from phonograd.simulation.simulator import Simulation, Texts
 from phonograd.simulation.workers import Workers, start_workers
 from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, comparable, encoded, run
@@ -81,3 +83,14 @@ def test_few_phones_are_in_memory_at_a_time(tmp_path: Path, backend: Any) -> Non
     with start_workers(2, ARTIFACTS, [], settings) as workers:
         assert all(len(asked) <= done + 5 for done, _ in enumerate(workers.train(jobs())))
     assert len(asked) == 20
+
+
+def test_ctrl_c_while_workers_start_is_the_parents_alone() -> None:
+    """A new Python that imports would answer it with a traceback."""
+    users = [messages[:9] for messages in encoded().values()][:2]
+    with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:
+        workers.evaluate([EvaluationJob(ARTIFACTS.path(WEIGHTS), messages) for messages in users])
+        for process in cast(Any, workers)._pool._processes:
+            status = Path(f"/proc/{process}/status").read_text("ascii")
+            held = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")), 16)
+            assert held >> (signal.SIGINT - 1) & 1

@@ -37,8 +37,8 @@ void Draft::write(const std::string& source, const TensorSpec& tensor, size_t st
   const size_t bad = first_not_finite(values, count);
   if (bad < count) {
     const char* found = std::isnan(values[bad]) ? "nan" : values[bad] > 0 ? "inf" : "-inf";
-    throw Error(Status::weights, source + ": tensor " + tensor.name + ": element " + std::to_string(start + bad) +
-                                     " is " + found + ", expected a finite number; fetch the whole model");
+    throw Error(Status::update, source + ": tensor " + tensor.name + ": element " + std::to_string(start + bad) +
+                                    " is " + found + ", expected a finite number; fetch the whole model");
   }
   file_.write_at(tensor.offset + start * sizeof(float), values, count * sizeof(float));
 }

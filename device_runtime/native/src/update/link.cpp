@@ -20,7 +20,7 @@ bool is_update(const Metadata& metadata) {
   return format != metadata.end() && format->second == kUpdateFormat;
 }
 
-Link::Link(const std::string& path, size_t start) : file_(path, Status::weights, start) {
+Link::Link(const std::string& path, size_t start) : file_(path, Status::update, start) {
   const auto refuse = [&path](const std::string& what) {
     throw Error(Status::update, path + ": " + what + "; fetch the whole model");
   };
@@ -71,7 +71,7 @@ Metadata Link::result_metadata() const {
 
 void Link::check_parts(const std::vector<TensorSpec>& expected) const {
   const auto fail = [this](const std::string& what) {
-    throw Error(Status::weights, file_.path() + ": tensor " + what);
+    throw Error(Status::update, file_.path() + ": tensor " + what);
   };
   std::set<std::string> names;
   for (const TensorSpec& part : expected) {

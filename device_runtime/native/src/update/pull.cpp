@@ -99,7 +99,8 @@ std::optional<Pulled> pull(const PullSettings& settings, const Stop& stop) {
   }
   require_outputs({settings.out}, {settings.fetched});
   remove_partials(settings.out);
-  if (!is_update(TensorFile(settings.fetched, Status::weights, 0).metadata())) {
+  const Status damaged = settings.base.empty() ? Status::weights : Status::update;  // links are asked for from a base
+  if (!is_update(TensorFile(settings.fetched, damaged, 0).metadata())) {
     return copied(settings, settings.fetched, stop);
   }
   if (settings.base.empty()) {

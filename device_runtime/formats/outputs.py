@@ -1,0 +1,32 @@
+"""What work writes is never what it reads."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from phonograd.device_runtime.base.errors import StorageError, UsageError
+from phonograd.device_runtime.formats.manifest import MANIFEST
+
+
+def require_apart(output: Path, inputs: Iterable[Path], others: Iterable[Path] = (), folder: bool = False) -> None:
+    """Refuse a file, or with `folder` a folder, to write that would destroy something else. Call it before any work.
+
+    Raises UsageError if `output` is one of the same work's `inputs`, by any name, or inside a folder of them, also the
+    artifacts folder of a file, or one of the `others` that it writes; StorageError if something of another kind is
+    there, such as a device or a pipe.
+    """
+    kind = "folder" if folder else "file"
+    if output.exists() and not (output.is_dir() if folder else output.is_file()):
+        found = "a file" if output.is_file() else "a folder" if output.is_dir() else "a device, a pipe or a socket"
+        raise StorageError(f"{output}: cannot write: a {kind} expected, found {found}; choose another place")
+    within = output.resolve().parents
+    for path in inputs:
+        real = path.resolve()
+        if _same(output, path) or real in within or (real.parent in within and (real.parent / MANIFEST).exists()):
+            raise UsageError(f"{output}: cannot write: the same command reads {path}; choose another place")
+    for path in others:
+        if _same(output, path):
+            raise UsageError(f"{output}: cannot write twice, also as {path}; choose a {kind} for each")
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.samefile(other) if one.exists() and other.exists() else one.resolve() == other.resolve()
