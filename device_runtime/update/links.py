@@ -67,8 +67,9 @@ class Link(UpdateFile):
 def apply_links(base: Path, base_sha256: str, links: Path, out: Path, result_sha256: str) -> WrittenFile:
     """Write the model `result_sha256`, to which a file of links leads from `base`, to `out`, atomically.
 
-    base_sha256: the hash of `base`, which may be `out` too. Memory is a tile. Raises UpdateError for links that do not
-    lead from one of these models to the other or are damaged, WeightsError for a base that is, StorageError; then `out` is as before.
+    base_sha256: the hash of `base`, which may be `out` too. Memory is a tile. Raises UpdateError for links that are
+    damaged or do not lead from one of these models to the other, WeightsError for a damaged base, StorageError; then
+    `out` is as before.
     """
     expected, metadata = base_sha256, dict[str, str]()
     for link in links_in(links):

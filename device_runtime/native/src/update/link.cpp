@@ -70,9 +70,7 @@ Metadata Link::result_metadata() const {
 }
 
 void Link::check_parts(const std::vector<TensorSpec>& expected) const {
-  const auto fail = [this](const std::string& what) {
-    throw Error(Status::update, file_.path() + ": tensor " + what);
-  };
+  const auto fail = [this](const std::string& what) { throw Error(Status::update, file_.path() + ": tensor " + what); };
   std::set<std::string> names;
   for (const TensorSpec& part : expected) {
     const std::string wanted = describe(part.name, part.dtype, part.shape) + " expected, ";
