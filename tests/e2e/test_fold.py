@@ -29,7 +29,7 @@ def test_what_cannot_be_folded(phono: Run, workplace: Workplace, tmp_path: Path)
     for arguments, code, message in (
         ([tmp_path / "empty"], 7, "empty: no updates found"),
         ([workplace.user, "--workers", "2"], 2, "--workers needs --engine ray"),
-        ([tmp_path / "absent"], 6, "absent: cannot be opened"),
+        ([tmp_path / "absent"], 7, "absent: cannot be opened"),
         ([workplace.artifacts / "weights.safetensors"], 7, "not an update"),
         ([workplace.user, "--engine", "steam"], 2, "steam"),
     ):

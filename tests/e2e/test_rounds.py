@@ -74,7 +74,7 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
         assert phono("rollback", "9", "--server", url).code == 8
         held = phono("rollback", "0", "--state", tmp_path / "state")
         assert (held.code, "another server uses this state folder; stop it" in held.err) == (11, True)
-        assert "round 99 is not here" in phono("report", "--server", url, "--round", "99").err
+        assert "round 99: not here" in phono("report", "--server", url, "--round", "99").err
         assert phono("models", "--server", url, "--fetch", "no-hash", "--out", fetched).code == 2
     back = phono("rollback", "0", "--state", tmp_path / "state", "--json").document
     assert back == {"round": 5, "base_sha256": exported}
