@@ -49,8 +49,8 @@ MaybePlace place_of(const std::string& path) {
 void require_writable(const std::string& path) {
   struct stat about{};
   if (path.back() == '/') refuse(path, "it is a folder");
-  if (lstat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    refuse(path, S_ISDIR(about.st_mode) ? "it is a folder" : "it is a link, a pipe or a device, not a file");
+  if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
+    refuse(path, S_ISDIR(about.st_mode) ? "it is a folder" : "it is a pipe or a device, not a file");
   }
   const std::string folder = folder_of(path);
   make_folder_of(path);
