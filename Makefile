@@ -5,7 +5,12 @@ SUITABLE := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 13))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
 	$$p -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
+# What the demo needs, and what all tests and tools need on top of it.
+DEMO_READY := $(VENV)/.demo-ready
 READY := $(VENV)/.ready
+PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+# Compiles the native engine's library, in the cache where Python finds it.
+ENGINE = $(VENV)/bin/python -c 'from phonograd.device_runtime.engine.c_abi import find_library; print(find_library())'
 # Ray and Flower have an environment of their own: Flower pins other versions of what the server uses.
 ENGINES := .venv-engines
 ENGINES_READY := $(ENGINES)/.ready
@@ -24,9 +29,9 @@ PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 CXX_FILES = $(shell find device_runtime/native tests/native -name '*.h' -o -name '*.inc' -o -name '*.cpp')
 
 .PHONY: demo test check bench bench-kernels results native apk aar \
-	wheels long-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test flower-test sanitize format clean
+	wheels long-test numerics-test cluster-test build-test wheel-test phone-test harness-test browser-test apk-test ray-test flower-test sanitize format clean
 
-demo: $(READY)
+demo: $(DEMO_READY)
 	rm -rf demo-out
 	$(VENV)/bin/phonograd demo --out demo-out --report demo-report.html
 
@@ -37,6 +42,10 @@ test: $(READY)
 # calls that fail one by one.
 long-test: $(READY)
 	$(PYTEST) -m long tests/bench tests/e2e tests/api tests/native tests/papers tests/server_agg tests/simulation
+
+# The tests of learning as several kinds of CPU compute them, with several seeds; prints how far each is from its limits.
+numerics-test: $(READY)
+	$(VENV)/bin/python -m tests.numerics
 
 # Servers over PostgreSQL, S3 (moto's) and nginx, some of them killed. Debian's packages postgresql and nginx-light are needed.
 cluster-test: $(READY)
@@ -100,9 +109,9 @@ check: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
 
-# The native engine's library, in the cache where Python finds it, and the command for phones.
-native: $(READY)
-	$(VENV)/bin/python -c 'from phonograd.device_runtime.engine.c_abi import find_library; print(find_library())'
+# The native engine's library, and the command for phones.
+native: $(DEMO_READY)
+	$(ENGINE)
 	mkdir -p dist
 	$(VENV)/bin/phonograd build-phone --out dist/phonograd-phone
 
@@ -155,10 +164,19 @@ format: $(READY)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
 
-$(READY): pyproject.toml
+# The compiler comes first, so that it works while pip fetches PyTorch.
+$(DEMO_READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "a checkout needs Python 3.10, 3.11 or 3.12; set PYTHON=/path/to/it" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+	@echo "installing the compiler"
+	$(PIP) --editable '.[build]'
+	@echo "installing PyTorch and ONNX Runtime, and compiling the native engine beside that: one to three minutes"
+	@$(ENGINE) & $(PIP) --editable '.[demo]' && wait $$!
+	touch $(DEMO_READY)
+
+$(READY): $(DEMO_READY)
+	@echo "installing what the tests need"
+	$(PIP) --editable '.[dev]'
 	touch $(READY)
 
 $(ENGINES_READY): pyproject.toml

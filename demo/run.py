@@ -22,6 +22,7 @@ from phonograd.bench.measuring import MALLOC_SETTINGS
 from phonograd.demo.corpus import Corpus
 from phonograd.device_runtime.base.errors import PhonogradError
 from phonograd.device_runtime.client.server_client import download_model
+from phonograd.device_runtime.engine.c_abi import find_library
 from phonograd.server_agg.report.document import PAPER_GIB_PER_ROUND, PAPER_MIB_PER_PHONE
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -69,11 +70,15 @@ def run_demo(folder: Path, config: DemoConfig, corpus: Corpus | None, say: Say) 
     def stage(text: str) -> None:
         say(f"[{time.perf_counter() - began:5.0f} s] {text}")
 
-    if corpus is None:
-        stage("fetching tweets, editorials and reviews")
-        corpus = Corpus(folder / "corpus")
-        command("corpus", "fetch", "--out", corpus.folder)
-    pretrained, artifacts = _make_artifacts(folder, config, corpus, stage)
+    with _compiling(stage):
+        if corpus is None:
+            stage("fetching tweets, editorials and reviews")
+            corpus = Corpus(folder / "corpus")
+            command("corpus", "fetch", "--out", corpus.folder)
+        vocabulary, weights, pretrained = _pretrain(folder, config, corpus, stage)
+    stage("exporting the artifacts")
+    artifacts = folder / "artifacts"
+    command("export", "--preset", config.preset, "--vocab", vocabulary, "--weights", weights, "--out", artifacts)
     texts = {"user": corpus.users_test, "general": corpus.general_test}
     stage("measuring the model before the round")
     before = _evaluate(artifacts, texts)
@@ -116,8 +121,25 @@ def _command_line(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "phonograd", *map(str, arguments), "--json", "--quiet"]
 
 
-def _make_artifacts(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say) -> tuple[dict[str, Any], Path]:
-    vocabulary, weights, artifacts = folder / "vocab.txt", folder / "base.safetensors", folder / "artifacts"
+@contextlib.contextmanager
+def _compiling(stage: Say) -> Iterator[None]:
+    """Compile the native engine during the block, if it has to be compiled; then wait until that is done."""
+
+    def told(done: int, total: int, _: str) -> None:
+        if done == 0:
+            stage(f"compiling the native engine beside this, once: up to {total - 1} files, which takes minutes")
+
+    with ThreadPoolExecutor(1) as compiler:
+        engine = compiler.submit(find_library, told)
+        yield
+        if not engine.done():
+            stage("waiting for the compiler")
+        engine.result()
+
+
+def _pretrain(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say) -> tuple[Path, Path, dict[str, Any]]:
+    """Vocabulary and weights, as files, and what pre-training reported."""
+    vocabulary, weights = folder / "vocab.txt", folder / "base.safetensors"
     stage(f"building a vocabulary of {config.vocabulary:,} words")
     size = str(config.vocabulary)
     # The word list adds words that the general text lacks. The vocabulary does not use the users' texts.
@@ -129,9 +151,7 @@ def _make_artifacts(folder: Path, config: DemoConfig, corpus: Corpus, stage: Say
         "--valid", corpus.general_valid, "--epochs", "1", "--max-steps", steps, "--dropout", "0", "--out", weights,
         *BRIEF_PRETRAINING,
     )  # fmt: skip
-    stage("exporting the artifacts")
-    command("export", "--preset", config.preset, "--vocab", vocabulary, "--weights", weights, "--out", artifacts)
-    return pretrained, artifacts
+    return vocabulary, weights, pretrained
 
 
 def _evaluate(artifacts: Path, texts: dict[str, Path], *options: str | Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class BackendOptions:
 
     The others are for backend native only. pin_threads: pin each thread to one CPU. precision: bf16 multiplies in
     bfloat16 and sums in float32 on CPUs that support it, bf16-emulated rounds the same way on any CPU. kernels: the
-    name of a kernel set; None is the best for this CPU.
+    name of a kernel set; None is that of the environment variable PHONOGRAD_KERNELS, or the best for this CPU.
     """
 
     threads: int = 2

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import json
+import os
 import platform
 from collections.abc import Mapping
 from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
@@ -34,6 +35,7 @@ from phonograd.device_runtime.native_build import (
 )
 
 ABI_VERSION = 1
+KERNELS = "PHONOGRAD_KERNELS"  # the kernel set where options name none
 ERRORS: Mapping[int, type[PhonogradError]] = {
     kind.exit_code: kind
     for kind in (
@@ -93,13 +95,14 @@ class Written(ctypes.Structure):
 
 def options_of(options: BackendOptions, fuse: bool = True) -> Options:
     """pg_options of a backend's options; `fuse` False runs every node by itself, for tests."""
+    kernels = options.kernels or os.environ.get(KERNELS)
     return Options(
         threads=options.threads,
         pin_threads=options.pin_threads,
         fuse=fuse,
         precision=PRECISIONS.index(options.precision),
         seed=options.seed,
-        kernels=None if options.kernels is None else options.kernels.encode(),
+        kernels=kernels and kernels.encode(),
     )
 
 

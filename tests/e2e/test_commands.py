@@ -18,6 +18,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.export.inspection import how_to_get_onnx
 from tests.support.command_line import Run, Workplace, text_of
+from tests.support.margins import Margin
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
@@ -158,7 +159,10 @@ def server(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> It
         yield state, url
 
 
-def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[Path, str], tmp_path: Path) -> None:
+@pytest.mark.learns
+def test_a_round_of_two_phones(
+    phono: Run, workplace: Workplace, server: tuple[Path, str], tmp_path: Path, margin: Margin
+) -> None:
     state, url = server
     before = phono("eval", workplace.artifacts, "--text", workplace.user, "--kss", "--json").document[0]
     updates = []
@@ -170,7 +174,6 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[P
             "--update", update, "--out", tmp_path / f"{phone}.safetensors", "--json",
         ).document  # fmt: skip
         assert trained["user_share"] == pytest.approx(0.5, abs=0.01)
-        assert trained["loss_last"] < trained["loss_first"]
         assert len(trained["losses"]) == trained["steps"]
         receipt = phono("upload", update, "--server", url, "--phone", f"p{phone}", "--json").document
         assert receipt["accepted"] == phone
@@ -198,7 +201,9 @@ def test_a_round_of_two_phones(phono: Run, workplace: Workplace, server: tuple[P
         np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-9)
     measure = ("eval", workplace.artifacts, "--weights", model, "--text", workplace.user, "--kss", "--server", url)
     after = phono(*measure, "--json")
-    assert after.document[0]["perplexity"] < before["perplexity"]
+    margin(
+        "perplexity after the round, of that before", after.document[0]["perplexity"] / before["perplexity"], high=0.9
+    )
     assert f"reported to {url} for model {receipt['model_sha256'][:12]}" in after.err
     assert phono("report", "--server", url, "--json").document["rounds"][0]["quality"] == {
         "keystrokes saved user": after.document[0]["kss"],
@@ -246,30 +251,39 @@ def test_update_encode_show_decode(phono: Run, workplace: Workplace, tmp_path: P
     assert back.read_bytes() == weights.read_bytes()
 
 
-def test_pretrain_then_export(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+@pytest.mark.learns
+def test_pretrain_then_export(phono: Run, workplace: Workplace, tmp_path: Path, margin: Margin, seed: int) -> None:
     base = tmp_path / "base.safetensors"
     options = ("--preset", "tiny", "--vocab", workplace.vocabulary)
-    sizes = ("--epochs", "2", "--minibatch", "4", "--bptt", "8", "--dropout", "0")
+    sizes = ("--epochs", "4", "--minibatch", "4", "--bptt", "8", "--dropout", "0", "--seed", seed)
     result = phono("pretrain", *options, "--text", workplace.general, *sizes, "--out", base, "--json").document
-    assert result["best_perplexity"] < 17
+    margin("best perplexity", result["best_perplexity"], high=15)  # of 17 words
     assert phono("export", *options, "--weights", base, "--out", tmp_path / "made").code == 0
     scores = phono("eval", tmp_path / "made", "--text", workplace.general, "--json").document
-    assert scores[0]["perplexity"] < 17
+    margin("perplexity of the artifacts", scores[0]["perplexity"], high=15)
 
 
+@pytest.mark.learns
 @pytest.mark.parametrize(
     "options", [("--loss", "lwf", "--user-share", "0.3"), ("--dropout", "0.3"), ("--clip-norm", "0")]
 )
-def test_artifact_variants_train(phono: Run, workplace: Workplace, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_artifact_variants_train(
+    phono: Run, workplace: Workplace, tmp_path: Path, options: tuple[str, ...], margin: Margin, seed: int
+) -> None:
     made = tmp_path / "made"
-    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", "1")
+    preset = ("--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", seed)
     document = phono("export", *preset, *options, "--out", made, "--json").document
     assert ("LogSoftmaxGrad_13" in document["operators"]["training_model.onnx"]) == ("lwf" in options)
     assert ("DropoutGrad" in document["operators"]["training_model.onnx"]) == ("--dropout" in options)
     clips = "InplaceClipGradNorm" in document["operators"]["optimizer_model.onnx"]
     assert clips == ("--clip-norm" not in options)
-    trained = phono("train", made, "--user", workplace.user, "--json").document
-    assert trained["loss_last"] < trained["loss_first"]
+    text = ("--text", workplace.user, "--json")
+    before = phono("eval", made, *text).document[0]["perplexity"]
+    assert (
+        phono("train", made, "--user", workplace.user, "--epochs", 4, "--seed", seed, "--out", tmp_path / "w").code == 0
+    )
+    after = phono("eval", made, "--weights", tmp_path / "w", *text).document[0]["perplexity"]
+    margin("perplexity after, of that before", after / before, high=0.95)
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """A few nodes train a model from scratch: by averaging, and with compressed gradients."""
 
 import contextlib
+import math
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +22,18 @@ from phonograd.papers.few_nodes.averaging import train_averaged
 from phonograd.papers.few_nodes.compressed import train_compressed
 from phonograd.papers.few_nodes.schedule import Pass, parts
 from phonograd.papers.node_round import NodeRound
+from tests.support.margins import Margin
 
 V = 30
 CONFIG = LanguageModelConfig(cell="lstm", vocabulary=V, embedding=16, hidden=16, layers=1, tied=True)
 
 
 @pytest.fixture(scope="module")
-def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+def artifacts(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Artifacts:
     words = (b"<unk>", b"<eos>", *(f"w{number}".encode() for number in range(V - 2)))
     training = TrainingConfig(minibatch=4, bptt=8)
     folder = tmp_path_factory.mktemp("nodes") / "artifacts"
-    return export_artifacts(folder, CONFIG, training, seeded_weights(CONFIG, 1), Vocabulary(words))
+    return export_artifacts(folder, CONFIG, training, seeded_weights(CONFIG, seed), Vocabulary(words))
 
 
 def streams() -> list[np.ndarray]:
@@ -43,13 +45,17 @@ def streams() -> list[np.ndarray]:
     return parts(np.array(ids, np.int64), 4)
 
 
-def test_nodes_train_in_turn_once_and_are_averaged_then(artifacts: Artifacts, tmp_path: Path) -> None:
+@pytest.mark.learns
+def test_nodes_train_in_turn_once_and_are_averaged_then(
+    artifacts: Artifacts, tmp_path: Path, margin: Margin, threads: int
+) -> None:
     losses: list[float] = []
-    rounds = [Pass(2, 2.0), Pass(1, 2.0), Pass(1, 1.0)]
+    rounds = [Pass(4, 0.75), Pass(4, 0.75), Pass(4, 0.4)]
     model, uploads, nbytes = train_averaged(
-        artifacts, streams(), rounds, tmp_path, 1, lambda _, loss: losses.append(loss)
+        artifacts, streams(), rounds, tmp_path, threads, lambda _, loss: losses.append(loss)
     )
-    assert uploads == 12 and len(losses) == 3 and losses[-1] < losses[0]
+    assert uploads == 12 and len(losses) == 3
+    margin("loss after the last round", losses[-1], high=math.log(V) / 2)
     floats = sum(values.size for values in load_tensors(model).values())
     assert 12 * 4 * floats < nbytes < 12 * (4 * floats + 4096)
     assert list(tmp_path.iterdir()) == [model]
@@ -89,30 +95,34 @@ def test_a_round_is_the_plain_mean_of_its_nodes(tmp_path: Path) -> None:
     np.testing.assert_allclose(load_tensors(round_.close())["a"], weights["a"] - 0.5, rtol=1e-6)
 
 
-def test_compressed_gradients_train_with_a_part_of_the_bytes(artifacts: Artifacts) -> None:
+@pytest.mark.learns
+def test_compressed_gradients_train_with_a_part_of_the_bytes(
+    artifacts: Artifacts, margin: Margin, seed: int, threads: int
+) -> None:
     losses: list[float] = []
-    weights = seeded_weights(CONFIG, 1)
+    weights = seeded_weights(CONFIG, seed)
     passes = [Pass(20, 0.75)]  # the steepest rate at which every kernel set and seed ends below 0.6
     trained, uploads, nbytes = train_compressed(
-        artifacts.manifest, weights, streams(), passes, 1, lambda _, loss: losses.append(loss)
+        artifacts.manifest, weights, streams(), passes, threads, lambda _, loss: losses.append(loss)
     )
     steps = -(-400 // (4 * 8))
     assert uploads == 20 * steps * 4
-    assert losses[-1] < losses[0] / 2
+    margin("loss of the last epoch", losses[-1], high=math.log(V) / 2)
     dense = uploads * 4 * sum(values.size for values in weights.values())
     assert nbytes < dense / 10
     assert trained.keys() == weights.keys()
 
 
-def test_resnet_110_has_the_papers_size_and_trains_a_few_steps() -> None:
-    torch.manual_seed(1)
-    torch.set_num_threads(1)
+@pytest.mark.learns
+def test_resnet_110_has_the_papers_size_and_trains_a_few_steps(margin: Margin, seed: int, threads: int) -> None:
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
     # Table 6 has 76 uploads of 504.13 MB; ours differ by 125 of 1.74 million floats.
     assert 76 * resnet.upload_bytes(resnet.resnet()) / 2**20 == pytest.approx(504.13, rel=1e-4)
     images, labels = torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
     small = resnet.resnet(blocks=1)
-    losses = resnet.train(small, [(images, labels)] * 8, 0.05)
-    assert losses[-1] < losses[0]
+    losses = resnet.train(small, [(images, labels)] * 16, 0.05)
+    margin("loss after 16 steps, of that before", losses[-1] / losses[0], high=0.7)
     other = resnet.resnet(blocks=1)
     mean = resnet.average([small.state_dict(), other.state_dict()])
     for name, values in mean.items():

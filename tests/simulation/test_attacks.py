@@ -25,6 +25,7 @@ from phonograd.simulation.attacks.exposure import SkewNormal, exposure_of, extra
 from phonograd.simulation.users import text_slice
 from phonograd.simulation.workers import Workers
 from tests.support.artifacts import exported, words
+from tests.support.margins import Margin
 
 V = 40
 MODEL = phonograd.LanguageModelConfig("lstm", vocabulary=V, embedding=24, hidden=24, layers=1)
@@ -173,9 +174,10 @@ def encoded() -> dict[str, list[bytes]]:
     return {user: [message.encode() for message in messages] for user, messages in USERS.items()}
 
 
-def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path) -> None:
+@pytest.mark.learns
+def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path, margin: Margin, seed: int) -> None:
     """After many passes over one user's text, a secret told eight times is the most likely of 216."""
-    learned = dataclasses.replace(SIMULATION, rounds=1, clients_per_round=1, epochs=40)
+    learned = dataclasses.replace(SIMULATION, rounds=1, clients_per_round=1, epochs=40, seed=seed)
     form = dataclasses.replace(FORM, insertions=(8,))
     settings = phonograd.AttackSettings(form, membership_users=6)
     found = phonograd.simulate_attacks(ARTIFACTS, USERS, tmp_path / "run", learned, settings, workers=1)
@@ -184,10 +186,12 @@ def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path) -> None
     assert found.canaries.space == 216
     (secret,) = found.canaries.secrets
     assert secret.rank == 1
-    assert secret.before < secret.exposure == pytest.approx(math.log2(216))
+    assert secret.exposure == pytest.approx(math.log2(216))
+    margin("bits of exposure, extrapolated", secret.extrapolated, low=math.log2(216))
     assert (found.membership.members, found.membership.others) == (1, 6)
     assert found.membership.auc.value == 1
-    assert found.membership.member_score > found.membership.other_score
+    gap = found.membership.member_score - found.membership.other_score
+    margin("how far a member's score is above others'", gap, low=0)
     again = phonograd.simulate_attacks(ARTIFACTS, USERS, tmp_path / "run", learned, settings, workers=2)
     assert again == found
 
