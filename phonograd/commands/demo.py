@@ -37,7 +37,7 @@ DEFAULTS = DemoConfig()
 @click.option("--threads-per-phone", type=click.IntRange(1), default=DEFAULTS.threads_per_phone, show_default=True)
 @output_options
 def demo(console: Console, out: Path, report: Path, corpus: Path | None, **sizes: Any) -> None:
-    """Run one federated round at full size on real text, compared with the paper (5 to 7 minutes on 2 cores)."""
+    """Run one federated round at full size on real text, compared with the paper (some minutes on 2 cores)."""
     from phonograd.demo.corpus import Corpus
     from phonograd.demo.report import write_report
     from phonograd.device_runtime.base.errors import StorageError
