@@ -38,9 +38,12 @@ def pull_model(
     if wanted == base_sha256:
         return _copied(base, path, wanted)
     pull = _Pull(server, path, base, base_sha256, wanted, phone)
-    found = pull.fetch(retry)
-    if not pull.refused:
-        return found
+    try:
+        found = pull.fetch(retry)
+        if not pull.refused:
+            return found
+    except WeightsError:  # other bytes than the server announced: damaged on its disk
+        pass
     whole = download_model(server, path, sha256=wanted, phone=phone, retry=retry)
     return dataclasses.replace(whole, received=pull.received + whole.received)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse, StreamingResponse
 
+from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
 from phonograd.device_runtime.client.protocol import LINKS_TYPE
 from phonograd.server_agg.refusals import RequestError
@@ -68,15 +69,28 @@ def _bytes_of(files: Sequence[tuple[Path, int]], start: int, stop: int) -> Itera
                 yield piece
 
 
+def sha256_of_links(paths: Sequence[Path]) -> str:
+    """Hex SHA-256 of links that follow each other. Read once, and again when a file has changed since.
+
+    Raises OSError for a file that is missing, UpdateError for one whose content is not what its name says.
+    """
+    return _sha256_of_links(
+        tuple((path, status.st_size, status.st_mtime_ns) for path in paths for status in [path.stat()])
+    )
+
+
 @lru_cache(maxsize=1024)
-def sha256_of_files(paths: tuple[Path, ...]) -> str:
-    """Hex SHA-256 of files that follow each other, whose content their names tell. Raises OSError."""
-    digest = hashlib.sha256()
-    for path in paths:
+def _sha256_of_links(files: tuple[tuple[Path, int, int], ...]) -> str:
+    whole = hashlib.sha256()
+    for path, *_ in files:
+        digest = hashlib.sha256()
         with path.open("rb") as file:
             while chunk := file.read(HASH_CHUNK_BYTES):
                 digest.update(chunk)
-    return digest.hexdigest()
+                whole.update(chunk)
+        if digest.hexdigest() != path.stem:
+            raise UpdateError(f"{path}: changed, its SHA-256 is {digest.hexdigest()}")
+    return whole.hexdigest()
 
 
 def check_range(request: Request, size: int, etag: str) -> re.Match[str] | None:

@@ -49,6 +49,8 @@ class HealthRoute:
                     return "no round is open; the server's log says why"
         except StorageError:
             return "the ledger does not answer; see the server's log"
+        if coordinator.overdue:
+            return "the round is due and cannot be closed; the server tries again, and its log says why"
         try:
             coordinator.folder.check_space(coordinator.current.model_bytes)
         except StorageError:

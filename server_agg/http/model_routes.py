@@ -11,7 +11,7 @@ from phonograd.device_runtime.base.documents import Record, Sha256, about
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.client.protocol import LINKS_TYPE, METRIC
 from phonograd.device_runtime.update.links import Link
-from phonograd.server_agg.http.downloads import LinkFiles, ModelFile, check_range, matches, sha256_of_files
+from phonograd.server_agg.http.downloads import LinkFiles, ModelFile, check_range, matches, sha256_of_links
 from phonograd.server_agg.http.operations import OCTETS, Answer, Body, Header, Octets, Parameter, operation, pattern_of
 from phonograd.server_agg.http.records import RecordResponse, record_in
 from phonograd.server_agg.http.requests import note_phone
@@ -110,7 +110,7 @@ class ModelRoutes:
                 return None
             with Link(paths[-1]) as newest:
                 note_phone(request, LINK_KINDS[newest.info.codec])  # type: ignore[index]  # Link has checked it
-            etag = f'"{sha256_of_files(paths)}"'
+            etag = f'"{sha256_of_links(paths)}"'
             known = request.headers.get("If-None-Match")
             if matches(known, f'"{sha256}"') or matches(known, etag):
                 return Response(status_code=304, headers={"ETag": etag})

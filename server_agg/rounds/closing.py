@@ -105,7 +105,7 @@ def _optimizer_state(aggregator: RoundAggregator, folder: StateFolder, ledger: L
     if sha256 is None:
         yield None
         return
-    with TensorFile(folder.fetched(folder.optimizer(sha256))) as state:
+    with TensorFile(folder.checked(folder.optimizer(sha256))) as state:
         same = state_matches(aggregator.settings, state)
         if not same:
             before, now = state.metadata.get("optimizer"), aggregator.settings.server_optimizer

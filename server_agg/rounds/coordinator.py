@@ -64,6 +64,7 @@ class Coordinator:
             self.folder.close(keep=False)
             raise
         self.uploads = UploadStore(self.ledger, self.folder, settings.expire_seconds, settings.announce_seconds)
+        self.overdue = False  # whether the round should have ended, and the disk refused
         self._lock = threading.Lock()  # held to change the round or its aggregation
         self._round = CurrentRound(self.folder, self.ledger, settings)
         slow_models = slow_models or Students(artifacts)
@@ -72,7 +73,7 @@ class Coordinator:
         try:
             startup.open_state(self.folder, self.ledger, artifacts, settings, slow_models)
             self._round.load()
-            recover(self._round, self.uploads, self.ingest, self._end_if_complete, self._lock)
+            recover(self._round, self.uploads, self.ingest, self._end_or_try_again, self._lock)
         except BaseException:
             self._close(keep=False)
             raise
@@ -179,7 +180,9 @@ class Coordinator:
         """End the round if it is complete. After a disk error, the next tick or update tries again."""
         try:
             self._end_if_complete()
+            self.overdue = False
         except StorageError as error:
+            self.overdue = True
             log_events.round_not_closed(self.current.round, error)
 
     def _end_if_complete(self) -> None:

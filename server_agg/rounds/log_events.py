@@ -41,6 +41,12 @@ def upload_changed(upload: UploadRecord) -> None:
     log.warning(text, upload.phone, extra=facts)
 
 
+def update_not_ingested(upload: UploadRecord, error: Exception) -> None:
+    """An upload that was complete before the restart waits for the disk; its phone sends it again."""
+    facts = event("update_not_ingested", round=upload.round, phone=upload.phone)
+    log.error("update of %s cannot be stored, its phone sends it again: %s", upload.phone, error, extra=facts)
+
+
 def round_closing(number: int, accepted: int) -> None:
     """A round takes no more updates; its model is being made."""
     facts = event("round_closing", round=number, accepted=accepted)

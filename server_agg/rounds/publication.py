@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phonograd.device_runtime.base.errors import StorageError
-from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import TensorFile, WrittenFile
 from phonograd.server_agg.aggregation.publishing import Publication, PublishedFiles, publish
 from phonograd.server_agg.settings.rules import RoundRules
@@ -72,27 +70,22 @@ def published(
 
 def require_residual(base_sha256: str, folder: StateFolder, ledger: Ledger) -> None:
     """Raise StorageError if what the links up to a model left out is missing or damaged."""
+    _residual_path(base_sha256, folder, ledger)
+
+
+def _residual_path(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Path | None:
     with ledger.reading() as session:
         sha256 = session.get_one(Model, base_sha256).residual_sha256
-    if sha256 is None:
-        return
-    path = folder.fetched(folder.residual(sha256))
-    try:
-        found = sha256_of_file(path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error.strerror}; restore the state folder") from error
-    if found != sha256:
-        raise StorageError(f"{path}: changed, its SHA-256 is {found}; restore the state folder")
+    return None if sha256 is None else folder.checked(folder.residual(sha256))
 
 
 @contextlib.contextmanager
 def _residual(base_sha256: str, folder: StateFolder, ledger: Ledger) -> Iterator[TensorFile | None]:
-    with ledger.reading() as session:
-        sha256 = session.get_one(Model, base_sha256).residual_sha256
-    if sha256 is None:
+    path = _residual_path(base_sha256, folder, ledger)
+    if path is None:
         yield None
         return
-    with TensorFile(folder.fetched(folder.residual(sha256))) as residual:
+    with TensorFile(path) as residual:
         yield residual
 
 

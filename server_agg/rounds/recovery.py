@@ -7,7 +7,7 @@ bit.
 import threading
 from collections.abc import Callable
 
-from phonograd.device_runtime.base.errors import UpdateError
+from phonograd.device_runtime.base.errors import StorageError, UpdateError
 from phonograd.server_agg.refusals import RoundClosingError
 from phonograd.server_agg.rounds import log_events
 from phonograd.server_agg.rounds.current_round import CurrentRound
@@ -20,7 +20,8 @@ Ingest = Callable[[str, str, int], Receipt]
 def recover(
     current: CurrentRound, uploads: UploadStore, ingest: Ingest, end: Callable[[], None], lock: threading.Lock
 ) -> None:
-    """Continue where the server stopped. ingest, lock: the coordinator's; end: ends the round if it is complete.
+    """Continue where the server stopped. ingest, lock: the coordinator's; end: ends the round if it is complete, or
+    tries again later if the disk refuses.
 
     Raises StorageError for a damaged update.
     """
@@ -50,5 +51,7 @@ def _ingest(uploads: UploadStore, upload: UploadRecord, ingest: Ingest) -> None:
         ingest(upload.id, sha256, 0)
     except RoundClosingError:
         return  # its phone comes again
+    except StorageError as error:  # a full disk: phones can fetch the model meanwhile
+        log_events.update_not_ingested(upload, error)
     except UpdateError as error:
         log_events.update_refused(upload, error)

@@ -158,6 +158,16 @@ class StateFolder:
                 draft.unlink(missing_ok=True)
         return path
 
+    def checked(self, path: Path) -> Path:
+        """`fetched`, and its content is what its name says. Raises StorageError for a missing or a changed file."""
+        try:
+            found = sha256_of_file(self.fetched(path))
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be read: {error.strerror}; restore the state folder") from error
+        if found != path.stem:
+            raise StorageError(f"{path}: changed, its SHA-256 is {found}; restore the state folder")
+        return path
+
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 

@@ -23,7 +23,7 @@ from tests.server_agg.test_app import StartServer, check_problem
 from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import incoming, phone_with
-from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server, settings_with
 
 
 class FailingDisk:
@@ -138,6 +138,39 @@ def test_a_report_needs_no_space(server: RunningServer, monkeypatch: pytest.Monk
         ledger.count(1, "phone1", "round", WireBytes(up_headers=10))  # so that there is something to write
         for path in ("/v1/report", "/v1/report.csv", "/v1/report/rounds/1"):
             assert http.get(path).status_code == 200
+
+
+def test_a_restart_with_a_round_due_and_a_full_disk_serves_the_model(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    for _ in range(2):  # the round becomes due; the same after a restart
+        with monkeypatch.context() as patch:
+            patch.setattr("phonograd.server_agg.rounds.closing.write_model", refuse)
+            with run_server(workshop, state, clients_per_round=1) as server, client_of(server.url) as http:
+                if not server.coordinator.current.accepted:
+                    upload_update(server.url, workshop.update(1), "phone1", retry=QUICK)
+                answer = http.get("/healthz")
+                assert (answer.status_code, server.coordinator.current.round) == (503, 1)
+                assert "the round is due and cannot be closed" in answer.json()["detail"]
+                assert http.get("/v1/model").content == workshop.base_path.read_bytes()
+    with run_server(workshop, state, clients_per_round=1) as server, client_of(server.url) as http:
+        assert (http.get("/healthz").status_code, server.coordinator.current.round) == (200, 2)
+
+
+def test_a_complete_upload_waits_for_space_at_a_restart(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, state = workshop.update(1), tmp_path / "state"
+    with opened(workshop, state) as coordinator:
+        upload = coordinator.create_upload(UploadMetadata("phone1", update.stat().st_size))
+        coordinator.folder.upload(upload.id).write_bytes(update.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFolder, "link_into_place", refuse)
+        with opened(workshop, state) as coordinator:
+            assert coordinator.current.accepted == 0
+    with opened(workshop, state) as coordinator:
+        assert coordinator.current.accepted == 1
 
 
 def test_our_client_goes_on_once_the_disk_has_space(

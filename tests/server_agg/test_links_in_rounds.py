@@ -179,6 +179,20 @@ def test_a_start_checks_what_links_left_out(damage: str, workshop: Workshop, tmp
         pass
 
 
+def test_a_close_uses_no_damaged_residual(workshop: Workshop, tmp_path: Path) -> None:
+    with opened(workshop, tmp_path / "state", settings_with(**LOSSY)) as coordinator:
+        made = run_round(coordinator, workshop)
+        path = coordinator.folder.residual(str(made.residual_sha256))
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        base = coordinator.folder.model(made.sha256)
+        receipt = send(coordinator, workshop.update(9, coordinator.current.round, base=base), "phone9")
+        assert (receipt.round_closed, coordinator.current.base_sha256) == (False, made.sha256)
+        path.write_bytes(data)
+        coordinator.tick()
+        assert coordinator.current.base_sha256 != made.sha256
+
+
 def test_links_are_kept_as_long_as_together_they_are_smaller_than_the_model(workshop: Workshop, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with opened(workshop, state, settings_with(**LOSSY)) as coordinator:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.client.protocol import LINKS_TYPE
 from phonograd.device_runtime.client.pull import pull_model
 from phonograd.device_runtime.client.server_client import current_round
-from phonograd.server_agg.http.downloads import sha256_of_files
+from phonograd.server_agg.http import model_routes
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.storage.tables import Model
 from tests.server_agg.test_links_in_rounds import LOSSY, run_round
@@ -103,7 +103,6 @@ def test_the_whole_model_where_there_are_no_links(
     back = get(http, workshop.base_sha256, made[-1].sha256)  # no link leads back
     assert (back.headers["Content-Type"], back.content) == (WHOLE, workshop.base_path.read_bytes())
     server.coordinator.folder.link(str(made[1].link_sha256)).unlink()
-    sha256_of_files.cache_clear()
     assert get(http, made[-1].sha256, workshop.base_sha256).content == model
     assert get(http, "1" * 64, workshop.base_sha256).status_code == 404
 
@@ -175,9 +174,13 @@ def test_pull_falls_back_to_the_whole_model(server: RunningServer, made: list[Mo
     assert (pulled.links, pulled.received, sha256_of_file(local)) == (0, made[-1].bytes, made[-1].sha256)
 
 
+def unchecked(paths: Sequence[Path]) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
 @pytest.mark.parametrize("damage", ["values", "end", "metadata"])
 def test_a_damaged_link_at_the_server_costs_the_whole_model(
-    damage: str, server: RunningServer, made: list[Model], local: Path
+    damage: str, server: RunningServer, made: list[Model], local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = server.coordinator.folder.link(str(made[1].link_sha256))
     data = link.read_bytes()
@@ -187,7 +190,7 @@ def test_a_damaged_link_at_the_server_costs_the_whole_model(
         "metadata": data.replace(b"base_sha256", b"Base_sha256"),
     }
     link.write_bytes(damaged[damage])
-    sha256_of_files.cache_clear()
+    monkeypatch.setattr(model_routes, "sha256_of_links", unchecked)
     pulled = pull_model(server.url, local)
     assert (pulled.links, sha256_of_file(local)) == (0, made[-1].sha256)
     links = sum(int(model.link_bytes or 0) for model in made) - len(data) + len(damaged[damage])
@@ -255,7 +258,20 @@ def test_the_ledger_tells_links_from_models_by_their_codec(
 def test_instead_of_a_damaged_link_the_model_is_sent(
     http: httpx.Client, server: RunningServer, made: list[Model]
 ) -> None:
+    """Even if the link was sent before it was damaged."""
+    assert get(http, made[2].sha256, made[1].sha256).headers["Content-Type"] == LINKS_TYPE
     path = server.coordinator.folder.link(str(made[2].link_sha256))
-    path.write_bytes(b"\0" * path.stat().st_size)
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    os.utime(path, ns=(0, 0))
     answer = get(http, made[2].sha256, made[1].sha256)
     assert (answer.headers["Content-Type"], len(answer.content)) == (WHOLE, made[2].bytes)
+
+
+def test_links_that_changed_on_their_way_cost_the_whole_model(
+    server: RunningServer, made: list[Model], local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_routes, "sha256_of_links", lambda paths: "0" * 64)  # not what is sent
+    pulled = pull_model(server.url, local)
+    assert (pulled.links, sha256_of_file(local)) == (0, made[-1].sha256)
+    assert os.listdir(local.parent) == [local.name]
