@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
+from phonograd.device_runtime.engine.backend import BackendOptions
+from phonograd.device_runtime.engine.c_abi import options_of
 from tests.native.kernel_sets import compiled_sets
 from tests.numerics import CPUS, runs, table
 from tests.support.margins import Figure
@@ -32,3 +36,9 @@ def test_every_kind_of_cpu_that_this_one_can_be_runs_on_one_thread_and_on_four()
 def test_every_kernel_set_of_x86_is_one_of_a_kind() -> None:
     sets = {one.name for one in compiled_sets() if one.machine != "aarch64" and not one.name.endswith("bf16")}
     assert sets == {cpu.settings["PHONOGRAD_KERNELS"] for cpu in CPUS}
+
+
+def test_the_environment_names_the_kernel_set_where_no_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHONOGRAD_KERNELS", "portable")
+    assert options_of(BackendOptions()).kernels == b"portable"
+    assert options_of(BackendOptions(kernels="avx2")).kernels == b"avx2"
