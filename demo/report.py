@@ -28,15 +28,16 @@ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem aut
 table {{ border-collapse: collapse; margin: 1rem 0; }}
 td, th {{ padding: .3rem .9rem; border-bottom: 1px solid #dde2e7; }}
 th {{ text-align: left; }} td + td, th + th {{ text-align: right; font-variant-numeric: tabular-nums; }}
-figure {{ margin: 1.5rem 0; }} svg {{ max-width: 100%; height: auto; }} .plots {{ display: grid; gap: 1rem;
-grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); }} .note {{ color: #5b6670; }}
+.scroll {{ overflow-x: auto; }} figure {{ margin: 1.5rem 0; min-width: 0; }} svg {{ max-width: 100%; height: auto; }}
+.plots {{ display: grid; gap: 1rem;
+grid-template-columns: repeat(auto-fit, minmax(min(100%, 28rem), 1fr)); }} .note {{ color: #5b6670; }}
 </style></head><body>
 <h1>One federated round</h1>
 <p>{phones} phones, each one epoch over its user's tweets and as much general English, then one averaged model.
 For comparison, the figures of Popov et al., <i>Distributed Fine-tuning of Language Models on Private Data</i>. They
 used another corpus and a model pre-trained for 39 epochs, so compare only the direction of the perplexities. The bytes
 can be compared directly.</p>
-<table><tr><th>figure</th><th>here</th><th>paper</th></tr>{rows}</table>
+<div class="scroll"><table><tr><th>figure</th><th>here</th><th>paper</th></tr>{rows}</table></div>
 <div class="plots">{plots}</div>
 <p class="note">{seconds:.0f} seconds in total. {tools}</p>
 </body></html>
@@ -100,6 +101,7 @@ def _loss_plot(axes: Any, document: dict[str, Any]) -> None:
         axes.plot(range(1, len(losses) + 1), losses, color=OURS, alpha=0.5, linewidth=1)
     axes.set_title("Training loss on each phone")
     axes.set_xlabel("step (200 tokens)")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("nats a token")
 
 

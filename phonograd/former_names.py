@@ -5,13 +5,15 @@ from typing import Any
 
 import click
 
+from phonograd.help_groups import Grouped
+
 
 def say_today(former: str, today: str) -> None:
     """Name today's on stderr, also with --quiet: it is in scripts that former names stay."""
     click.echo(f"phonograd: warning: {former} is now {today}; only this version still takes the former name", err=True)
 
 
-class Renamed(click.Command):
+class Renamed(Grouped):
     """A command whose options had other names; `former`: today's name by the former one, both with their dashes."""
 
     def __init__(self, *args: Any, former: Mapping[str, str], **settings: Any):

@@ -28,8 +28,9 @@ PAGE = """<!doctype html>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: #1d2329; }}
 table {{ border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }}
 td, th {{ padding: .2rem .7rem; border-bottom: 1px solid #dde2e7; text-align: right; }}
-figure {{ margin: 1rem 0; }} svg {{ max-width: 100%; height: auto; }} .plots {{ display: grid; gap: 1rem;
-grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)); }} .note {{ color: #5b6670; }}
+.scroll {{ overflow-x: auto; }} figure {{ margin: 1rem 0; min-width: 0; }} svg {{ max-width: 100%; height: auto; }}
+.plots {{ display: grid; gap: 1rem;
+grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }} .note {{ color: #5b6670; }}
 </style></head><body>
 <h1>{title}</h1>
 <div class="plots">{plots}</div>
@@ -51,7 +52,7 @@ def table(title: str, note: str, rows: Sequence[Mapping[str, object]]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row.values()) + "</tr>" for row in rows
     )
     note = f'<p class="note">{html.escape(note)}</p>'
-    return f"<h2>{html.escape(title)}</h2>{note}<table><tr>{head}</tr>{body}</table>"
+    return f"<h2>{html.escape(title)}</h2>{note}<div class='scroll'><table><tr>{head}</tr>{body}</table></div>"
 
 
 def svg(plot: Callable[[Any], None], legend: bool) -> str:

@@ -11,6 +11,7 @@ from phonograd.simulation.records import Quality, SimulationRecord
 from phonograd.simulation.table import rows_of
 
 MB = 1e6
+HASH_DIGITS, SHA256_DIGITS = 12, 64
 
 Simulations = Mapping[str, SimulationRecord]
 
@@ -20,7 +21,28 @@ def write_page(path: Path, simulations: Simulations) -> None:
     drawn = (_users, _general, _bytes, _by_bytes)
     plots = [svg(partial(plot, simulations=simulations), legend=len(simulations) > 1) for plot in drawn]
     tables = "".join(_table(name, record) for name, record in simulations.items())
-    write_figures(path, "Simulated rounds", plots, tables)
+    write_figures(path, "Simulated rounds", plots, tables + _settings(simulations))
+
+
+def _settings(simulations: Simulations) -> str:
+    """All settings and inputs of each simulation, those that differ first."""
+    jobs = {name: {"rounds": len(record.rounds), **record.job} for name, record in simulations.items()}
+    rows = []
+    for setting in dict.fromkeys(setting for job in jobs.values() for setting in job):
+        values = [job.get(setting) for job in jobs.values()]
+        rows.append((values.count(values[0]) == len(values), setting, values))
+    rows.sort(key=lambda row: row[0])
+    differ = [setting for same, setting, _ in rows if not same]
+    note = f"Different here: {', '.join(differ)}." if differ else "Texts and models are named by their SHA-256."
+    if {"users", "general_test"} & {*differ}:
+        note += " They were measured on other texts: their perplexities can't be compared."
+    shown = [{"setting": setting, **dict(zip(jobs, map(_brief, values), strict=True))} for _, setting, values in rows]
+    return table("Settings", note, shown)
+
+
+def _brief(value: object) -> object:
+    """A hash by its first digits."""
+    return value[:HASH_DIGITS] if isinstance(value, str) and len(value) == SHA256_DIGITS else value
 
 
 def _table(name: str, record: SimulationRecord) -> str:
@@ -44,6 +66,7 @@ def _users(axes: Any, simulations: Simulations) -> None:
         axes.fill_between(rounds, [at.p10 for at in spread], [at.p90 for at in spread], color=colour, alpha=0.15, lw=0)
     axes.set_title("New users: perplexity, mean and 10th to 90th percentile")
     axes.set_xlabel("round")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_yscale("log")
 
 
@@ -53,6 +76,7 @@ def _general(axes: Any, simulations: Simulations) -> None:
         axes.plot([at for at, _ in points], [scores.perplexity for _, scores in points], color=colour, label=name)
     axes.set_title("General text: perplexity")
     axes.set_xlabel("round")
+    axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _bytes(axes: Any, simulations: Simulations) -> None:
@@ -64,6 +88,7 @@ def _bytes(axes: Any, simulations: Simulations) -> None:
         axes.plot(rounds, [value / MB for value in down], color=colour, ls=":", label=f"{name}, down")
     axes.set_title("MB so far, up and (dotted) down")
     axes.set_xlabel("round")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_yscale("log")
 
 

@@ -1,5 +1,6 @@
 """What is simulated."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -88,8 +89,8 @@ class SimulationSettings:
             raise ValueError(f"epochs is {self.epochs}, expected 1: a single step is a single pass over the text")
         if self.strategy.one_step and self.steps != 1:
             raise ValueError(f"steps is {self.steps}, expected 1: {self.strategy.strategy} averages single steps")
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}, expected more than 0")
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate is {self.learning_rate}, expected a finite number above 0")
         if not 0 < self.user_share <= 1:
             raise ValueError(f"user_share is {self.user_share}, expected more than 0, at most 1")
         if self.drop_outs + self.late_phones > 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from phonograd.device_runtime.base.errors import TrainingError, WeightsError
+from phonograd.device_runtime.base.errors import TrainingError, UsageError, WeightsError
 from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import WrittenFile
 from phonograd.device_runtime.text.messages import read_messages
@@ -75,6 +75,11 @@ class Simulation:
             self._job = _job(artifacts, texts, settings, self._general)
             if self._record is not None:
                 require_same_job(self._record, self._job, folder)
+                if (held := len(self._record.rounds)) > settings.rounds:
+                    raise UsageError(
+                        f"`rounds` {settings.rounds}: {folder} holds {held} rounds already; ask for as many or "
+                        "more, or use another folder"
+                    )
                 self._folder.require_model(len(self._record.rounds), self._sha256(len(self._record.rounds)))
                 self._folder.tidy(len(self._record.rounds))
             self._kept = kept.pop_all()

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import statistics
 from collections.abc import Callable
@@ -142,6 +143,8 @@ def train(
     if draw is not None:
         folder.require_sampled()
     rate = folder.manifest.training.learning_rate if learning_rate is None else learning_rate
+    if not 0 < rate < math.inf:
+        raise UsageError(f"`learning_rate` {rate}: expected a finite number above 0")
     with contextlib.ExitStack() as kept:
         base = kept.enter_context(base_weights(folder, path_of(weights)))
         base_sha256 = base.sha256() if update is not None or phone is not None else ""

@@ -10,6 +10,7 @@ import msgspec
 
 from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
 from phonograd.commands.bench_options import repeated, save_option
+from phonograd.commands.numbers import FiniteRange
 from phonograd.console import Console, output_options
 
 NUMBER = click.IntRange(1)
@@ -66,14 +67,14 @@ def _checked(_context: click.Context, _parameter: click.Parameter, given: tuple[
 @click.option("--rounds-a-day", type=NUMBER, default=DEMAND.rounds_a_day, show_default=True)
 @click.option(
     "--peak",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=DEMAND.peak,
     show_default=True,
     help="The busiest hour's rate, divided by the mean.",
 )
 @click.option(
     "--load",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     default=DEMAND.load,
     show_default=True,
     help="The share of a server's measured rate to plan with.",

@@ -8,6 +8,7 @@ import click
 
 from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
@@ -59,7 +60,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
 )
 @click.option(
     "--user-share",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     help=f"λ of --loss lwf.  [default: {DEFAULTS.user_share}]",
 )
 @click.option(
@@ -70,12 +71,10 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     help="Learning rate 0.75 and clip norm 5 are meant for sum_over_time.",
 )
 @click.option(
-    "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
+    "--lr", "learning_rate", type=FiniteRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
 )
-@click.option(
-    "--clip-norm", type=click.FloatRange(0), default=DEFAULTS.clip_norm, show_default=True, help="0: no clipping."
-)
-@click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
+@click.option("--clip-norm", type=FiniteRange(0), default=DEFAULTS.clip_norm, show_default=True, help="0: no clipping.")
+@click.option("--dropout", type=FiniteRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
 @click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
 @click.option("--bptt", type=click.IntRange(1), default=DEFAULTS.bptt, show_default=True, help="Time steps a window.")
 @click.option(

@@ -12,6 +12,7 @@ from phonograd import __version__
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
 from phonograd.commands.native import building
+from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
@@ -81,12 +82,14 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     show_default=True,
     help="With --output-sample: time the full softmax too, which takes longer.",
 )
-@click.option("--duty", type=float, help="Share of the time that steps take; below 1, rests keep phones cooler.")
+@click.option(
+    "--duty", type=FiniteRange(), help="Share of the time that steps take; below 1, rests keep phones cooler."
+)
 @click.option("--nice", type=int, help="Lower the priority to this nice value, at most 19.")
 @click.option(
     "--cooldown",
     "cooldown_seconds",
-    type=float,
+    type=FiniteRange(),
     default=DEFAULTS.cooldown_seconds,
     show_default=True,
     help="Longest wait in seconds before each epoch for the temperature to settle; 0: no wait.",
@@ -97,7 +100,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option(
     "--user-share",
-    type=float,
+    type=FiniteRange(),
     help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]",
 )
 @click.option(
@@ -138,14 +141,14 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option(
     "--sample-every",
     "sample_seconds",
-    type=float,
+    type=FiniteRange(),
     default=DEFAULTS.sample_seconds,
     show_default=True,
     help="Seconds between samples of clocks and temperatures.",
 )
 @click.option(
     "--heartbeat-timeout",
-    type=float,
+    type=FiniteRange(),
     default=DEFAULTS.heartbeat_timeout,
     show_default=True,
     help="Seconds without contact after which a phone counts as lost and ends its work.",

@@ -13,6 +13,7 @@ from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraini
 from phonograd.commands.codec_options import NAMES, codec_option
 from phonograd.commands.connecting import closing_notice, connection_options
 from phonograd.commands.native import building
+from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console, Rows, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
@@ -59,12 +60,12 @@ class RoundShortError(PhonogradError):
     help="A text on the phone, in place of --texts; it stays there.",
 )
 @click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
-@click.option("--user-share", type=click.FloatRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
+@click.option("--user-share", type=FiniteRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
 @codec_option(click.Choice(NAMES))
 @click.option(
     "--steps", type=int, metavar="1", help="Take a single step, with the gradient of the whole text (FedSGD)."
 )
-@click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
+@click.option("--lr", type=FiniteRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads of each phone.  [default: one a core]")
 @click.option(
     "--cores",
@@ -81,10 +82,12 @@ class RoundShortError(PhonogradError):
 )
 @click.option(
     "--max-unknown",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     help=f"Largest share of a text's words that the vocabulary may lack, for an update.  [default: {MAX_UNKNOWN}]",
 )
-@click.option("--duty", type=float, help="Share of the time that steps take; below 1, rests keep phones cooler.")
+@click.option(
+    "--duty", type=FiniteRange(), help="Share of the time that steps take; below 1, rests keep phones cooler."
+)
 @click.option("--nice", type=int, help="Lower the priority to this nice value, at most 19.")
 @click.option(
     "--updates",
@@ -102,7 +105,7 @@ class RoundShortError(PhonogradError):
 )
 @click.option(
     "--patience",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=RoundSettings.patience_seconds,
     show_default=True,
     metavar="SECONDS",
@@ -110,7 +113,7 @@ class RoundShortError(PhonogradError):
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=RoundSettings.wait_seconds,
     show_default=True,
     metavar="SECONDS",
@@ -118,7 +121,7 @@ class RoundShortError(PhonogradError):
 )
 @click.option(
     "--heartbeat-timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=RoundSettings.heartbeat_timeout,
     show_default=True,
     metavar="SECONDS",

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 
 from phonograd.commands.model_options import DeclaredShape, shape_options
+from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.export.pretrain_config import Device, Precision, PretrainConfig, PretrainProgress
@@ -24,14 +25,12 @@ DEFAULTS = PretrainConfig()
 @click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
 @click.option("--bptt", type=click.IntRange(1), default=DEFAULTS.bptt, show_default=True, help="Time steps a window.")
 @click.option(
-    "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
+    "--lr", "learning_rate", type=FiniteRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
 )
-@click.option("--decay", type=click.FloatRange(1), default=DEFAULTS.decay, show_default=True)
+@click.option("--decay", type=FiniteRange(1), default=DEFAULTS.decay, show_default=True)
 @click.option("--decay-after", type=click.IntRange(0), default=DEFAULTS.decay_after, show_default=True, help="Epochs.")
-@click.option(
-    "--clip-norm", type=click.FloatRange(0), default=DEFAULTS.clip_norm, show_default=True, help="0: no clipping."
-)
-@click.option("--dropout", type=click.FloatRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
+@click.option("--clip-norm", type=FiniteRange(0), default=DEFAULTS.clip_norm, show_default=True, help="0: no clipping.")
+@click.option("--dropout", type=FiniteRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=DEFAULTS.seed, show_default=True)
 @click.option("--device", type=click.Choice(get_args(Device)), default=DEFAULTS.device, show_default=True)
 @click.option("--precision", type=click.Choice(get_args(Precision)), default=DEFAULTS.precision, show_default=True)

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.privacy_attacks import canaries, membership
 from phonograd.commands.settings_options import settings_options, taken, usage_errors
@@ -57,9 +59,9 @@ privacy.add_command(membership)
 @privacy.command()
 @click.option("--population", type=click.IntRange(1), required=True, help="Enrolled phones, N.")
 @click.option("--per-round", type=click.IntRange(1), required=True, help="Phones expected in a round, K: q = K / N.")
-@click.option("--noise", type=click.FloatRange(0), required=True, help="Noise multiplier, z.")
+@click.option("--noise", type=FiniteRange(0), required=True, help="Noise multiplier, z.")
 @click.option("--rounds", type=click.IntRange(1), required=True)
-@click.option("--delta", type=click.FloatRange(0, 1, min_open=True, max_open=True), required=True)
+@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), required=True)
 @output_options
 def epsilon(console: Console, population: int, per_round: int, noise: float, rounds: int, delta: float) -> None:
     """The epsilon that rounds of dp-fedavg or dp-fedsgd spend (paper M), by privacy loss distributions and by RDP."""
@@ -106,6 +108,8 @@ def empirical(
     """
     from phonograd.api.privacy import empirical_privacy
 
+    if rehearsal is None:
+        refuse("expected with --rehearsal, the general text to mix in", "user_share")
     with usage_errors(SETTINGS):
         simulation = taken(SimulationSettings, SETTINGS, options)
     settings = PrivacySettings(pairs, texts, words, simulation)

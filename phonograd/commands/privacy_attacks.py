@@ -6,12 +6,14 @@ from typing import Any
 import click
 
 from phonograd.commands.codec_options import codec_options
+from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.commands.serve_options import strategy_from, strategy_options
 from phonograd.commands.settings_options import Decorator, settings_options, taken, usage_errors
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
+from phonograd.help_groups import Grouped
 from phonograd.simulation.attacks.canaries import CanarySettings
 from phonograd.simulation.attacks.records import AttackRecord
 from phonograd.simulation.attacks.run import AttackSettings
@@ -72,7 +74,7 @@ def secret_options(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
-@click.command()
+@click.command(cls=Grouped)
 @simulation_options
 @secret_options
 def canaries(console: Console, **options: Any) -> None:
@@ -99,7 +101,7 @@ def canaries(console: Console, **options: Any) -> None:
     console.result(document, (f"Exposure among {record.canaries.space:,} secrets", rows))
 
 
-@click.command()
+@click.command(cls=Grouped)
 @simulation_options
 @click.option(
     "--test-members",
@@ -128,6 +130,8 @@ def _attacked(console: Console, settings: AttackSettings, options: dict[str, Any
     from phonograd.api.privacy import simulate_attacks
     from phonograd.device_runtime.base.documents import written
 
+    if options["rehearsal"] is None:
+        refuse("expected with --rehearsal, the general text to mix in", "user_share")
     with usage_errors(SETTINGS):
         chosen = {name: options[name] for name in SETTINGS}
         simulation = SimulationSettings(

@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from phonograd.commands.connecting import place_options, storage_options
+from phonograd.commands.given import refuse
+from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.client.server_client import Connection
@@ -28,7 +30,7 @@ HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's num
 )
 @click.option(
     "--price-per-gb",
-    type=click.FloatRange(0, 1e9),
+    type=FiniteRange(0, 1e9),
     help="Also show what the bytes cost, up and down, if 10^9 of them cost this much.",
 )
 @click.option(
@@ -40,7 +42,7 @@ HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's num
 )
 @click.option(
     "--max-upload-mb",
-    type=click.FloatRange(0, 1e9),
+    type=FiniteRange(0, 1e9),
     help="End with exit code 28 if a phone sent more than this many MB (10^6 bytes) in a round, headers and retries "
     "included.",
 )
@@ -73,6 +75,8 @@ def report(
     added = {"--project": project, "--price-per-gb": price_per_gb, "--compare": other}
     _refuse_beside("--csv", as_csv, added)
     _refuse_beside("--round", number is not None, added | {"--max-upload-mb": max_upload_mb})
+    if as_csv and console.as_json:
+        raise click.UsageError("--csv: expected without --json; run `phonograd report` once for each")
     if number is not None:
         phones = administration.round_report(place, number)
         if as_csv:
@@ -175,6 +179,8 @@ def models(
     from phonograd.api.administration import models as models_of
     from phonograd.api.rounds import download
 
+    if fetch is None:
+        refuse("expected with --fetch, the model to fetch", "out", "phone")
     listed = models_of(place)
     if fetch is None:
         console.result(listed, ("Models", [_model_row(model) for model in listed]))

@@ -63,18 +63,20 @@ STRATEGY = {
     "krum_byzantine": "multi-krum: hostile updates to tolerate.",
     "krum_selected": "multi-krum: updates to average; 0: all but the hostile ones.",
     "norm_bound": "norm-bound: largest L2 norm of a delta.",
-    "clip_norm": "dp: S, largest L2 norm of a delta.",
-    "per_layer": "dp: clip each tensor to S/sqrt(m).",
-    "estimator": "dp: f_f or f_c of paper M.",
-    "min_share": "dp, clipped: W_min / W.",
-    "adaptive_clip": "dp: the quantile of the phones' norms that S follows, from round to round.  [default: S stays]",
-    "noise_multiplier": "dp: z.",
-    "sampling": "dp: q, each phone's sampling probability.",
-    "population": "dp: enrolled phones needed before a round samples any.",
-    "token_cap": "dp: tokens at which a phone has weight 1.  [default: all weigh 1]",
-    "mean_weight": "dp: W / N.",
-    "delta": "dp: delta of the guarantee.",
-    "epsilon_budget": "dp: stop before a round exceeds this epsilon.  [default: no limit]",
+}
+PRIVACY = {
+    "clip_norm": "S, largest L2 norm of a delta.",
+    "per_layer": "Clip each tensor to S/sqrt(m).",
+    "estimator": "f_f or f_c of paper M.",
+    "min_share": "W_min / W, with estimator f_c.",
+    "adaptive_clip": "The quantile of the phones' norms that S follows, from round to round.  [default: S stays]",
+    "noise_multiplier": "z.",
+    "sampling": "q, each phone's sampling probability.",
+    "population": "Enrolled phones needed before a round samples any.",
+    "token_cap": "Tokens at which a phone has weight 1.  [default: all weigh 1]",
+    "mean_weight": "W / N.",
+    "delta": "Delta of the guarantee.",
+    "epsilon_budget": "Stop before a round exceeds this epsilon.  [default: no limit]",
 }
 TRANSFER = {
     "general": "transfer: general text that the student learns on, a file; generated: text that the model writes.",
@@ -88,19 +90,24 @@ TRANSFER = {
 def serve_options(command: Callable[..., None]) -> Callable[..., None]:
     """All of them; what the command gets by name goes through `settings_from`."""
     command = strategy_options(transfer_options(command))
-    for kind, helps in ((SecuritySettings, SECURITY), (RoundRules, RULES), (ServerSettings, SERVER)):
-        command = settings_options(kind, helps, command)
+    for kind, helps, group in (
+        (SecuritySettings, SECURITY, "Security"),
+        (RoundRules, RULES, "Rounds"),
+        (ServerSettings, SERVER, "Server"),
+    ):
+        command = settings_options(kind, helps, command, group)
     return command
 
 
 def strategy_options(command: Callable[..., None]) -> Callable[..., None]:
     """Those of a round's strategy alone; what the command gets by name goes through `strategy_from`."""
-    return settings_options(StrategySettings, STRATEGY, command)
+    command = settings_options(StrategySettings, PRIVACY, command, "Differential privacy (strategies dp-...)")
+    return settings_options(StrategySettings, STRATEGY, command, "Strategy")
 
 
 def transfer_options(command: Callable[..., None]) -> Callable[..., None]:
     """Those of strategy transfer; what the command gets by name goes through `transfer_from`."""
-    return settings_options(TransferSettings, TRANSFER, command)
+    return settings_options(TransferSettings, TRANSFER, command, "Strategy transfer")
 
 
 def transfer_from(options: Mapping[str, Any]) -> TransferSettings:
@@ -115,8 +122,8 @@ def transfer_from(options: Mapping[str, Any]) -> TransferSettings:
 
 def strategy_from(options: Mapping[str, Any]) -> StrategySettings:
     """The strategy's settings that the options make. Raises click.UsageError for a value out of range."""
-    with usage_errors(STRATEGY):
-        return taken(StrategySettings, STRATEGY, options)
+    with usage_errors(STRATEGY, PRIVACY):
+        return taken(StrategySettings, {**STRATEGY, **PRIVACY}, options)
 
 
 def settings_from(options: Mapping[str, Any]) -> ServerSettings:
@@ -124,7 +131,7 @@ def settings_from(options: Mapping[str, Any]) -> ServerSettings:
     if options["tls_key"] is not None and options["tls_cert"] is None:
         raise click.UsageError("--tls-key: --tls-cert expected beside it")
     strategy, transfer = strategy_from(options), transfer_from(options)
-    with usage_errors(SERVER, RULES, SECURITY, STRATEGY):
+    with usage_errors(SERVER, RULES, SECURITY, STRATEGY, PRIVACY):
         return ServerSettings(
             **{name: options[name] for name in SERVER},
             rules=taken(RoundRules, RULES, options),

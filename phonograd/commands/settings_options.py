@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT
 from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.update.links import LinkCodec
+from phonograd.help_groups import InGroup
 from phonograd.server_agg.aggregation.settings import ESTIMATORS, NORMS, SERVER_OPTIMIZERS
 from phonograd.server_agg.aggregation.strategies import STRATEGIES, WEIGHTINGS
 from phonograd.server_agg.settings.rules import Late
@@ -41,11 +44,16 @@ OR_ALL = ("models_kept", "links_kept")
 NAMES = {"clip_norm": "--dp-clip-norm", "delta": "--dp-delta", "learning_rate": "--lr"}
 
 
-def settings_options(kind: type, helps: Mapping[str, str], command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each setting in `helps`; the command receives them by the settings' names."""
+def settings_options(
+    kind: type, helps: Mapping[str, str], command: Callable[..., None], group: str = "Options"
+) -> Callable[..., None]:
+    """Add an option for each setting in `helps`; the command receives them by the settings' names.
+
+    group: their title in the help of a Grouped command.
+    """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name, text in reversed(list(helps.items())):
-        command = _option(fields[name], text)(command)
+        command = _option(fields[name], text, group)(command)
     return command
 
 
@@ -74,17 +82,16 @@ def _flag(setting: str) -> str:
     return NAMES.get(setting, f"--{setting.replace('_', '-')}")
 
 
-def _option(field: dataclasses.Field[Any], text: str) -> Decorator:
+def _option(field: dataclasses.Field[Any], text: str, group: str) -> Decorator:
     flag = _flag(field.name)
+    option = functools.partial(click.option, flag, field.name, cls=InGroup, group=group, help=text)
     if field.name in CHOICES:
         choice = click.Choice(list(CHOICES[field.name]))
-        return click.option(flag, field.name, type=choice, default=field.default, show_default=True, help=text)
+        return option(type=choice, default=field.default, show_default=True)
     kinds = [kind for kind in get_args(field.type) or (field.type,) if kind is not type(None)]
     if kinds == [bool]:
-        return click.option(flag, field.name, is_flag=True, default=field.default, help=text)
-    kind: Any = INPUT if kinds == [Path] else kinds[0]
+        return option(is_flag=True, default=field.default)
+    kind: Any = {Path: INPUT, float: FiniteRange()}.get(kinds[0], kinds[0])
     if field.name in OR_ALL:
         kind = number_or_all
-    return click.option(
-        flag, field.name, type=kind, default=field.default, show_default=field.default is not None, help=text
-    )
+    return option(type=kind, default=field.default, show_default=field.default is not None)

@@ -9,47 +9,60 @@ import click
 from phonograd.api.engines import Engine
 from phonograd.commands.codec_options import codec_options
 from phonograd.commands.engine_option import engine_option
+from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import strategy_from, strategy_options, transfer_from, transfer_options
 from phonograd.commands.settings_options import settings_options, usage_errors
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
+from phonograd.help_groups import Grouped
 from phonograd.simulation.settings import SimulationSettings
 
-SETTINGS = {
-    "rounds": "Rounds to run; more continue a simulation.",
-    "clients_per_round": "Phones that take part in a round.",
-    "user_share": "λ, the user's share of the tokens, with --rehearsal.",
-    "text_bytes": "Bytes of a user's text per round.",
-    "test_users": "Users who never train; the model is evaluated on their texts.",
-    "evaluate_every": "Rounds from one evaluation to the next.",
-    "kss": "Also measure keystroke savings.",
-    "epochs": "Passes over the text.",
-    "steps": "1: a single step with the gradient of the whole text, as in phonograd train.",
-    "learning_rate": "Learning rate.  [default: the artifacts']",
-    "output_sample": "As in phonograd train.",
-    "precision": "As in phonograd train.",
-    "backend": "What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
-    "device": "Where PyTorch trains.",
-    "phones_per_batch": "Phones that PyTorch trains at once.  [default: 1 on cpu, 16 on cuda]",
-    "publish": "Codec of the link from a round's base to its model, as in phonograd serve.",
-    "publish_rows": "top-rows: rows of largest change to publish.",
-    "publish_bits": "top-rows: bits a weight, 1, 2 or 4.",
-    "drop_outs": "Chance that an update never arrives.",
-    "late_phones": "Chance that an update arrives one round later.",
-    "late": "What to do with late updates.",
-    "duplicates": "Chance that an update is sent twice.",
-    "seed": "Of all that is drawn at random.",
+GROUPS = {
+    "Rounds": {
+        "rounds": "Rounds to run; more continue a simulation.",
+        "clients_per_round": "Phones that take part in a round.",
+        "test_users": "Users who never train; the model is evaluated on their texts.",
+        "evaluate_every": "Rounds from one evaluation to the next.",
+        "kss": "Also measure keystroke savings.",
+        "seed": "Of all that is drawn at random.",
+    },
+    "Training": {
+        "text_bytes": "Bytes of a user's text per round.",
+        "user_share": "λ, the user's share of the tokens, with --rehearsal.",
+        "epochs": "Passes over the text.",
+        "steps": "1: a single step with the gradient of the whole text, as in phonograd train.",
+        "learning_rate": "Learning rate.  [default: the artifacts']",
+        "output_sample": "As in phonograd train.",
+        "precision": "As in phonograd train.",
+        "backend": "What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
+        "device": "Where PyTorch trains.",
+        "phones_per_batch": "Phones that PyTorch trains at once.  [default: 1 on cpu, 16 on cuda]",
+    },
+    "Publishing": {
+        "publish": "Codec of the link from a round's base to its model, as in phonograd serve.",
+        "publish_rows": "top-rows: rows of largest change to publish.",
+        "publish_bits": "top-rows: bits a weight, 1, 2 or 4.",
+    },
+    "Phones that fail": {
+        "drop_outs": "Chance that an update never arrives.",
+        "late_phones": "Chance that an update arrives one round later.",
+        "late": "What to do with late updates.",
+        "duplicates": "Chance that an update is sent twice.",
+    },
 }
+SETTINGS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
 def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
     """Those of SimulationSettings."""
-    return settings_options(SimulationSettings, SETTINGS, command)
+    for group, helps in reversed(GROUPS.items()):
+        command = settings_options(SimulationSettings, helps, command, group)
+    return command
 
 
-@click.command()
+@click.command(cls=Grouped)
 @click.argument("artifacts", type=INPUT)
 @click.option(
     "--users",
@@ -96,6 +109,8 @@ def simulate(
     from phonograd.device_runtime.base.documents import written
     from phonograd.simulation.table import rows_of
 
+    if rehearsal is None:
+        refuse("expected with --rehearsal, the general text to mix in", "user_share")
     with usage_errors(SETTINGS):
         chosen = {name: options[name] for name in SETTINGS}
         strategy, transfer = strategy_from(options), transfer_from(options)
@@ -116,8 +131,15 @@ def simulate(
             progress=show,
             stop=stop,
         )
+    if record.users.training < settings.clients_per_round and not strategy.private:
+        console.say(
+            f"phonograd: warning: --clients-per-round {settings.clients_per_round}: only {record.users.training} users "
+            "train; all of them took part in each round"
+        )
     if page is not None:
-        _write_page(page, {folder.name: folder for folder in (out, *compare)})
+        folders = (out, *compare)
+        names = [folder.name for folder in folders]
+        _write_page(page, {one.name if names.count(one.name) == 1 else str(one): one for one in folders})
         console.say(f"wrote {page}")
     console.result(written(record), ("Simulated rounds", rows_of(record)))
 

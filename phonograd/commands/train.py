@@ -10,7 +10,9 @@ import click
 
 from phonograd.commands.codec_options import codec_options
 from phonograd.commands.connecting import closing_notice, connection_options
+from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, Rows, output_options
@@ -44,7 +46,7 @@ weights_option = click.option(
 )
 max_unknown_option = click.option(
     "--max-unknown",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     default=MAX_UNKNOWN,
     show_default=True,
     help="Largest share of the user's words that the vocabulary may lack, for an update to be made.",
@@ -59,7 +61,7 @@ WARN_UNKNOWN_SHARE = 0.3
 @click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option(
     "--user-share",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     default=None,
     help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]",
 )
@@ -84,7 +86,7 @@ WARN_UNKNOWN_SHARE = 0.3
     help="Take a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]",
 )
 @click.option(
-    "--lr", "learning_rate", type=click.FloatRange(0, min_open=True), help="Learning rate.  [default: the artifacts']"
+    "--lr", "learning_rate", type=FiniteRange(0, min_open=True), help="Learning rate.  [default: the artifacts']"
 )
 @click.option(
     "--output-sample",
@@ -119,7 +121,7 @@ WARN_UNKNOWN_SHARE = 0.3
 @click.option("--restart", is_flag=True, help="Discard the state saved in --state.")
 @click.option(
     "--duty",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
     help="Share of the time that steps take; below 1, rests between them keep the device cooler.",
@@ -170,6 +172,8 @@ def train(  # click passes options by name
     require_one_seed(seed, phone)
     if sample_seed is not None and output_sample is None:
         raise click.UsageError("--sample-seed needs --output-sample, the number of words to draw")
+    if update_path is None and connection is None:
+        refuse("expected with --update or --server, which make an update", "codec", "zstd")
     _check_combination(rehearsal, user_share, state, save_every, restart, connection, weights or round_number)
     for path in filter(None, (out, update_path)):
         require_writable(path)  # before a round is joined

@@ -415,7 +415,9 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, capsys: pyte
     common = ["simulate", str(ARTIFACTS.folder), "--users", str(tmp_path / "users.jsonl"), "--test-users", "2"]
     common += ["--rounds", "2", "--text-bytes", "150", "--workers", "1"]
     assert command([*common, "--out", str(tmp_path / "mean")]) == 0
-    assert "users' perplexity" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "only 7 users train" in said.err
+    assert "users' perplexity" in said.out
     page = ["--page", str(tmp_path / "page.html"), "--compare", str(tmp_path / "mean")]
     assert command([*common, "--out", str(tmp_path / "median"), "--strategy", "median", "--json", *page]) == 0
     document = json.loads(capsys.readouterr().out)

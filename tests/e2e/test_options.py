@@ -1,0 +1,66 @@
+"""Options that would be ignored, numbers that are none, and help in groups."""
+
+from pathlib import Path
+
+import pytest
+
+import phonograd as api
+from phonograd.device_runtime.base.errors import UsageError
+from tests.support.command_line import Run, Workplace
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("train {art} --user {user} --codec rot-q1", "--codec"),
+        ("train {art} --user {user} --zstd --out {new}", "--zstd"),
+        ("report --state {new} --csv --json", "--csv"),
+        ("models --state {new} --out other", "--out"),
+        ("simulate {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
+        ("privacy empirical {art} --users {user} --user-share 0.5", "--user-share"),
+        ("privacy canaries {art} --users {user} --out {new} --user-share 0.5", "--user-share"),
+    ],
+)
+def test_an_option_that_would_be_ignored(
+    phono: Run, workplace: Workplace, tmp_path: Path, line: str, option: str
+) -> None:
+    names = {"art": workplace.artifacts, "user": workplace.user, "new": tmp_path / "new"}
+    outcome = phono(*line.format(**names).split())
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"{option}: expected with" in outcome.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train {art} --user {user} --lr",
+        "train {art} --user {user} --duty",
+        "pretrain --preset tiny --vocab {user} --text {user} --out out --clip-norm",
+        "simulate {art} --users {user} --out out --drop-outs",
+        "serve --artifacts {art} --state s --server-lr",
+        "report --state s --price-per-gb",
+        "phone-bench {art} --cooldown",
+    ],
+)
+def test_a_number_that_is_none(phono: Run, workplace: Workplace, line: str, number: str) -> None:
+    outcome = phono(*line.format(art=workplace.artifacts, user=workplace.user).split(), number)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"Invalid value for '{line.rsplit(maxsplit=1)[-1]}'" in outcome.err
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), 0, -1])
+def test_the_python_api_refuses_such_a_rate(workplace: Workplace, rate: float) -> None:
+    with pytest.raises(UsageError, match="`learning_rate`"):
+        api.train(workplace.artifacts, workplace.user, learning_rate=rate)
+
+
+@pytest.mark.parametrize("name", ["serve", "simulate"])
+def test_help_is_in_groups(phono: Run, name: str) -> None:
+    shown = phono(name, "--help").out
+    titles = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert {"Options:", "Rounds:", "Strategy:", "Strategy transfer:"} <= set(titles)
+    rounds = shown.split("\nRounds:\n")[1].split("\n\n")[0]
+    assert "--clients-per-round" in rounds
+    assert shown.count("--clients-per-round INTEGER") == 1

@@ -1,0 +1,50 @@
+"""A simulation's page on a phone's screen, and what it says of simulations that are compared."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+import phonograd
+from phonograd.device_runtime.base.errors import UsageError
+from phonograd.simulation.folder import read_record
+from phonograd.simulation.page import write_page
+from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, USERS, run
+from tests.support.chromium import chromium
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """Of two simulations with other users and another seed."""
+    run(tmp_path / "all", dataclasses.replace(SETTINGS, rounds=2))
+    fewer = {name: lines for name, lines in USERS.items() if name != "user-1"}
+    settings = dataclasses.replace(SETTINGS, rounds=2, seed=6)
+    phonograd.simulate(ARTIFACTS, fewer, tmp_path / "fewer", settings, rehearsal=GENERAL, general_test=GENERAL[:50])
+    page = tmp_path / "page.html"
+    write_page(page, {name: read_record(tmp_path / name) for name in ("all", "fewer")})
+    return page
+
+
+def test_a_page_shows_settings_and_what_differs(page: Path) -> None:
+    shown = page.read_text("utf-8").split("<h2>Settings</h2>")[1]
+    assert re.search(r"Different here: (seed, users|users, seed)\.", shown)
+    assert "on other texts" in shown
+    assert "<td>clients_per_round</td><td>4</td><td>4</td>" in shown
+    ticks = re.findall(r"<!-- (\d+\.\d) -->", page.read_text("utf-8").split("General text: perplexity")[0])
+    assert "0.5" not in ticks
+
+
+def test_fewer_rounds_than_a_folder_holds(tmp_path: Path) -> None:
+    run(tmp_path / "two", dataclasses.replace(SETTINGS, rounds=2))
+    with pytest.raises(UsageError, match="`rounds` 1: .* holds 2 rounds already"):
+        run(tmp_path / "two", dataclasses.replace(SETTINGS, rounds=1))
+
+
+@pytest.mark.browser
+def test_a_page_fits_a_phone(page: Path, tmp_path: Path) -> None:
+    with chromium(tmp_path / "profile") as tab:
+        tab.resize(390, 844)
+        tab.open(page.as_uri())
+        assert tab.value("document.documentElement.scrollWidth") <= 390
+        assert tab.value("[...document.querySelectorAll('svg')].every(one => one.getBoundingClientRect().right <= 390)")
