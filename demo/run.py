@@ -285,6 +285,7 @@ def demo_table(document: dict[str, Any]) -> list[dict[str, str]]:
             found = document[when][text]
             rows += [
                 (f"{text} text {when} the round: perplexity", f"{found['perplexity']:.1f}", f"{paper[when][0]}"),
+                ("the same with unknown words", f"{found['perplexity_with_unknown']:.1f}", "-"),
                 (f"{text} text {when} the round: KSS", f"{100 * found['kss']:.1f} %", f"{paper[when][1]} %"),
             ]
     for row in document["codecs"]:

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from phonograd.device_runtime.text.rehearsal import TrainingText
 
 # Figures of an Evaluation that --server reports, and what the server calls them.
-QUALITY = {"perplexity": "perplexity", "top1": "top-1", "kss": "keystrokes saved"}
+QUALITY = {
+    "perplexity": "perplexity",
+    "perplexity_with_unknown": "perplexity with unknown words",
+    "top1": "top-1",
+    "kss": "keystrokes saved",
+}
 backend_option = click.option(
     "--backend",
     type=click.Choice(BACKENDS),

@@ -208,6 +208,7 @@ def test_a_round_of_two_phones(
     assert phono("report", "--server", url, "--json").document["rounds"][0]["quality"] == {
         "keystrokes saved user": after.document[0]["kss"],
         "perplexity user": after.document[0]["perplexity"],
+        "perplexity with unknown words user": after.document[0]["perplexity_with_unknown"],
         "top-1 user": after.document[0]["top1"],
     }
     unknown = phono(*measure[:2], *measure[4:], "--weights", tmp_path / "1.safetensors", "--json")
