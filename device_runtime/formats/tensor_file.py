@@ -13,6 +13,7 @@ import math
 import os
 import re
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ MAX_DIMENSIONS = 8
 TENSOR_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}\Z")
 # 256 Ki elements: a tile of float32 and its float64 scratch stay in a phone's or server's second-level cache.
 TILE_ELEMENTS = 1 << 18
+
+CHECKSUM = "checksum"  # U32[1], the last tensor of a file that has one: CRC-32 of all bytes of the file before it
 
 # BF16 has no NumPy type: it is carried as its raw 16 bits.
 NUMPY_DTYPES: Mapping[str, str] = {
@@ -160,6 +163,27 @@ class TensorFile:
             same = False
         if not same:
             raise WeightsError(f"{self.path}: was replaced while it was opened; start again")
+
+    def take_checksum(self) -> None:
+        """Hold the file to its checksum, its last tensor, and leave that out of `specs`.
+
+        Raises WeightsError for a file that has none, or other bytes.
+        """
+        spec, last = self.specs.get(CHECKSUM), max(self._offsets.values(), default=0)
+        if spec != TensorSpec(CHECKSUM, "U32", (1,)) or self._offsets[CHECKSUM] != last:
+            raise WeightsError(f"{self.path}: damaged: its last tensor is not {CHECKSUM} U32[1]; send it again")
+        del self.specs[CHECKSUM]
+        found, at, stop = 0, self._start, self._data_start + last
+        while at < stop:
+            chunk = _read(self._descriptor, min(HASH_CHUNK_BYTES, stop - at), at)
+            if not chunk:
+                raise WeightsError(f"{self.path}: ends at byte {at}; it is truncated, send it again")
+            found, at = zlib.crc32(chunk, found), at + len(chunk)
+        (expected,) = struct.unpack("<I", _read(self._descriptor, 4, stop))
+        if found != expected:
+            raise WeightsError(
+                f"{self.path}: damaged: checksum {expected:08x} expected, its bytes have {found:08x}; send it again"
+            )
 
     def read(self, name: str) -> Array:
         """A whole tensor, freshly allocated, in its own dtype and shape. Raises WeightsError if absent."""
@@ -298,8 +322,11 @@ def encode_header(specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> b
 class TensorWriter:
     """Writes the data of announced tensors in order, hashing beside it in a thread; made by `write_tensor_file`."""
 
-    def __init__(self, file: BinaryIO, specs: Iterable[TensorSpec], metadata: Mapping[str, str]):
-        specs = list(specs)
+    def __init__(
+        self, file: BinaryIO, specs: Iterable[TensorSpec], metadata: Mapping[str, str], checksum: bool = False
+    ):
+        specs = [*specs, *([TensorSpec(CHECKSUM, "U32", (1,))] if checksum else [])]
+        self._crc = 0 if checksum else None
         self._file = file
         self._hashing = ThreadPoolExecutor(1)  # its thread starts with the first piece, and ends with this object
         self._begun = 0  # bytes on their way to the disk
@@ -319,6 +346,8 @@ class TensorWriter:
 
     def _put(self, data: bytes | memoryview) -> None:
         hashed = self._hashing.submit(self._digest.update, data)
+        if self._crc is not None:
+            self._crc = zlib.crc32(data, self._crc)
         self._file.write(data)
         if self._file.tell() - self._begun >= WRITEBACK_BYTES:
             self._file.flush()
@@ -327,30 +356,45 @@ class TensorWriter:
         hashed.result()
 
     def finish(self) -> WrittenFile:
-        """Check that all announced bytes were written. Raises WeightsError otherwise (a bug of the caller)."""
+        """Write the checksum, if there is to be one. Raises WeightsError unless all announced bytes were written (a bug
+        of the caller).
+        """
+        if self._crc is not None:
+            self.write(np.array([self._crc], "<u4"))
         if self._written != self._expected:
             raise WeightsError(f"tensor data: {self._written} bytes written, {self._expected} announced")
         return WrittenFile(self._header_bytes + self._written, self._digest.hexdigest())
 
 
 def write_tensor_file(
-    path: Path, specs: Iterable[TensorSpec], chunks: Iterable[Array], metadata: Mapping[str, str]
+    path: Path,
+    specs: Iterable[TensorSpec],
+    chunks: Iterable[Array],
+    metadata: Mapping[str, str],
+    checksum: bool = False,
 ) -> WrittenFile:
     """Write a tensor file atomically from a stream of arrays that follow each other in the order of `specs`.
+
+    checksum: of all of it, as one more tensor at its end.
 
     Raises StorageError when the disk refuses; then nothing is left at `path` that was not there before.
     """
     with atomic_file(path) as file:
-        writer = TensorWriter(file, specs, metadata)
+        writer = TensorWriter(file, specs, metadata, checksum)
         for chunk in chunks:
             writer.write(chunk)
         return writer.finish()
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> WrittenFile:
-    """Write named arrays in their order as one tensor file, atomically. Raises StorageError, WeightsError."""
+def save_tensors(
+    path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None, checksum: bool = False
+) -> WrittenFile:
+    """Write named arrays in their order as one tensor file, atomically; checksum: as of `write_tensor_file`.
+
+    Raises StorageError, WeightsError.
+    """
     specs = [spec_of(name, array) for name, array in tensors.items()]
-    return write_tensor_file(path, specs, tensors.values(), metadata or {})
+    return write_tensor_file(path, specs, tensors.values(), metadata or {}, checksum)
 
 
 def tile_ranges(elements: int, tile: int = TILE_ELEMENTS) -> Iterator[tuple[int, int]]:

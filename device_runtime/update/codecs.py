@@ -10,41 +10,26 @@ from phonograd.device_runtime.update.delta_floats import DeltaBF16, DeltaF16
 from phonograd.device_runtime.update.delta_int8 import DeltaInt8
 from phonograd.device_runtime.update.full import FullF32
 from phonograd.device_runtime.update.rotated import Rotated
-from phonograd.device_runtime.update.rotation import ROTATIONS
 from phonograd.device_runtime.update.rows import RowsF32
 from phonograd.device_runtime.update.top_rows import TopRows
 
-
-def _groups(rotations: int) -> Mapping[str, tuple[Codec, ...]]:
-    return {
-        "lossless": (FullF32(), RowsF32()),
-        "quantised": (DeltaF16(), DeltaBF16(), DeltaInt8(), *(Rotated(bits, rotations) for bits in (4, 2, 1))),
-        "sparse": (TopRows(rotations=rotations),),
-    }
-
-
-def _named(plain: tuple[Codec, ...]) -> Mapping[str, Codec]:
-    return {codec.name: codec for codec in (*plain, *map(Compressed, plain))}
-
-
-GROUPS = _groups(ROTATIONS)
+GROUPS: Mapping[str, tuple[Codec, ...]] = {
+    "lossless": (FullF32(), RowsF32()),
+    "quantised": (DeltaF16(), DeltaBF16(), DeltaInt8(), *map(Rotated, (4, 2, 1))),
+    "sparse": (TopRows(),),
+}
 PLAIN = tuple(chain(*GROUPS.values()))
-CODECS = _named(PLAIN)
-# By the version that an update file says it is of. A phone may be older than its server; what is written is the newest.
-VERSION = 2
-CODECS_OF: Mapping[int, Mapping[str, Codec]] = {1: _named(tuple(chain(*_groups(1).values()))), VERSION: CODECS}
+CODECS: Mapping[str, Codec] = {codec.name: codec for codec in (*PLAIN, *map(Compressed, PLAIN))}
 
 # Lossless and never larger than full-f32; see FORMAT.md for what its row list gives away.
 DEFAULT_CODEC = RowsF32.name
 
 __all__ = [
     "CODECS",
-    "CODECS_OF",
     "DEFAULT_CODEC",
     "GROUPS",
     "PLAIN",
     "SUFFIX",
-    "VERSION",
     "Codec",
     "Parts",
     "Tile",
@@ -52,9 +37,9 @@ __all__ = [
 ]
 
 
-def codec_named(name: str, version: int = VERSION) -> Codec:
-    """The codec of that name, as a version of update files has it. Raises UpdateError naming those there are."""
+def codec_named(name: str) -> Codec:
+    """The codec of that name. Raises UpdateError naming those there are."""
     if name not in CODECS:
         plain = ", ".join(codec.name for codec in PLAIN)
         raise UpdateError(f"codec {name!r} is unknown; this version has {plain}, each also with {SUFFIX}")
-    return CODECS_OF[version][name]
+    return CODECS[name]

@@ -20,9 +20,8 @@ from phonograd.device_runtime.formats.tensor_file import (
     encode_header,
     tile_ranges,
 )
-from phonograd.device_runtime.update.codecs import VERSION
 from phonograd.device_runtime.update.seeds import seed_of
-from phonograd.device_runtime.update.update_file import FORMAT, UpdateFile, UpdateInfo, as_update_error, metadata_of
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, as_update_error, metadata_of
 
 # A link's codec; others are for updates alone.
 LinkCodec = Literal["rows-f32", "top-rows"]
@@ -38,7 +37,7 @@ def link_metadata(
     seed = seed_of(base_sha256, round_number, SENDER)
     info = UpdateInfo(base_sha256, round_number, 1, codec, seed)
     of_result = {RESULT_METADATA + key: value for key, value in result.items()}
-    return {"format": FORMAT, "version": str(VERSION), **metadata_of(info), RESULT: result_sha256, **of_result}
+    return {**metadata_of(info), RESULT: result_sha256, **of_result}
 
 
 class Link(UpdateFile):
@@ -53,11 +52,11 @@ class Link(UpdateFile):
             for key, value in metadata.items()
             if key.startswith(RESULT_METADATA)
         }
-        if RESULT not in metadata or self.version != VERSION or self.info.codec not in codecs:
+        if RESULT not in metadata or self.info.codec not in codecs:
             self.tensors.close()
             raise UpdateError(
-                f"{path}: a link expected, with metadata {RESULT}, version {VERSION} and codec {' or '.join(codecs)}, "
-                f"found an update of version {self.version} and codec {self.info.codec}; fetch the whole model"
+                f"{path}: a link expected, with metadata {RESULT} and codec {' or '.join(codecs)}, "
+                f"found an update of codec {self.info.codec}; fetch the whole model"
             )
 
     def __enter__(self) -> "Link":

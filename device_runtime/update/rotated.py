@@ -11,16 +11,14 @@ from phonograd.device_runtime.update.rotation import ROTATIONS, block_count, deq
 from phonograd.device_runtime.update.sent_rows import check_scales, deltas, row_count, trained_rows
 
 
-def sign_streams(name: str, seed: int, rotations: int) -> list[int]:
+def sign_streams(name: str, seed: int) -> list[int]:
     """Where the signs of each rotation come from: the streams of NAME, NAME#2, NAME#3."""
-    return [stream_of(seed, name if number == 1 else f"{name}#{number}") for number in range(1, rotations + 1)]
+    return [stream_of(seed, name if number == 1 else f"{name}#{number}") for number in range(1, ROTATIONS + 1)]
 
 
-def rotated_parts(
-    name: str, values: Array, bits: int, seed: int, rotations: int, nearest: bool = False
-) -> dict[str, Array]:
+def rotated_parts(name: str, values: Array, bits: int, seed: int, nearest: bool = False) -> dict[str, Array]:
     """`NAME.scales` F32[blocks] and `NAME.levels` U8 of float32 values [n]; nearest: as of `quantise`."""
-    scales, levels = quantise(values, bits, sign_streams(name, seed, rotations), nearest)
+    scales, levels = quantise(values, bits, sign_streams(name, seed), nearest)
     return {f"{name}.scales": scales, f"{name}.levels": levels}
 
 
@@ -32,11 +30,9 @@ def rotated_specs(name: str, elements: int, bits: int) -> list[TensorSpec]:
     ]
 
 
-def rotated_values(
-    name: str, elements: int, bits: int, update: Parts, seed: int, rotations: int
-) -> Iterator[tuple[int, Array]]:
+def rotated_values(name: str, elements: int, bits: int, update: Parts, seed: int) -> Iterator[tuple[int, Array]]:
     """Runs of decoded values, (place, float32), rising; those of blocks whose scale is 0 are left out."""
-    streams = sign_streams(name, seed, rotations)
+    streams = sign_streams(name, seed)
     for tile in tiles(elements):
         scales = update.read_range(f"{name}.scales", tile.block, tile.block + tile.count)
         check_scales(update, f"{name}.scales", scales)
@@ -46,15 +42,11 @@ def rotated_values(
 
 
 class Rotated:
-    """`NAME.scales` and `NAME.levels` of all deltas of a tensor, at 4, 2 or 1 bits a weight.
+    """`NAME.scales` and `NAME.levels` of all deltas of a tensor, at 4, 2 or 1 bits a weight."""
 
-    rotations: of each block; 1 is what version 1 of update files has.
-    """
-
-    def __init__(self, bits: int, rotations: int = ROTATIONS):
+    def __init__(self, bits: int):
         self.name = f"rot-q{bits}"
         self._bits = bits
-        self._rotations = rotations
 
     def nbytes(self, specs: Iterable[TensorSpec]) -> int | None:
         """Bits a weight, and 4 bytes a block."""
@@ -62,7 +54,7 @@ class Rotated:
 
     def encode(self, spec: TensorSpec, base: Array, trained: Array, seed: int) -> dict[str, Array]:
         """All deltas, those of 0 too."""
-        return rotated_parts(spec.name, deltas(spec, base, trained).reshape(-1), self._bits, seed, self._rotations)
+        return rotated_parts(spec.name, deltas(spec, base, trained).reshape(-1), self._bits, seed)
 
     def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
         """Scales and levels of the whole tensor."""
@@ -72,6 +64,6 @@ class Rotated:
     def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
         """Base + delta; nothing for a tile of 64 blocks in which nothing moved."""
         rows = np.arange(row_count(spec))
-        values = rotated_values(spec.name, spec.elements, self._bits, update, seed, self._rotations)
+        values = rotated_values(spec.name, spec.elements, self._bits, update, seed)
         for start, moved in values:
             yield from trained_rows(spec, rows, start, moved, base)

@@ -20,7 +20,7 @@ from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array
 from phonograd.device_runtime.update.row_sampling import sum_by_halves
 
 BLOCK = 4096  # its scale of 4 bytes costs 1/128 bit an element
-ROTATIONS = 3  # of a block; version 1 of update files has one
+ROTATIONS = 3  # of a block
 WORD = 64  # signs in a random word; the last block of a vector is of a smaller power of two, but not below this
 TILE_BLOCKS = TILE_ELEMENTS // BLOCK
 

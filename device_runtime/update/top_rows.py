@@ -14,7 +14,7 @@ from phonograd.device_runtime.base.random_words import random_words, stream_of, 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codec import Parts, Tile
 from phonograd.device_runtime.update.rotated import rotated_parts, rotated_specs, rotated_values
-from phonograd.device_runtime.update.rotation import BLOCK, LEVELS, ROTATIONS
+from phonograd.device_runtime.update.rotation import BLOCK, LEVELS
 from phonograd.device_runtime.update.row_sampling import draw_rows, row_norms
 from phonograd.device_runtime.update.sent_rows import deltas, mask_part, mask_specs, row_count, sent_rows, trained_rows
 
@@ -24,13 +24,12 @@ class TopRows:
     """`NAME.rows`, and `NAME.scales` and `NAME.levels` of the drawn rows, one after the other, weighted.
 
     rows: the most that travel of a matrix, at `bits` a weight; whole_bits: of tensors that travel whole. A reader tells
-    both from the parts, so that senders may choose them. rotations: as of `Rotated`.
+    both from the parts, so that senders may choose them.
     """
 
     rows: int = 512
     bits: int = 1
     whole_bits: int = 4
-    rotations: int = ROTATIONS
     name = "top-rows"
 
     def nbytes(self, specs: Iterable[TensorSpec]) -> int | None:
@@ -44,11 +43,11 @@ class TopRows:
         if not moved.any():
             return {}
         if row_count(spec) == 1 or spec.elements <= BLOCK:
-            return rotated_parts(spec.name, moved.reshape(-1), self.whole_bits, seed, self.rotations)
+            return rotated_parts(spec.name, moved.reshape(-1), self.whole_bits, seed)
         uniform = uniform_numbers(random_words(stream_of(seed, f"{spec.name}.rows"), 0, 1))[0]
         rows, chances = draw_rows(row_norms(moved), self.rows, float(uniform))
         values = (moved[rows] / chances[:, None]).astype(np.float32)
-        parts = rotated_parts(spec.name, values.reshape(-1), self.bits, seed, self.rotations)
+        parts = rotated_parts(spec.name, values.reshape(-1), self.bits, seed)
         return {**mask_part(spec, rows), **parts}
 
     def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
@@ -65,7 +64,7 @@ class TopRows:
         rows = sent_rows(spec, update)
         elements = len(rows) * spec.row
         bits = _bits(spec, elements, update)
-        for start, moved in rotated_values(spec.name, elements, bits, update, seed, self.rotations):
+        for start, moved in rotated_values(spec.name, elements, bits, update, seed):
             yield from trained_rows(spec, rows, start, moved, base)
 
 

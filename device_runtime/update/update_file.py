@@ -23,10 +23,11 @@ from phonograd.device_runtime.formats.tensor_file import (
     save_tensors,
     spec_of,
 )
-from phonograd.device_runtime.update.codecs import CODECS_OF, VERSION, Codec, Parts, Tile, codec_named
+from phonograd.device_runtime.update.codecs import Codec, Parts, Tile, codec_named
 from phonograd.device_runtime.update.compressed import PARTS_KEY, Compressed, CompressedParts, compress_parts
 
 FORMAT = "phonograd-update"
+VERSION = "3"
 MAX_COUNT = 10**18 - 1  # 18 digits: what any language's 64-bit integers hold, and sums of a few too
 
 
@@ -54,7 +55,7 @@ class UpdateMetadata(msgspec.Struct, frozen=True):
     """What an update's metadata must have; other keys are left alone."""
 
     format: Literal["phonograd-update"]
-    version: Literal["1", "2"]
+    version: Literal["3"]
     base_sha256: str
     round: Decimal
     tokens: Decimal
@@ -80,11 +81,10 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
         check_finite("trained weights", name, trained[name])
         parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
     base.require_unchanged()
-    metadata = {"format": FORMAT, "version": str(VERSION)}
-    metadata |= metadata_of(info)
+    metadata = metadata_of(info)
     if isinstance(codec, Compressed):
         parts, metadata[PARTS_KEY] = compress_parts(parts)
-    return save_tensors(path, parts, metadata)
+    return save_tensors(path, parts, metadata, checksum=True)
 
 
 def require_counts(info: UpdateInfo) -> None:
@@ -95,14 +95,15 @@ def require_counts(info: UpdateInfo) -> None:
 
 
 def metadata_of(info: UpdateInfo) -> dict[str, str]:
-    """The entries of an update's metadata that `info` has."""
-    return {name: str(value) for name, value in written(info).items() if value is not None}
+    """An update's metadata."""
+    facts = {name: str(value) for name, value in written(info).items() if value is not None}
+    return {"format": FORMAT, "version": VERSION, **facts}
 
 
 class UpdateFile:
     """An update open for reading; `start`: as of TensorFile.
 
-    Raises UpdateError on opening.
+    Raises UpdateError on opening, which reads the file once to hold it to its checksum.
     """
 
     def __init__(self, path: Path, start: int | None = None):
@@ -110,9 +111,11 @@ class UpdateFile:
         with as_update_error():
             self.tensors = TensorFile(path, start)
         try:
-            self.version = _parse_version(path, self.tensors.metadata)
+            _check_version(path, self.tensors.metadata)
+            with as_update_error():
+                self.tensors.take_checksum()
             self.info = _parse_info(path, self.tensors.metadata)
-            self.codec: Codec = codec_named(self.info.codec, self.version)
+            self.codec: Codec = codec_named(self.info.codec)
             self.parts: Parts = CompressedParts(self.tensors) if isinstance(self.codec, Compressed) else self.tensors
         except BaseException:
             self.tensors.close()
@@ -179,14 +182,11 @@ def as_update_error() -> Iterator[None]:
         raise UpdateError(str(error)) from error.__cause__ or error
 
 
-def _parse_version(path: Path, metadata: Mapping[str, str]) -> int:
+def _check_version(path: Path, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise UpdateError(f"{path}: not an update: metadata has no format={FORMAT}; write one with: phonograd train")
-    versions = {str(version): version for version in CODECS_OF}
-    found = metadata.get("version", "none")
-    if found not in versions:
-        raise UpdateError(f"{path}: update version {' or '.join(versions)} expected, found {found}")
-    return versions[found]
+    if (found := metadata.get("version", "none")) != VERSION:
+        raise UpdateError(f"{path}: update version {VERSION} expected, found {found}")
 
 
 def _parse_info(path: Path, metadata: Mapping[str, str]) -> UpdateInfo:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from phonograd.api.engines import Engine, require_engine, workers_of
 from phonograd.api.inputs import StrPath, chosen_seed, require_output
-from phonograd.device_runtime.base.errors import UsageError
+from phonograd.device_runtime.base.errors import UpdateError, UsageError
+from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.manifest import WEIGHTS, Artifacts
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile, load_tensors
 from phonograd.device_runtime.update.codecs import DEFAULT_CODEC
@@ -82,7 +83,8 @@ def fold_updates(
     base: the model that all of them were made from, as in `encode_update`. weighting: by `tokens`, or `equal`. The
     file is the same to the bit in any order of the updates, and that of a server's round. Memory is 8 bytes a
     parameter. engine: `ray` sums a shard in each of Ray's `workers` (None is one a core). Raises WeightsError,
-    UpdateError (another base; no update), UsageError for another weighting or engine, StorageError; with Ray also
+    UpdateError (another base; no update), UsageError for another weighting or engine or an update that comes twice,
+    StorageError; with Ray also
     MissingExtraError, OutOfMemoryError.
     """
     try:
@@ -94,6 +96,7 @@ def fold_updates(
     require_output(out, base, *updates)
     require_engine(engine)
     paths = [Path(update) for update in updates]
+    _require_different(paths)
     with _base_file(base) as base_file:
         base_sha256 = base_file.sha256()
         if engine == "ray":
@@ -103,6 +106,18 @@ def fold_updates(
         else:
             fold = fold_files(base_file, base_sha256, paths, settings)
         return write_average(fold, paths, Path(out))
+
+
+def _require_different(updates: Sequence[Path]) -> None:
+    """Raise UsageError for two updates of the same bytes, which would count a phone twice."""
+    known: dict[str, Path] = {}
+    for path in updates:
+        try:
+            first = known.setdefault(sha256_of_file(path), path)
+        except OSError as error:
+            raise UpdateError(f"{path}: cannot be opened: {error.strerror}") from error
+        if first is not path:
+            raise UsageError(f"{path}: has the same bytes as {first}; give each phone's update once")
 
 
 def _base_file(base: Artifacts | StrPath) -> contextlib.AbstractContextManager[TensorFile]:

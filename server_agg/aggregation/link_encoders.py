@@ -17,7 +17,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     write_tensor_file,
 )
 from phonograd.device_runtime.update.rotated import rotated_parts
-from phonograd.device_runtime.update.rotation import BLOCK, ROTATIONS
+from phonograd.device_runtime.update.rotation import BLOCK
 from phonograd.device_runtime.update.row_sampling import row_norms
 from phonograd.device_runtime.update.rows import INDEX_BYTES
 from phonograd.device_runtime.update.sent_rows import LARGEST_DELTA, mask_part, row_count
@@ -56,7 +56,7 @@ def top_rows_parts(base: TensorFile, target: Target, rows: int, bits: int, seed:
             moved, mask = np.concatenate([np.empty(0, np.float32), *pieces]), {}
         if moved.any():
             width = bits if _has_rows(spec) else WHOLE_BITS
-            parts |= {**mask, **rotated_parts(spec.name, moved, width, seed, ROTATIONS, nearest=True)}
+            parts |= {**mask, **rotated_parts(spec.name, moved, width, seed, nearest=True)}
     return parts
 
 
@@ -127,7 +127,7 @@ def write_lossless_link(path: Path, base: TensorFile, model: TensorFile, metadat
             for first, values in _rows_in_tiles(spec, model):
                 yield values[rows[(rows >= first) & (rows < first + len(values))] - first]
 
-    return write_tensor_file(path, parts, chunks(), metadata)
+    return write_tensor_file(path, parts, chunks(), metadata, checksum=True)
 
 
 def _changed_rows(spec: TensorSpec, base: TensorFile, model: TensorFile) -> Array:

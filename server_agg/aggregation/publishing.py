@@ -121,10 +121,11 @@ def _lossless(
 def _lossy(how: Publish, base: TensorFile, base_sha256: str, target: Target, files: PublishedFiles) -> Publication:
     number, metadata = _round_of(target.model), target.model.metadata
     parts = top_rows_parts(base, target, how.rows, how.bits, seed_of(base_sha256, number, SENDER))
-    save_tensors(files.link, parts, link_metadata(base_sha256, number, how.codec, "", metadata))
+    save_tensors(files.link, parts, link_metadata(base_sha256, number, how.codec, "", metadata), checksum=True)
     with atomic_path(files.model) as draft, UpdateFile(files.link) as link:
         written = write_result(base.path, [link], draft, metadata)
-    named = save_tensors(files.link, parts, link_metadata(base_sha256, number, how.codec, written.sha256, metadata))
+    named_metadata = link_metadata(base_sha256, number, how.codec, written.sha256, metadata)
+    named = save_tensors(files.link, parts, named_metadata, checksum=True)
     residual, distance = _write_residual(base, target, written.sha256, files)
     return Publication(written, _useful(named, written, files), residual, distance)
 

@@ -63,8 +63,8 @@ class Workshop:
         return self.decode(self.encode(trained, codec, seed))
 
     def data_bytes(self, path: Path) -> int:
-        with TensorFile(path) as file:
-            return sum(spec.nbytes for spec in file.specs.values())
+        with UpdateFile(path) as update:  # without the checksum
+            return sum(spec.nbytes for spec in update.tensors.specs.values())
 
 
 PLAIN = [name for name in CODECS if "+" not in name]

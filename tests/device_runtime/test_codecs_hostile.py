@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phonograd.device_runtime.base.errors import PhonogradError, UpdateError, WeightsError
-from phonograd.device_runtime.formats.tensor_file import NUMPY_DTYPES, Array, TensorFile, save_tensors
+from phonograd.device_runtime.formats.tensor_file import NUMPY_DTYPES, Array, save_tensors
 from phonograd.device_runtime.update.codecs import CODECS
+from phonograd.device_runtime.update.update_file import UpdateFile
 from tests.device_runtime.codec_files import Workshop, base_weights, trained_weights
 
 Parts = dict[str, Array]
@@ -25,13 +26,13 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 def parts_of(workshop: Workshop, codec: str) -> tuple[Parts, dict[str, str]]:
     path = workshop.encode(trained_weights(workshop.base), codec)
-    with TensorFile(path) as file:
-        return {name: file.read(name) for name in file.specs}, file.metadata
+    with UpdateFile(path) as update:
+        return {name: update.tensors.read(name) for name in update.tensors.specs}, update.tensors.metadata
 
 
 def decode_forged(workshop: Workshop, parts: Parts, metadata: dict[str, str]) -> None:
     path = workshop.folder / "forged"
-    save_tensors(path, parts, metadata)
+    save_tensors(path, parts, metadata, checksum=True)
     workshop.decode(path)
 
 
@@ -123,7 +124,7 @@ def test_a_forged_frame_is_named_and_never_inflated(workshop: Workshop, case: st
     frame = parts[VALUES].tobytes()
     raw = zstandard.decompress(frame)
     parts[VALUES] = np.frombuffer(forge(frame, raw), "u1")
-    save_tensors(workshop.folder / "forged", parts, metadata)
+    save_tensors(workshop.folder / "forged", parts, metadata, checksum=True)
     tracemalloc.start()
     try:
         with pytest.raises(UpdateError, match=rf"{VALUES}: its zstd {message}"):

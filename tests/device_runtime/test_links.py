@@ -50,11 +50,11 @@ class Place:
         base, self.links = base or self.base, self.links + 1
         path, model = self.folder / f"link-{self.links}", self.folder / f"model-{self.links}"
         result = {"round": "1"}
-        save_tensors(path, parts, link_metadata(sha256_of_file(base), 1, kind, "", result))
+        save_tensors(path, parts, link_metadata(sha256_of_file(base), 1, kind, "", result), checksum=True)
         with UpdateFile(path) as link:
             sha256 = write_result(base, [link], model, result).sha256
         metadata: dict[str, str | None] = {**link_metadata(sha256_of_file(base), 1, kind, sha256, result), **changes}
-        save_tensors(path, parts, {key: value for key, value in metadata.items() if value is not None})
+        save_tensors(path, parts, {key: value for key, value in metadata.items() if value is not None}, checksum=True)
         return path, sha256
 
     def apply(self, links: Path, sha256: str) -> None:
@@ -84,14 +84,14 @@ def test_a_sum_equal_to_the_weight_keeps_its_bits(place: Place) -> None:
     save_tensors(place.base, {"bias": np.full(8192, -0.0, np.float32)})
     values = np.zeros(8192, np.float32)
     values[8000] = 1
-    place.apply(*place.link(rotated_parts("bias", values, 4, 1, 3, nearest=True), kind="top-rows"))
+    place.apply(*place.link(rotated_parts("bias", values, 4, 1, nearest=True), kind="top-rows"))
     found = load_tensors(place.out)["bias"]
     assert np.signbit(found[:4096]).all() and found[4096:].any()
 
 
 def test_a_second_link_begins_at_what_the_first_led_to(place: Place) -> None:
     save_tensors(place.base, {"bias": np.zeros(64, np.float32)})
-    parts = rotated_parts("bias", np.full(64, 2.0, np.float32), 4, 1, 3, nearest=True)
+    parts = rotated_parts("bias", np.full(64, 2.0, np.float32), 4, 1, nearest=True)
     first, _ = place.link(parts, kind="top-rows")
     second, sha256 = place.link(parts, place.folder / "model-1", kind="top-rows")
     first.write_bytes(first.read_bytes() + second.read_bytes())
@@ -103,7 +103,7 @@ def other_values(place: Place) -> tuple[Path, str]:
     path, sha256 = place.link(ROWS)
     with TensorFile(path) as file:
         metadata = file.metadata
-    save_tensors(path, {**ROWS, "table.values": np.full((3, 8), 0.25, np.float32)}, metadata)
+    save_tensors(path, {**ROWS, "table.values": np.full((3, 8), 0.25, np.float32)}, metadata, checksum=True)
     return path, sha256
 
 
@@ -133,7 +133,7 @@ def compressed(place: Place) -> tuple[Path, str]:
         metadata = dict(file.metadata)
     frames, told = compress_parts({"table": np.zeros(1 << 20, np.float32)})
     told = told.replace(str(1 << 20), str(1 << 28))
-    save_tensors(path, frames, {**metadata, "codec": "rows-f32+zstd", PARTS_KEY: told})
+    save_tensors(path, frames, {**metadata, "codec": "rows-f32+zstd", PARTS_KEY: told}, checksum=True)
     return path, sha256
 
 
@@ -144,7 +144,7 @@ def raw(changes: Mapping[str, Array]) -> Callable[[Place], tuple[Path, str]]:
         path, sha256 = place.link(ROWS)
         with TensorFile(path) as file:
             metadata = file.metadata
-        save_tensors(path, {**ROWS, **changes}, metadata)
+        save_tensors(path, {**ROWS, **changes}, metadata, checksum=True)
         return path, sha256
 
     return make
@@ -158,7 +158,7 @@ HOSTILE: Mapping[str, tuple[Callable[[Place], tuple[Path, str]], str]] = {
     "from another model": (lambda place: place.link(ROWS, base_sha256="1" * 64), "a link from model .* found 111"),
     "to another model": (lambda place: (place.link(ROWS)[0], "2" * 64), "links to model 222"),
     "no result": (lambda place: place.link(ROWS, result_sha256=None), "a link expected, with metadata result_sha256"),
-    "an old version": (lambda place: place.link(ROWS, version="1"), "found an update of version 1"),
+    "an old version": (lambda place: place.link(ROWS, version="1"), "update version 3 expected, found 1"),
     "a codec for updates": (lambda place: place.link(ROWS, codec="full-f32"), "codec rows-f32 or top-rows, found"),
     "no codec": (lambda place: place.link(ROWS, codec="zip"), "codec 'zip' is unknown"),
     "another seed": (lambda place: place.link(ROWS, seed="x"), "seed"),

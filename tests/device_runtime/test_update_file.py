@@ -1,3 +1,4 @@
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -100,20 +101,20 @@ def test_weights_that_are_not_finite_are_neither_written_nor_accepted(tmp_path: 
     with pytest.raises(WeightsError, match="trained weights: tensor decoder.bias: element 5 is nan"):
         encode(tmp_path, trained, "rows-f32", base, sha256)
     path = tmp_path / "forged"
-    metadata = {"format": "phonograd-update", "version": "1", "base_sha256": sha256, "round": "1"}
-    save_tensors(path, trained, metadata | {"tokens": "5", "codec": "full-f32", "seed": "0"})
+    metadata = {"format": "phonograd-update", "version": "3", "base_sha256": sha256, "round": "1"}
+    save_tensors(path, trained, metadata | {"tokens": "5", "codec": "full-f32", "seed": "0"}, checksum=True)
     with pytest.raises(UpdateError, match="forged: tensor decoder.bias: element 5 is nan"):
         decode(path, base)
 
 
-GOOD = {"format": "phonograd-update", "version": "1", "base_sha256": "x", "round": "1", "tokens": "5", "seed": "0"}
+GOOD = {"format": "phonograd-update", "version": "3", "base_sha256": "x", "round": "1", "tokens": "5", "seed": "0"}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"format": "other"}, "not an update"),
-        ({"version": "3"}, "update version 1 or 2 expected, found 3"),
+        ({"version": "2"}, "update version 3 expected, found 2"),
         ({"tokens": "0"}, "0 tokens trained"),
         ({"tokens": "-4"}, "metadata tokens: expected a string matching .*, found '-4'"),
         ({"tokens": "9" * 30}, "metadata tokens: expected"),
@@ -128,7 +129,7 @@ GOOD = {"format": "phonograd-update", "version": "1", "base_sha256": "x", "round
 )
 def test_forged_metadata_is_refused(tmp_path: Path, change: dict[str, str], message: str) -> None:
     path = tmp_path / "forged"
-    save_tensors(path, {"a": np.zeros(1, np.float32)}, GOOD | {"codec": "full-f32"} | change)
+    save_tensors(path, {"a": np.zeros(1, np.float32)}, GOOD | {"codec": "full-f32"} | change, checksum=True)
     with pytest.raises(UpdateError, match=message):
         UpdateFile(path)
 
@@ -137,7 +138,8 @@ def forge_rows(folder: Path, rows: Array, values: Array) -> tuple[Path, Path]:
     base = folder / "base"
     sha256 = save_tensors(base, {"a": np.zeros((9, 2), np.float32)}).sha256
     path = folder / "forged"
-    save_tensors(path, {"a.rows": rows, "a.values": values}, GOOD | {"codec": "rows-f32", "base_sha256": sha256})
+    metadata = GOOD | {"codec": "rows-f32", "base_sha256": sha256}
+    save_tensors(path, {"a.rows": rows, "a.values": values}, metadata, checksum=True)
     return path, base
 
 
@@ -160,3 +162,18 @@ def test_weights_load_back_from_a_decoded_update(tmp_path: Path) -> None:
     save_tensors(tmp_path / "out", decode(path, base))
     assert (tmp_path / "out").read_bytes() == base.read_bytes()
     assert list(load_tensors(tmp_path / "out")) == list(tensors)
+
+
+@pytest.mark.parametrize("codec", ["full-f32", "rows-f32+zstd", "rot-q1"])
+def test_a_flipped_bit_anywhere_is_found(tmp_path: Path, codec: str) -> None:
+    base, sha256, tensors = make_base(tmp_path)
+    path = encode(tmp_path, {name: array + 1 for name, array in tensors.items()}, codec, base, sha256)
+    data = path.read_bytes()
+    (header,) = struct.unpack("<Q", data[:8])
+    for place in (8 + header, (8 + header + len(data)) // 2, len(data) - 5, len(data) - 1):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(UpdateError, match=r"damaged: checksum \w{8} expected, its bytes have \w{8}; send it again"):
+            UpdateFile(path)
+    save_tensors(path, tensors, GOOD | {"codec": "full-f32"})
+    with pytest.raises(UpdateError, match=r"damaged: its last tensor is not checksum U32\[1\]"):
+        UpdateFile(path)

@@ -22,6 +22,10 @@ def test_files_and_folders_of_updates(phono: Run, workplace: Workplace, tmp_path
     assert again["sha256"] == found["sha256"]
     equal = phono("fold", base, folder, single, "--weighting", "equal", "--out", out, "--json").document
     assert equal["sha256"] != found["sha256"]
+    (tmp_path / "copy.update").write_bytes(single.read_bytes())
+    for twice in ((single, single), (folder, folder / "0.update"), (single, tmp_path / "copy.update")):
+        refused = phono("fold", base, *twice, "--out", tmp_path / "twice")
+        assert (refused.code, "has the same bytes as" in refused.err) == (2, True), refused.err
 
 
 def test_what_cannot_be_folded(phono: Run, workplace: Workplace, tmp_path: Path) -> None:

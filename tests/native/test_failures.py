@@ -177,15 +177,15 @@ def chain_of(folder: Path) -> tuple[Path, str]:
     """A file of two links from a model at `base`, and the hash of what they lead to."""
     values, sha256, fetched = np.zeros((40, 30), np.float32), "", folder / "fetched"
     save_tensors(folder / "base", {"table": values})
-    lossy = rotated_parts("table", values.reshape(-1) + 1, 2, 3, 3)
+    lossy = rotated_parts("table", values.reshape(-1) + 1, 2, 3)
     links: list[tuple[LinkCodec, dict[str, Array]]] = [("rows-f32", {"table": values + 1}), ("top-rows", lossy)]
     for number, (kind, parts) in enumerate(links):
         base, link = folder / ("base" if number == 0 else "model-0"), folder / f"link-{number}"
         told = link_metadata(sha256_of_file(base), number, kind, "", {})
-        save_tensors(link, parts, told)
+        save_tensors(link, parts, told, checksum=True)
         with UpdateFile(link) as opened:
             sha256 = write_result(base, [opened], folder / f"model-{number}", {}).sha256
-        save_tensors(link, parts, {**told, "result_sha256": sha256})
+        save_tensors(link, parts, {**told, "result_sha256": sha256}, checksum=True)
         with fetched.open("ab") as joined:
             joined.write(link.read_bytes())
     return fetched, sha256

@@ -4,6 +4,7 @@ import copy
 import functools
 import json
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from phonograd.device_runtime.formats.tensor_file import NUMPY_DTYPES
+from phonograd.device_runtime.formats.tensor_file import CHECKSUM, NUMPY_DTYPES
 from phonograd.device_runtime.update.codecs import CODECS
 
 Header = dict[str, Any]
@@ -33,7 +34,7 @@ class Parts:
         return cls(json.loads(file[8 : 8 + length]), file[8 + length :])
 
     def tensors(self) -> list[str]:
-        return [name for name in self.header if name != "__metadata__"]
+        return [name for name in self.header if name not in ("__metadata__", CHECKSUM)]
 
     def file(self) -> bytes:
         return with_header(json.dumps(self.header).encode(), self.data)
@@ -52,7 +53,7 @@ class Parts:
     def replaced(self, name: str, part: bytes) -> bytes:
         """The file with one U8 tensor replaced by another of another length."""
         header, data, at = {"__metadata__": self.header["__metadata__"]}, b"", 0
-        for other in sorted(self.tensors(), key=lambda key: self.header[key]["data_offsets"]):
+        for other in sorted([*self.tensors(), CHECKSUM], key=lambda key: self.header[key]["data_offsets"]):
             first, end = self.header[other]["data_offsets"]
             piece = part if other == name else self.data[first:end]
             shape = [len(part)] if other == name else self.header[other]["shape"]
@@ -62,7 +63,9 @@ class Parts:
 
 
 def with_header(header: bytes, data: bytes, length: int | None = None) -> bytes:
-    return struct.pack("<Q", len(header) if length is None else length) + header + data
+    """The file, with the right checksum at its end: what changed is to be looked at."""
+    file = struct.pack("<Q", len(header) if length is None else length) + header + data[:-4]
+    return file + struct.pack("<I", zlib.crc32(file))
 
 
 def refused(sound: bytes) -> Iterator[tuple[str, bytes]]:

@@ -218,10 +218,10 @@ def test_refuses_another_shape(workshop: Workshop, make_workshop: Callable[..., 
 
 def rewritten(path: Path, base_sha256: str) -> Path:
     """The update with another base hash in its metadata: a phone that lies."""
-    with TensorFile(path) as file:
-        metadata = file.metadata | {"base_sha256": base_sha256}
-        parts = {name: file.read(name) for name in file.specs}
-    save_tensors(path, parts, metadata)
+    with UpdateFile(path) as update:
+        metadata = update.tensors.metadata | {"base_sha256": base_sha256}
+        parts = {name: update.tensors.read(name) for name in update.tensors.specs}
+    save_tensors(path, parts, metadata, checksum=True)
     return path
 
 

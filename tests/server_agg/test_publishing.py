@@ -12,7 +12,7 @@ from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
 from phonograd.device_runtime.update.links import Link, apply_links
-from phonograd.device_runtime.update.update_file import UpdateInfo, write_update
+from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 from phonograd.server_agg.aggregation.publishing import Publication, Publish, PublishedFiles, publish
 
 LOSSLESS = Publish("rows-f32", 1, 4)
@@ -119,9 +119,10 @@ def test_a_lossless_link_is_the_update_of_its_codec_and_its_model_the_draft(tmp_
             name: values.tobytes() for name, values in trained.items()
         }
         write_update(tmp_path / "update", base, trained, UpdateInfo(link.info.base_sha256, 1, 1, "rows-f32", 0))
-        with TensorFile(tmp_path / "update") as update:
-            assert update.specs == link.tensors.specs
-            assert all(np.array_equal(update.read(name), link.tensors.read(name)) for name in update.specs)
+        with UpdateFile(tmp_path / "update") as update:
+            specs = update.tensors.specs
+            assert specs == link.tensors.specs
+            assert all(np.array_equal(update.tensors.read(name), link.tensors.read(name)) for name in specs)
 
 
 def test_a_lossy_link_holds_the_rows_of_largest_norm_of_all_matrices_together(tmp_path: Path) -> None:

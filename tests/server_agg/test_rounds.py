@@ -25,6 +25,7 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.responses import Receipt
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
+from tests.server_agg.hostile_updates import Parts
 from tests.server_agg.workshop import Workshop, random_weights, settings_with, write_artifacts
 
 THREE = settings_with(clients_per_round=3)
@@ -275,9 +276,7 @@ def test_refuses_what_is_no_update(workshop: Workshop, tmp_path: Path) -> None:
 
 def test_refuses_nan_and_leaves_the_round_whole(workshop: Workshop, tmp_path: Path) -> None:
     evil = workshop.update(9, tokens=900)
-    data = bytearray(evil.read_bytes())
-    data[-4:] = np.float32(np.nan).tobytes()
-    evil.write_bytes(data)
+    evil.write_bytes(Parts.of(evil.read_bytes()).overwritten("decoder.bias", -4, np.float32(np.nan).tobytes()))
     with opened(workshop, tmp_path / "state") as coordinator:
         send(coordinator, workshop.update(1, tokens=100), "phone1")
         message = refusal(coordinator, evil, "phone9", InvalidUpdateError)
@@ -386,7 +385,7 @@ def test_there_is_room_for_what_is_announced(
             with pytest.raises(StorageError, match=f"needs {needed} bytes, has {needed - 1} free"):
                 coordinator.create_upload(phone)
             free[0] = needed
-            coordinator.folder.upload(coordinator.create_upload(phone).id).write_bytes(bytes(arrived))
+            coordinator.uploads.received(coordinator.create_upload(phone).id, arrived)
             to_come += length - arrived
         assert len(coordinator.uploads.unfinished()) == 2
 

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/crc32.h"
 #include "base/files.h"
 #include "formats/json.h"
 #include "formats/sha256.h"
@@ -194,7 +195,7 @@ TensorFile::TensorFile(const std::string& path, Status status, std::optional<siz
     struct stat about{};
     if (fstat(descriptor_, &about) != 0) fail("cannot be read: " + reason_of(errno));
     size_ = static_cast<size_t>(about.st_size);
-    const size_t begin = start.value_or(0), left = size_ - std::min(size_, begin);
+    const size_t begin = begin_ = start.value_or(0), left = size_ - std::min(size_, begin);
     if (left < 8) {
       fail(std::to_string(left) + " bytes, a tensor file has at least 8; it is truncated or not a tensor file");
     }
@@ -348,9 +349,12 @@ std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<
 
 namespace {
 
-std::vector<TensorSpec> specs_of(const std::vector<TensorOut>& tensors) {
+constexpr size_t kPieceBytes = size_t{1} << 18;
+
+std::vector<TensorSpec> specs_of(const std::vector<TensorOut>& tensors, bool checksum) {
   std::vector<TensorSpec> specs;
   for (const TensorOut& tensor : tensors) specs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  if (checksum) specs.push_back({kChecksum, "U32", {1}});
   return specs;
 }
 
@@ -360,21 +364,46 @@ size_t file_bytes(const std::string& header, const std::vector<TensorSpec>& tens
 
 }  // namespace
 
-size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata) {
-  std::vector<TensorSpec> specs = specs_of(tensors);
+size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata,
+                         bool checksum) {
+  std::vector<TensorSpec> specs = specs_of(tensors, checksum);
   const std::string header = tensor_file_header(specs, metadata);
   return file_bytes(header, specs);
 }
 
 size_t write_tensor_file(OutputFile& file, const std::vector<TensorOut>& tensors,
-                         const std::map<std::string, std::string>& metadata, const std::function<void()>& check) {
-  std::vector<TensorSpec> specs = specs_of(tensors);
+                         const std::map<std::string, std::string>& metadata, const std::function<void()>& check,
+                         bool checksum) {
+  std::vector<TensorSpec> specs = specs_of(tensors, checksum);
   const std::string header = tensor_file_header(specs, metadata);
-  file.write(header.data(), header.size());
-  for (size_t i = 0; i < tensors.size(); i++) file.write(tensors[i].data, specs[i].bytes);
+  uint32_t sum = 0;
+  const auto write = [&](const void* data, size_t bytes) {
+    if (checksum) sum = crc32(sum, data, bytes);
+    file.write(data, bytes);
+  };
+  write(header.data(), header.size());
+  for (size_t i = 0; i < tensors.size(); i++) write(tensors[i].data, specs[i].bytes);
+  const uint32_t whole = sum;
+  if (checksum) write(&whole, sizeof whole);
   if (check) check();
   file.commit();
   return file_bytes(header, specs);
+}
+
+std::string checksum_fault(const TensorFile& file) {
+  const TensorSpec* last = file.specs().empty() ? nullptr : &file.specs().back();
+  if (last == nullptr || last->name != kChecksum || last->dtype != "U32" || last->shape != std::vector<int64_t>{1}) {
+    return "damaged: its last tensor is not the checksum";
+  }
+  std::vector<char> piece(kPieceBytes);
+  uint32_t found = 0, stored = 0;
+  for (size_t at = file.begin(); at < last->offset; at += piece.size()) {
+    const size_t bytes = std::min(piece.size(), last->offset - at);
+    file.read(at, bytes, piece.data());
+    found = crc32(found, piece.data(), bytes);
+  }
+  file.read(last->offset, sizeof stored, &stored);
+  return found == stored ? "" : "damaged: checksum mismatch";
 }
 
 }  // namespace phonograd

@@ -45,6 +45,7 @@ class TensorFile {
 
   const std::string& path() const { return path_; }
   size_t file_bytes() const { return size_; }
+  size_t begin() const { return begin_; }                          // the place in the file of its first byte
   size_t end() const { return end_; }                              // the place in the file after its last byte
   const std::vector<TensorSpec>& specs() const { return specs_; }  // in the order of the data
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -76,7 +77,7 @@ class TensorFile {
   Status status_;
   int descriptor_ = -1;  // for later mappings: the path may name another file by now
   Mapping map_;
-  size_t size_ = 0, end_ = 0;
+  size_t size_ = 0, begin_ = 0, end_ = 0;
   timespec written_{};  // modification time when it was opened
   std::vector<TensorSpec> specs_;
   std::map<std::string, std::string> metadata_;
@@ -105,13 +106,22 @@ struct TensorOut {
 std::string tensor_file_header(std::vector<TensorSpec>& tensors, const std::map<std::string, std::string>& metadata);
 
 // Write a tensor file. Its bytes equal those that save_tensors in device_runtime/formats/tensor_file.py
-// writes for the same tensors and metadata. `check` is called after the last write and before the commit. Returns the
-// size in bytes. Throws Error(storage) and what `check` throws.
+// writes for the same tensors and metadata. `check` is called after the last write and before the commit. `checksum`:
+// of all of it, as one more tensor at its end. Returns the size in bytes. Throws Error(storage) and what `check`
+// throws.
 size_t write_tensor_file(OutputFile& file, const std::vector<TensorOut>& tensors,
                          const std::map<std::string, std::string>& metadata = {},
-                         const std::function<void()>& check = {});
+                         const std::function<void()>& check = {}, bool checksum = false);
 
 // The size in bytes of the file that write_tensor_file would write.
-size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata);
+size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata,
+                         bool checksum = false);
+
+constexpr const char* kChecksum =
+    "checksum";  // U32[1], the last tensor of a file that has one: CRC-32 of all before it
+
+// What is wrong with a file that ends with its checksum; "" if nothing is. Reads all of it. Throws Error(the file's
+// status) if it can't be read.
+std::string checksum_fault(const TensorFile& file);
 
 }  // namespace phonograd

@@ -20,7 +20,6 @@ constexpr const char* kFormat = "phonograd-training-state";
 constexpr const char* kSample = "output_sample";    // a job's entry: the words drawn; version 2 has it, version 1 not
 constexpr const char* kSampleSeed = "sample_seed";  // likewise, and never shown
 constexpr const char* kSteps = "steps";             // likewise: "1" of a full batch, else "" and not stored
-constexpr const char* kChecksum = "checksum";  // U32[1], the last tensor: CRC-32 of all bytes of the file before it
 constexpr size_t kChunkBytes = 1 << 18;
 
 size_t elements_of(const std::vector<int64_t>& shape) {
@@ -134,20 +133,7 @@ class Reader {
   }
 
   void check_sum() const {
-    const TensorSpec* last = file_.specs().empty() ? nullptr : &file_.specs().back();
-    if (last == nullptr || last->name != kChecksum || last->dtype != "U32" || last->elements() != 1) {
-      fail("damaged: its last tensor is not the checksum");
-    }
-    std::unique_ptr<char[]> chunk(new char[kChunkBytes]);
-    uint32_t crc = 0;
-    for (size_t at = 0; at < last->offset; at += kChunkBytes) {
-      const size_t bytes = std::min(kChunkBytes, last->offset - at);
-      read(chunk.get(), bytes, at);
-      crc = crc32(crc, chunk.get(), bytes);
-    }
-    uint32_t stored = 0;
-    read(&stored, sizeof stored, last->offset);
-    if (crc != stored) fail("damaged: checksum mismatch");
+    if (const std::string fault = checksum_fault(file_); !fault.empty()) fail(fault);
   }
 
   void check_job(const Job& job) const {

@@ -26,9 +26,10 @@ Link::Link(const std::string& path, size_t start) : file_(path, Status::update, 
   };
   if (!is_update(file_.metadata())) refuse(std::string("not a link: metadata has no format=") + kUpdateFormat);
   const std::string version = text("version");
-  if (version != "1" && version != kUpdateVersion) {
-    refuse(std::string("update version 1 or ") + kUpdateVersion + " expected, found " + quoted(version.substr(0, 80)));
+  if (version != kUpdateVersion) {
+    refuse(std::string("update version ") + kUpdateVersion + " expected, found " + quoted(version.substr(0, 80)));
   }
+  if (const std::string fault = checksum_fault(file_); !fault.empty()) refuse(fault);
   base_sha256_ = text("base_sha256");
   const std::string codec = text("codec");
   codec_ = codec == kRowsF32.name ? &kRowsF32 : codec == kTopRows.name ? &kTopRows : nullptr;
@@ -37,10 +38,9 @@ Link::Link(const std::string& path, size_t start) : file_(path, Status::update, 
   if (number("tokens") == 0) refuse("0 tokens trained, expected at least 1");
   const auto steps = file_.metadata().find("steps");
   if (steps != file_.metadata().end() && steps->second != "1") refuse("metadata steps: 1 expected, or nothing");
-  if (file_.metadata().count(kResult) == 0 || version != kUpdateVersion || codec_ == nullptr) {
-    refuse(std::string("a link expected, with metadata ") + kResult + ", version " + kUpdateVersion +
-           " and codec rows-f32 or top-rows, found an update of version " + version + " and codec " +
-           quoted(codec.substr(0, 80)));
+  if (file_.metadata().count(kResult) == 0 || codec_ == nullptr) {
+    refuse(std::string("a link expected, with metadata ") + kResult +
+           " and codec rows-f32 or top-rows, found an update of codec " + quoted(codec.substr(0, 80)));
   }
   result_sha256_ = text(kResult);
 }
@@ -71,7 +71,7 @@ Metadata Link::result_metadata() const {
 
 void Link::check_parts(const std::vector<TensorSpec>& expected) const {
   const auto fail = [this](const std::string& what) { throw Error(Status::update, file_.path() + ": tensor " + what); };
-  std::set<std::string> names;
+  std::set<std::string> names = {kChecksum};
   for (const TensorSpec& part : expected) {
     const std::string wanted = describe(part.name, part.dtype, part.shape) + " expected, ";
     const TensorSpec* found = file_.find(part.name);

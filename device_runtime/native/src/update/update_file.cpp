@@ -101,11 +101,11 @@ const Codec& codec_named(const std::string& name) {
 size_t write_update(OutputFile& file, const TensorFile& base, const std::vector<TensorOut>& trained,
                     const UpdateInfo& info) {
   const EncodedParts parts = encoded(base, trained, info);
-  return write_tensor_file(file, parts.tensors, metadata(info), [&base] { base.require_unchanged(); });
+  return write_tensor_file(file, parts.tensors, metadata(info), [&base] { base.require_unchanged(); }, true);
 }
 
 size_t update_bytes(const TensorFile& base, const std::vector<TensorOut>& trained, const UpdateInfo& info) {
-  return tensor_file_bytes(encoded(base, trained, info).tensors, metadata(info));
+  return tensor_file_bytes(encoded(base, trained, info).tensors, metadata(info), true);
 }
 
 }  // namespace phonograd

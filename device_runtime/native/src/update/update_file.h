@@ -13,7 +13,7 @@
 namespace phonograd {
 
 constexpr const char* kUpdateFormat = "phonograd-update";
-constexpr const char* kUpdateVersion = "2";             // of what is written
+constexpr const char* kUpdateVersion = "3";
 constexpr int64_t kMaxCount = 999'999'999'999'999'999;  // largest round, tokens and seed of an update: 18 digits
 
 struct UpdateInfo {
