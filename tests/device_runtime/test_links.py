@@ -113,6 +113,13 @@ def cut(place: Place) -> tuple[Path, str]:
     return path, sha256
 
 
+def flipped(place: Place) -> tuple[Path, str]:
+    path, sha256 = place.link(ROWS)
+    data = path.read_bytes()
+    path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    return path, sha256
+
+
 def followed_by_noise(place: Place) -> tuple[Path, str]:
     path, sha256 = place.link(ROWS)
     path.write_bytes(path.read_bytes() + b"\xff" * 100)
@@ -153,6 +160,7 @@ def raw(changes: Mapping[str, Array]) -> Callable[[Place], tuple[Path, str]]:
 HOSTILE: Mapping[str, tuple[Callable[[Place], tuple[Path, str]], str]] = {
     "other values": (other_values, "links to model .* expected, found .*; fetch the whole model"),
     "cut": (cut, "truncated"),
+    "a flipped bit": (flipped, "damaged: checksum"),
     "nothing": (lambda place: ((place.folder / "empty").touch() or place.folder / "empty", "0" * 64), "0 bytes"),
     "followed by noise": (followed_by_noise, "header of"),
     "from another model": (lambda place: place.link(ROWS, base_sha256="1" * 64), "a link from model .* found 111"),
