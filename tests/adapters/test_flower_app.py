@@ -16,13 +16,12 @@ import pytest
 import phonograd
 from tests.adapters.places import GENERAL, Descendants, Workshop
 from tests.support.ports import reserved_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.flower
 PAGE = (Path(__file__).parent.parent.parent / "docs/flower.md").read_text("utf-8")
 COMMANDS = Path(sys.executable).parent
 TEXTS = {f"phone-{number}": GENERAL[number :: 2 + number] for number in range(2)}
-PATIENCE_SECONDS = 120
 
 
 def block(language: str) -> str:

@@ -1,5 +1,6 @@
 """adb's commands with a fake adb: its output, its failures, and that no process is left behind."""
 
+import dataclasses
 import os
 import threading
 from pathlib import Path
@@ -20,10 +21,11 @@ from phonograd.android_harness.errors import (
     PhoneTimeoutError,
 )
 from phonograd.device_runtime.base.errors import StorageError
+from tests.android_harness.conftest import PATIENT
 from tests.android_harness.fake_adb import LISTED, SERIAL, FakeAdb
 from tests.support.waiting import PATIENCE_SECONDS, until
 
-QUICK = Timeouts(listing=5, shell=5, server_pause=0)
+WITHOUT_PAUSE = dataclasses.replace(PATIENT, server_pause=0)
 STARTING = "* daemon not running; starting now at tcp:5037\n* daemon started successfully\n"
 FOUGHT = "adb server version (40) doesn't match this client (41); killing...\n"
 GONE = {"err": "adb: device 'FAKE01' not found\n", "code": 1}
@@ -31,7 +33,7 @@ GONE = {"err": "adb: device 'FAKE01' not found\n", "code": 1}
 
 @pytest.fixture
 def adb(fake: FakeAdb) -> Adb:
-    return Adb(fake.tool, QUICK)
+    return Adb(fake.tool, WITHOUT_PAUSE)
 
 
 def test_a_scripts_output_is_exact(adb: Adb) -> None:
@@ -156,9 +158,9 @@ def test_a_silent_phone(adb: Adb, fake: FakeAdb) -> None:
 
 def test_a_finished_script_does_not_wait_for_its_client(adb: Adb, fake: FakeAdb) -> None:
     """Something that the script left in the background keeps its pipes open."""
-    assert adb.shell(SERIAL, "sleep 90 & echo done; exit 4", timeout=5).status == 4
-    with adb.start(SERIAL, "sleep 90 & echo done; exit 4") as process:
-        assert process.wait(30) == 4
+    assert adb.shell(SERIAL, "sleep 700 & echo done; exit 4").status == 4
+    with adb.start(SERIAL, "sleep 700 & echo done; exit 4") as process:
+        assert process.wait(PATIENCE_SECONDS) == 4
     assert fake.still_running() == []
 
 

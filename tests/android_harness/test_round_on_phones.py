@@ -19,7 +19,7 @@ from phonograd.device_runtime.formats.tensor_file import load_tensors
 from tests.android_harness.round_place import serving
 from tests.phone.stand_in import AdbServer, StandInPhone
 from tests.support.phone_command import Place, make_place, text_of
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 
@@ -53,7 +53,7 @@ def run_round(folder: Path, place: Place, url: str, *options: object) -> tuple[i
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, json.loads(out) if out else None, err
 
 

@@ -1,5 +1,6 @@
 """A session on a phone: the lock, files by hash, programs, and that nothing is left behind however it ends."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,16 +22,17 @@ from phonograd.android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession
 from phonograd.android_harness.session.watchdog import Watchdog
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
+from tests.android_harness.conftest import PATIENT
 from tests.phone.stand_in import A53, A76, AdbServer, StandInPhone
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 
-SILENT = SessionSettings(timeout_seconds=4.0, reconnect_seconds=2.0)
-FAST = SessionSettings(heartbeat_seconds=0.5, timeout_seconds=60, reconnect_seconds=2.0)
-KEPT = SessionSettings(heartbeat_seconds=0.5, timeout_seconds=60, reconnect_seconds=2.0, keep_files=True)
+SILENT = SessionSettings(timeout_seconds=4.0, reconnect_seconds=2.0, exit_seconds=PATIENCE_SECONDS)
+FAST = dataclasses.replace(SILENT, heartbeat_seconds=0.5, timeout_seconds=PATIENCE_SECONDS)
+KEPT = dataclasses.replace(FAST, keep_files=True)
 # For a phone that comes back: as soon as it is there, nobody waits any longer.
-BACK = SessionSettings(heartbeat_seconds=0.5, timeout_seconds=60, reconnect_seconds=PATIENCE_SECONDS)
+BACK = dataclasses.replace(FAST, reconnect_seconds=PATIENCE_SECONDS)
 # A program that reports a step five times a second, and would end by itself at last.
 SLOW = """echo '{"event":"start"}'
 for step in $(seq 200); do sleep 0.2; echo '{"event":"step"}'; done"""
@@ -41,7 +43,7 @@ MUTE = "for step in $(seq 200); do sleep 0.2; done"
 
 @pytest.fixture
 def adb(adb_server: AdbServer) -> Adb:
-    return Adb(find_adb())
+    return Adb(find_adb(), PATIENT)
 
 
 @pytest.fixture

@@ -9,24 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from phonograd.android_harness.adb.client import Adb, Timeouts
+from phonograd.android_harness.adb.client import Adb
 from phonograd.android_harness.adb.tool import find_adb
 from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneStorageError, PhoneTimeoutError
 from phonograd.android_harness.phones.discovery import discover
 from phonograd.device_runtime.base.errors import StorageError
+from tests.android_harness.conftest import PATIENT
 from tests.phone.stand_in import A76, AdbServer, StandInPhone
 from tests.support.command_line import Run
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
-
-QUICK = Timeouts(listing=20, shell=20)
 
 
 @pytest.fixture
 def adb(adb_server: AdbServer) -> Adb:
     """The client that phonograd finds: the server's own."""
-    return Adb(find_adb(), QUICK)
+    return Adb(find_adb(), PATIENT)
 
 
 @pytest.mark.both_adbs
@@ -46,17 +45,17 @@ def test_lines_and_answers(adb: Adb, phone: StandInPhone) -> None:
     script = "while read word; do echo got $word; done; printf 'no line break'; exit 5"
     with adb.start(phone.serial, script) as process:
         process.write_line("one")
-        assert process.read_line(20) == "got one"
+        assert process.read_line(PATIENCE_SECONDS) == "got one"
         process.write_line("two")
-        assert process.read_line(20) == "got two"
+        assert process.read_line(PATIENCE_SECONDS) == "got two"
         process.close()
-        assert [process.read_line(20), process.read_line(20)] == ["no line break", None]
-        assert process.wait(20) == 5
+        assert [process.read_line(PATIENCE_SECONDS), process.read_line(PATIENCE_SECONDS)] == ["no line break", None]
+        assert process.wait(PATIENCE_SECONDS) == 5
 
 
 def test_a_script_that_reads_stdin_ends_with_its_client(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; read word; echo ended") as process:
-        assert process.read_line(20) == "begun"
+        assert process.read_line(PATIENCE_SECONDS) == "begun"
         assert phone.processes() != []
     until(lambda: phone.processes() == [])
 
@@ -129,21 +128,21 @@ def test_a_cable_pulled_in_mid_shell(adb: Adb, adb_server: AdbServer, phone: Sta
 @pytest.mark.both_adbs
 def test_a_cable_pulled_while_lines_are_read(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
-        assert process.read_line(20) == "begun"
+        assert process.read_line(PATIENCE_SECONDS) == "begun"
         phone.unplug()
-        assert process.read_line(20) is None
+        assert process.read_line(PATIENCE_SECONDS) is None
         with pytest.raises(PhoneLostError, match="while sleeping.*repeat the command"):
-            process.wait(20)
+            process.wait(PATIENCE_SECONDS)
 
 
 @pytest.mark.both_adbs
 def test_a_phone_that_reboots(adb: Adb, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
-        assert process.read_line(20) == "begun"
+        assert process.read_line(PATIENCE_SECONDS) == "begun"
         phone.reboot(0.5)
-        assert process.read_line(20) is None
+        assert process.read_line(PATIENCE_SECONDS) is None
         with pytest.raises(PhoneLostError, match="while sleeping"):
-            process.wait(20)
+            process.wait(PATIENCE_SECONDS)
 
 
 @pytest.mark.both_adbs
@@ -156,7 +155,7 @@ def test_a_silent_phone(adb: Adb, adb_server: AdbServer, phone: StandInPhone, tm
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(PhoneTimeoutError, match="did not answer within 1 s while pushing file"):
         adb.push(phone.serial, tmp_path / "file", "/data/local/tmp/file", timeout=1)
-    [found] = discover(Adb(adb.tool, dataclasses.replace(QUICK, shell=1)))
+    [found] = discover(Adb(adb.tool, dataclasses.replace(PATIENT, shell=1)))
     assert found.reason == "did not answer within 1 s while reading its properties"
     assert adb_server.is_running
 
@@ -174,11 +173,11 @@ def test_a_server_ended_between_calls(adb: Adb, adb_server: AdbServer, phone: St
 @pytest.mark.both_adbs
 def test_a_server_ended_in_a_call(adb: Adb, adb_server: AdbServer, phone: StandInPhone) -> None:
     with adb.start(phone.serial, "echo begun; sleep 60", doing="sleeping") as process:
-        assert process.read_line(20) == "begun"
+        assert process.read_line(PATIENCE_SECONDS) == "begun"
         adb_server.kill()
-        assert process.read_line(20) is None
+        assert process.read_line(PATIENCE_SECONDS) is None
         with pytest.raises(PhoneLostError, match="while sleeping"):
-            process.wait(20)
+            process.wait(PATIENCE_SECONDS)
 
 
 @pytest.mark.both_adbs
@@ -206,7 +205,7 @@ def test_a_port_that_another_program_holds(adb: Adb, adb_server: AdbServer, monk
         other.bind(("127.0.0.1", 0))
         other.listen()
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(other.getsockname()[1]))
-        silent = Adb(adb.tool, dataclasses.replace(QUICK, listing=2))
+        silent = Adb(adb.tool, dataclasses.replace(PATIENT, listing=2))
         with pytest.raises(AdbError, match="adb: did not answer within 2 s; its server hangs, or another program uses"):
             silent.devices()
 

@@ -34,6 +34,7 @@ from tests.android_harness.fake_session import (
 )
 from tests.android_harness.small_artifacts import small_artifacts
 from tests.support.artifacts import as_version_1
+from tests.support.waiting import PATIENCE_SECONDS
 
 SETTINGS = PhoneBenchSettings(epochs=2, warm_up=1)
 
@@ -172,7 +173,7 @@ def test_a_signal_ends_all_phones_and_keeps_what_was_measured(
     def at_step(epoch: int, step: int) -> None:
         if (epoch, step) == (2, 3):
             came.set()
-            held.wait(10)
+            assert held.wait(PATIENCE_SECONDS)
 
     held = threading.Event()
 

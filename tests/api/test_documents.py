@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import text_of
+from tests.support.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(code: str, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, timeout=600
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, timeout=PATIENCE_SECONDS
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr == ""

@@ -101,7 +101,7 @@ def serving(
             yield json.loads(process.stdout.readline())["url"]
         finally:
             process.send_signal(end)
-            assert process.wait(20) == (0 if end == signal.SIGTERM else -end)
+            assert process.wait(PATIENCE_SECONDS) == (0 if end == signal.SIGTERM else -end)
 
 
 def test_a_killed_server_goes_on_where_it_was(phono: Run, workplace: Workplace, tmp_path: Path) -> None:

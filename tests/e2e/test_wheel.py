@@ -30,6 +30,7 @@ from phonograd.device_runtime.native_build import (
 )
 from phonograd.device_runtime.native_build.compiler import COMPILER_CACHE, Build, compiler_cache
 from tests.support.command_line import Run, Workplace
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parent.parent.parent
@@ -133,7 +134,7 @@ def server(installed: Path, workplace: Workplace) -> Iterator[dict[str, str]]:
             yield json.loads(process.stdout.readline())
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_torch_onnx_and_compiler_are_not_there(installed: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_server_machine_needs_no_more(installed: Path, workplace: Workplace, s
 def test_a_private_strategy_says_what_is_missing(installed: Path, workplace: Workplace, tmp_path: Path) -> None:
     options = ("--strategy", "dp-fedavg", "--deadline-seconds", "60", "--port", "0")
     line = [installed / "phonograd", "serve", "--artifacts", workplace.artifacts, "--state", tmp_path / "s", *options]
-    served = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    served = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert served.returncode == 10
     assert "pip install 'phonograd[dp]'" in served.stderr
 

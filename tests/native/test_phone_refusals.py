@@ -20,6 +20,7 @@ from phonograd.device_runtime.formats.manifest import VOCABULARY, WEIGHTS
 from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
 from phonograd.export.torch_layout import to_torch
 from tests.support.phone_command import MODEL, Place, outputs
+from tests.support.waiting import PATIENCE_SECONDS
 
 PYTHON_TRAIN = """
 import resource, sys
@@ -33,7 +34,7 @@ sys.exit(run(phonograd, ["train", *sys.argv[2:]]))
 def python_train(place: Place, files: int, *options: object) -> tuple[int, str]:
     """The exit code and stderr of `phonograd train` in a process that may open so many files."""
     line = [sys.executable, "-c", PYTHON_TRAIN, files, place.artifacts.folder, "--user", place.user, *options]
-    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     return done.returncode, done.stderr
 
 

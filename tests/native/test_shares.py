@@ -7,6 +7,7 @@ import pytest
 
 from phonograd.device_runtime.native_build import NATIVE
 from tests.native.conftest import BuildTool
+from tests.support.waiting import PATIENCE_SECONDS
 
 HERE = Path(__file__).parent
 # Of a phone with 1 fast, 3 middle and 4 little cores; of two cores of which one is slowed by half; and of equal ones.
@@ -62,7 +63,7 @@ def test_fewer_items_than_cores(tool: Path, items: int) -> None:
 
 def test_a_thread_that_waits_long_sleeps(tool: Path) -> None:
     """For its core's other work, and for the battery; one that spins for ever runs into the time limit."""
-    done = subprocess.run([tool, "waiting", "3"], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([tool, "waiting", "3"], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     assert done.stdout.splitlines() == ["for a task", "at a barrier", "for the workers"]
 
 

@@ -61,7 +61,7 @@ class RealAdb(AdbServer):
     def kill(self) -> None:
         pytest.skip("other phones of this machine may be in use: its adb server is not ended")
 
-    def connect(self, phone: StandInPhone, expected: str = "device", seconds: float = 20) -> None:
+    def connect(self, phone: StandInPhone, expected: str = "device") -> None:
         pytest.skip(f"{phone.spec.model}: another phone than the attached one")
 
 

@@ -14,7 +14,7 @@ from tests.phone.fixtures import adb_path
 from tests.phone.stand_in import A76, AdbServer, StandInError, StandInPhone
 from tests.phone.test_shell import client, shell
 from tests.phone.test_sync import random_file
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 REMOTE = "/data/local/tmp/file"
@@ -38,7 +38,7 @@ def test_unplugged_in_a_shell(adb_server: AdbServer, phone: StandInPhone) -> Non
         assert process.stdout is not None
         assert process.stdout.readline() == b"started\n"
         phone.unplug()
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert out == b""
         # adb 29 says 0 here, as if all were well: what the harness may not rely on
         assert process.returncode == (0 if adb_server.adb == adb_path("adb29") else 255)
@@ -63,7 +63,7 @@ def test_dropped_in_the_middle_of_a_shells_output(adb_server: AdbServer, phone: 
         process.stdin.write(b"line1\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"line1\n"
-        out, _ = process.communicate(b"line2\n", timeout=60)
+        out, _ = process.communicate(b"line2\n", timeout=PATIENCE_SECONDS)
     assert out == b""
     until(lambda: adb_server.state(phone.serial) in {"offline", "absent"})
 
@@ -151,7 +151,7 @@ def test_a_slow_link_is_slow(adb_server: AdbServer, phone: StandInPhone, tmp_pat
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)  # it takes a second at the least
         phone.slow_link(None)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert (phone.root / REMOTE[1:]).read_bytes() == Path(local).read_bytes()
 
 

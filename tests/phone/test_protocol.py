@@ -14,6 +14,7 @@ from tests.phone.stand_in import StandInPhone, keys
 from tests.phone.stand_in import messages as wire
 from tests.phone.stand_in.messages import Message
 from tests.phone.stand_in.shell import Request
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.standin
 
@@ -23,7 +24,7 @@ class Host:
 
     def __init__(self, phone: StandInPhone, version: int):
         self.version = version
-        self._socket = socket.create_connection(("127.0.0.1", phone.port), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", phone.port), timeout=PATIENCE_SECONDS)
 
     def __enter__(self) -> "Host":
         return self

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.phone.stand_in import AdbServer, StandInPhone
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
 
@@ -68,14 +68,14 @@ def test_shell_may_write_nowhere_but_in_its_folder(adb_server: AdbServer, phone:
 def test_bytes_go_through_unchanged_both_ways(adb_server: AdbServer, phone: StandInPhone) -> None:
     data = bytes(range(256)) * 1000 + os.urandom(300_000)
     with client(adb_server, phone, "shell", "cat") as process:
-        out, err = process.communicate(data, timeout=60)
+        out, err = process.communicate(data, timeout=PATIENCE_SECONDS)
     assert (out, err, process.returncode) == (data, b"", 0)
 
 
 @pytest.mark.both_adbs
 def test_stdin_ends_where_the_client_closes_it(adb_server: AdbServer, phone: StandInPhone) -> None:
     with client(adb_server, phone, "shell", "while read -r line; do echo got $line; done; echo end; exit 3") as process:
-        out, _ = process.communicate(b"one\ntwo\n", timeout=60)
+        out, _ = process.communicate(b"one\ntwo\n", timeout=PATIENCE_SECONDS)
     assert (out, process.returncode) == (b"got one\ngot two\nend\n", 3)
 
 
@@ -87,7 +87,7 @@ def test_a_conversation_line_by_line(adb_server: AdbServer, phone: StandInPhone)
             process.stdin.flush()
             assert process.stdout.readline() == b"got " + word + b"\n"
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_many_shells_at_once(adb_server: AdbServer, phone: StandInPhone) -> None:
@@ -110,7 +110,7 @@ def test_a_terminal_is_a_terminal(adb_server: AdbServer, phone: StandInPhone) ->
 @pytest.mark.both_adbs
 def test_exec_out_gives_raw_bytes(adb_server: AdbServer, phone: StandInPhone) -> None:
     with client(adb_server, phone, "exec-out", r"printf 'a\nb\000c'") as process:
-        assert process.communicate(timeout=60)[0] == b"a\nb\0c"
+        assert process.communicate(timeout=PATIENCE_SECONDS)[0] == b"a\nb\0c"
 
 
 def test_a_disconnected_client_ends_its_shell_but_not_background_processes(
@@ -151,6 +151,6 @@ def test_a_background_child_with_the_output_keeps_the_shell_open(adb_server: Adb
         child = process.stdout.readline().decode().strip()
         assert process.poll() is None
         shell(adb_server, phone, f"kill {child}")
-        assert process.wait(60) == 4
+        assert process.wait(PATIENCE_SECONDS) == 4
     assert shell(adb_server, phone, "sleep 1000 </dev/null >/dev/null 2>&1 & echo at once") == "at once\n"
     assert phone.processes() == ["sleep 1000"]

@@ -29,7 +29,7 @@ from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import BODY, TusPhone, checksum, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, settings_with
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -217,10 +217,10 @@ def test_a_slow_disk_is_not_the_phone_s_fault(
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload(Upload_Metadata="")
         sending = pool.submit(phone.patch, 0, phone.data)
-        assert writing.wait(10)
+        assert writing.wait(PATIENCE_SECONDS)
         if meanwhile == "a newer request":
             assert phone.offset() == len(phone.data)
-        assert sending.result(10).status_code == 204
+        assert sending.result(PATIENCE_SECONDS).status_code == 204
         assert phone.outcome().json()["state"] == "accepted"
         assert states(server) == [("phone1", "accepted")]
         sha256 = hashlib.sha256(phone.data).hexdigest()

@@ -21,7 +21,7 @@ from tests.server_agg.test_report import final_report
 from tests.server_agg.test_rounds import opened, send
 from tests.server_agg.tus_phone import TusPhone, incoming, phone_with
 from tests.server_agg.workshop import RunningServer, Workshop, settings_with
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 
 @pytest.mark.parametrize("ending", ["expired", "replaced", "terminated"])
@@ -162,7 +162,7 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
 
     def slowly(source: Path, target: Path, name: str) -> None:
         at_it.set()
-        assert going_on.wait(20)
+        assert going_on.wait(PATIENCE_SECONDS)
         link_into_place(source, target, name)
 
     monkeypatch.setattr(server.coordinator.folder, "link_into_place", slowly)
@@ -170,12 +170,12 @@ def test_an_answer_that_is_lost_while_the_update_is_decided_on(
         phone = phone_with(http, "phone1", workshop.update(1))
         phone.create_upload()
         with half_sent(server, phone, len(phone.data)):
-            assert at_it.wait(20)
+            assert at_it.wait(PATIENCE_SECONDS)
         with ThreadPoolExecutor(1) as pool:
             coming_back = pool.submit(upload_update, server.url, workshop.update(1), "phone1", None, QUICK)
             time.sleep(0.2)
             going_on.set()
-            assert coming_back.result(20).accepted == 1
+            assert coming_back.result(PATIENCE_SECONDS).accepted == 1
     assert states(server) == [("phone1", "accepted")]
     (entry,) = final_report(server)["rounds"]
     assert (entry["useful_bytes"], entry["retried_bytes"]) == (len(phone.data), 0)

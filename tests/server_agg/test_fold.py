@@ -26,6 +26,7 @@ from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation.fold import FRACTION_BITS, HEADER, SUM_LIMIT, Fold
 from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.workshop import Workshop
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHA = "ab" * 32
 SHAPES = {"embedding": (7, 3), "kernel": (1, 8, 5), "bias": (11,)}
@@ -324,6 +325,8 @@ def test_resident_memory_does_not_grow_with_the_number_of_updates(make_workshop:
         workshop.update(1),
         workshop.base_sha256,
     ]
-    resident = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+    resident = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+    )
     assert len(resident) == 120
     assert max(resident) < resident[0] + 32 * 2**20  # threads' tiles and heaps are half of it; 120 updates are 540 MB

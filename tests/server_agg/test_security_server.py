@@ -34,7 +34,7 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.storage.audit import AuditLog
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -222,7 +222,7 @@ def test_nobody_makes_tokens_where_none_are_asked_for(workshop: Workshop, tmp_pa
 
 def test_refused_uploads_are_not_read(guarded: Guarded) -> None:
     """A stranger's body is answered before it came, however large it says it is."""
-    with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:
         connection.sendall(b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
     assert list((guarded.server.state / "incoming").iterdir()) == []
@@ -239,7 +239,7 @@ def test_raw_heads_never_break_it(guarded: Guarded) -> None:
     )
     found = []
     for head in heads:
-        with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(head)
             found.append(connection.recv(1000)[9:12])
     assert found == [b"401", b"401", b"431", b"414", b"401", b"401"]
@@ -395,7 +395,7 @@ def test_connections_without_a_request_are_closed(
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
     refused = b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
     for opening, answered in ((b"", False), (b"GET /v1/round HTTP/1.1\r\nHost: x\r\n", False), (refused, True)):
-        with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(opening)
             if answered:
                 assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
@@ -405,7 +405,7 @@ def test_connections_without_a_request_are_closed(
     head = f"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {guarded.phones[0].token}\r\n"
     digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
     head += f"Content-Length: {len(body)}\r\nContent-Digest: sha-256=:{digest}:\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.server.port), timeout=PATIENCE_SECONDS) as connection:
         connection.sendall(head.encode() + body[:100])
         time.sleep(1.0)  # past the deadline, three times
         connection.sendall(body[100:])

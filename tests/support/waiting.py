@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 # Much longer than anything takes, even on a busy machine: whoever reaches it hangs.
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 600.0
 
 
 def until(reached: Callable[[], object], what: str = "it") -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from phonograd.android_harness.app.contents import compile_java
 from phonograd.android_harness.app.toolchain import Tools, run_tool
+from tests.support.waiting import PATIENCE_SECONDS
 
 HERE = Path(__file__).parent
 JSON = Path("/usr/share/java/com.android.json.jar")  # Debian: libandroid-json-java
@@ -46,7 +47,7 @@ class Jvm:
     def drive(self, when: str, binary: Path, *files: Path, grace: int = 30, more: Sequence[str] = ()) -> Heard:
         """Run Drive to its end."""
         words = [*self.java("Drive"), when, str(grace), str(binary), *map(str, files), "--threads", "1", *more]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
         lines = tuple(tuple(line.split("\t")) for line in done.stdout.splitlines())
         assert done.returncode == 0 or not lines, done.stderr
         return Heard(lines, done.stderr)

@@ -12,11 +12,9 @@ import pytest
 
 from tests.android_harness.app.jvm import Jvm
 from tests.support.phone_command import Place
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.apk
-
-PATIENCE_SECONDS = 60
 
 
 class Phone:

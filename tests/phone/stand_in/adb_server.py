@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .debs import StandInError
 from .phone import StandInPhone
+from .spec import PATIENCE_SECONDS
 
 # Only phones that are connected to: no search on the network, for emulators, or on USB, where adb 36 waits for 3 s.
 SECLUDED = {"ADB_MDNS": "0", "ADB_MDNS_AUTO_CONNECT": "0", "ADB_EMU": "0", "ADB_USB": "0", "ADB_LIBUSB": "0"}
@@ -83,9 +84,9 @@ class AdbServer:
             self.start()
             return
         self.run("disconnect")
-        _until(lambda: not self._listed(), "a phone stays in adb's list", seconds=20)
+        _until(lambda: not self._listed(), "a phone stays in adb's list")
 
-    def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
         """Run this adb's client; its output as text. After `kill-server` the server has ended, not just heard of it."""
         done = subprocess.run(
             [self.adb, *arguments],
@@ -104,19 +105,18 @@ class AdbServer:
         """What `adb devices` says of it; "absent" if nothing."""
         return self._listed().get(serial, "absent")
 
-    def connect(self, phone: StandInPhone, expected: str = "device", seconds: float = 20) -> None:
+    def connect(self, phone: StandInPhone, expected: str = "device") -> None:
         """Connect to the phone and wait until its state is the expected one. StandInError: it never was."""
         self.run("connect", phone.serial)
-        self.wait_for(phone, expected, seconds)
+        self.wait_for(phone, expected)
 
     def disconnect(self, phone: StandInPhone) -> None:
         """Forget the phone."""
         self.run("disconnect", phone.serial)
 
-    def wait_for(self, phone: StandInPhone, expected: str, seconds: float = 20) -> None:
+    def wait_for(self, phone: StandInPhone, expected: str) -> None:
         """Wait until the phone's state is the expected one. StandInError: it never was."""
-        what = f"{phone.serial} is not {expected} within {seconds:g} s"
-        _until(lambda: self.state(phone.serial) == expected, what, seconds)
+        _until(lambda: self.state(phone.serial) == expected, f"{phone.serial} does not become {expected}")
 
     def _listed(self) -> dict[str, str]:
         """The states of phones by serial, as `adb devices` lists them."""
@@ -141,7 +141,7 @@ class AdbServer:
                 stdout=log,
                 stderr=log,
             )
-        _until(lambda: self._listens() or process.poll() is not None, f"{self.adb} starts no server", seconds=20)
+        _until(lambda: self._listens() or process.poll() is not None, f"{self.adb} starts no server")
         return process.poll() is None
 
     def _left(self) -> list[int]:
@@ -166,8 +166,8 @@ def _free_port() -> int:
         return port
 
 
-def _until(reached: Callable[[], bool], what: str, seconds: float) -> None:
-    end = time.monotonic() + seconds
+def _until(reached: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         if time.monotonic() > end:
             raise StandInError(what)

@@ -12,12 +12,11 @@ from typing import Any
 
 from .debs import StandInError, emulator, programs
 from .link import Counters
-from .spec import A76, PhoneSpec
+from .spec import A76, PATIENCE_SECONDS, PhoneSpec
 from .userland import STATE, cores
 
 __all__ = ["StandInError", "StandInPhone"]
 
-ANSWER_SECONDS = 60
 NAMESPACES = ("--user", "--map-root-user", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 
 
@@ -224,7 +223,7 @@ class StandInPhone:
 
     def _answer(self) -> Any:
         assert self._process is not None and self._process.stdout is not None
-        overdue = threading.Timer(ANSWER_SECONDS, self._process.kill)
+        overdue = threading.Timer(PATIENCE_SECONDS, self._process.kill)
         overdue.start()
         try:
             line = self._process.stdout.readline()

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 GIB = 1 << 30
+# Much longer than anything takes, even on a busy machine: whoever reaches it hangs.
+PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)

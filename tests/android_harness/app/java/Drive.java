@@ -28,7 +28,7 @@ public final class Drive implements TrainingListener {
             drive.process.cancel();
             drive.process.cancel();
         }
-        Ending ending = drive.process.await(60, TimeUnit.SECONDS);
+        Ending ending = drive.process.await(10, TimeUnit.MINUTES);
         drive.process.cancel();
         say("message", ending.message);
         for (Thread thread : Thread.getAllStackTraces().keySet()) {
