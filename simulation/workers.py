@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from phonograd.device_runtime.base.errors import OutOfMemoryError
+from phonograd.device_runtime.base.errors import OutOfMemoryError, StoppedError
 from phonograd.device_runtime.base.system import interrupts_held
 from phonograd.device_runtime.formats.manifest import Artifacts
 from phonograd.device_runtime.text.evaluation import Evaluation
@@ -95,7 +96,7 @@ class _ThisProcess:
 
 
 class _Processes:
-    """A pool of processes. If one is killed, that is an OutOfMemoryError."""
+    """A pool of processes. If SIGKILL ends one, that is an OutOfMemoryError; for other signals, a StoppedError."""
 
     def __init__(self, count: int, artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings):
         self.count = count
@@ -105,6 +106,7 @@ class _Processes:
             _start,
             (artifacts, rehearsal, settings),
         )
+        self._processes: set[BaseProcess] = set()  # all that were started; the pool doesn't tell
 
     def __enter__(self) -> "_Processes":
         return self
@@ -121,16 +123,41 @@ class _Processes:
             if not waiting:
                 return
             ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            yield from map(_result, ended)
+            yield from map(self._result, ended)
 
     def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
         """See Workers."""
-        futures = [self._submit(_evaluate, job) for job in jobs]
-        return [_result(future) for future in futures]
+        return [self._result(future) for future in [self._submit(_evaluate, job) for job in jobs]]
 
     def _submit(self, work: Callable[[Job], Result], job: Job) -> "Future[Result]":
-        with interrupts_held():  # it may start a process
-            return self._pool.submit(work, job)
+        try:
+            with interrupts_held():  # it may start a process
+                future = self._pool.submit(work, job)
+        except BrokenProcessPool as error:
+            raise self._killed() from error
+        self._processes.update(multiprocessing.active_children())
+        return future
+
+    def _result(self, future: "Future[Result]") -> Result:
+        try:
+            return future.result()
+        except BrokenProcessPool as error:
+            raise self._killed() from error
+
+    def _killed(self) -> OutOfMemoryError | StoppedError:
+        """The error for a worker that a signal ended."""
+        self._pool.shutdown(wait=True)
+        ended = {-(process.exitcode or 0) for process in self._processes}
+        # A pool that lost a worker ends the others by SIGTERM.
+        number = max((found for found in ended - {signal.SIGTERM} if found > 0), default=signal.SIGTERM)
+        if number == signal.SIGKILL:
+            return OutOfMemoryError(
+                "a worker process was killed by SIGKILL, most likely for lack of memory; use fewer `workers`; "
+                "run the same command to resume"
+            )
+        return StoppedError(
+            f"a worker process was ended by {signal.Signals(number).name}; run the same command to resume", number
+        )
 
 
 class _Batches:
@@ -148,16 +175,6 @@ class _Batches:
 
     def __exit__(self, *error: Any) -> None:
         self._native.__exit__(*error)
-
-
-def _result(future: "Future[Result]") -> Result:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise OutOfMemoryError(
-            "a worker process was killed, most likely for lack of memory; use fewer `workers`; "
-            "run the same command to resume"
-        ) from error
 
 
 def _start(artifacts: Artifacts, rehearsal: Messages, settings: SimulationSettings) -> None:

@@ -1,6 +1,8 @@
 """However many workers train, and in whatever order phones end, a simulation is the same."""
 
 import dataclasses
+import multiprocessing
+import os
 import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 import phonograd
+from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradError, StoppedError
 from phonograd.device_runtime.formats.manifest import WEIGHTS
 from phonograd.server_agg.aggregation.strategies import strategy_of
 from phonograd.server_agg.aggregation.strategies.averaging import Averaging
@@ -94,3 +97,28 @@ def test_ctrl_c_while_workers_start_is_the_parents_alone() -> None:
             status = Path(f"/proc/{process}/status").read_text("ascii")
             held = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")), 16)
             assert held >> (signal.SIGINT - 1) & 1
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "message"),
+    [
+        (signal.SIGKILL, OutOfMemoryError, "killed by SIGKILL, most likely for lack of memory"),
+        (signal.SIGTERM, StoppedError, "ended by SIGTERM; run"),
+        (signal.SIGSEGV, StoppedError, "ended by SIGSEGV; run"),
+    ],
+)
+def test_a_worker_that_a_signal_ends(
+    tmp_path: Path, number: signal.Signals, kind: type[PhonogradError], message: str
+) -> None:
+    base = ARTIFACTS.path("weights.safetensors")
+    jobs = (
+        PhoneJob("user", encoded()["user-1"], 1, base, ARTIFACTS.weights_sha256, 0, tmp_path / f"{place}")
+        for place in range(1000)
+    )
+    with start_workers(2, ARTIFACTS, [], SETTINGS) as workers:
+        results = workers.train(jobs)
+        next(results)
+        os.kill(cast(int, multiprocessing.active_children()[0].pid), number)
+        with pytest.raises(kind, match=message) as ended:
+            list(results)
+    assert ended.value.exit_code == (26 if number == signal.SIGKILL else 128 + number)
