@@ -23,7 +23,7 @@ from phonograd.device_runtime.base.documents import (
 )
 
 SCHEMA: Final = "phonograd.phone-bench"
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 # Paper P: one epoch over about 20 KB with the 2x650 model on a quad-core 2.31 GHz phone CPU.
 PAPER_EPOCH_SECONDS = 140.0
 
@@ -189,6 +189,13 @@ class PowerState(Record, frozen=True):
     battery_saver: Annotated[bool | None, about("Whether battery saver was on")]
 
 
+class KeptAwake(Record, frozen=True):
+    """What was done to keep a phone awake, by Android's names: settings, or `screen` and `doze`; undone at the end."""
+
+    changed: Annotated[tuple[str, ...], about("What was changed")]
+    refused: Annotated[tuple[str, ...], about("What Android did not let be changed")]
+
+
 class PhoneResult(Record, frozen=True):
     """The result of one phone. After a failure, it has what was measured before."""
 
@@ -206,6 +213,10 @@ class PhoneResult(Record, frozen=True):
             "null if the phone failed earlier"
         ),
     ]
+    power_after: Annotated[
+        PowerState | None, about("Its power state after the last epoch; null if the phone failed earlier")
+    ]
+    kept_awake: Annotated[KeptAwake | None, about("What was done to keep it awake; null if the phone failed earlier")]
     epochs: Annotated[tuple[Epoch, ...], about("Its epochs in order, including warm-ups")]
     samples: Annotated[tuple[Sample, ...], about("Clocks and temperatures during the run, in order")]
     sweep: Annotated[tuple[SweepRun, ...], about("The epochs of --sweep, in order")]

@@ -6,6 +6,8 @@ from phonograd.android_harness.adb.states import Problem
 from phonograd.android_harness.phones.facts import PhoneFacts
 
 THERMAL_STATUSES = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
+# What a run with the 2x650 model needs in /data/local/tmp: its 183 MB, the program, and what stays free for Android.
+FULL_SIZE_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)

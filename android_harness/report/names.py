@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from phonograd.android_harness.phones.facts import PhoneFacts
-from phonograd.android_harness.result import Epoch, PowerState, with_kind
+from phonograd.android_harness.result import Epoch, KeptAwake, PowerState, with_kind
 
 MAX_NAME_LENGTH = 20
 
@@ -40,6 +40,14 @@ def describe_power(power: PowerState) -> str:
         (power.battery_saver, "battery saver on", "battery saver off"),
     )
     return ", ".join(yes if value else no for value, yes, no in states if value is not None)
+
+
+def refused_line(kept: KeptAwake) -> str:
+    """What Android did not let be changed, and the switch that may allow it."""
+    return (
+        f"Android refused to change {', '.join(kept.refused)}, so it may sleep: in its developer options turn on "
+        '"USB debugging (Security settings)" (Xiaomi), or "Disable permission monitoring" (OPPO, realme, OnePlus)'
+    )
 
 
 def short_names(phones: Sequence[PhoneFacts]) -> list[str]:

@@ -182,6 +182,8 @@ def _facts(phone: PhoneResult) -> Iterator[tuple[str, str]]:
     )
     if phone.power and phone.power_before:
         yield "Power", f"{_states(phone.power)}; before: {_states(phone.power_before)}"
+    if phone.kept_awake:
+        yield "Changed to keep it awake", ", ".join(phone.kept_awake.changed) or "nothing"
     if phone.pushed:
         yield "Pushed", f"{phone.pushed.nbytes / MB:,.2f} MB in {phone.pushed.seconds:,.2f} s"
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 
 from phonograd.android_harness.report.compare import Comparison, PhoneComparison
-from phonograd.android_harness.report.names import MAX_NAME_LENGTH, core_ranges, named_epochs, printable
+from phonograd.android_harness.report.names import MAX_NAME_LENGTH, core_ranges, named_epochs, printable, refused_line
 from phonograd.android_harness.report.summary import PhoneSummary, is_paper_workload, summaries
 from phonograd.android_harness.result import (
     PAPER_EPOCH_SECONDS,
@@ -108,9 +108,13 @@ def _core_remarks(phone: PhoneResult) -> Iterator[str]:
 
 def _power_remarks(phone: PhoneResult) -> Iterator[str]:
     """States in which Android may have slowed the phone down."""
-    power = phone.power
+    power, after = phone.power, phone.power_after
+    if phone.kept_awake and phone.kept_awake.refused:
+        yield refused_line(phone.kept_awake)
     if power is None:
         return
+    if power.screen_on and after and after.screen_on is False:
+        yield "its screen went off during the work, so Android may have let the CPU sleep: unlock it before"
     if power.screen_on is False:
         yield "its screen was off: some phones run slower then"
     if power.dozing:

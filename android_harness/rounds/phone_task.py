@@ -75,6 +75,7 @@ class RoundTask:
             pushed_bytes=state.pushed_bytes,
             power_before=state.power_before,
             power=state.power,
+            kept_awake=state.kept_awake,
             training=state.training,
             update=state.update,
             receipt=self._receipt,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from phonograd.android_harness.result import OutputLayer, PowerState
+from phonograd.android_harness.result import KeptAwake, OutputLayer, PowerState
 from phonograd.device_runtime.base.documents import Amount, Count, Number, Positive, Sha256
 from phonograd.device_runtime.client.server_client import UploadReceipt
 
@@ -65,7 +65,8 @@ class PhoneRound:
     """One phone's part of the round; None: the phone dropped out earlier.
 
     `seconds` by stage: push, train, pull, upload. `power_before` and `power` are the states of screen, doze and battery
-    saver before and while it trained. `remark` is an error that did not cost the update.
+    saver before and while it trained, `kept_awake` what was changed for that. `remark` is an error that did not
+    cost the update.
     """
 
     serial: str
@@ -76,6 +77,7 @@ class PhoneRound:
     pushed_bytes: int | None
     power_before: PowerState | None
     power: PowerState | None
+    kept_awake: KeptAwake | None
     training: Training | None
     update: PulledUpdate | None
     receipt: UploadReceipt | None

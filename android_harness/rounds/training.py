@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from phonograd.android_harness.errors import PhoneRunError
 from phonograd.android_harness.phone_artifacts import ARTIFACTS_FOLDER
-from phonograd.android_harness.result import PowerState, Pushed
+from phonograd.android_harness.result import KeptAwake, PowerState, Pushed
 from phonograd.android_harness.rounds.result import PulledUpdate, Stage, Training
 from phonograd.android_harness.rounds.settings import RoundSettings
 from phonograd.device_runtime.base.documents import FieldError, read
@@ -37,7 +37,7 @@ class Session(Protocol):
         stop: threading.Event,
     ) -> float: ...
 
-    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState]: ...  # noqa: D102
+    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState, KeptAwake]: ...  # noqa: D102
 
     def pull(self, name: str, local: Path, sha256: str) -> None: ...  # noqa: D102
 
@@ -82,6 +82,7 @@ class TaskState:
     pushed_bytes: int | None = None
     power_before: PowerState | None = None
     power: PowerState | None = None
+    kept_awake: KeptAwake | None = None
     training: Training | None = None
     update: PulledUpdate | None = None
 
@@ -111,7 +112,7 @@ def train_on_phone(
         pushed = session.sync(job.files(session), lambda done, total, name: progress("push", done, total, name))
         state.pushed_bytes = pushed.nbytes
     with state.timed("train"):
-        state.power_before, state.power = session.power_states(keep_awake=True)
+        state.power_before, state.power, state.kept_awake = session.power_states(keep_awake=True)
         state.training, update = _train(session, job, stop, progress)
     with state.timed("pull"):
         progress("pull", 0, update.nbytes, "")

@@ -40,7 +40,10 @@ def _still_there(
     if now is None or boot is None:
         return loss
     if now != boot:
-        return PhoneLostError(f"phone {serial}: rebooted while {doing}; its work is lost, run again")
+        return PhoneLostError(
+            f"phone {serial}: rebooted while {doing}; its work is lost, and its settings stay changed until the next "
+            "run or phonograd devices --restore: run again"
+        )
     if isinstance(loss, PhoneTimeoutError | WatchdogEndedError):
         return loss
     return PhoneLostError(

@@ -3,7 +3,7 @@
 import re
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.result import PowerState
+from phonograd.android_harness.result import KeptAwake, PowerState
 from phonograd.android_harness.session.watchdog import phone_script
 
 _WAKEFULNESS = re.compile(r"\s*mWakefulness=([A-Za-z]{1,20})\s*")
@@ -14,15 +14,19 @@ _DOZING = frozenset({"IDLE", "IDLE_MAINTENANCE"})
 _SAVER = {"saver 0": False, "saver null": False, "saver 1": True}
 
 
-def read_power_states(adb: Adb, serial: str, folder: str, keep_awake: bool) -> tuple[PowerState, PowerState]:
-    """The state before and after; with `keep_awake`, turn the screen on, doze and battery saver off in between.
+def read_power_states(adb: Adb, serial: str, folder: str, keep_awake: bool) -> tuple[PowerState, PowerState, KeptAwake]:
+    """The state before and after; with `keep_awake`, keep the screen on, doze and battery saver off in between.
+
+    The third says what was changed for that.
 
     The changes are recorded in `folder`, and the watchdog undoes them. Raises PhoneLostError.
     """
     done = adb.shell(serial, phone_script("stay_awake.sh", folder=folder, keep_awake="yes" if keep_awake else "no"))
     _, *answers = done.out.split("state\n")
     states = [parse_power_state(answer) for answer in answers] or [PowerState(None, None, None)]
-    return states[0], states[-1]
+    words = [line.split() for line in done.out.splitlines()]
+    changed, refused = (tuple(line[1] for line in words if line[:1] == [what]) for what in ("changed", "refused"))
+    return states[0], states[-1], KeptAwake(changed, refused)
 
 
 def parse_power_state(text: str) -> PowerState:

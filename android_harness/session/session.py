@@ -12,7 +12,7 @@ from types import TracebackType
 
 from phonograd.android_harness.adb.client import Adb
 from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneRunError, WatchdogEndedError
-from phonograd.android_harness.result import PowerState, Pushed, Sample
+from phonograd.android_harness.result import KeptAwake, PowerState, Pushed, Sample
 from phonograd.android_harness.session import file_sync
 from phonograd.android_harness.session.diagnosis import diagnose_loss
 from phonograd.android_harness.session.power_state import read_power_states
@@ -130,11 +130,11 @@ class PhoneSession:
         alive_path = self.path(TRANSIENT_FOLDER)
         return sample_periodically(self.adb, self.serial, alive_path, interval, on_sample, lambda: self.at_s)
 
-    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState]:
+    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState, KeptAwake]:
         """The state of screen, doze and battery saver now, and after keeping the phone awake if `keep_awake`.
 
-        Keeping it awake turns the screen on and the others off, as far as Android allows; the second state shows how
-        far. The session's end undoes it.
+        Keeping it awake turns the screen on, also on battery, and the others off, as far as Android allows; the second
+        state shows how far, the third value what was changed. The session's end undoes it.
         """
         with self._diagnosed("its screen and battery saver were read"):
             return read_power_states(self.adb, self.serial, self.folder, keep_awake)

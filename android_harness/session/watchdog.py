@@ -24,10 +24,10 @@ START_SECONDS = 30.0
 REMOVE_FILES, KEEP_FILES = "remove-files", "keep-files"
 
 
-def phone_script(name: str, **variables: str | int | float) -> str:
-    """A script of on_phone/, preceded by assignments of its variables."""
-    text = (files(__package__) / "on_phone" / name).read_text("utf-8")
-    return "\n".join([*(f"{key}={shlex.quote(str(value))}" for key, value in variables.items()), text])
+def phone_script(*names: str, **variables: str | int | float) -> str:
+    """Scripts of on_phone/, one after the other, preceded by assignments of their variables."""
+    texts = [(files(__package__) / "on_phone" / name).read_text("utf-8") for name in names]
+    return "\n".join([*(f"{key}={shlex.quote(str(value))}" for key, value in variables.items()), *texts])
 
 
 class Watchdog:
@@ -41,6 +41,7 @@ class Watchdog:
     def __init__(self, adb: Adb, serial: str, settings: SessionSettings, nonce: str):
         self._serial, self._settings = serial, settings
         script = phone_script(
+            "lock.sh",
             "watchdog.sh",
             folder=settings.folder,
             program=PROGRAM,

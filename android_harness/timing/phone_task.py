@@ -15,6 +15,7 @@ from phonograd.android_harness.phones.facts import PhoneFacts
 from phonograd.android_harness.result import (
     Epoch,
     Failure,
+    KeptAwake,
     OutputLayerKind,
     PhoneResult,
     PowerState,
@@ -74,6 +75,8 @@ class BenchTask:
         self._fixed_performance = False
         self._power_before: PowerState | None = None
         self._power: PowerState | None = None
+        self._power_after: PowerState | None = None
+        self._kept_awake: KeptAwake | None = None
         self._epochs: list[Epoch] = []
         self._samples: list[Sample] = []
         self._sweep: list[SweepRun] = []
@@ -104,6 +107,8 @@ class BenchTask:
             fixed_performance=self._fixed_performance,
             power_before=self._power_before,
             power=self._power,
+            power_after=self._power_after,
+            kept_awake=self._kept_awake,
             epochs=tuple(self._epochs),
             samples=tuple(self._samples),
             sweep=tuple(self._sweep),
@@ -114,7 +119,7 @@ class BenchTask:
         self._add_sample(session.sample())
         self._baseline_c = self._samples[0].hottest_c
         self._pushed = session.sync(self._job.files, self._report_pushing)
-        self._power_before, self._power = session.power_states(settings.stay_awake)
+        self._power_before, self._power, self._kept_awake = session.power_states(settings.stay_awake)
         if settings.fixed_performance:
             self._fixed_performance = session.fixed_performance()
         self._add_sample(session.sample())
@@ -125,6 +130,7 @@ class BenchTask:
                 self._epochs.append(self._run_numbered(session, number - settings.warm_up + 1, kind))
         if settings.sweep:
             self._run_sweep(session)
+        self._power_after, *_ = session.power_states(keep_awake=False)
 
     def _run_numbered(self, session: PhoneSession, timed: int, kind: OutputLayerKind) -> Epoch:
         """Run an epoch; timed ones are numbered from 1."""

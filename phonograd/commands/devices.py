@@ -14,25 +14,52 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--serial", "serials", multiple=True, help="Only this phone, by adb's serial; may be repeated.")
+@click.option(
+    "--restore",
+    is_flag=True,
+    help="Restore the settings of all connected phones, and remove phonograd's files from them, also after --keep.",
+)
 @output_options
-def devices(console: Console, serials: Sequence[str]) -> None:
+def devices(console: Console, serials: Sequence[str], restore: bool) -> None:
     """List the phones on adb: model, SoC, cores, memory, battery, heat; whether each is ready, or what to do.
 
-    The exit code is 0 if a phone is ready, 20 if none is, 19 without adb.
+    A phone is ready if it has room for the 2x650 model, which a smaller model does not need.
+
+    The exit code is 0 if a phone is ready, 20 if none is, 19 without adb; 22 if --restore finds one in use.
     """
     from phonograd.android_harness.adb.client import Adb
+    from phonograd.android_harness.adb.states import ONLINE
     from phonograd.android_harness.adb.tool import find_adb
     from phonograd.android_harness.phones.discovery import discover, none_ready_error, not_ready_line
+    from phonograd.android_harness.phones.readiness import FULL_SIZE_BYTES, Readiness
+    from phonograd.android_harness.session import find_leftovers, restore_phone
 
     adb = Adb(find_adb())
-    phones = discover(adb, serials=serials)
+    rules = Readiness(min_free_bytes=FULL_SIZE_BYTES)
+    phones = discover(adb, rules, serials)
+    if restore:
+        for phone in phones:
+            if phone.state == ONLINE:
+                restore_phone(adb, phone.serial)
+                console.say(f"phone {phone.serial}: restored; no file of phonograd is left on it")
+        phones = discover(adb, rules, serials)  # they have more free space
+    leftovers = {phone.serial: find_leftovers(adb, phone.serial) for phone in phones if phone.facts is not None}
     console.result(
         {
             "adb": {"path": str(adb.tool.path), "version": adb.tool.version, "origin": adb.tool.origin},
-            "phones": [{**msgspec.to_builtins(phone), "ready": phone.ready} for phone in phones],
+            "phones": [
+                {**msgspec.to_builtins(phone), "ready": phone.ready, "leftovers": leftovers.get(phone.serial, ())}
+                for phone in phones
+            ],
         },
         ("Phones", [_row(phone) for phone in phones]),
     )
+    for serial, found in leftovers.items():
+        if found:
+            console.say(
+                f"phone {serial}: an earlier run was cut off, perhaps by a reboot, and left {', '.join(found)}; the "
+                "next run restores the phone, or phonograd devices --restore now"
+            )
     if not any(phone.ready for phone in phones):
         raise none_ready_error(phones)
     for phone in phones:

@@ -170,6 +170,7 @@ def phone_round(
     from phonograd.android_harness.adb.client import Adb
     from phonograd.android_harness.adb.tool import find_adb
     from phonograd.android_harness.phones.discovery import ready_phones
+    from phonograd.android_harness.report.names import refused_line
     from phonograd.android_harness.rounds.federated_round import ServerAccess, run_round
     from phonograd.android_harness.rounds.tokens import read_tokens
     from phonograd.android_harness.session import PhoneSession, SessionSettings
@@ -222,6 +223,9 @@ def phone_round(
         tables.insert(1, ("Dropped out", [_drop_out_row(phone) for phone in report.dropped_out]))
     document = {**report.document(), "phonograd_version": __version__, "adb_version": adb.tool.version}
     console.result(document, *tables)
+    for phone in report.phones:
+        if phone.kept_awake is not None and phone.kept_awake.refused:
+            console.say(f"{phone.name}: {refused_line(phone.kept_awake)}")
     for phone in report.dropped_out:
         if phone.update is not None and phone.update.kept is not None:
             console.say(f"{phone.name}: trained but not uploaded: {_later(phone, phone.update.kept, connection)}")

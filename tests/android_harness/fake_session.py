@@ -9,7 +9,7 @@ from typing import Any
 
 from phonograd.android_harness.errors import PhoneLostError
 from phonograd.android_harness.phones.facts import Battery, Cluster, Core, Phone, PhoneFacts, Power
-from phonograd.android_harness.result import PowerState, Pushed, PushedFile, Sample
+from phonograd.android_harness.result import KeptAwake, PowerState, Pushed, PushedFile, Sample
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
 
@@ -112,8 +112,8 @@ class FakeSession:
             pushed.append(PushedFile(name, path.stat().st_size, sha256_of_file(path), True))
         return Pushed(tuple(pushed), sum(file.nbytes for file in pushed), 1.0)
 
-    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState]:
-        return ASLEEP, AWAKE if keep_awake else ASLEEP
+    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState, KeptAwake]:
+        return ASLEEP, AWAKE if keep_awake else ASLEEP, KeptAwake((), ())
 
     def fixed_performance(self) -> bool:
         return self.phone.offers_fixed_performance

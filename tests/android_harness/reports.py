@@ -14,6 +14,7 @@ from phonograd.android_harness.result import (
     Energy,
     Epoch,
     Failure,
+    KeptAwake,
     OutputLayer,
     PhoneBenchReport,
     PhoneResult,
@@ -82,6 +83,8 @@ def phone(
         "fixed_performance": True,
         "power_before": PowerState(False, False, True),
         "power": PowerState(True, False, False),
+        "power_after": PowerState(True, False, False),
+        "kept_awake": KeptAwake(("screen_off_timeout", "low_power"), ()),
         "sweep": (),
         **_run(seed, **timing),
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 from phonograd.android_harness.errors import PhoneLostError, PhoneRunError
 from phonograd.android_harness.phones.facts import Phone
-from phonograd.android_harness.result import PowerState, Pushed, PushedFile
+from phonograd.android_harness.result import KeptAwake, PowerState, Pushed, PushedFile
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE
 from phonograd.device_runtime.base.errors import PhonogradError, StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
@@ -81,8 +81,8 @@ class FolderSession:
         if error is None:
             self._phone.at("leave")
 
-    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState]:
-        return PowerState(not keep_awake, None, None), PowerState(keep_awake, None, None)
+    def power_states(self, keep_awake: bool) -> tuple[PowerState, PowerState, KeptAwake]:
+        return PowerState(not keep_awake, None, None), PowerState(keep_awake, None, None), KeptAwake((), ("low_power",))
 
     def transient(self, name: str) -> str:
         return f"run/{name}"

@@ -4,7 +4,7 @@ import pytest
 
 from phonograd.android_harness.report.names import describe_power
 from phonograd.android_harness.report.table import remarks
-from phonograd.android_harness.result import PowerState
+from phonograd.android_harness.result import KeptAwake, PowerState
 from phonograd.android_harness.session.power_state import parse_power_state
 from tests.android_harness.reports import phone
 
@@ -31,6 +31,10 @@ def test_power_states_that_could_not_be_changed_get_a_remark() -> None:
         "it was in doze: Android defers background work then",
         "battery saver was on: most phones run slower then",
     ]
+    (refused,) = remarks(phone(kept_awake=KeptAwake((), ("low_power",))))
+    assert refused.startswith("Android refused to change low_power, so it may sleep: in its developer options turn on ")
+    (went_off,) = remarks(phone(power_after=PowerState(False, None, None)))
+    assert went_off.startswith("its screen went off during the work")
 
 
 def test_a_power_state_in_words_leaves_out_unknown_values() -> None:

@@ -1,5 +1,6 @@
 """A session on a phone: the lock, files by hash, programs, and that nothing is left behind however it ends."""
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
@@ -17,13 +18,14 @@ from phonograd.android_harness.errors import (
     WatchdogEndedError,
 )
 from phonograd.android_harness.phones.facts import Power
-from phonograd.android_harness.result import PowerState
+from phonograd.android_harness.result import KeptAwake, PowerState
 from phonograd.android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession, SessionSettings
 from phonograd.android_harness.session.watchdog import Watchdog
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
 from tests.android_harness.conftest import PATIENT
 from tests.phone.stand_in import A53, A76, AdbServer, StandInPhone
+from tests.support.command_line import Run
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
@@ -366,17 +368,21 @@ def test_a_phone_is_kept_awake_and_sleeps_again_afterwards(adb: Adb, watched: St
     watched.fall_asleep()
     asleep = watched.rest
     with PhoneSession(adb, watched.serial, FAST) as session:
-        left_alone = session.power_states(keep_awake=False)
+        *left_alone, nothing = session.power_states(keep_awake=False)
         assert watched.rest == asleep
-        before, now = session.power_states(keep_awake=True)
+        before, now, kept = session.power_states(keep_awake=True)
         assert session.fixed_performance()
         assert watched.rest == {
             "wakefulness": "Awake",
             "doze": "0",
             "low_power": "0",
             "stay_on_while_plugged_in": "7",
+            "screen_off_timeout": "2147483647",
         }
-    assert left_alone == (PowerState(False, True, True),) * 2
+    assert left_alone == [PowerState(False, True, True)] * 2
+    assert nothing == KeptAwake((), ())
+    assert kept.changed == ("stay_on_while_plugged_in", "screen_off_timeout", "screen", "doze", "low_power")
+    assert kept.refused == ()
     assert (before, now) == (PowerState(False, True, True), PowerState(True, False, False))
     assert watched.rest == asleep == {"wakefulness": "Asleep", "doze": "1", "low_power": "1"}
     assert not watched.fixed_performance
@@ -413,3 +419,93 @@ def test_samples_and_the_performance_mode(adb: Adb, watched: StandInPhone) -> No
         assert seen == sorted(seen)
         until(lambda: not sampling_on(watched), "the end of sampling")
     assert not watched.fixed_performance
+
+
+def test_settings_that_android_refuses_to_change(adb: Adb, watched: StandInPhone) -> None:
+    watched.fall_asleep()
+    watched.refuse_settings()
+    asleep = watched.rest
+    with PhoneSession(adb, watched.serial, FAST) as session:
+        _, now, kept = session.power_states(keep_awake=True)
+    assert now == PowerState(True, False, True)
+    assert kept == KeptAwake(("screen", "doze"), ("stay_on_while_plugged_in", "screen_off_timeout", "low_power"))
+    assert watched.rest == asleep
+
+
+@pytest.mark.parametrize("moment", ["locked", "pushed", "settings", "input", "awake", "training", "restoring"])
+def test_a_reboot_at_any_moment_leaves_nothing_that_devices_does_not_restore(
+    adb: Adb,
+    adb_server: AdbServer,
+    phone: StandInPhone,
+    program: Callable[[str], dict[str, Path]],
+    phono: Run,
+    tmp_path: Path,
+    moment: str,
+) -> None:
+    """Moments: what was done last, or the command of Android's that runs."""
+    phone.fall_asleep()
+    before, work = settings_of(phone), phone.root / WORK_FOLDER.lstrip("/")
+    here, rebooted = threading.Event(), threading.Event()
+    (tmp_path / "text").write_text("secret")
+    files = {**program(SLOW if moment == "training" else "true"), "run/text": tmp_path / "text"}
+
+    def at(reached: str) -> None:
+        if reached == moment:
+            here.set()
+            assert rebooted.wait(PATIENCE_SECONDS)
+
+    def hang_at(command: str) -> None:
+        phone.hang_at(command)
+        threading.Thread(target=until, args=(lambda: runs(command) and (here.set() or True),)).start()
+
+    def runs(command: str) -> bool:
+        return any(f"bin/{command} " in line for line in phone.processes())
+
+    def use_phone() -> None:
+        with contextlib.suppress(PhoneLostError), PhoneSession(adb, phone.serial, BACK) as session:
+            at("locked")
+            session.sync(files)
+            at("pushed")
+            if moment in {"settings", "input"}:
+                hang_at(moment)
+            session.power_states(keep_awake=True)
+            assert session.fixed_performance()
+            at("awake")
+            session.run(["train"], lambda *_: at("training"), threading.Event())
+            hang_at("settings")  # restoring
+
+    user = threading.Thread(target=use_phone)
+    user.start()
+    assert here.wait(PATIENCE_SECONDS)
+    phone.reboot(0)
+    rebooted.set()
+    reconnect_to(phone, adb_server)
+    user.join()
+    assert (work / "lock").exists()
+    said = phono("devices")
+    assert f"phone {phone.serial}: an earlier run was cut off, perhaps by a reboot, and left" in said.err
+    assert "phonograd devices --restore now" in said.err
+    assert phono("devices", "--restore", "--json").document["phones"][0]["leftovers"] == []
+    assert settings_of(phone) == before
+    assert not phone.fixed_performance
+    assert not work.exists()
+
+
+def settings_of(phone: StandInPhone) -> dict[str, str]:
+    """What a boot does not change."""
+    return {name: value for name, value in phone.rest.items() if name != "wakefulness"}
+
+
+def test_restoring_removes_kept_files_but_not_those_of_a_session(
+    adb: Adb, watched: StandInPhone, phono: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_text("kept")
+    with PhoneSession(adb, watched.serial, KEPT) as session:
+        session.sync({"a": tmp_path / "a"})
+        assert phono("devices", "--json").document["phones"][0]["leftovers"] == []
+        busy = phono("devices", "--restore")
+        assert (busy.code, "is using it; wait" in busy.err) == (22, True)
+    assert (watched.root / WORK_FOLDER.lstrip("/") / "a").read_text() == "kept"
+    (watched.root / WORK_FOLDER.lstrip("/") / "probe.0123").write_text("an earlier boot")
+    assert phono("devices", "--restore").code == 0
+    assert not (watched.root / WORK_FOLDER.lstrip("/")).exists()

@@ -1,15 +1,8 @@
 # Runs on the phone during a session. Holds the lock, reads heartbeats from stdin, and cleans up when the session ends, when
-# stdin ends (cable pulled) or when no heartbeat arrives for too long. Set before it: folder, program, nonce, holder, timeout.
+# stdin ends (cable pulled) or when no heartbeat arrives for too long. After lock.sh. Set before it: program, nonce, holder, timeout.
 # For mksh and toybox; uses nothing newer than Android 8.
 
 umask 077 # these files reveal something about a user's text
-lock=$folder/lock
-boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init)
-
-# Is process $1 one of ours? Process ids are reused, so its command line must contain $2.
-is_running() {
-  [ -n "$1" ] && tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -e "$2"
-}
 
 # Ids of the processes that sessions started: those with the program's path in their command line. The pattern is split, so
 # that neither this script nor grep matches it. With "programs", leave out the shells that wait for a program and report its
@@ -43,8 +36,11 @@ clean_up() {
   rm -rf "$folder/undo" "$folder/run"
 }
 
-# Remove the files that sessions pushed; $folder/pushed lists them.
+# Remove the files that sessions pushed, which $folder/pushed lists, and what taking the lock left at an earlier boot.
 remove_pushed() {
+  for name in "$folder"/probe.* "$folder"/lock.*; do
+    [ -f "$name" ] && ! grep -qF -e "$boot" "$name" && rm -f "$name"
+  done
   if [ -f "$folder/pushed" ]; then
     while read -r name; do rm -f "$folder/$name" "$folder/$name.part"; done <"$folder/pushed"
     rm -f "$folder/pushed"
@@ -64,8 +60,7 @@ take_over_lock() {
     sleep 1
     found=$(cat "$lock" 2>/dev/null)
   fi
-  set -- $found
-  if [ "$2" = "$boot" ] && is_running "$1" "$3"; then
+  if is_held $found; then
     other=$found
     return 1
   fi
@@ -82,7 +77,7 @@ take_over_lock() {
 
 # Can a file be written? On a full disk a file can be created but stays empty, as the lock would.
 can_write() {
-  mkdir -p "$folder" && chmod 700 "$folder" && echo "$nonce" >"$folder/probe.$nonce" && [ -s "$folder/probe.$nonce" ]
+  mkdir -p "$folder" && chmod 700 "$folder" && echo "$boot" >"$folder/probe.$nonce" && [ -s "$folder/probe.$nonce" ]
   found=$?
   rm -f "$folder/probe.$nonce"
   return "$found"

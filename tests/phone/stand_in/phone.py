@@ -132,8 +132,16 @@ class StandInPhone:
         names = (("wakefulness", "wakefulness"), ("doze_enabled", "doze"))
         return {
             **{name: (state / file).read_text("ascii").strip() for file, name in names},
-            **dict(line.removeprefix("global.").split("=") for line in kept),
+            **dict(line.partition(".")[2].split("=") for line in kept),
         }
+
+    def refuse_settings(self) -> None:
+        """From now on `settings` changes nothing, as on a Xiaomi without "USB debugging (Security settings)"."""
+        _write(self.root / STATE / "settings_refused", 1)
+
+    def hang_at(self, command: str) -> None:
+        """From now on that command of Android's waits, for ever: until a reboot, every process there is ended."""
+        _write(self.root / STATE / f"hang_at_{command}", 1)
 
     # The cable
 

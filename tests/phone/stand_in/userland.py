@@ -102,7 +102,9 @@ def fill_root(base: Path, spec: PhoneSpec, programs: Mapping[str, Path]) -> None
         shutil.copy(programs[name], base / "lib" / name)
     for command in sorted([*COMMANDS.iterdir(), *(OLD_COMMANDS.iterdir() if spec.sdk < 30 else ())]):
         (tools / command.name).unlink(missing_ok=True)
-        shutil.copy(command, tools / command.name)
+        first, rest = command.read_text("utf-8").split("\n", 1)
+        held = f"while [ -e /{STATE}/hang_at_{command.name} ]; do sleep 0.05; done"
+        (tools / command.name).write_text(f"{first}\n{held}\n{rest}", "utf-8")
         (tools / command.name).chmod(0o755)
     write(base / "system/etc/passwd", "root:x:0:0::/:/system/bin/sh\nshell:x:2000:2000::/:/system/bin/sh")
     write(base / "system/etc/group", "root:x:0:\nshell:x:2000:")
@@ -122,6 +124,8 @@ def fill_writable(base: Path, spec: PhoneSpec) -> None:
 
 def boot(base: Path, spec: PhoneSpec) -> None:
     """What every boot makes anew."""
+    for held in (base / STATE).glob("hang_at_*"):
+        held.unlink()
     for path, text in (
         ("proc/cpuinfo", cpuinfo(spec)),
         ("proc/meminfo", meminfo(spec)),
