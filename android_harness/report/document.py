@@ -28,7 +28,7 @@ class DocumentHead(Record, frozen=True):
 
     schema: Annotated[Literal["phonograd.phone-bench"], about("What this document is")]
     schema_version: Annotated[
-        Literal[3],
+        Literal[4],
         about("Version of this schema; it changes when a field is added, removed or changes its meaning"),
     ]
     summary: Annotated[

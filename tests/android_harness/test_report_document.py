@@ -123,7 +123,7 @@ def test_the_summary_has_a_row_for_each_output_layer() -> None:
 
 
 def test_a_report_of_an_older_version_says_what_to_do() -> None:
-    with pytest.raises(ReportError, match="expected 3, found 2; an older phonograd wrote it: run the bench again"):
+    with pytest.raises(ReportError, match="expected 4, found 2; an older phonograd wrote it: run the bench again"):
         from_document({**SAMPLE_DOCUMENT, "schema_version": 2})
 
 
@@ -209,9 +209,9 @@ def test_values_out_of_bounds_are_refused(path: tuple[Any, ...], value: Any, sai
     [
         ([], "expected a JSON object with schema 'phonograd.phone-bench', found 'list'"),
         ({"schema": "other"}, "found 'other'"),
-        ({"schema": "phonograd.phone-bench"}, "schema_version: expected 3, found None; run the bench again"),
-        ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 3, found True"),
-        ({"schema": "phonograd.phone-bench", "schema_version": 4}, "found 4; a newer phonograd wrote it: upgrade"),
+        ({"schema": "phonograd.phone-bench"}, "schema_version: expected 4, found None; run the bench again"),
+        ({"schema": "phonograd.phone-bench", "schema_version": True}, "expected 4, found True"),
+        ({"schema": "phonograd.phone-bench", "schema_version": 5}, "found 5; a newer phonograd wrote it: upgrade"),
     ],
 )
 def test_other_documents_are_refused(document: Any, said: str) -> None:

@@ -69,7 +69,9 @@ def test_when_it_runs(phone: Phone) -> None:
     with phone.app() as tell:
         tell("create")
         tell("schedule")
-    assert phone.said == ["job 140 JobDrive charging=true idle=true persisted=true", "scheduled true"]
+        tell("schedule as 7")
+    when = "JobDrive charging=true idle=true persisted=true"
+    assert phone.said == [f"job 140 {when}", "scheduled true", f"job 7 {when}", "scheduled true"]
 
 
 def test_an_undisturbed_epoch(phone: Phone, reference: bytes) -> None:

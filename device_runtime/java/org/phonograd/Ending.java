@@ -42,7 +42,7 @@ public final class Ending {
         this.strayLines = strayLines;
     }
 
-    private static Outcome outcome(int code, boolean reported) {
+    static Outcome outcome(int code, boolean reported) {
         switch (code) {
             case 0:
                 return reported ? Outcome.FINISHED : Outcome.FAILED;

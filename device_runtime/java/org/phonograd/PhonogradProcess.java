@@ -77,10 +77,7 @@ public final class PhonogradProcess {
     public static PhonogradProcess start(TrainingCommand command, TrainingListener listener, long graceSeconds)
             throws IOException {
         File binary = command.binary();
-        if (!binary.canExecute()) {
-            throw new FileNotFoundException(binary + ": missing or not executable; it ships as "
-                    + "lib/arm64-v8a/" + Workspace.BINARY + " in an APK with android:extractNativeLibs=\"true\"");
-        }
+        Program.requireExecutable(binary);
         List<String> line = new ArrayList<>(Arrays.asList("sh", "-c", PRINT_PID_AND_EXEC));
         line.addAll(command.arguments());
         Process process = new ProcessBuilder(line).start();

@@ -20,7 +20,7 @@ import java.util.concurrent.TimeUnit;
  * {@link #onReport}. It logs outcomes and exit codes, never a text, a path or a word count.
  */
 public class TrainingJob extends JobService {
-    /** The job's id in this app. */
+    /** The job's id, if the app gives no other. Jobs of WorkManager and of other libraries share an app's numbers. */
     public static final int JOB_ID = 140;
 
     private static final String TAG = "phonograd";
@@ -33,18 +33,23 @@ public class TrainingJob extends JobService {
      * When to train. For Android's scheduler, charging implies that the battery is not low, and idle that the screen has
      * been off for half an hour or more. No network is required: another job uploads the update.
      */
-    public static JobInfo job(Context context, Class<? extends TrainingJob> service) {
-        return new JobInfo.Builder(JOB_ID, new ComponentName(context, service))
+    public static JobInfo job(Context context, Class<? extends TrainingJob> service, int jobId) {
+        return new JobInfo.Builder(jobId, new ComponentName(context, service))
                 .setRequiresCharging(true)
                 .setRequiresDeviceIdle(true)
                 .setPersisted(true)
                 .build();
     }
 
-    /** Schedules {@link #job}, replacing one scheduled before. Returns whether Android accepted it. */
+    /** Schedules {@link #job} as {@link #JOB_ID}. */
     public static boolean schedule(Context context, Class<? extends TrainingJob> service) {
+        return schedule(context, service, JOB_ID);
+    }
+
+    /** Schedules {@link #job}, replacing the app's job of this id. Returns whether Android accepted it. */
+    public static boolean schedule(Context context, Class<? extends TrainingJob> service, int jobId) {
         JobScheduler scheduler = (JobScheduler) context.getSystemService(Context.JOB_SCHEDULER_SERVICE);
-        return scheduler.schedule(job(context, service)) == JobScheduler.RESULT_SUCCESS;
+        return scheduler.schedule(job(context, service, jobId)) == JobScheduler.RESULT_SUCCESS;
     }
 
     /** What to run, or null if there is nothing to train on. If it changes during an epoch, the epoch starts again. */

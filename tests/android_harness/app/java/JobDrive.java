@@ -26,6 +26,9 @@ public final class JobDrive extends TrainingJob {
                 case "destroy":
                     job.onDestroy();
                     break;
+                case "schedule as 7":
+                    System.out.println("scheduled " + schedule(job, JobDrive.class, 7));
+                    break;
                 case "schedule":
                     System.out.println("scheduled " + schedule(job, JobDrive.class));
                     break;

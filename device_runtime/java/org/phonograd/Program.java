@@ -1,0 +1,81 @@
+package org.phonograd;
+
+import java.io.BufferedInputStream;
+import java.io.Closeable;
+import java.io.File;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import org.json.JSONException;
+import org.json.JSONObject;
+
+/** The program, answering with events. Not thread-safe. */
+final class Program implements Closeable {
+    private final Process process;
+    private final LineReader lines;
+
+    /** Starts the binary, which the command line begins with. */
+    Program(List<String> line) throws IOException {
+        requireExecutable(new File(line.get(0)));
+        process = new ProcessBuilder(line).start();
+        lines = new LineReader(new BufferedInputStream(process.getInputStream()), PhonogradProcess.MAX_LINE_BYTES);
+    }
+
+    static void requireExecutable(File binary) throws FileNotFoundException {
+        if (binary.canExecute()) return;
+        throw new FileNotFoundException(binary + ": missing or not executable; it ships as "
+                + "lib/arm64-v8a/" + Workspace.BINARY + " in an APK with android:extractNativeLibs=\"true\"");
+    }
+
+    /** Writes a line to its stdin. If it has ended, {@link #event} says why. */
+    void send(JSONObject request) {
+        try {
+            OutputStream out = process.getOutputStream();
+            out.write((request + "\n").getBytes(StandardCharsets.UTF_8));
+            out.flush();
+        } catch (IOException error) {
+            // The pipe is closed by its end.
+        }
+    }
+
+    /** Its next event. ProgramException: it ended instead, or printed something else. */
+    JSONObject event() throws IOException {
+        String line = lines.next();
+        if (line == null) throw failed();
+        try {
+            return new JSONObject(line);
+        } catch (JSONException error) {
+            throw new IOException("phonograd-phone printed no event", error);
+        }
+    }
+
+    /** Waits for its end. ProgramException: it failed. */
+    void await() throws IOException {
+        if (lines.next() != null) throw new IOException("phonograd-phone printed more than one event");
+        if (ended() != 0) throw failed();
+    }
+
+    @Override
+    public void close() {
+        process.destroyForcibly();
+    }
+
+    private ProgramException failed() throws IOException {
+        LineReader messages = new LineReader(process.getErrorStream(), PhonogradProcess.MAX_MESSAGE_BYTES);
+        String last = "";
+        for (String line = messages.next(); line != null; line = messages.next()) last = line;
+        return new ProgramException(ended(), last);
+    }
+
+    private int ended() throws IOException {
+        try {
+            return process.waitFor();
+        } catch (InterruptedException error) {
+            process.destroyForcibly();
+            Thread.currentThread().interrupt();
+            throw new IOException("interrupted", error);
+        }
+    }
+}
