@@ -7,15 +7,21 @@ from statistics import median
 from typing import Annotated, Literal
 
 from phonograd.android_harness.errors import RegressionError, ReportError
+from phonograd.android_harness.phones.facts import Battery
 from phonograd.android_harness.report.intervals import MIN_EPOCHS, from_epochs, from_steps
 from phonograd.android_harness.report.names import core_ranges, describe_power, phone_name
 from phonograd.android_harness.result import Epoch, OutputLayerKind, PhoneBenchReport, PhoneResult, with_kind
 from phonograd.device_runtime.base.documents import Amount, Count, Ratio, Record, about
 from phonograd.device_runtime.base.errors import UsageError
 
-# The fields that change an epoch's amount of work or the way a phone does it.
+# The fields that change an epoch's amount of work, the way a phone does it, or how hot it is as an epoch begins.
 _WORKLOAD = ("manifest_sha256", "parameters", "minibatch", "bptt", "tokens")
-_SETTINGS = ("threads", "cores", "pin", "precision", "output_sample", "full_softmax", "duty", "nice")
+_SETTINGS = (
+    *("threads", "cores", "pin", "precision", "output_sample", "full_softmax", "duty", "nice"),
+    *("warm_up", "cooldown_seconds"),
+)
+# Differences at the start from which on times may differ too.
+_START_CELSIUS, _START_PERCENT = 5.0, 20
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\s*")
 
 
@@ -75,8 +81,8 @@ class Comparison(Record, frozen=True):
     differences: Annotated[
         tuple[str, ...],
         about(
-            "Why the times are not comparable: another workload, threads, cores, precision, output layers, duty or nice"
-            "; empty if they are"
+            "Why the times are not comparable: another workload, threads, cores, precision, output layers, duty, nice, "
+            "warm-up or cool-down; empty if they are"
         ),
     ]
 
@@ -96,8 +102,10 @@ def compare(old: PhoneBenchReport, new: PhoneBenchReport) -> Comparison:
     )
 
 
-def require_no_regression(comparison: Comparison, max_slowdown: float) -> None:
+def require_no_regression(comparison: Comparison, max_slowdown: float, fail_unsure: bool = False) -> None:
     """Raise RegressionError if a phone is slower than before by more than `max_slowdown` (0.1: 10 %).
+
+    With `fail_unsure` also if one may be: if its interval lies partly above, or it is missing in the new report.
 
     A phone counts as slower only if the whole 95 % interval of its ratio lies above 1 + max_slowdown. So a noisy phone,
     which has a wide interval, passes. A phone that is slower by exactly the allowed amount fails by chance in 2.5 % of
@@ -125,6 +133,22 @@ def require_no_regression(comparison: Comparison, max_slowdown: float) -> None:
                 f"{phone.label} has {phone.old_epochs} timed epochs in the old report, {phone.new_epochs} in the new: "
                 f"`max_slowdown` needs {MIN_EPOCHS} in each; run both with `epochs` {MIN_EPOCHS} or more"
             )
+    if fail_unsure:
+        _require_certainty(comparison, max_slowdown)
+
+
+def _require_certainty(comparison: Comparison, max_slowdown: float) -> None:
+    found = [f"{name} is only in the old report" for name in comparison.missing]
+    found += [
+        f"{phone.label} takes {_described(phone.time)} as long"
+        for phone in comparison.phones
+        if phone.time is not None and phone.may_be_slower(max_slowdown)
+    ]
+    if found:
+        raise RegressionError(
+            f"cannot tell whether a phone is slower than before by more than {100 * max_slowdown:g} %: "
+            f"{'; '.join(found)}; run more `epochs`, with the same phones"
+        )
 
 
 def require_epochs(old: PhoneBenchReport, epochs: int) -> None:
@@ -251,6 +275,7 @@ def _remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
         yield f"Android's build was {old.facts.fingerprint}, is {new.facts.fingerprint}"
     if old.fixed_performance != new.fixed_performance:
         yield f"fixed-performance mode was {_on(old.fixed_performance)}, is {_on(new.fixed_performance)}"
+    yield from _start_remarks(old, new)
     if old.power and new.power and old.power != new.power:
         yield f"the phone had {describe_power(old.power)}, and now {describe_power(new.power)}"
     places = [dict.fromkeys(_placed(epoch) for epoch in phone.timed) for phone in (old, new)]
@@ -259,6 +284,26 @@ def _remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
     kernels = [sorted({epoch.kernels for epoch in phone.timed}) for phone in (old, new)]
     if all(kernels) and kernels[0] != kernels[1]:
         yield f"kernels were {', '.join(kernels[0])}, are {', '.join(kernels[1])}"
+
+
+def _start_remarks(old: PhoneResult, new: PhoneResult) -> Iterator[str]:
+    """Heat and battery when the runs began."""
+    before, after = old.facts.battery, new.facts.battery
+    if _far_apart(old.facts.temperature_c, new.facts.temperature_c, _START_CELSIUS):
+        celsius = f"{old.facts.temperature_c:.0f} °C, and now at {new.facts.temperature_c:.0f} °C"
+        yield f"it began at {celsius}: a warmer phone throttles sooner"
+    if _far_apart(before.percent, after.percent, _START_PERCENT):
+        yield f"its battery was at {before.percent} %, is at {after.percent} %: some phones slow down when it is low"
+    if None not in (before.charging, after.charging) and before.charging != after.charging:
+        yield f"it was {_charging(before)}, and now {_charging(after)}: charging warms a phone"
+
+
+def _far_apart(old: float | None, new: float | None, distance: float) -> bool:
+    return old is not None and new is not None and abs(new - old) >= distance
+
+
+def _charging(battery: Battery) -> str:
+    return "on external power" if battery.charging else "on battery"
 
 
 def _placed(epoch: Epoch) -> str:

@@ -164,6 +164,11 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     help="With --compare: exit with code 24 if slower by more than this, such as 10%.",
 )
 @click.option(
+    "--fail-unsure",
+    is_flag=True,
+    help="With --max-slowdown: exit with code 24 also if noise, or a missing phone, leaves that open.",
+)
+@click.option(
     "--schema",
     is_flag=True,
     is_eager=True,
@@ -185,6 +190,7 @@ def phone_bench(
     trace: Path | None,
     compare: Path | None,
     max_slowdown: str | None,
+    fail_unsure: bool,
     **chosen: Any,
 ) -> None:
     """Time training epochs on all connected phones that are ready, in parallel.
@@ -196,7 +202,7 @@ def phone_bench(
     from phonograd.commands.phone_reports import Outputs
 
     settings = PhoneBenchSettings(text=TextSettings(user, rehearsal, user_share, seed), **chosen)
-    outputs = Outputs.checked(out, html, trace, compare, max_slowdown, settings)
+    outputs = Outputs.checked(out, html, trace, compare, max_slowdown, settings, fail_unsure)
     measured, signal_number = _measured(console, artifacts, serials, settings)
     report = replace(measured, phones=tuple(map(_with_options, measured.phones)))
     outputs.write(console, report)

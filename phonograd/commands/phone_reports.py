@@ -29,6 +29,7 @@ class Outputs:
     trace: Path | None
     old: PhoneBenchReport | None
     max_slowdown: float | None
+    fail_unsure: bool = False
     comparison: Comparison | None = None
 
     @classmethod
@@ -40,6 +41,7 @@ class Outputs:
         old: Path | None,
         max_slowdown: str | None,
         settings: PhoneBenchSettings,
+        fail_unsure: bool = False,
     ) -> "Outputs":
         """From the command's options.
 
@@ -48,6 +50,8 @@ class Outputs:
         """
         if max_slowdown is not None and old is None:
             raise UsageError("--max-slowdown needs --compare, the earlier result")
+        if fail_unsure and max_slowdown is None:
+            raise UsageError("--fail-unsure needs --max-slowdown")
         allowed = None if max_slowdown is None else parse_max_slowdown(max_slowdown)
         for place in filter(None, (out, html, trace)):
             require_writable(place)
@@ -57,7 +61,7 @@ class Outputs:
         if earlier is not None and allowed is not None:
             require_epochs(earlier, settings.epochs)
             require_comparable(earlier, settings_document(settings))
-        return cls(out, html, trace, earlier, allowed)
+        return cls(out, html, trace, earlier, allowed, fail_unsure)
 
     def write(self, console: Console, report: PhoneBenchReport) -> None:
         """The document, then tables or JSON on stdout, then the page and the trace. Raises StorageError."""
@@ -77,6 +81,7 @@ class Outputs:
             write_page(self.html, report, self.comparison, self.max_slowdown)
 
     def judge(self) -> None:
-        """Raise RegressionError if a phone is slower than --max-slowdown allows, ReportError if none was judged."""
+        """Raise RegressionError if a phone is slower than --max-slowdown allows, or may be with
+        --fail-unsure, ReportError if none was judged."""
         if self.comparison is not None and self.max_slowdown is not None:
-            require_no_regression(self.comparison, self.max_slowdown)
+            require_no_regression(self.comparison, self.max_slowdown, self.fail_unsure)

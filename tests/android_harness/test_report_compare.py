@@ -230,6 +230,8 @@ def test_too_few_epochs_fail_before_the_run() -> None:
         ({"precision": "bf16"}, "precision was fp32, is bf16"),
         ({"output_sample": 2000}, "output_sample was None, is 2000"),
         ({"pin": False}, "pin was True, is False"),
+        ({"warm_up": 0}, "warm_up was 1, is 0"),
+        ({"cooldown_seconds": 0.0}, "cooldown_seconds was 180.0, is 0.0"),
         ({"workload": replace(PAPERS, tokens=1000)}, "tokens was 3895, is 1000"),
         (
             {"workload": replace(PAPERS, manifest_sha256="ef" * 32)},
@@ -298,6 +300,30 @@ def test_other_differences_get_remarks() -> None:
         "it ran 4 threads on cores 4-7, and now 2 threads on cores 0-1",
         "kernels were neon, are bfdot",
     )
+
+
+def test_a_start_in_another_state_gets_remarks() -> None:
+    cool = facts("A", "moto")
+    warm = replace(
+        cool,
+        temperature_c=(cool.temperature_c or 0) + 9,
+        battery=replace(cool.battery, percent=(cool.battery.percent or 0) - 40, charging=not cool.battery.charging),
+    )
+    heat, charge, power = compared(phone("A", facts=cool), phone("A", facts=warm)).remarks
+    assert re.fullmatch(r"it began at \d+ °C, and now at \d+ °C: a warmer phone throttles sooner", heat)
+    assert re.fullmatch(r"its battery was at \d+ %, is at \d+ %: some phones slow down when it is low", charge)
+    assert power.endswith(": charging warms a phone")
+    assert compared(phone("A", facts=cool), phone("A", facts=cool)).remarks == ()
+
+
+def test_who_wants_to_be_sure_fails_on_noise_and_on_a_missing_phone() -> None:
+    noisy = compare(report(phone(noise=0.3)), report(phone(noise=0.3, seed=3)))
+    require_no_regression(noisy, 0.01)
+    with pytest.raises(RegressionError, match=r"cannot tell .* more than 1 %: .* times .* as long; run more `epochs`"):
+        require_no_regression(noisy, 0.01, fail_unsure=True)
+    gone = compare(report(phone("A", "moto"), phone("B", "Pixel 8")), report(phone("A", "moto")))
+    with pytest.raises(RegressionError, match=r"Pixel 8 \(B\) is only in the old report"):
+        require_no_regression(gone, 9.0, fail_unsure=True)
 
 
 def test_phones_without_epochs_are_not_compared() -> None:

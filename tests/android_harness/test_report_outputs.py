@@ -56,6 +56,7 @@ def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[s
     [
         ({"max_slowdown": "10%", "old": None}, UsageError, "needs --compare"),
         ({"max_slowdown": "10"}, UsageError, "expected a share such as 10% or 0.1"),
+        ({"fail_unsure": True}, UsageError, "--fail-unsure needs --max-slowdown"),
         ({"max_slowdown": "10%", "settings": PhoneBenchSettings(epochs=2)}, UsageError, "needs `epochs` 3 or more"),
         (
             {"max_slowdown": "10%", "settings": PhoneBenchSettings(epochs=3, cores="little", threads=4)},
