@@ -5,6 +5,7 @@ A round's files are written first and its record last, atomically: a kill costs 
 
 import dataclasses
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ from phonograd.simulation.server import ModelFiles
 from phonograd.simulation.settings import SimulationSettings
 
 RECORD = "simulation.json"
+# A model's file; `half`: of one that a kill left half written.
+_MODEL = re.compile(r"\.?(?P<round>\d+)(\.(optimizer|link|residual))?\.safetensors(?P<half>\.[0-9a-f]{8}\.partial)?\Z")
 
 
 class SimulationFolder:
@@ -31,8 +34,9 @@ class SimulationFolder:
         self._first = first
         self._models, self._updates = folder / "models", folder / "updates"
         with storage_errors(folder):
+            self._require_own()
             for made in (folder, self._models, self._updates):
-                made.mkdir(exist_ok=True)
+                made.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             lock_file(self._lock)
@@ -41,6 +45,17 @@ class SimulationFolder:
             raise StateError(
                 f"{folder}: another simulation is running in it; wait for it, or use another one"
             ) from error
+
+    def _require_own(self) -> None:
+        """Raise StorageError for a new simulation whose models and updates would lie among what someone else keeps."""
+        if (self.folder / RECORD).exists():
+            return
+        for place in (self._models, self._updates):
+            if place.is_dir() and any(place.iterdir()):
+                raise StorageError(
+                    f"{place}: an empty folder or none expected, as a simulation deletes files in it, found "
+                    f"{next(place.iterdir()).name}; choose another place"
+                )
 
     def close(self) -> None:
         """Release the folder."""
@@ -95,11 +110,11 @@ class SimulationFolder:
         for path in folded:
             path.unlink(missing_ok=True)
         for path in self._models.iterdir():
-            begun = path.name.split(".")[0]  # "": of a file that a kill left half written
-            if not begun or int(begun) < number - 1:
+            found = _MODEL.match(path.name)
+            if found and (found["half"] or int(found["round"]) < number - 1):
                 path.unlink()
         for folder in self._updates.iterdir():
-            if int(folder.name) < number:
+            if folder.name.isdecimal() and int(folder.name) < number:
                 shutil.rmtree(folder)
 
 

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import importlib
 import os
+import re
 import secrets
 import stat
 import threading
@@ -145,14 +146,30 @@ def storage_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageError(f"{path}: cannot write: {reason}; free space or choose another place") from error
+        cure = "free space or choose another place" if error.errno in _FULL else "choose another place"
+        raise StorageError(f"{path}: cannot write: {reason}; {cure}") from error
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def make_parents(path: Path) -> None:
+    """Make the folders that `path` is in, as far as they are missing. Raises StorageError."""
+    folder = path.absolute().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"no folder {folder}, and it can't be made: {error.strerror}"
+        raise StorageError(f"{path}: cannot write: {reason}; choose another place") from error
 
 
 def require_writable(path: Path) -> None:
-    """Raise StorageError if no file can be written at `path`. Call it before long work, which would be lost."""
+    """Make the folders that `path` is in. Raises StorageError if no file can be written there.
+
+    Call it before long work, which would be lost.
+    """
+    make_parents(path)
     folder = path.absolute().parent
-    if not folder.is_dir():
-        raise StorageError(f"{path}: cannot write: no folder {folder}; make it or choose another place")
     if path.is_dir() or not os.access(folder, os.W_OK):
         reason = "it is a folder" if path.is_dir() else f"no permission in {folder}"
         raise StorageError(f"{path}: cannot write: {reason}; choose another place")
@@ -161,11 +178,14 @@ def require_writable(path: Path) -> None:
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` for the block, or a program it starts, to write to. At the end it is synced and
-    renamed to `path`; on any error it is removed.
+    renamed to `path`; on any error it is removed. The folders that `path` is in are made. An empty file is there from
+    the start, locked: what killed processes left of such files is not, and is removed.
 
-    Raises StorageError if writing fails (disk full, permission, no such folder).
+    Raises StorageError if writing fails (disk full, permission, a file where a folder should be).
     """
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    make_parents(path)
+    with storage_errors(path):
+        partial, lock = _new_partial(path)
     try:
         yield partial
         with storage_errors(path):
@@ -173,16 +193,56 @@ def atomic_path(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             partial.replace(path)
             sync_folder(path.parent)
+        remove_partials(path)
     finally:
         # On a read-only mount, removing fails too: the first error is the one to report.
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _new_partial(path: Path) -> tuple[Path, int | None]:
+    """An empty partial file of `path`, and the descriptor that has it locked; None on Windows, where nobody can remove
+    a file that is open.
+    """
+    remove_partials(path)
+    while True:
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+        flags = ("O_RDWR", "O_CREAT", "O_EXCL", "O_CLOEXEC")  # of which each system has some
+        descriptor = os.open(partial, sum(getattr(os, flag, 0) for flag in flags), 0o666)
+        if WINDOWS:
+            os.close(descriptor)
+            return partial, None
+        # Until it is locked, another process may take it for a dead one's and remove it.
+        with contextlib.suppress(OSError):  # a file system without locks refuses them to that process too
+            lock_file(descriptor)
+        if partial.exists():
+            return partial, descriptor
+        os.close(descriptor)
+
+
+def remove_partials(path: Path) -> None:
+    """Remove what processes that were killed left of writing `path`; what a living one writes stays."""
+    ours = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.partial")
+    flags = os.O_RDWR | sum(getattr(os, flag, 0) for flag in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
+    for partial in [found for found in path.absolute().parent.iterdir() if ours.fullmatch(found.name)]:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(partial, flags)
+            try:
+                if not WINDOWS:
+                    lock_file(descriptor)
+                    partial.unlink()
+            finally:
+                os.close(descriptor)
+            if WINDOWS:
+                partial.unlink()
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Like `atomic_path`, but yields a binary file open for writing."""
-    with atomic_path(path) as partial, storage_errors(path), partial.open("xb") as file:
+    with atomic_path(path) as partial, storage_errors(path), partial.open("r+b") as file:
         yield file
 
 

@@ -19,6 +19,7 @@ from phonograd.device_runtime.base.files import (
     HASH_CHUNK_BYTES,
     WINDOWS,
     lock_file,
+    make_parents,
     sha256_of_file,
     storage_errors,
     sync_folder,
@@ -159,6 +160,7 @@ class Download:
 
     def _save(self, response: httpx.Response, part: Path, offset: int, sha256: str) -> DownloadedModel:
         """Write the response's bytes to the partial file after the first `offset`; remove it if writing fails."""
+        make_parents(part)
         with storage_errors(part), part.open("a+b") as file:
             _lock(file, part)
             try:

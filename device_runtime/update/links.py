@@ -98,7 +98,7 @@ def write_result(base: Path, links: Iterable[UpdateFile], out: Path, metadata: M
 
     Raises UpdateError for parts that disagree and values that are not finite, StorageError.
     """
-    with TensorFile(base) as old, storage_errors(out), out.open("xb") as copy:
+    with TensorFile(base) as old, storage_errors(out), out.open("wb") as copy:
         copy.write(encode_header(old.specs.values(), metadata))
         for name, spec in old.specs.items():
             for start, stop in tile_ranges(spec.elements):

@@ -256,8 +256,13 @@ def test_a_server_that_is_not_there(phono: Run, workplace: Workplace, tmp_path: 
 
 
 def test_a_place_that_cannot_be_written(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
-    out = tmp_path / "no" / "such" / "folder"
-    refused(phono("train", workplace.artifacts, "--user", workplace.user, "--out", out), 11, out, "cannot write")
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "folder"
+    refused(
+        phono("train", workplace.artifacts, "--user", workplace.user, "--out", out),
+        11,
+        f"{out}: cannot write: no folder {out.parent}, and it can't be made: File exists; choose another place",
+    )
     refused(phono("report", "--state", tmp_path), 11, tmp_path)
 
 
@@ -456,7 +461,8 @@ def test_what_only_the_native_engine_has(phono: Run, workplace: Workplace) -> No
 
 
 def test_no_place_for_the_phone_binary(phono: Run, tmp_path: Path) -> None:
-    refused(phono("build-phone", "--out", tmp_path / "nowhere" / "phone"), 11, tmp_path / "nowhere", "no folder")
+    (tmp_path / "file").touch()
+    refused(phono("build-phone", "--out", tmp_path / "file" / "phone"), 11, tmp_path / "file", "no folder")
 
 
 def test_a_compiler_of_another_version(phono: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
