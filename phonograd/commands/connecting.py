@@ -44,6 +44,17 @@ def connection_options(required: bool, owner: bool = False) -> Callable[[Callabl
     return decorate
 
 
+def model_cache_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --model-cache; the command receives `model_cache`, None for phonograd's own folder."""
+    return click.option(
+        "--model-cache",
+        type=click.Path(path_type=Path),
+        envvar="PHONOGRAD_MODEL_CACHE",
+        show_envvar=True,
+        help="Folder of downloaded models, for each server and phone.  [default: ~/.cache/phonograd/models]",
+    )(command)
+
+
 def place_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --state, --ledger and a connection's options; the command receives what was given as `place`: Connection or
     ServerStorage.

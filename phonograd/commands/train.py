@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from phonograd.commands.codec_options import codec_options
-from phonograd.commands.connecting import closing_notice, connection_options
+from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, Rows, output_options
@@ -110,6 +110,7 @@ WARN_UNKNOWN_SHARE = 0.3
     help="The server's round, without --server.  [default: 1]",
 )
 @connection_options(required=False)
+@model_cache_option
 @click.option("--state", type=PATH, help="Folder to save resumable state in, and to resume from (native).")
 @click.option(
     "--save-every",
@@ -149,6 +150,7 @@ def train(  # click passes options by name
     codec: str,
     round_number: int | None,
     connection: Connection | None,
+    model_cache: Path | None,
     state: Path | None,
     save_every: int | None,
     restart: bool,
@@ -177,7 +179,7 @@ def train(  # click passes options by name
     joined = (
         None
         if connection is None
-        else join_round(connection, folder, phone, codec, steps, waiting=closing_notice(console))
+        else join_round(connection, folder, phone, codec, steps, waiting=closing_notice(console), cache=model_cache)
     )
     if joined is not None:
         weights, round_number = joined.weights, joined.opened.round
