@@ -45,7 +45,7 @@ def read_all(phone: socket.socket) -> int:
 
 
 def request(path: str, phone: str, newline: str = "\r\n", *lines: str, method: str = "GET") -> bytes:
-    head = (f"{method} {path} HTTP/1.1", "Host: server", f"Phonograd-Phone: {phone}", *lines, "", "")
+    head = (f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Phonograd-Phone: {phone}", *lines, "", "")
     return newline.join(head).encode()
 
 
@@ -89,6 +89,7 @@ def test_a_download_that_nobody_reads_ends_and_counts_what_the_socket_took(large
         until(lambda: bool(large.requests), "the download's beginning")
         totals = report_once(large, lambda totals: totals["requests"] == 1)["totals"]
         counted = totals["down_header_bytes"] + totals["down_body_bytes"]
+        assert totals["model_bytes"] > 0  # no refusal
         assert read_all(phone) == counted < large.workshop.base_path.stat().st_size
     assert totals["up_header_bytes"] == len(asked)
 
@@ -99,6 +100,7 @@ def test_an_answer_to_a_phone_that_has_gone_counts_as_far_as_it_went(large: Runn
         read = len(phone.recv(20_000))
         phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset, like a lost network
     totals = report_once(large, lambda totals: totals["requests"] == 1)["totals"]
+    assert totals["model_bytes"] > 0
     assert read <= totals["down_header_bytes"] + totals["down_body_bytes"] < large.workshop.base_path.stat().st_size
     assert min(totals[name] for name in COUNTERS) >= 0
 
