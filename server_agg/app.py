@@ -1,5 +1,7 @@
 """The HTTP application: all operations of the server, behind the guard and with their bytes counted."""
 
+import dataclasses
+
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -85,5 +87,6 @@ def _count(ledger: Ledger, open_round: int, wire: RequestWire, cost: WireBytes) 
     if kind is not None:
         if wire.round is None:
             wire.round = open_round  # also of the request's bytes that are counted later
-        # Of a body that goes on after its answer, which is no request of its own, nothing was read, nor booked.
-        ledger.count(wire.round, wire.phone, kind, cost.without(wire.booked) if cost.requests else cost)
+        if cost.requests:  # not what came after it
+            cost = dataclasses.replace(cost, up_body=cost.up_body - wire.booked)
+        ledger.count(wire.round, wire.phone, kind, cost)

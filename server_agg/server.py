@@ -1,6 +1,7 @@
 """Running the application: bind an address, serve until a signal or `stop`."""
 
 import contextlib
+import functools
 import logging
 import math
 import signal
@@ -76,7 +77,7 @@ class AggregationServer:
         config = uvicorn.Config(
             create_app(coordinator, settings, owner),
             loop="asyncio",
-            http=CountingProtocol,
+            http=functools.partial(CountingProtocol, settings.idle_seconds),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,

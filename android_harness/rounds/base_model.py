@@ -1,9 +1,11 @@
 """The base model of a round: download it once, cache it by hash, and check it against the artifacts."""
 
+import hashlib
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file, storage_errors
@@ -30,13 +32,15 @@ def fetch_base_model(
 ) -> BaseModel:
     """The base model of the open round: the artifacts' weights, else from the cache, else downloaded.
 
-    `cache` is a folder of models named by their hash; the MODELS_KEPT most recently used are kept. What is downloaded
+    `cache` has a folder for each server and phone, as if each were a device of its own, of models named by their hash;
+    the MODELS_KEPT most recently used are kept in each. What is downloaded
     are links from the last one used, or from the artifacts' weights, where the server has them; else the model. An
     interrupted download is resumed. `phone` is the phone that the server's ledger counts the download for. Raises
     WeightsError if the model is damaged or has another shape than the artifacts', StorageError, ServerRefusedError,
     ServerUnreachableError.
     """
     sha256, downloaded = opened.base_sha256, 0
+    cache = cache / quote(str(server), safe="") / f"phone-{phone or _unnamed(server)}"
     if sha256 == artifacts.weights_sha256:
         path = artifacts.path(WEIGHTS)
     else:
@@ -54,6 +58,12 @@ def fetch_base_model(
             _prune(cache)
     _check_fit(path, artifacts, sha256)
     return BaseModel(path, sha256, path.stat().st_size, downloaded)
+
+
+def _unnamed(server: Server) -> str:
+    """Tells phones apart that only their tokens name."""
+    token = "" if isinstance(server, str) else server.token or ""
+    return f"#{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
 def _by_use(cache: Path) -> list[Path]:

@@ -120,11 +120,13 @@ def join_round(
     codec: str = DEFAULT_CODEC,
     steps: int | None = None,
     waiting: Waiting | None = None,
+    cache: StrPath | None = None,
 ) -> JoinedRound:
     """Ask for a place in the open round, and bring its model here unless it is here already.
 
     If a round is closing, it waits for the next one, as the server says; waiting hears the closing round's number and
-    the seconds before each wait. phone: as in `upload`; steps: as in `train`. Raises UsageError for a codec that the
+    the seconds before each wait. phone: as in `upload`; steps: as in `train`. cache: where models are kept, for each
+    server and phone its own; None is `models` in phonograd's cache folder. Raises UsageError for a codec that the
     server does not take, and for steps that the round's strategy does not average, ServerRefusedError without a place,
     ServerUnreachableError, WeightsError for a model of another shape, StorageError.
     """
@@ -137,7 +139,7 @@ def join_round(
     refused = None if phone is None else server_client.exclusion_reason(server, phone)
     if refused is not None:
         raise ServerRefusedError(f"{server}: no place for {phone} in round {opened.round}: {refused}")
-    base = fetch_base_model(server, folder, opened, cache_folder() / "models", phone)
+    base = fetch_base_model(server, folder, opened, path_of(cache) or cache_folder() / "models", phone)
     return JoinedRound(server, phone, opened, base.path)
 
 

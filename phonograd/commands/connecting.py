@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from phonograd.api.rounds import connect
-from phonograd.commands.paths import INPUT
+from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
 from phonograd.server_agg.settings.storage import ServerStorage
@@ -43,6 +43,17 @@ def connection_options(required: bool, owner: bool = False) -> Callable[[Callabl
         return wrapped
 
     return decorate
+
+
+def model_cache_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --model-cache; the command receives `model_cache`, None for phonograd's own folder."""
+    return click.option(
+        "--model-cache",
+        type=OUT_FOLDER,
+        envvar="PHONOGRAD_MODEL_CACHE",
+        show_envvar=True,
+        help="Folder of downloaded models, for each server and phone.  [default: ~/.cache/phonograd/models]",
+    )(command)
 
 
 def place_options(command: Callable[..., None]) -> Callable[..., None]:

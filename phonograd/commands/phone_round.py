@@ -11,7 +11,7 @@ import click
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraining, RoundSettings
 from phonograd.commands.codec_options import NAMES, codec_option
-from phonograd.commands.connecting import closing_notice, connection_options
+from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.native import building
 from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER
@@ -127,6 +127,7 @@ class RoundShortError(PhonogradError):
     metavar="SECONDS",
     help="Seconds without contact after which a phone counts as lost and ends its work.",
 )
+@model_cache_option
 @click.option(
     "--keep",
     is_flag=True,
@@ -159,6 +160,7 @@ def phone_round(
     patience: float,
     wait: float,
     heartbeat_timeout: float,
+    model_cache: Path | None,
     keep: bool,
 ) -> None:
     """Run a federated round on phones: each trains the server's model on its own text, and its update is uploaded.
@@ -208,7 +210,7 @@ def phone_round(
                 aggregation,
                 folder,
                 program,
-                cache_folder() / "models",
+                model_cache or cache_folder() / "models",
                 [*ready, *not_ready],
                 _choices(names),
                 settings,

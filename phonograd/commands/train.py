@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from phonograd.commands.codec_options import codec_options
-from phonograd.commands.connecting import closing_notice, connection_options
+from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.numbers import FiniteRange
@@ -117,6 +117,7 @@ WARN_UNKNOWN_SHARE = 0.3
     help="The server's round, without --server.  [default: 1]",
 )
 @connection_options(required=False)
+@model_cache_option
 @click.option("--state", type=OUT_FOLDER, help="Folder to save resumable state in, and to resume from (native).")
 @click.option(
     "--save-every",
@@ -156,6 +157,7 @@ def train(  # click passes options by name
     codec: str,
     round_number: int | None,
     connection: Connection | None,
+    model_cache: Path | None,
     state: Path | None,
     save_every: int | None,
     restart: bool,
@@ -186,7 +188,7 @@ def train(  # click passes options by name
     joined = (
         None
         if connection is None
-        else join_round(connection, folder, phone, codec, steps, waiting=closing_notice(console))
+        else join_round(connection, folder, phone, codec, steps, waiting=closing_notice(console), cache=model_cache)
     )
     if joined is not None:
         weights, round_number = joined.weights, joined.opened.round

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +15,7 @@ from phonograd.server_agg.storage.upload_bytes import Sink
 
 # Body bytes gathered before a worker thread hashes and writes them, while the next are gathered.
 WRITE_BYTES = 1 << 19
-# A slow phone's bytes are written this often all the same: a server that is killed loses no more of them.
+# What has come is written this often all the same, also while the phone stalls: a server that is killed loses no more.
 WRITE_SECONDS = 1.0
 
 
@@ -42,6 +41,7 @@ class Receiving:
         self._idle_seconds = idle_seconds
         self._pool = pool
         self._interrupted = asyncio.Event()
+        self._gathered, self._storing = bytearray(), _nothing()
         self._coming = True  # else what has come is being written, which cannot be given up
 
     def interrupt(self) -> None:
@@ -84,25 +84,35 @@ class Receiving:
             raise refusal
 
     async def _receive(self, sink: Sink, limit: int) -> None:
-        gathered, storing = bytearray(), _nothing()
-        written_at = time.monotonic()
+        writing = asyncio.ensure_future(self._write_every_second(sink))
         try:
             async for chunk in self._request.stream():
                 if self.nbytes + len(chunk) > limit:
                     raise RequestError(413, f"a body of at most {limit} bytes expected, more are coming")
                 self.nbytes += len(chunk)
-                gathered += chunk
-                if len(gathered) >= WRITE_BYTES or time.monotonic() >= written_at + WRITE_SECONDS:
-                    written_at = time.monotonic()
-                    await asyncio.shield(storing)  # a thread that writes can't be cancelled
-                    storing = asyncio.ensure_future(self._pool.run(self._store, sink, gathered))
-                    gathered = bytearray()
+                self._gathered += chunk
+                if len(self._gathered) >= WRITE_BYTES:
+                    while not self._storing.done():
+                        await asyncio.shield(self._storing)  # a thread that writes can't be cancelled
+                    self._storing.result()
+                    self._begin_write(sink)
         except ClientDisconnect as error:
             raise UploadInterruptedError(f"the connection broke off after {self.nbytes} of {limit} bytes") from error
         finally:
             self._coming = False
-            await storing
-            await self._pool.run(self._store, sink, gathered)
+            writing.cancel()
+            await self._storing
+            await self._pool.run(self._store, sink, self._gathered)
+
+    async def _write_every_second(self, sink: Sink) -> None:
+        while True:
+            await asyncio.sleep(WRITE_SECONDS)
+            if self._gathered and self._storing.done() and self._storing.exception() is None:
+                self._begin_write(sink)
+
+    def _begin_write(self, sink: Sink) -> None:
+        gathered, self._gathered = self._gathered, bytearray()
+        self._storing = asyncio.ensure_future(self._pool.run(self._store, sink, gathered))
 
     def _store(self, sink: Sink, data: bytearray) -> None:
         view = memoryview(data)

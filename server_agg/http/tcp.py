@@ -5,11 +5,13 @@ its connection began, or the connection ended, that no earlier request has. So a
 handshake.
 """
 
+import asyncio
 import socket
 import struct
 import sys
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 # tcp_info of Linux 4.19 and later: tcpi_state, _bytes_received, _notsent_bytes, _bytes_sent and _bytes_retrans.
 _FIELDS = struct.Struct("=B127xQ8xI52xQQ")
@@ -24,16 +26,35 @@ class CountedListener(socket.socket):
         """The next connection, and its address."""
         accepted, address = super().accept()
         family, kind, protocol = accepted.family, accepted.type, accepted.proto
-        return CountedSocket(family, kind, protocol, fileno=accepted.detach()), address
+        counted = CountedSocket(family, kind, protocol, fileno=accepted.detach())
+        _OPEN[counted.fileno()] = counted
+        return counted, address
 
 
 class CountedSocket(socket.socket):
     """A connection that answers `getsockopt` for TCP_INFO also once it is closed: what it was then.
 
-    asyncio closes a socket before the protocol above TLS hears of it.
+    asyncio closes a socket before the protocol above TLS hears of it. sent: bytes that the socket took; on_sent hears
+    when it takes more.
     """
 
     _last = b""
+    sent = 0
+    on_sent: Callable[[], None] | None = None
+
+    def send(self, data: Any, *flags: Any) -> int:
+        """Send, and count."""
+        return self._took(super().send(data, *flags))
+
+    def sendmsg(self, buffers: Any, *options: Any) -> int:
+        """Send, and count; not on Windows."""
+        return self._took(super().sendmsg(buffers, *options))
+
+    def _took(self, nbytes: int) -> int:
+        self.sent += nbytes
+        if self.on_sent is not None:
+            self.on_sent()
+        return nbytes
 
     def close(self) -> None:
         """Keep the counters, then close."""
@@ -44,6 +65,16 @@ class CountedSocket(socket.socket):
     def getsockopt(self, *asked: Any) -> Any:
         """As of any socket, and of a closed one its last TCP_INFO."""
         return super().getsockopt(*asked) if self.fileno() >= 0 else self._last
+
+
+# By descriptor: asyncio shows a protocol no socket, but its number.
+_OPEN: WeakValueDictionary[int, CountedSocket] = WeakValueDictionary()
+
+
+def counted_socket(transport: asyncio.BaseTransport) -> CountedSocket | None:
+    """The socket below a transport, if a CountedListener has accepted it."""
+    sock = transport.get_extra_info("socket")
+    return None if sock is None else _OPEN.get(sock.fileno())
 
 
 class TcpCounter:
@@ -89,7 +120,8 @@ class TcpCounter:
     def _settle(self) -> None:
         if self._book is None:
             return
-        book, self._book, sent = self._book, None, self._read()[1]
+        # Bytes that waited in a socket are never sent once the peer has reset it.
+        book, self._book, sent = self._book, None, max(self._read()[1], self._sent_before)
         book(self._received - self._received_before, sent - self._sent_before)
         self._received_before, self._sent_before = self._received, sent
 

@@ -5,7 +5,6 @@ an upload is written. What must be consistent is in one transaction: a round's e
 """
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -50,13 +49,15 @@ class WireBytes:
             _added(self.down_tcp, other.down_tcp),
         )
 
-    def without(self, body: int) -> "WireBytes":
-        """The rest, if `body` bytes of the request's body are counted elsewhere.
-
-        If `body` is more than the counted body, the difference is taken from the headers, so that the sum stays right.
-        """
-        beyond = max(0, body - self.up_body)
-        return dataclasses.replace(self, up_headers=self.up_headers - beyond, up_body=max(0, self.up_body - body))
+    def __sub__(self, earlier: "WireBytes") -> "WireBytes":
+        """What came since `earlier`, of no request of its own; TCP's bytes are told apart."""
+        return WireBytes(
+            self.up_headers - earlier.up_headers,
+            self.up_body - earlier.up_body,
+            self.down_headers - earlier.down_headers,
+            self.down_body - earlier.down_body,
+            requests=0,
+        )
 
 
 def _added(one: int | None, other: int | None) -> int | None:

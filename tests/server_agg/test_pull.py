@@ -158,14 +158,17 @@ def test_a_phones_round_begins_with_a_pull(server: RunningServer, made: list[Mod
     sizes = [int(model.link_bytes or 0) for model in made]
     first = fetch_base_model(server.url, artifacts, current_round(server.url), cache, "p1")
     assert (first.sha256, first.downloaded_bytes) == (made[-1].sha256, sum(sizes))
-    assert fetch_base_model(server.url, artifacts, current_round(server.url), cache).downloaded_bytes == 0
+    assert fetch_base_model(server.url, artifacts, current_round(server.url), cache, "p1").downloaded_bytes == 0
+    other = fetch_base_model(server.url, artifacts, current_round(server.url), cache, "p2")
+    assert other.downloaded_bytes == sum(sizes)  # on the same machine, and counted like a phone elsewhere
     first.path.write_bytes(b"damaged")
-    again = fetch_base_model(server.url, artifacts, current_round(server.url), cache)
+    again = fetch_base_model(server.url, artifacts, current_round(server.url), cache, "p1")
     assert (again.downloaded_bytes, sha256_of_file(again.path)) == (sum(sizes), made[-1].sha256)
     newest = run_round(server.coordinator, server.workshop)
-    second = fetch_base_model(server.url, artifacts, current_round(server.url), cache)
+    second = fetch_base_model(server.url, artifacts, current_round(server.url), cache, "p1")
     assert (second.sha256, second.downloaded_bytes) == (newest.sha256, newest.link_bytes)
-    assert {path.name for path in cache.iterdir()} == {f"{made[-1].sha256}.safetensors", f"{newest.sha256}.safetensors"}
+    kept = {path.name for path in second.path.parent.iterdir()}
+    assert kept == {f"{made[-1].sha256}.safetensors", f"{newest.sha256}.safetensors"}
 
 
 def test_pull_falls_back_to_the_whole_model(server: RunningServer, made: list[Model], local: Path) -> None:

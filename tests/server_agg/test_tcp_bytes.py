@@ -1,11 +1,9 @@
 """What TCP carried, by the kernel's counters: TLS included, of the phone and round that used the connection."""
 
-import asyncio
 import contextlib
 import socket
 import struct
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,11 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from starlette.types import Message, Receive, Scope, Send
 
 from phonograd.server_agg.http import tcp
 from phonograd.server_agg.http.tcp import CountedListener, TcpCounter
-from phonograd.server_agg.http.wire import ConnectionBytes, RequestWire, WireCounter
 from phonograd.server_agg.report.document import read_phones, read_report
 from phonograd.server_agg.settings.security import SecuritySettings
-from phonograd.server_agg.storage.ledger import WireBytes
 from tests.server_agg.relay import Relay, relay_to
 from tests.server_agg.test_app import post
 from tests.server_agg.test_watching import scrape
@@ -170,58 +165,6 @@ def test_an_answer_that_is_sent_while_the_next_request_comes_belongs_to_its_own(
 
 
 @linux
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_request_that_comes_before_the_one_before_it_ends_has_its_own_bytes(streamed: bool) -> None:
-    requests, booked = [b"GET /first HTTP/1.1\r\n\r\n", b"GET /second HTTP/1.1\r\n\r\n"], Counter[tuple[str, str]]()
-    with connection() as (phone, accepted):
-        counted, left = ConnectionBytes(tcp=TcpCounter(accepted)), list(requests)
-
-        def ask() -> None:
-            phone.sendall(left[0])
-            counted.received += len(accepted.recv(100))
-            left.pop(0)
-
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            await send({"type": "http.response.start", "status": 200})
-            await send({"type": "http.response.body", "body": b"answer", "more_body": streamed})
-            if streamed:
-                await send({"type": "http.response.body", "body": b""})
-
-        async def send(message: Message) -> None:
-            if message.get("body"):
-                accepted.sendall(message["body"])
-                if left:
-                    ask()
-
-        def book(scope: Scope, _: RequestWire, nbytes: WireBytes) -> None:
-            booked[scope["path"], "http"] += nbytes.up_headers + nbytes.up_body
-            booked[scope["path"], "tcp"] += nbytes.up_tcp or 0
-
-        async def serve() -> None:
-            for path in ("/first", "/second"):
-                scope: Scope = {
-                    "type": "http",
-                    "method": "GET",
-                    "path": path,
-                    "raw_path": path.encode(),
-                    "query_string": b"",
-                    "headers": [],
-                    "state": {"connection": counted},
-                }
-                await WireCounter(app, book)(scope, receive, send)
-
-        async def receive() -> Message:
-            raise AssertionError("the application reads no body")
-
-        ask()
-        asyncio.run(serve())
-        accepted.close()
-        counted.tcp.close()
-    for path, request in zip(("/first", "/second"), requests, strict=True):
-        assert booked[path, "http"] == booked[path, "tcp"] == len(request)
-
-
-@linux
 @pytest.mark.parametrize("reset", [False, True])
 def test_what_waits_in_a_closed_socket_counts_if_it_will_be_sent(reset: bool) -> None:
     booked: list[tuple[int, int]] = []
@@ -244,6 +187,29 @@ def test_what_waits_in_a_closed_socket_counts_if_it_will_be_sent(reset: bool) ->
     ((up, down),) = booked
     assert up == 0
     assert 0 < down < written if reset else down == written
+
+
+@linux
+def test_bytes_that_a_reset_took_back_make_no_request_negative() -> None:
+    booked: list[int] = []
+    with connection() as (phone, accepted):
+        counter = TcpCounter(accepted)
+        counter.begin(lambda _, down: booked.append(down))
+        accepted.setblocking(False)
+        with contextlib.suppress(BlockingIOError):  # until all buffers are full: the phone does not read
+            while True:
+                accepted.send(bytes(1 << 16))
+        counter.end()
+        counter.begin(lambda _, down: booked.append(down))
+        phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        phone.close()
+        with pytest.raises(ConnectionResetError):
+            until(lambda: not accepted.recv(1), "the reset")
+        counter.end()
+        accepted.close()
+        counter.close()
+    assert booked[0] > 0
+    assert booked[1] == 0
 
 
 def test_a_kernel_that_does_not_count_gives_no_figure(

@@ -1,0 +1,124 @@
+"""The ledger's bytes beside those that a socket carried: pipelined, cut, stalled and gone, on plain HTTP."""
+
+import base64
+import hashlib
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phonograd.device_runtime.formats.model_config import LanguageModelConfig
+from phonograd.server_agg.report.document import read_phones
+from tests.server_agg.test_tcp_bytes import report_once
+from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
+from tests.support.waiting import until
+
+LARGE = LanguageModelConfig(
+    "lstm", vocabulary=40_000, embedding=128, hidden=8, layers=1
+)  # 22 MB: more than buffers hold
+IDLE_SECONDS = 1.0
+COUNTERS = ("up_header_bytes", "up_body_bytes", "down_header_bytes", "down_body_bytes")
+
+
+@pytest.fixture
+def large(make_workshop: Callable[..., Workshop], tmp_path: Path) -> Iterator[RunningServer]:
+    """A server of a model that no socket's buffers hold, and that ends what is idle for a second."""
+    with run_server(make_workshop(LARGE), tmp_path / "state", idle_seconds=IDLE_SECONDS) as server:
+        yield server
+
+
+def connected(server: RunningServer) -> socket.socket:
+    """A phone that takes little before it reads."""
+    phone = socket.socket()
+    phone.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    phone.settimeout(600)
+    phone.connect(("127.0.0.1", server.port))
+    return phone
+
+
+def read_all(phone: socket.socket) -> int:
+    """Bytes up to the connection's end."""
+    return sum(map(len, iter(lambda: phone.recv(1 << 16), b"")))
+
+
+def request(path: str, phone: str, newline: str = "\r\n", *lines: str, method: str = "GET") -> bytes:
+    head = (f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Phonograd-Phone: {phone}", *lines, "", "")
+    return newline.join(head).encode()
+
+
+def update_request(update: Path, phone: str) -> bytes:
+    body = update.read_bytes()
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    lines = (f"Content-Length: {len(body)}", f"Content-Digest: sha-256=:{digest}:")
+    return request("/v1/updates", phone, "\r\n", *lines, method="POST") + body
+
+
+def phones_of(server: RunningServer) -> dict[str, dict[str, Any]]:
+    return {phone["phone"]: phone for phone in read_phones(server.state, 1)}
+
+
+def test_pipelined_requests_have_their_own_bytes(server: RunningServer, workshop: Workshop) -> None:
+    sent = {
+        "windows": request("/v1/round", "windows", "\r\n", "Accept:     */*   "),
+        "unix": request("/v1/round", "unix", "\n"),
+        "first": update_request(workshop.update(1), "first"),
+        "second": update_request(workshop.update(2), "second"),
+        "last": request("/v1/model", "last", "\r\n", "Connection: close"),
+    }
+    with connected(server) as phone:
+        phone.sendall(b"".join(sent.values()))
+        received = read_all(phone)
+    totals = report_once(server, lambda totals: totals["requests"] == len(sent))["totals"]
+    assert totals["down_header_bytes"] + totals["down_body_bytes"] == received
+    counted = phones_of(server)
+    for seed, name in enumerate(("first", "second"), 1):
+        assert counted[name]["up_body_bytes"] == workshop.update(seed).stat().st_size
+    of_round_1 = {name: nbytes for name, nbytes in sent.items() if name != "last"}  # it fetches the next one's model
+    for name, nbytes in of_round_1.items():
+        assert counted[name]["up_header_bytes"] + counted[name]["up_body_bytes"] == len(nbytes), name
+    assert totals["up_header_bytes"] + totals["up_body_bytes"] == sum(map(len, sent.values()))
+
+
+def test_a_download_that_nobody_reads_ends_and_counts_what_the_socket_took(large: RunningServer) -> None:
+    asked = request("/v1/model", "stalled")
+    with connected(large) as phone:
+        phone.sendall(asked)
+        until(lambda: bool(large.requests), "the download's beginning")
+        totals = report_once(large, lambda totals: totals["requests"] == 1)["totals"]
+        counted = totals["down_header_bytes"] + totals["down_body_bytes"]
+        assert totals["model_bytes"] > 0  # no refusal
+        assert read_all(phone) == counted < large.workshop.base_path.stat().st_size
+    assert totals["up_header_bytes"] == len(asked)
+
+
+def test_an_answer_to_a_phone_that_has_gone_counts_as_far_as_it_went(large: RunningServer) -> None:
+    with connected(large) as phone:
+        phone.sendall(request("/v1/model", "gone"))
+        read = 0
+        while read < 20_000:
+            read += len(phone.recv(20_000))
+        phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset, like a lost network
+    totals = report_once(large, lambda totals: totals["requests"] == 1)["totals"]
+    assert totals["model_bytes"] > 0
+    assert read <= totals["down_header_bytes"] + totals["down_body_bytes"] < large.workshop.base_path.stat().st_size
+    assert min(totals[name] for name in COUNTERS) >= 0
+
+
+def test_what_a_stalled_upload_has_sent_is_on_disk(server: RunningServer, workshop: Workshop) -> None:
+    update = workshop.update(1)
+    part = update.stat().st_size // 2
+    with client_of(server.url) as http:
+        headers = {"Tus-Resumable": "1.0.0", "Phonograd-Phone": "a", "Upload-Length": str(update.stat().st_size)}
+        upload = http.post("/v1/uploads", headers=headers).headers["Location"]
+    lines = (
+        "Tus-Resumable: 1.0.0", "Upload-Offset: 0", "Content-Type: application/offset+octet-stream",
+        f"Content-Length: {update.stat().st_size}",
+    )  # fmt: skip
+    stored = server.coordinator.folder.upload(upload.rpartition("/")[2])
+    with connected(server) as phone:
+        phone.sendall(request(upload, "a", "\r\n", *lines, method="PATCH") + update.read_bytes()[:part])
+        until(lambda: stored.exists() and stored.stat().st_size == part, "the bytes that came, while the phone stalls")
+        assert server.requests
