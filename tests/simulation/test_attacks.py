@@ -187,7 +187,7 @@ def test_a_model_gives_away_what_it_was_trained_on_often(tmp_path: Path, margin:
     (secret,) = found.canaries.secrets
     assert secret.rank == 1
     assert secret.exposure == pytest.approx(math.log2(216))
-    margin("bits of exposure, extrapolated", secret.extrapolated, low=math.log2(216))
+    margin("bits of exposure, extrapolated", secret.extrapolated, low=5)
     assert (found.membership.members, found.membership.others) == (1, 6)
     assert found.membership.auc.value == 1
     gap = found.membership.member_score - found.membership.other_score
