@@ -16,7 +16,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from phonograd.bench.aggregator import AggregationJob
 from phonograd.bench.environment import version_of
-from phonograd.device_runtime.formats.tensor_file import load_tensors, save_tensors
+from phonograd.device_runtime.formats.tensor_file import CHECKSUM, load_tensors, save_tensors
 
 WEIGHT = "num-examples"  # FedAvg's default weighted_by_key
 
@@ -37,7 +37,7 @@ class FlowerAggregator:
 
 
 def _reply(phone: int, path: str, weight: int) -> Any:
-    arrays = ArrayRecord({name: Array(array) for name, array in load_tensors(Path(path)).items()})
+    arrays = ArrayRecord({name: Array(array) for name, array in load_tensors(Path(path)).items() if name != CHECKSUM})
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord({WEIGHT: weight})})
     return Message(content=content, dst_node_id=phone, message_type="train")
 
