@@ -5,6 +5,8 @@ It needs: pip install 'phonograd[export]'
 """
 
 # %% Texts: general ones to pre-train on, and those of three users, one message a line.
+import os
+import tempfile
 from pathlib import Path
 from random import Random
 
@@ -23,6 +25,8 @@ def messages(seed: int, count: int) -> list[str]:
     return [" ".join(random.choices(words, range(len(words), 0, -1), k=random.randint(4, 9))) for _ in range(count)]
 
 
+os.chdir(tempfile.mkdtemp(prefix="own-model-"))  # every run has a folder of its own
+print(f"files are in {Path.cwd()}")
 Path("general.txt").write_text("\n".join(messages(0, 150)))
 users = {f"user{number}": messages(number, 40) for number in range(1, 4)}
 

@@ -17,6 +17,7 @@ from phonograd.device_runtime.base.errors import UsageError, WeightsError
 from phonograd.device_runtime.formats.model_config import GATES, Cell, LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, check_specs
 from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.export.layouts import in_our_layout, refuse_other_kinds
 from phonograd.export.state_dict import Renames, StateDict, open_state_dict, rename
 from phonograd.export.torch_layout import VOCABULARY_SHA256, to_canonical, torch_specs, vocabulary_sha256
 
@@ -101,6 +102,9 @@ def own_model(opened: StateDict, renames: Renames = (), declared: LanguageModelC
     if list(state.specs) != list(opened.specs) and not renames:
         beginning = next(iter(opened.specs)).removesuffix(next(iter(state.specs)))
         remarks.append(f"names without the {beginning!r} that all begin with")
+    refuse_other_kinds(state)
+    state, changes = in_our_layout(state)
+    remarks += changes
     config = declared or _config_of(state, Spelling.of(state))
     stored_twice = config.tied and "decoder.weight" in state.specs
     if stored_twice:
@@ -207,7 +211,7 @@ def _weights(state: StateDict, config: LanguageModelConfig, which: str) -> dict[
     try:  # the names and shapes before 180 MB are read
         check_specs(state.source, found, specs.values())
     except WeightsError as error:
-        advice = _advice(state, spelling, config)
+        advice = _advice(state, config)
         raise WeightsError(f"{error}; {which}: {described(config)}; found: {state.listing()}; {advice}") from None
     tensors = {ours: state.read(spec.name) for ours, spec in specs.items()}
     if spelling.canonical:
@@ -219,12 +223,10 @@ def _as_float(spec: TensorSpec) -> TensorSpec:
     return replace(spec, dtype="F32")  # what is not a float is refused as it is read
 
 
-def _advice(state: StateDict, spelling: Spelling, config: LanguageModelConfig) -> str:
-    if not spelling.canonical and f"{spelling.recurrent}.bias_ih_l0" not in state.specs:
-        return "recurrent layers have biases here: add ones of zeros"
+def _advice(state: StateDict, config: LanguageModelConfig) -> str:
     if config.tied and not config.projected and "projection.weight" in state.specs:
         return "a projection stands in tied models only whose hidden and embedding sizes differ"
-    return "give other names with `renames`, OLD=NEW, or save a state dict of these tensors alone"
+    return "give other names with `renames`, OLD=NEW; a model that computes more than these tensors can't be exported"
 
 
 def tensors_named(config: LanguageModelConfig, names: Iterable[str]) -> tuple[str, ...]:

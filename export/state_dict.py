@@ -15,7 +15,7 @@ from phonograd.device_runtime.base.errors import MissingExtraError, WeightsError
 from phonograd.device_runtime.base.files import regular_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, check_finite, spec_of
 
-FLOAT_DTYPES = ("F32", "F16", "BF16")
+FLOAT_DTYPES = ("F32", "F16", "BF16", "F64")
 # Where training scripts keep the state dict in a dict of more, such as an epoch's number.
 USUAL_KEYS = ("state_dict", "model_state_dict", "model")
 SAVE_IT = "torch.save(model.state_dict(), PATH)"

@@ -1,6 +1,5 @@
 """adb's commands, each with a timeout; errors distinguish adb, the phone, its storage, and this machine's disk."""
 
-import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,8 +147,7 @@ class Adb:
         require_writable(local)
         with atomic_path(local) as partial:
             called = self._call(["-s", serial, "pull", remote, partial.absolute()], seconds)
-            if partial.is_dir():
-                shutil.rmtree(partial)
+            if called.output.rstrip().endswith("is not a directory"):  # the file that it is to be
                 raise storage_error(serial, doing, f"adb: {remote}: Is a directory")
             if called.code == 0 and "1 file pulled" in called.output and partial.is_file():
                 return

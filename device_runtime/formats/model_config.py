@@ -1,6 +1,8 @@
 """The language model's shape, and the tensors that follow from it."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from phonograd.device_runtime.base.documents import FieldError, Positive, Record, check
 from phonograd.device_runtime.base.errors import ArtifactsError
@@ -14,14 +16,15 @@ class LanguageModelConfig(Record, frozen=True):
     """A recurrent word model: embedding, `layers` recurrent layers, output layer over the vocabulary.
 
     With `tied`, the output layer's weights are the embedding; where the hidden size differs from the embedding size,
-    a linear projection [E, H] without bias stands between them. Raises ArtifactsError for sizes below 1.
+    a linear projection [E, H] without bias stands between them. Raises ArtifactsError for sizes below 1 and more
+    than 64 layers.
     """
 
     cell: Cell
     vocabulary: Positive
     embedding: Positive
     hidden: Positive
-    layers: Positive
+    layers: Annotated[int, Meta(ge=1, le=64)]  # more would take minutes to find out that no phone has the memory
     tied: bool = False
     output_bias: bool = True
 

@@ -5,7 +5,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -54,7 +54,8 @@ def export_artifacts(
 
     model: a word-level LSTM or GRU, with the names of PyTorch's word_language_model example (encoder, rnn, decoder) or
     ours; `renames` has others, OLD to NEW, for a tensor or all below it. Its shape follows from its tensors; `shape`, a
-    LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
+    LanguageModelConfig or a preset's name, only holds it to one. A module's forward is run on a few random tokens and
+    compared with what its tensors compute as such a model. vocabulary: vocab.txt or the words, `<unk>` and
     `<eos>` first; its counts are read from beside the file, else follow Zipf's law. trained_with: the vocabulary's file
     that the model was trained with, if that is another: rows follow their words. training: what the
     training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. predict:
@@ -62,9 +63,9 @@ def export_artifacts(
     learning needs. overwrite: replace an artifacts folder, if it holds nothing else and none of the files given here.
     progress hears each stage, and what was noticed.
 
-    Raises WeightsError (names, shapes, dtypes, not finite), VocabularyError, ArtifactsError (`out` may not be replaced;
-    an unknown preset), UsageError (nothing to freeze by a name), StorageError, MissingExtraError without
-    `phonograd[export]`.
+    Raises WeightsError (names, shapes, dtypes, not finite, a forward that computes something else), VocabularyError,
+    ArtifactsError (`out` may not be replaced; an unknown preset), UsageError (nothing to freeze by a name),
+    StorageError, MissingExtraError without `phonograd[export]`.
     """
     from phonograd.export import artifacts  # it needs onnx: what is wrong with the model is said without
 
@@ -120,6 +121,7 @@ def model_with(
     else:
         source = "model"
         found = own_model(StateDict.of(_arrays(model), source), renames, declared)
+        found = _compared(model, found)
     if found.config.vocabulary != entries:
         raise VocabularyError(
             f"{trained_with or words.source}: {found.config.vocabulary} words expected, as {source} has rows, found "
@@ -144,6 +146,16 @@ def words_of(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:
     if isinstance(vocabulary, str | os.PathLike):
         return load_vocabulary(Path(vocabulary))
     return Vocabulary(tuple(word.encode() for word in vocabulary))
+
+
+def _compared(module: object, found: OwnModel) -> OwnModel:
+    """The model, with a remark if a module's forward could not be compared. Raises WeightsError if it differs."""
+    if not callable(module):  # a state dict
+        return found
+    from phonograd.export.model_check import check_forward
+
+    remark = check_forward(cast(Any, module), found)
+    return found if remark is None else dataclasses.replace(found, remarks=(*found.remarks, f"model: {remark}"))
 
 
 def _arrays(model: HasStateDict | Mapping[str, Any]) -> dict[str, Array]:

@@ -138,7 +138,8 @@ def test_a_reboot(adb_server: AdbServer, phone: StandInPhone, bench: Fails, shor
     done = bench()
     assert done.code == 21
     assert done.failure["message"] == (
-        f"phone {phone.serial}: rebooted while phonograd-phone train ran; its work is lost, run again"
+        f"phone {phone.serial}: rebooted while phonograd-phone train ran; its work is lost, and its settings stay "
+        "changed until the next run or phonograd devices --restore: run again"
     )
     assert phone.processes() == []
     again = bench(artifacts=shorter)

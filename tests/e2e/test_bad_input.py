@@ -460,6 +460,13 @@ def test_what_only_the_native_engine_has(phono: Run, workplace: Workplace) -> No
     refused(phono(*arguments, "--pin-threads"), 2, "backend ort: --pin-threads False expected")
 
 
+def test_layers_that_no_phone_has_room_for_are_refused_at_once(
+    phono: Run, workplace: Workplace, tmp_path: Path
+) -> None:
+    line = ("--cell", "lstm", "--hidden", 4, "--vocab", workplace.vocabulary, "--seed", 1, "--out", tmp_path / "a")
+    refused(phono("export", "--layers", 100_000, *line), 5, "layers", "64", "100000")
+
+
 def test_no_place_for_the_phone_binary(phono: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused(phono("build-phone", "--out", tmp_path / "file" / "phone"), 11, tmp_path / "file", "no folder")

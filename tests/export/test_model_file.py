@@ -198,12 +198,14 @@ PROJECTED = nn.LSTM(4, 8, proj_size=4).state_dict()
         ({"embedding.weight": zeros(11, 4)}, ["embedding.weight is not part of the model"]),
         ({"projection.weight": zeros(4, 4)}, ["projection.weight is not part", "whose hidden and embedding sizes"]),
         ({"decoder.bias": zeros(11) + math.nan}, ["tensor decoder.bias: element 0 is nan, expected a finite number"]),
-        ({"decoder.bias": zeros(11).double()}, ["dtype F32, F16, BF16 expected, found F64; convert it with"]),
+        ({"decoder.bias": zeros(11).int()}, ["dtype F32, F16, BF16, F64 expected, found torch.int32; convert it with"]),
         ({"decoder.bias": zeros(11).to_sparse()}, ["dense values expected, found torch.sparse.FloatTensor"]),
         ({f"rnn.{n}": t for n, t in PLAIN_RNN.items()}, ["rnn.weight_hh_l0 with 16 rows", "[4, 4], a plain RNN's"]),
         ({f"rnn.{n}": t for n, t in TWO_WAYS.items()}, ["one direction expected", "bidirectional=False"]),
         ({f"rnn.{n}": t for n, t in PROJECTED.items()}, ["without proj_size expected, found rnn.weight_hr_l0 [4, 8]"]),
-        ({f"rnn.bias_{k}_l{n}": None for k in ("ih", "hh") for n in (0, 1)}, ["biases here: add ones of zeros"]),
+        ({"rnn.bias_ih_l1": None}, ["rnn.bias_ih_l1", "more than these tensors can't be exported"]),
+        ({"layers.0.self_attn.q_proj.weight": zeros(4, 4)}, ["transformers are not supported: LSTM and GRU are"]),
+        ({"cells.0.weight_ih": zeros(16, 4)}, ["nn.LSTM or nn.GRU expected, found cells.0.weight_ih, of a stack"]),
     ],
 )
 def test_models_that_are_none_of_ours(tmp_path: Path, tensors: dict[str, Any], parts: list[str]) -> None:
@@ -233,3 +235,46 @@ def test_a_module_named_after_the_other_cell(tmp_path: Path) -> None:
     named: dict[str, Array] = {name.replace("rnn.", "gru."): tensor.numpy() for name, tensor in own().items()}
     save_tensors(tmp_path / "my.safetensors", named)
     assert "gru.weight_hh_l0 with 12 rows expected" in refusal(tmp_path / "my.safetensors")
+
+
+class Variant(nn.Module):
+    """A model that computes what ours can, in a layout of its own."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        listed, biased = kind == "list of modules", kind != "no recurrent biases"
+        self.encoder = nn.Embedding(11, 5)
+        if listed:
+            self.rnns = nn.ModuleList(nn.LSTM(size, 4) for size in (5, 4))
+        else:
+            self.rnn = nn.LSTM(5, 4, 2, bias=biased)
+        self.projection = nn.Linear(4, 5, bias=kind == "projection with bias")
+        self.decoder = nn.Linear(5, 11, bias=not listed)
+        self.decoder.weight = self.encoder.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits [T, B, V]."""
+        values = self.encoder(tokens)
+        for layer in self.rnns if hasattr(self, "rnns") else [self.rnn]:
+            values = layer(values)[0]
+        logits: Tensor = self.decoder(self.projection(values))
+        return logits
+
+
+@pytest.mark.parametrize("kind", ["list of modules", "no recurrent biases", "projection with bias", "float64"])
+def test_layouts_that_compute_the_same_are_read_and_told(tmp_path: Path, kind: str) -> None:
+    torch.manual_seed(3)
+    mine, tokens = Variant(kind), torch.randint(0, 11, (6, 3))
+    if kind == "float64":
+        mine = mine.double()
+    found = load_model(saved(tmp_path / "my.pt", mine.state_dict()))
+    ours = LanguageModel(found.config)
+    ours.load(found.weights)
+    torch.testing.assert_close(ours(tokens, ours.zero_state(3))[0], mine(tokens).float())
+    told = {
+        "list of modules": "a list of one-layer modules",
+        "no recurrent biases": "recurrent layers without biases",
+        "projection with bias": "the projection's bias",
+        "float64": "converted from F64 to float32",
+    }
+    assert told[kind] in " ".join(found.remarks)

@@ -185,7 +185,7 @@ def test_what_does_not_fit_the_model_is_refused_by_name(tmp_path: Path) -> None:
     )
     refused(state | {"lstm.weight_ih_l2": state["lstm.weight_ih_l1"]}, r"lstm\.weight_ih_l2 is not part of the model")
     refused(
-        state | {"decoder.bias": np.zeros(11, np.float64)}, r"decoder\.bias F64\[11\]: dtype F32, F16, BF16 expected"
+        state | {"decoder.bias": np.zeros(11, np.int32)}, r"decoder\.bias I32\[11\]: dtype F32, F16, BF16, F64 expected"
     )
     refused(state | {"decoder.bias": np.array([0.0] * 10 + [np.nan], np.float32)}, r"decoder\.bias: element 10 is nan")
     refused(to_torch(weights_of(GRU), GRU), r"lstm\.weight_ih_l0 .* expected, not found")
