@@ -169,7 +169,7 @@ class _Phone:
         headers, content = {PHONE_HEADER: self.name}, None
         if sent is not None:
             headers |= {"Content-Digest": content_digest(bytes.fromhex(sent.sha256))}
-            content = sent.head + sent.path.read_bytes()[sent.offset :]
+            content = sent.whole()
         began = perf_counter()
         try:
             connection.request(method, path, content, headers)

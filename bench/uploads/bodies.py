@@ -1,6 +1,8 @@
 """Bodies to upload: one update file on disk, with another header for each phone."""
 
 import hashlib
+import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,16 +12,24 @@ from phonograd.device_runtime.base.files import HASH_CHUNK_BYTES
 from phonograd.device_runtime.formats.tensor_file import TensorFile, encode_header
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, metadata_of
 
+CHECKSUM_BYTES = 4
+
 
 @dataclass(frozen=True)
 class Body:
-    """`head` followed by the bytes of `path` from `offset` on; the size and hex SHA-256 of both together."""
+    """`head`, bytes [offset, stop) of `path`, and `tail`, the checksum; size and hex SHA-256 of all together."""
 
     head: bytes
     path: Path
     offset: int
+    stop: int
+    tail: bytes
     nbytes: int
     sha256: str
+
+    def whole(self) -> bytes:
+        """All of it, in memory."""
+        return self.head + self.path.read_bytes()[self.offset : self.stop] + self.tail
 
 
 class BodyMaker:
@@ -38,13 +48,14 @@ class BodyMaker:
         info: UpdateInfo = msgspec.structs.replace(self.info, seed=phone, round=round_, base_sha256=base_sha256)
         metadata = self._metadata | metadata_of(info)
         head = encode_header(self._specs, metadata)
-        offset = self._path.stat().st_size - self._data_bytes
-        return Body(head, self._path, offset, len(head) + self._data_bytes, self._sha256(head, offset))
-
-    def _sha256(self, head: bytes, offset: int) -> str:
-        digest = hashlib.sha256(head)
+        size = self._path.stat().st_size
+        offset, stop = size - self._data_bytes, size - CHECKSUM_BYTES
+        digest, checksum = hashlib.sha256(head), zlib.crc32(head)
         with self._path.open("rb") as file:
             file.seek(offset)
-            while chunk := file.read(HASH_CHUNK_BYTES):
+            while chunk := file.read(min(HASH_CHUNK_BYTES, stop - file.tell())):
                 digest.update(chunk)
-        return digest.hexdigest()
+                checksum = zlib.crc32(chunk, checksum)
+        tail = struct.pack("<I", checksum)
+        digest.update(tail)
+        return Body(head, self._path, offset, stop, tail, len(head) + self._data_bytes, digest.hexdigest())

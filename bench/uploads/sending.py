@@ -98,11 +98,11 @@ def _send(port: int, upload: Upload) -> Sent:
         # A receiver that refuses early closes the connection; its answer is still read below.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(upload.opening + body.head)
-            end = os.fstat(file.fileno()).st_size
-            held_back = max(body.offset, end - LAST_BYTES) if upload.pause else end
+            held_back = max(body.offset, body.stop - LAST_BYTES) if upload.pause else body.stop
             _send_range(connection, file.fileno(), body.offset, held_back)
             time.sleep(upload.pause)
-            _send_range(connection, file.fileno(), held_back, end)
+            _send_range(connection, file.fileno(), held_back, body.stop)
+            connection.sendall(body.tail)
             if upload.expected is None:
                 _end_sending(connection)
         last_byte = time.perf_counter()

@@ -90,7 +90,7 @@ def test_all_that_is_promised_is_measured(result: IngestBench, place: Path) -> N
 
 def test_a_body_is_the_update_in_another_phone_s_name(material: Path, maker: BodyMaker, tmp_path: Path) -> None:
     body = maker.body(77, 5, "a" * 64)
-    sent = body.head + body.path.read_bytes()[body.offset :]
+    sent = body.whole()
     assert (len(sent), hashlib.sha256(sent).hexdigest()) == (body.nbytes, body.sha256)
     (tmp_path / "sent").write_bytes(sent)
     with UpdateFile(material / "update") as one, UpdateFile(tmp_path / "sent") as other:
@@ -107,7 +107,7 @@ def received(folder: Path) -> list[bytes]:
 @pytest.mark.parametrize("pause", [0.0, 0.05])
 def test_every_receiver_gets_the_bytes(maker: BodyMaker, tmp_path: Path, pause: float) -> None:
     bodies = [maker.body(phone, 1, maker.info.base_sha256) for phone in (1, 2)]
-    sent = sorted(body.head + body.path.read_bytes()[body.offset :] for body in bodies)
+    sent = sorted(body.whole() for body in bodies)
     with (
         plain_copy(tmp_path / "copied") as copy,
         bare_handler(tmp_path / "bare", sync=False) as bare,
@@ -136,7 +136,7 @@ def test_who_refuses_and_is_gone_before_the_end_is_heard_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty").write_bytes(b"")
-    body, gone = Body(b"x", tmp_path / "empty", 0, 1, ""), threading.Event()
+    body, gone = Body(b"x", tmp_path / "empty", 0, 0, b"", 1, ""), threading.Event()
 
     def refuse(listener: socket.socket) -> None:
         connection, _ = listener.accept()

@@ -27,10 +27,12 @@ from sqlalchemy.engine.default import DefaultDialect
 from phonograd.device_runtime.formats.manifest import Artifacts, open_artifacts
 from phonograd.server_agg.aggregation.privacy.accountant import PrivateRounds, privacy_spent
 from phonograd.server_agg.http.receiving import Receiving
-from phonograd.server_agg.rounds import closing
+from phonograd.server_agg.rounds import closing, completion
 from phonograd.server_agg.rounds.coordinator import Coordinator
+from phonograd.server_agg.rounds.current_round import CurrentRound
 from phonograd.server_agg.server import serve
 from phonograd.server_agg.storage import noise_keys
+from phonograd.server_agg.storage.tables import Ending
 from tests.server_agg.slow_models import Work, unhindered
 from tests.server_agg.workshop import settings_with
 
@@ -78,10 +80,21 @@ def dies_at(number: int) -> None:
 
 def live(artifacts: Artifacts, state: Path, port: int, changes: dict[str, Any], number: int) -> None:
     same_noise()
+    completion.ending_of = ending_when_all_came
     dies_at(number)
     settings = settings_with(port=port, **changes)
     coordinator = Coordinator(artifacts, state, settings, slow_models=unhindered())
     serve(coordinator, settings)
+
+
+ending_of = completion.ending_of
+
+
+def ending_when_all_came(current: CurrentRound) -> Ending | None:
+    """A private round ends once all phones came, as others do: at its deadline, no two runs would have the same."""
+    rules = current.aggregator.rules
+    all_came = current.open_round.accepted >= rules.clients_per_round
+    return "deadline" if current.aggregator.settings.private and all_came else ending_of(current)
 
 
 def same_noise() -> None:
