@@ -46,15 +46,18 @@ def test_a_bad_update_is_the_same_error(workshop: Workshop, tmp_path: Path) -> N
     bad = tmp_path / "bad"
     bad.write_bytes(workshop.updates[0].read_bytes()[:-1])
     for engine in ("local", "ray"):
-        with pytest.raises(phonograd.WeightsError, match="bad: "):
+        with pytest.raises(phonograd.UpdateError, match="bad: "):
             phonograd.fold_updates([*workshop.updates, bad], workshop.artifacts, tmp_path / "out", engine=engine)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_killed_fold_leaves_no_process(workshop: Workshop, tmp_path: Path, descendants: Descendants) -> None:
-    """Its worker waits for an update that never comes; the fixture sees it end."""
-    os.mkfifo(tmp_path / "never")
-    line = [sys.executable, "-m", "phonograd", "fold", workshop.artifacts.folder, *workshop.updates, tmp_path / "never"]
+def test_a_killed_fold_leaves_no_process(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descendants: Descendants
+) -> None:
+    """Its worker sleeps over its first update; the fixture sees it end."""
+    kill_workers(monkeypatch, tmp_path, "phonograd.server_agg.aggregation.fold", "Fold", "accumulate")
+    monkeypatch.setenv("SLEEPS", "1")
+    line = [sys.executable, "-m", "phonograd", "fold", workshop.artifacts.folder, *workshop.updates]
     line += ["--out", tmp_path / "out", "--engine", "ray", "--workers", "1", "--quiet"]
     with tempfile.TemporaryDirectory(prefix="pg-") as place:  # Ray's files, which stay
         process = subprocess.Popen([*map(str, line)], env=os.environ | {"TMPDIR": place})
