@@ -325,8 +325,9 @@ def test_a_pull_that_this_machines_disk_refuses(adb: Adb, fake: FakeAdb, tmp_pat
         adb.pull(SERIAL, "/data/u", tmp_path / "update")
     assert not isinstance(failure.value, PhoneStorageError)
     fake.rule()
+    (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="update: cannot write: no folder"):
-        adb.pull(SERIAL, "/data/u", tmp_path / "no folder" / "update")
+        adb.pull(SERIAL, "/data/u", tmp_path / "file" / "update")
 
 
 NO_SERVER = (

@@ -64,8 +64,8 @@ def test_without_an_old_report_nothing_is_judged(capsys: pytest.CaptureFixture[s
             "threads was None, is 4; cores was big, is little; use its options",
         ),
         ({"old": Path("missing.json")}, ReportError, "missing.json: cannot be read"),
-        ({"out": Path("no/such/folder/new.json")}, StorageError, "no folder"),
-        ({"html": Path("no/such/folder/new.html")}, StorageError, "no folder"),
+        ({"out": Path("/dev/null/new.json")}, StorageError, "no folder"),
+        ({"html": Path("/dev/null/new.html")}, StorageError, "no folder"),
     ],
 )
 def test_impossible_options_fail_before_the_run(
