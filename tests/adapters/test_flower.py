@@ -2,6 +2,7 @@
 
 import re
 import weakref
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -127,8 +128,8 @@ def not_finite(workshop: Workshop, folder: Path) -> bytes:
         for name, values in load_tensors(workshop.artifacts.path("weights.safetensors")).items()
     }
     phonograd.encode_update(trained, workshop.artifacts, folder / "update", tokens=1, codec="full-f32")
-    data = (folder / "update").read_bytes()
-    return data[:-4] + np.float32(np.nan).tobytes()
+    data = (folder / "update").read_bytes()[:-8] + np.float32(np.nan).tobytes()  # a value and the checksum end the file
+    return data + zlib.crc32(data).to_bytes(4, "little")
 
 
 def of_another_base(workshop: Workshop, folder: Path) -> bytes:

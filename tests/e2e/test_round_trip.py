@@ -44,7 +44,7 @@ def test_train_fetches_trains_and_uploads(phono: Run, workplace: Workplace, desk
         assert (second["receipt"]["round"], second["receipt"]["phone"]) == (2, "phone")
         with UpdateFile(kept) as update:
             assert (update.info.round, update.info.base_sha256) == (2, latest)
-        assert [path.stem for path in (desk / "cache" / "models").iterdir()] == [latest]
+        assert [path.stem for path in (desk / "cache" / "models").glob("*/*/*.safetensors")] == [latest]
         assert list((desk / "training").iterdir()) == []
         assert list(desk.glob("phonograd-updates/*/*")) == []
         rows = phono("report", "--server", url, "--round", 2, "--json").document
