@@ -33,11 +33,10 @@ def fetch_base_model(
     """The base model of the open round: the artifacts' weights, else from the cache, else downloaded.
 
     `cache` has a folder for each server and phone, as if each were a device of its own, of models named by their hash;
-    the MODELS_KEPT most recently used are kept in each. What is downloaded
-    are links from the last one used, or from the artifacts' weights, where the server has them; else the model. An
-    interrupted download is resumed. `phone` is the phone that the server's ledger counts the download for. Raises
-    WeightsError if the model is damaged or has another shape than the artifacts', StorageError, ServerRefusedError,
-    ServerUnreachableError.
+    the MODELS_KEPT most recently used are kept in each. What is downloaded are links from the last one used, or from
+    the artifacts' weights, where the server has them; else the model. An interrupted download is resumed. `phone` is
+    the phone that the server's ledger counts the download for. Raises WeightsError if the model is damaged or has
+    another shape than the artifacts', StorageError, ServerRefusedError, ServerUnreachableError.
     """
     sha256, downloaded = opened.base_sha256, 0
     cache = cache / quote(str(server), safe="") / f"phone-{phone or _unnamed(server)}"

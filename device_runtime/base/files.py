@@ -37,9 +37,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def hashed_file(path: Path) -> Any:
-    """The SHA-256 object of a file's bytes, which can be updated with more. Raises OSError as `open_to_read`
-    does.
-    """
+    """The SHA-256 object of a file's bytes, to be updated with more. Raises OSError as `open_to_read` does."""
     digest = hashlib.sha256()
     with regular_file(path) as file:
         while chunk := file.read(HASH_CHUNK_BYTES):
@@ -103,8 +101,7 @@ def lock_file(descriptor: int, wait: bool = False) -> None:
 
 def open_to_read(path: Path) -> int:
     """The descriptor of a regular file, as for `read_at`. Raises OSError; for a pipe too, which is not waited for."""
-    flags = ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")  # of which each system has some
-    descriptor = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+    descriptor = os.open(path, _flags("O_RDONLY", "O_CLOEXEC", "O_BINARY", "O_NONBLOCK"))
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
@@ -112,6 +109,11 @@ def open_to_read(path: Path) -> int:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "a file expected, found a pipe or a device", str(path))
+
+
+def _flags(*names: str) -> int:
+    """These flags of os.open, as far as this system has them."""
+    return sum(getattr(os, name, 0) for name in names)
 
 
 def regular_file(path: Path) -> BinaryIO:
@@ -209,15 +211,17 @@ def _new_partial(path: Path) -> tuple[Path, int | None]:
     remove_partials(path)
     while True:
         partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-        flags = ("O_RDWR", "O_CREAT", "O_EXCL", "O_CLOEXEC")  # of which each system has some
-        descriptor = os.open(partial, sum(getattr(os, flag, 0) for flag in flags), 0o666)
+        descriptor = os.open(partial, _flags("O_RDWR", "O_CREAT", "O_EXCL", "O_CLOEXEC"), 0o666)
         if WINDOWS:
             os.close(descriptor)
             return partial, None
-        # Until it is locked, another process may take it for a dead one's and remove it.
-        with contextlib.suppress(OSError):  # a file system without locks refuses them to that process too
+        # Until it is locked, another process may take it for a dead one's: lock it and remove it.
+        try:
             lock_file(descriptor)
-        if partial.exists():
+            ours = partial.exists()
+        except OSError as error:  # a file system without locks refuses them to that process too
+            ours = not isinstance(error, BlockingIOError)
+        if ours:
             return partial, descriptor
         os.close(descriptor)
 
@@ -225,18 +229,22 @@ def _new_partial(path: Path) -> tuple[Path, int | None]:
 def remove_partials(path: Path) -> None:
     """Remove what processes that were killed left of writing `path`; what a living one writes stays."""
     ours = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{8}\.partial")
-    flags = os.O_RDWR | sum(getattr(os, flag, 0) for flag in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
     for partial in [found for found in path.absolute().parent.iterdir() if ours.fullmatch(found.name)]:
         with contextlib.suppress(OSError):
-            descriptor = os.open(partial, flags)
-            try:
-                if not WINDOWS:
-                    lock_file(descriptor)
-                    partial.unlink()
-            finally:
-                os.close(descriptor)
-            if WINDOWS:
-                partial.unlink()
+            _remove_unlocked(partial)
+
+
+def _remove_unlocked(partial: Path) -> None:
+    """Raises OSError if a living process has it."""
+    if WINDOWS:
+        partial.unlink()
+        return
+    descriptor = os.open(partial, _flags("O_RDWR", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
+    try:
+        lock_file(descriptor)
+        partial.unlink()
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Bringing a model up to date: by links from a model that is here, or whole. FORMAT.md, "Links"."""
 
+import contextlib
 import dataclasses
 import shutil
 from pathlib import Path
@@ -38,12 +39,10 @@ def pull_model(
     if wanted == base_sha256:
         return _copied(base, path, wanted)
     pull = _Pull(server, path, base, base_sha256, wanted, phone)
-    try:
+    with contextlib.suppress(WeightsError):  # other bytes than the server announced: damaged on its disk
         found = pull.fetch(retry)
         if not pull.refused:
             return found
-    except WeightsError:  # other bytes than the server announced: damaged on its disk
-        pass
     whole = download_model(server, path, sha256=wanted, phone=phone, retry=retry)
     return dataclasses.replace(whole, received=pull.received + whole.received)
 

@@ -33,10 +33,10 @@ class EpochReport:
     """The result of training, with its time and memory.
 
     epochs: passes over the text; steps: of all epochs; tokens: of one pass; *_unknown_share, user_invalid_share: see
-    TrainingText; losses:
-    nats a token before each step's update (with LwF, of the LwF loss); step_seconds: wall time of each step; both lists
-    have all steps, also the first `resumed_at`, which an earlier process did; seconds: of this process's steps and
-    saves; rest_seconds: of its rests, with a `duty` below 1; peak_rss_bytes: of the whole process so far, 0 on Windows.
+    TrainingText; losses: nats a token before each step's update (with LwF, of the LwF loss); step_seconds: wall time of
+    each step; both lists have all steps, also the first `resumed_at`, which an earlier process did; seconds: of this
+    process's steps and saves; rest_seconds: of its rests, with a `duty` below 1; peak_rss_bytes: of the whole process
+    so far, 0 on Windows.
 
     windows_per_step: 1; or with `full_batch`, which takes a single step, all: then `steps`, `losses` and `step_seconds`
     are the windows'.

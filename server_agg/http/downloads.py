@@ -74,8 +74,9 @@ def sha256_of_links(paths: Sequence[Path]) -> str:
 
     Raises OSError for a file that is missing, UpdateError for one whose content is not what its name says.
     """
+    status = [path.stat() for path in paths]
     return _sha256_of_links(
-        tuple((path, status.st_size, status.st_mtime_ns) for path in paths for status in [path.stat()])
+        tuple((path, one.st_size, one.st_mtime_ns) for path, one in zip(paths, status, strict=True))
     )
 
 

@@ -117,8 +117,8 @@ size_t write_tensor_file(OutputFile& file, const std::vector<TensorOut>& tensors
 size_t tensor_file_bytes(const std::vector<TensorOut>& tensors, const std::map<std::string, std::string>& metadata,
                          bool checksum = false);
 
-constexpr const char* kChecksum =
-    "checksum";  // U32[1], the last tensor of a file that has one: CRC-32 of all before it
+// U32[1], the last tensor of a file that has one: CRC-32 of all bytes before it.
+constexpr const char* kChecksum = "checksum";
 
 // What is wrong with a file that ends with its checksum; "" if nothing is. Reads all of it. Throws Error(the file's
 // status) if it can't be read.

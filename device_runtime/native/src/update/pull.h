@@ -33,7 +33,7 @@ struct Pulled {
 //
 // Throws Error, and leaves `out` as it was: update for links that do not lead from the local model to the one asked
 // for; weights for a damaged file, parts that do not fit, a weight that is not finite, or another whole model; storage;
-// usage for a `sha256` that is none, for links without `base`, and for an `out` that is `fetched` (base/places).
+// usage for a `sha256` that is not 64 hex digits, for links without `base`, and for an `out` that is `fetched`.
 std::optional<Pulled> pull(const PullSettings& settings, const Stop& stop);
 
 }  // namespace phonograd
