@@ -31,9 +31,9 @@ struct Pulled {
 // each stage, which takes a phone a second or two: if true, nothing is written, and there is no result. One process at
 // a time may pull to `out`.
 //
-// Throws Error, and leaves `out` as it was: update for links that do not lead from the local model to the one asked
-// for; weights for a damaged file, parts that do not fit, a weight that is not finite, or another whole model; storage;
-// usage for a `sha256` that is not 64 hex digits, for links without `base`, and for an `out` that is `fetched`.
+// Throws Error, and leaves `out` as it was: update for links that are damaged, do not fit the local model, or do not
+// lead to the one asked for; weights for a damaged model, or another whole model; storage; usage for a `sha256` that is
+// not 64 hex digits, for links without `base`, and for an `out` that is `fetched`.
 std::optional<Pulled> pull(const PullSettings& settings, const Stop& stop);
 
 }  // namespace phonograd
