@@ -1,5 +1,6 @@
 """Settings of all tests, and the phones that some of them want."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,9 @@ __all__ = ["adb_server", "adb_servers", "margin", "phone", "seed", "threads", "t
 # CI does not fail by chance; `--hypothesis-profile=default` looks for new ones.
 settings.register_profile("phonograd", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("phonograd")
+
+# A shell's background jobs ignore SIGINT, and so would every process that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
