@@ -47,7 +47,8 @@ long-test: $(READY)
 numerics-test: $(READY)
 	$(VENV)/bin/python -m tests.numerics
 
-# Servers over PostgreSQL, S3 (moto's) and nginx, some of them killed. Debian's packages postgresql and nginx-light are needed.
+# Servers over PostgreSQL, S3 (moto's) and nginx, some of them killed. Debian's packages postgresql, pgbouncer and nginx-light are
+# needed.
 cluster-test: $(READY)
 	$(PYTEST) -m cluster tests/cluster
 

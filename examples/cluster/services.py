@@ -82,7 +82,7 @@ def postgresql() -> Iterator[str]:
         with held_port() as port:
             where = ["-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
             command = [str(binaries[-1] / "postgres"), *where, "-c", "unix_socket_directories="]
-            with _running(command, log, port, user, signal.SIGINT):
+            with running(command, log, port, user, signal.SIGINT):
                 yield f"postgresql://phonograd@127.0.0.1:{port}/postgres"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +94,7 @@ def s3(folder: Path) -> Iterator[dict[str, str]]:
     with held_port() as port:
         url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with _running(command, folder / "s3.log", port):
+    with running(command, folder / "s3.log", port):
         key, secret = CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
         fsspec.filesystem("s3", endpoint_url=url, key=key, secret=secret).mkdir(BUCKET)
         yield {**CREDENTIALS, "AWS_ENDPOINT_URL": url}
@@ -114,12 +114,12 @@ def nginx(folder: Path, replicas: Sequence[int]) -> Iterator[str]:
     with held_port() as port:
         settings.write_text(NGINX.format(folder=folder, port=port, servers=servers), "utf-8")
         command = [program, "-p", str(folder), "-e", "stderr", "-c", str(settings)]
-        with _running(command, folder / "nginx.log", port):
+        with running(command, folder / "nginx.log", port):
             yield f"http://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager
-def _running(
+def running(
     command: Sequence[str], log: Path, port: int, user: str | None = None, stop: signal.Signals = signal.SIGTERM
 ) -> Iterator[None]:
     """A program that listens on `port`, until the block ends; its output goes to `log`."""

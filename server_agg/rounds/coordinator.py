@@ -6,7 +6,6 @@ complete round is closed and the next one opened; if its model takes minutes, th
 """
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +58,7 @@ class Coordinator:
         self.settings = settings
         self.folder = StateFolder(state, store_at(settings.store))
         try:
-            self.ledger = Ledger(settings.ledger or self.folder.ledger, clock=clock or time.time)
+            self.ledger = Ledger(settings.ledger or self.folder.ledger, clock=clock)
         except BaseException:
             self.folder.close(keep=False)
             raise
@@ -167,6 +166,7 @@ class Coordinator:
     def tick(self) -> None:
         """Periodic work: deadlines, expired uploads, traffic. Call it about every second."""
         self.ledger.flush()
+        self.ledger.follow_clock()
         for upload in self.uploads.expire():
             log_events.upload_expired(upload)
         if self.ledger.shared:

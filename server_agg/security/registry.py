@@ -5,8 +5,6 @@ the server's next request.
 """
 
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -88,14 +86,13 @@ class PhoneEntry(Record, frozen=True):
 
 
 class PhoneRegistry:
-    """The phones of a ledger; safe to use from several threads and processes. `clock`: seconds since 1970.
+    """The phones of a ledger; safe to use from several threads and processes.
 
     `actor` is who acts, for the audit log. Every method raises StorageError if SQLite refuses.
     """
 
-    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time):
+    def __init__(self, ledger: Ledger):
         self._ledger = ledger
-        self._clock = clock
 
     def add(self, name: str, role: str, expires: str, actor: str) -> IssuedToken:
         """Enrol `name` (again, if it was revoked) with a token that lasts `expires` (see tokens.py).
@@ -107,7 +104,7 @@ class PhoneRegistry:
         if role not in get_args(Role):
             raise RegistryError(400, f"role {role[:80]!r}: one of {', '.join(get_args(Role))} expected")
         seconds = _lifetime("expires", expires)
-        now = self._clock()
+        now = self._ledger.clock()
         with self._ledger.writing() as session:
             phone = session.scalar(select(Phone).where(Phone.name == name))
             if phone is None:
@@ -127,7 +124,7 @@ class PhoneRegistry:
         Raises RegistryError for a name nobody has, or an unknown lifetime.
         """
         seconds, overlap_seconds = _lifetime("expires", expires), _lifetime("overlap", overlap)
-        now = self._clock()
+        now = self._ledger.clock()
         with self._ledger.writing() as session:
             phone = _enrolled(session, name)
             if overlap_seconds is not None:
@@ -140,7 +137,7 @@ class PhoneRegistry:
 
     def revoke(self, name: str, actor: str) -> int:
         """Revoke `name` with all its tokens, from now on; how many were not revoked before. Raises RegistryError."""
-        now = self._clock()
+        now = self._ledger.clock()
         with self._ledger.writing() as session:
             phone = _enrolled(session, name)
             phone.revoked_at = now
@@ -168,7 +165,7 @@ class PhoneRegistry:
         offered = NewToken.parse(text)
         if offered is None:
             return Rejected("unknown")
-        now = self._clock()
+        now = self._ledger.clock()
         with self._ledger.reading() as session:
             row = session.execute(select(Token, Phone).join(Phone).where(Token.id == offered.id)).one_or_none()
         token, phone = row if row is not None else (None, None)

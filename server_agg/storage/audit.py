@@ -6,8 +6,6 @@ are kept, so that refused requests cannot fill the disk.
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
@@ -48,20 +46,19 @@ def record(session: Session, at: float, actor: str, action: str, subject: str, d
 
 
 class AuditLog:
-    """The audit log of a ledger; thread-safe. `clock`: seconds since 1970; `kept`: refusals to keep."""
+    """The audit log of a ledger; thread-safe. `kept`: refusals to keep."""
 
-    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time, kept: int = MAX_REFUSALS):
+    def __init__(self, ledger: Ledger, kept: int = MAX_REFUSALS):
         self._ledger = ledger
-        self._clock = clock
         self._kept = kept
-        self._bucket = TokenBuckets(REFUSALS_PER_SECOND, REFUSALS_BURST, 1, clock)
+        self._bucket = TokenBuckets(REFUSALS_PER_SECOND, REFUSALS_BURST, 1)
         self._lock = threading.Lock()
         self._skipped = 0
 
     def record_done(self, actor: str, action: str, subject: str, detail: str = "") -> None:
         """Record an action that was performed in a transaction of its own. Raises StorageError."""
         with self._ledger.writing() as session:
-            record(session, self._clock(), actor, action, subject, detail)
+            record(session, self._ledger.clock(), actor, action, subject, detail)
 
     def record_refusal(self, actor: str, action: str, subject: str, detail: str) -> None:
         """Record a refusal in the database and the log; above the rate limit it is only counted. Never raises."""
@@ -72,7 +69,7 @@ class AuditLog:
             skipped, self._skipped = self._skipped, 0
         if skipped:
             detail = f"{detail} (and {skipped} earlier refusals over the rate limit)"
-        row = _row(self._clock(), actor, action, subject, "refused", detail)
+        row = _row(self._ledger.clock(), actor, action, subject, "refused", detail)
         log.warning(
             "%s: %s %s: refused: %s", row.actor, row.action, row.subject, row.detail,
             extra=event("audit", actor=row.actor, action=row.action, subject=row.subject, outcome=row.outcome),

@@ -6,12 +6,13 @@ until it ends: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock. Reader
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -33,16 +34,46 @@ CONNECTIONS = 30
 WRITING, CLOSING = 70671, 70672
 
 
+class SharedClock:
+    """Seconds since 1970 by the database's clock, for servers whose own clocks may differ.
+
+    Between two calls of `follow` this machine's monotonic clock goes on.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = 0.0  # of the monotonic clock
+
+    def __call__(self) -> float:
+        """The time now."""
+        return time.monotonic() + self._ahead
+
+    def follow(self, database: Engine) -> None:
+        """Ask the database."""
+        with database.connect() as connection:
+            told = connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one()
+        self._ahead = float(told) - time.monotonic()
+
+
 @dataclass(frozen=True)
 class Database:
-    """readers, writers: the engine for either kind of transaction. name: for messages, without a password. shared:
-    whether several servers may use it.
+    """readers, writers: the engine for either kind of transaction. name: for messages, without a password. clock: of
+    the rows, in seconds since 1970; if several servers may use the database, its own.
     """
 
     readers: Engine
     writers: Engine
     name: str
-    shared: bool
+    clock: Callable[[], float]
+
+    @property
+    def shared(self) -> bool:
+        """Whether several servers may use it."""
+        return isinstance(self.clock, SharedClock)
+
+    def follow_clock(self) -> None:
+        """Ask a shared database what time it is."""
+        if isinstance(self.clock, SharedClock):
+            self.clock.follow(self.readers)
 
     def close(self) -> None:
         """Close all connections."""
@@ -52,20 +83,20 @@ class Database:
     def closing_lock(self) -> Iterator[bool]:
         """Whether this process, and no other, may close a round while the block runs.
 
-        A process that dies gives the lock back, as PostgreSQL holds it for the connection.
+        A process that dies gives the lock back, as PostgreSQL holds it for the transaction. Not for the connection: a
+        pooler such as PgBouncer gives each transaction another one.
         """
         if not self.shared:
             yield True  # the state folder is locked
             return
         with self.writers.execution_options(immediate=False).connect() as connection:
-            connection.execution_options(isolation_level="AUTOCOMMIT")
-            mine = connection.scalar(select(func.pg_try_advisory_lock(CLOSING)))
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+            mine = connection.scalar(select(func.pg_try_advisory_xact_lock(CLOSING)))
             try:
                 yield bool(mine)
             finally:
-                if mine:
-                    with contextlib.suppress(DBAPIError):  # a broken connection has no lock any more
-                        connection.execute(select(func.pg_advisory_unlock(CLOSING)))
+                with contextlib.suppress(DBAPIError):  # a broken connection has no lock any more
+                    connection.rollback()
 
 
 def database_at(place: Path | str) -> Database:
@@ -136,12 +167,19 @@ def _sqlite(path: Path) -> Database:
         immediate = connection.get_execution_options().get("immediate")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
-    return Database(engine, engine.execution_options(immediate=True), str(path), shared=False)
+    return Database(engine, engine.execution_options(immediate=True), str(path), time.time)
 
 
 def _postgresql(url: URL) -> Database:
-    # A connection that broke while it was idle, as when PostgreSQL restarted, is replaced.
-    engine = create_engine(url, pool_size=CONNECTIONS // 3, max_overflow=CONNECTIONS * 2 // 3, pool_pre_ping=True)
+    # A connection that broke while it was idle, as when PostgreSQL restarted, is replaced. Statements are not prepared:
+    # behind a pooler the next transaction's connection would not know them.
+    engine = create_engine(
+        url,
+        pool_size=CONNECTIONS // 3,
+        max_overflow=CONNECTIONS * 2 // 3,
+        pool_pre_ping=True,
+        connect_args={"prepare_threshold": None},
+    )
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -149,4 +187,4 @@ def _postgresql(url: URL) -> Database:
             connection.execute(select(func.pg_advisory_xact_lock(WRITING)))
 
     snapshots = engine.execution_options(isolation_level="REPEATABLE READ")
-    return Database(snapshots, engine.execution_options(immediate=True), url.render_as_string(), shared=True)
+    return Database(snapshots, engine.execution_options(immediate=True), url.render_as_string(), SharedClock())

@@ -6,7 +6,6 @@ an upload is written. What must be consistent is in one transaction: a round's e
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,17 +69,18 @@ class Ledger:
     It is created if missing and migrated if it is of an earlier release (`migrations`), unless `create` or `migrate` is
     false.
 
-    name: for messages. shared: whether other servers may use it. Every method raises StorageError if the database
+    name: for messages. shared: whether other servers may use it. clock: of all times in it, in seconds since 1970; the
+    database's own if it is shared, this machine's if not. Every method raises StorageError if the database
     fails: disk full, file damaged, not a ledger, no connection.
     """
 
     def __init__(
-        self, place: Path | str, create: bool = True, migrate: bool = True, clock: Callable[[], float] = time.time
+        self, place: Path | str, create: bool = True, migrate: bool = True, clock: Callable[[], float] | None = None
     ):
         if not create and isinstance(place, Path) and not place.is_file():
             raise StorageError(f"{place}: no ledger found; expected the state folder of a `phonograd serve`")
-        self.clock = clock
         self._database = database_at(place)
+        self.clock = clock or self._database.clock
         self.name, self.shared = self._database.name, self._database.shared
         self._readers = sessionmaker(self._database.readers, expire_on_commit=False)
         self._writers = sessionmaker(self._database.writers, expire_on_commit=False)
@@ -90,6 +90,7 @@ class Ledger:
         try:
             with self._errors():
                 self._prepare(create, migrate)
+                self._database.follow_clock()
         except BaseException:
             self.close()
             raise
@@ -127,6 +128,11 @@ class Ledger:
         """Whether this process, and no other, may close a round while the block runs; see `Database.closing_lock`."""
         with self._errors(), self._database.closing_lock() as mine:
             yield mine
+
+    def follow_clock(self) -> None:
+        """Ask a shared ledger's database what time it is; call it about every second."""
+        with self._errors():
+            self._database.follow_clock()
 
     def count(self, number: int, phone: str, kind: TrafficKind, wire: WireBytes) -> None:
         """Add bytes on the wire to round `number`; in memory until the next `writing` or `flush`."""

@@ -67,15 +67,16 @@ def place(database: str) -> dict[str, object]:
 @pytest.fixture
 def replicas(workshop: Workshop, tmp_path: Path, place: dict[str, object]) -> Iterator[Open]:
     with contextlib.ExitStack() as stack:
+        states = (tmp_path / f"replica{index}" for index in itertools.count())
 
         def start(number: int, **changes: object) -> list[Coordinator]:
             settings = settings_with(**place, **{"clients_per_round": 3} | changes)
 
-            def one(index: int) -> Coordinator:
-                return Coordinator(workshop.artifacts, tmp_path / f"replica{index}", settings)
+            def one(state: Path) -> Coordinator:
+                return Coordinator(workshop.artifacts, state, settings)
 
             with ThreadPoolExecutor(number) as pool:
-                started = list(pool.map(one, range(number)))
+                started = list(pool.map(one, itertools.islice(states, number)))
             for coordinator in started:
                 stack.callback(coordinator.close)
             return started

@@ -1,9 +1,12 @@
 """The ledger in PostgreSQL does what it does in SQLite."""
 
 import contextlib
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -20,7 +23,8 @@ from phonograd.server_agg.storage.audit import AuditLog
 from phonograd.server_agg.storage.ledger import Ledger, WireBytes
 from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.quality import all_quality, report_quality
-from phonograd.server_agg.storage.tables import Base, Model, Update
+from phonograd.server_agg.storage.tables import Base, Model, Traffic, Update
+from tests.cluster.pooler import pooled
 from tests.server_agg.test_ledger import an_update
 
 pytestmark = pytest.mark.cluster
@@ -145,3 +149,42 @@ def test_a_closing_lock_is_one_process_s_and_dies_with_its_connection(ledger: Le
     with ledger.closing_lock() as mine:
         assert mine
     other.close()
+
+
+@pytest.fixture
+def pooler(database: str) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder, pooled(database, Path(folder)) as url:
+        yield url
+
+
+def test_a_closing_lock_is_one_process_s_behind_a_pooler(pooler: str) -> None:
+    """A lock of the connection would be the other's too, and stay with the pooler's connection."""
+    with contextlib.closing(Ledger(pooler)) as ledger, contextlib.closing(Ledger(pooler)) as other:
+        for _ in range(3):
+            with ledger.closing_lock() as mine, other.closing_lock() as theirs:
+                assert (mine, theirs) == (True, False)
+            with other.closing_lock() as theirs, ledger.closing_lock() as mine:
+                assert (mine, theirs) == (False, True)
+
+
+def test_statements_repeated_behind_a_pooler(ledger: Ledger, pooler: str) -> None:
+    """The connections that a pooler gives know no statement that was prepared on another one."""
+    del ledger  # it has made a round
+    with contextlib.closing(Ledger(pooler)) as first, contextlib.closing(Ledger(pooler)) as second:
+        for number in range(1, 6):
+            for one in (first, second):
+                one.count(1, "a", "upload", WireBytes(1))
+                one.follow_clock()
+                with one.writing() as session:
+                    sums = {session.scalar(select(func.sum(Traffic.up_header_bytes))) for _ in range(10)}
+            assert sums == {2 * number}
+
+
+def test_the_clock_is_the_database_s(ledger: Ledger, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [ledger.clock()]
+    for hours in (-1, 1):
+        now = time.time() + 3600 * hours
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        with contextlib.closing(Ledger(database)) as other:
+            found.append(other.clock())
+    assert found == pytest.approx([found[0]] * 3, abs=600)

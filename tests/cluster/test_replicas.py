@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -322,6 +323,23 @@ def test_what_a_killed_server_left_is_ingested_by_another(workshop: Workshop, re
     second.tick()
     states = {phone: second.uploads.find(identifier).state for phone, identifier in ids.items()}  # type: ignore[union-attr]
     assert states == {"a": "accepted", "b": "expired", "c": "receiving"}
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_server_whose_clock_is_wrong_ends_nothing_and_nothing_of_it_is_ended(
+    hours: int, workshop: Workshop, replicas: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (right,) = replicas(1, deadline_seconds=3600.0, announce_seconds=300.0)
+    now = time.time() + 3600 * hours
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: now)
+        (wrong,) = replicas(1, deadline_seconds=3600.0, announce_seconds=300.0)
+    send(right, workshop.update(1), "a")
+    for coordinator, phone in ((right, "b"), (wrong, "c")):
+        coordinator.create_upload(UploadMetadata(phone, workshop.update(2).stat().st_size))
+    follow([wrong, right, wrong], 1)
+    assert {upload.phone for upload in right.uploads.unfinished()} == {"b", "c"}
+    assert right.current.accepted == wrong.current.accepted == 1
 
 
 def test_a_server_that_starts_leaves_the_uploads_of_others_alone(

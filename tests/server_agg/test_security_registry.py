@@ -48,7 +48,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def registry(ledger: Ledger, clock: Clock) -> PhoneRegistry:
-    return PhoneRegistry(ledger, clock)
+    ledger.clock = clock
+    return PhoneRegistry(ledger)
 
 
 def test_a_token_is_its_phones(registry: PhoneRegistry) -> None:
