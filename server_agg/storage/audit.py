@@ -51,7 +51,7 @@ class AuditLog:
     def __init__(self, ledger: Ledger, kept: int = MAX_REFUSALS):
         self._ledger = ledger
         self._kept = kept
-        self._bucket = TokenBuckets(REFUSALS_PER_SECOND, REFUSALS_BURST, 1)
+        self._bucket = TokenBuckets(REFUSALS_PER_SECOND, REFUSALS_BURST, 1, ledger.clock)
         self._lock = threading.Lock()
         self._skipped = 0
 

@@ -287,8 +287,9 @@ def test_nothing_is_done_that_cannot_be_written_down(
 
 
 def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    audit = AuditLog(ledger, clock, kept=70)
-    PhoneRegistry(ledger, clock).add("phone0", "phone", "90d", "me")
+    ledger.clock = clock
+    audit = AuditLog(ledger, kept=70)
+    PhoneRegistry(ledger).add("phone0", "phone", "90d", "me")
     for number in range(1000):
         audit.record_refusal("address:192.0.2.1", "GET", f"/{number}", "401: a token expected")
     assert [entry.outcome for entry in audit.entries(1000)] == ["refused"] * 60 + ["done"]
