@@ -301,7 +301,7 @@ def test_refusals_cannot_fill_the_disk(ledger: Ledger, clock: Clock, caplog: pyt
     for _ in range(30):
         clock.now += 1
         audit.record_refusal("address:192.0.2.1", "GET", "/", "401")
-    PhoneRegistry(ledger, clock).add("phone1", "phone", "90d", "me")
+    PhoneRegistry(ledger).add("phone1", "phone", "90d", "me")
     refused = [entry for entry in audit.entries(1000) if entry.outcome == "refused"]
     assert len(refused) == 70
     assert refused[-1].subject == "/21"  # the oldest of 91 are gone
