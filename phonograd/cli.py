@@ -7,7 +7,6 @@ from importlib import import_module
 import click
 
 from phonograd import __version__
-from phonograd.former_names import say_today
 
 # name: (module, its click command, the line `phonograd --help` shows)
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
@@ -47,7 +46,6 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "bench": ("phonograd.commands.bench", "bench", "Benchmark training and aggregation on this machine."),
     "demo": ("phonograd.commands.demo", "demo", "Run one federated round at full size, from corpus to report."),
 }
-FORMER = {"phones": "tokens", "round": "phone-round", "rounds": "report"}
 
 
 class LazyGroup(click.Group):
@@ -69,9 +67,6 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The subcommand that is called. Raises UsageError with the name that may be meant, as click does in others."""
-        if args[0] in FORMER:
-            say_today(f"phonograd {args[0]}", f"phonograd {FORMER[args[0]]}")
-            args = [FORMER[args[0]], *args[1:]]
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

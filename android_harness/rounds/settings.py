@@ -9,10 +9,8 @@ from phonograd.android_harness.session.program import CORES_PATTERN
 from phonograd.android_harness.session.settings import WORK_FOLDER, SessionSettings
 from phonograd.device_runtime.base.errors import UsageError
 from phonograd.device_runtime.engine.backend import Precision
-from phonograd.device_runtime.update.codecs import DEFAULT_CODEC, PLAIN
+from phonograd.device_runtime.update.codecs import CODECS, DEFAULT_CODEC
 
-# phonograd-phone has the codecs without zstd.
-PHONE_CODECS: tuple[str, ...] = tuple(codec.name for codec in PLAIN)
 TEXT_ON_PHONE = f"{WORK_FOLDER}/user.txt"
 
 
@@ -44,8 +42,8 @@ class PhoneTraining:
     max_unknown: float | None = None
 
     def __post_init__(self) -> None:
-        if self.codec not in PHONE_CODECS:
-            raise UsageError(f"`codec` is {self.codec!r}, expected one that phones have: {', '.join(PHONE_CODECS)}")
+        if self.codec not in CODECS:
+            raise UsageError(f"`codec` is {self.codec!r}, expected one of {', '.join(CODECS)}")
         if self.user_share is not None and self.rehearsal is None:
             raise UsageError("`user_share` needs `rehearsal`, the general text to mix in")
         if self.output_sample is not None and self.output_sample < 1:

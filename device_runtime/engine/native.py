@@ -106,9 +106,9 @@ class NativeBackend:
     ) -> WrittenFile:
         """Write the update of the weights atomically: the bytes of `update.write_update`, without a copy of the model.
 
-        base_sha256: of the weights that the engine started from; the others as in UpdateInfo. Codecs with zstd are
-        Python's alone. Raises TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile,
-        UpdateError for an unknown codec or a number of more than 18 digits, StorageError.
+        base_sha256: of the weights that the engine started from; the others as in UpdateInfo. Raises
+        TrainingError if a weight is not finite, WeightsError if the base was changed meanwhile, UpdateError for an
+        unknown codec or a number of more than 18 digits, StorageError.
         """
         said = base_sha256.encode(), codec.encode(), round, tokens, seed, one_step
         options, written = UpdateOptions(ctypes.sizeof(UpdateOptions), *said), Written(ctypes.sizeof(Written))

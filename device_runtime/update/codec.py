@@ -1,35 +1,12 @@
 """What a codec of updates is: a pure pair of encode and decode, a tensor at a time."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
 
 # A run of trained weights: index of its first element in the flattened tensor, and the float32 values.
 Tile = tuple[int, Array]
-
-
-class Parts(Protocol):
-    """The parts of an update as a codec reads them: a TensorFile, or a view of one that decompresses."""
-
-    @property
-    def path(self) -> Path:
-        """The file, for messages."""
-        ...
-
-    @property
-    def specs(self) -> Mapping[str, TensorSpec]:
-        """Every part by name, not compressed."""
-        ...
-
-    def read(self, name: str) -> Array:
-        """See TensorFile.read."""
-        ...
-
-    def read_range(self, name: str, start: int, stop: int) -> Array:
-        """See TensorFile.read_range."""
-        ...
 
 
 class Codec(Protocol):
@@ -53,13 +30,13 @@ class Codec(Protocol):
         """The parts of one tensor by name; every name begins with the tensor's own."""
         ...
 
-    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
         """Specs of the parts that `found` must hold for this tensor; none is larger than the tensor and a half.
 
         Raises UpdateError if they can't be told.
         """
         ...
 
-    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile, seed: int) -> Iterator[Tile]:
         """Trained weights of one tensor in tiles, in rising order. Raises UpdateError for parts that disagree."""
         ...

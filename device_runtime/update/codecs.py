@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from itertools import chain
 
 from phonograd.device_runtime.base.errors import UpdateError
-from phonograd.device_runtime.update.codec import Codec, Parts, Tile
-from phonograd.device_runtime.update.compressed import SUFFIX, Compressed
+from phonograd.device_runtime.update.codec import Codec, Tile
 from phonograd.device_runtime.update.delta_floats import DeltaBF16, DeltaF16
 from phonograd.device_runtime.update.delta_int8 import DeltaInt8
 from phonograd.device_runtime.update.full import FullF32
@@ -18,8 +17,7 @@ GROUPS: Mapping[str, tuple[Codec, ...]] = {
     "quantised": (DeltaF16(), DeltaBF16(), DeltaInt8(), *map(Rotated, (4, 2, 1))),
     "sparse": (TopRows(),),
 }
-PLAIN = tuple(chain(*GROUPS.values()))
-CODECS: Mapping[str, Codec] = {codec.name: codec for codec in (*PLAIN, *map(Compressed, PLAIN))}
+CODECS: Mapping[str, Codec] = {codec.name: codec for codec in chain(*GROUPS.values())}
 
 # Lossless and never larger than full-f32; see FORMAT.md for what its row list gives away.
 DEFAULT_CODEC = RowsF32.name
@@ -28,10 +26,7 @@ __all__ = [
     "CODECS",
     "DEFAULT_CODEC",
     "GROUPS",
-    "PLAIN",
-    "SUFFIX",
     "Codec",
-    "Parts",
     "Tile",
     "codec_named",
 ]
@@ -40,6 +35,5 @@ __all__ = [
 def codec_named(name: str) -> Codec:
     """The codec of that name. Raises UpdateError naming those there are."""
     if name not in CODECS:
-        plain = ", ".join(codec.name for codec in PLAIN)
-        raise UpdateError(f"codec {name!r} is unknown; this version has {plain}, each also with {SUFFIX}")
+        raise UpdateError(f"codec {name!r} is unknown; this version has {', '.join(CODECS)}")
     return CODECS[name]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, tile_ranges
-from phonograd.device_runtime.update.codec import Parts, Tile
+from phonograd.device_runtime.update.codec import Tile
 from phonograd.device_runtime.update.sent_rows import deltas, mask_part, mask_specs, sent_rows, trained_rows
 
 F16_LARGEST = 65504.0
@@ -32,14 +32,14 @@ class DeltaF16:
             return {}
         return {**mask_part(spec, rows), f"{spec.name}.values": self._rounded(moved[rows])}
 
-    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
         """Nothing, or the values of as many rows as `NAME.rows` has."""
         part = f"{spec.name}.values"
         if part not in found.specs:
             return []
         return [*mask_specs(spec, found), TensorSpec(part, self._dtype, (len(sent_rows(spec, found)), spec.row))]
 
-    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile, seed: int) -> Iterator[Tile]:
         """Base + delta, of the rows that travelled."""
         del seed
         part = f"{spec.name}.values"

@@ -6,7 +6,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.random_words import random_words, stream_of
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec
-from phonograd.device_runtime.update.codec import Parts, Tile
+from phonograd.device_runtime.update.codec import Tile
 from phonograd.device_runtime.update.sent_rows import (
     check_scales,
     deltas,
@@ -49,7 +49,7 @@ class DeltaInt8:
             values[first:last] = np.clip(np.floor(scaled, out=scaled), -LARGEST, LARGEST)
         return {**mask_part(spec, rows), f"{spec.name}.scales": scales[rows], f"{spec.name}.values": values}
 
-    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
         """Nothing, or scales and values of as many rows as `NAME.rows` has."""
         scales, values = f"{spec.name}.scales", f"{spec.name}.values"
         if values not in found.specs:
@@ -61,7 +61,7 @@ class DeltaInt8:
             TensorSpec(values, "I8", (count, spec.row)),
         ]
 
-    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile, seed: int) -> Iterator[Tile]:
         """Base + scale x value, of the rows that travelled."""
         del seed
         part = f"{spec.name}.values"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec, tile_ranges
-from phonograd.device_runtime.update.codec import Parts, Tile
+from phonograd.device_runtime.update.codec import Tile
 
 
 class FullF32:
@@ -20,12 +20,12 @@ class FullF32:
         del base, seed
         return {spec.name: trained}
 
-    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
         """The tensor itself."""
         del found
         return [spec]
 
-    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile, seed: int) -> Iterator[Tile]:
         """All weights, a tile at a time."""
         del base, seed
         for start, stop in tile_ranges(spec.elements):

@@ -6,7 +6,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.random_words import stream_of
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
-from phonograd.device_runtime.update.codec import Parts, Tile
+from phonograd.device_runtime.update.codec import Tile
 from phonograd.device_runtime.update.rotation import ROTATIONS, block_count, dequantise, packed_bytes, quantise, tiles
 from phonograd.device_runtime.update.sent_rows import check_scales, deltas, row_count, trained_rows
 
@@ -30,7 +30,7 @@ def rotated_specs(name: str, elements: int, bits: int) -> list[TensorSpec]:
     ]
 
 
-def rotated_values(name: str, elements: int, bits: int, update: Parts, seed: int) -> Iterator[tuple[int, Array]]:
+def rotated_values(name: str, elements: int, bits: int, update: TensorFile, seed: int) -> Iterator[tuple[int, Array]]:
     """Runs of decoded values, (place, float32), rising; those of blocks whose scale is 0 are left out."""
     streams = sign_streams(name, seed)
     for tile in tiles(elements):
@@ -56,12 +56,12 @@ class Rotated:
         """All deltas, those of 0 too."""
         return rotated_parts(spec.name, deltas(spec, base, trained).reshape(-1), self._bits, seed)
 
-    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
         """Scales and levels of the whole tensor."""
         del found
         return rotated_specs(spec.name, spec.elements, self._bits)
 
-    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile, seed: int) -> Iterator[Tile]:
         """Base + delta; nothing for a tile of 64 blocks in which nothing moved."""
         rows = np.arange(row_count(spec))
         values = rotated_values(spec.name, spec.elements, self._bits, update, seed)

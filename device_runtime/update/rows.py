@@ -10,7 +10,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec
-from phonograd.device_runtime.update.codec import Parts, Tile
+from phonograd.device_runtime.update.codec import Tile
 from phonograd.device_runtime.update.full import FullF32
 
 INDEX_BYTES = 4
@@ -38,7 +38,7 @@ class RowsF32:
             return self._full.encode(spec, base, trained, seed)
         return {f"{spec.name}.rows": rows, f"{spec.name}.values": new[rows]}
 
-    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
         """The whole tensor, or rows and values of one length."""
         if spec.name in found.specs:
             return [spec]
@@ -53,7 +53,7 @@ class RowsF32:
             TensorSpec(f"{spec.name}.values", "F32", (moved, spec.row)),
         ]
 
-    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile, seed: int) -> Iterator[Tile]:
         """Runs of neighbouring rows, at most a tile at a time."""
         if spec.name in update.specs:
             yield from self._full.decode(spec, update, base, seed)

@@ -6,7 +6,7 @@ import numpy as np
 
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
-from phonograd.device_runtime.update.codec import Parts, Tile
+from phonograd.device_runtime.update.codec import Tile
 
 LARGEST_DELTA = np.float32(2.0**100)  # of no use to anyone, but a rotation sums 4096 of them without an infinity
 
@@ -34,7 +34,7 @@ def mask_part(spec: TensorSpec, rows: Array) -> dict[str, Array]:
     return {f"{spec.name}.rows": np.packbits(bits, bitorder="little")}
 
 
-def sent_rows(spec: TensorSpec, found: Parts) -> Array:
+def sent_rows(spec: TensorSpec, found: TensorFile) -> Array:
     """Numbers of the rows that travel, rising, int64. Raises UpdateError for a mask that can't be one of `spec`."""
     count = row_count(spec)
     part = f"{spec.name}.rows"
@@ -49,13 +49,13 @@ def sent_rows(spec: TensorSpec, found: Parts) -> Array:
     return np.flatnonzero(bits)
 
 
-def mask_specs(spec: TensorSpec, found: Parts) -> list[TensorSpec]:
+def mask_specs(spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
     """The mask's spec, if there is one; `sent_rows` has looked at it."""
     part = f"{spec.name}.rows"
     return [found.specs[part]] if part in found.specs else []
 
 
-def check_scales(update: Parts, part: str, scales: Array) -> None:
+def check_scales(update: TensorFile, part: str, scales: Array) -> None:
     """Raise UpdateError unless all are finite and at least 0."""
     good = np.isfinite(scales) & (scales >= 0)
     if not good.all():

@@ -12,7 +12,7 @@ import numpy as np
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.device_runtime.base.random_words import random_words, stream_of, uniform_numbers
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, TensorSpec
-from phonograd.device_runtime.update.codec import Parts, Tile
+from phonograd.device_runtime.update.codec import Tile
 from phonograd.device_runtime.update.rotated import rotated_parts, rotated_specs, rotated_values
 from phonograd.device_runtime.update.rotation import BLOCK, LEVELS
 from phonograd.device_runtime.update.row_sampling import draw_rows, row_norms
@@ -50,14 +50,14 @@ class TopRows:
         parts = rotated_parts(spec.name, values.reshape(-1), self.bits, seed)
         return {**mask_part(spec, rows), **parts}
 
-    def expects(self, spec: TensorSpec, found: Parts) -> list[TensorSpec]:
+    def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
         """Nothing, or scales and levels of as many rows as `NAME.rows` has, at the bits that the levels' size tells."""
         if f"{spec.name}.levels" not in found.specs:
             return []
         elements = len(sent_rows(spec, found)) * spec.row
         return [*mask_specs(spec, found), *rotated_specs(spec.name, elements, _bits(spec, elements, found))]
 
-    def decode(self, spec: TensorSpec, update: Parts, base: TensorFile, seed: int) -> Iterator[Tile]:
+    def decode(self, spec: TensorSpec, update: TensorFile, base: TensorFile, seed: int) -> Iterator[Tile]:
         """Base + delta, of the rows that travelled."""
         if f"{spec.name}.levels" not in update.specs:
             return
@@ -68,7 +68,7 @@ class TopRows:
             yield from trained_rows(spec, rows, start, moved, base)
 
 
-def _bits(spec: TensorSpec, elements: int, found: Parts) -> int:
+def _bits(spec: TensorSpec, elements: int, found: TensorFile) -> int:
     levels = found.specs[f"{spec.name}.levels"]
     sizes = {bits: rotated_specs(spec.name, elements, bits)[1] for bits in LEVELS}
     for bits, expected in sizes.items():

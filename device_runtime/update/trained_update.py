@@ -6,18 +6,16 @@ from phonograd.device_runtime.base.errors import TrainingError, WeightsError
 from phonograd.device_runtime.engine.backend import Backend
 from phonograd.device_runtime.engine.native import NativeBackend
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, WrittenFile, check_finite
-from phonograd.device_runtime.update.codecs import codec_named
-from phonograd.device_runtime.update.compressed import Compressed
 from phonograd.device_runtime.update.update_file import UpdateInfo, require_counts, write_update
 
 
 def write_trained_update(path: Path, base: TensorFile, engine: Backend, info: UpdateInfo) -> WrittenFile:
     """Write the update of the engine's weights, which it started from `base`, atomically: the bytes of `write_update`.
 
-    The native engine writes them itself, without a copy of the model, unless they are to be compressed. Raises
-    TrainingError if a weight is not finite, and else what `write_update` raises.
+    The native engine writes them itself, without a copy of the model. Raises TrainingError if a weight is not finite,
+    and else what `write_update` raises.
     """
-    if not isinstance(engine, NativeBackend) or isinstance(codec_named(info.codec), Compressed):
+    if not isinstance(engine, NativeBackend):
         return write_update(path, base, finite_weights(engine), info)
     require_counts(info)
     base.require_unchanged()

@@ -23,8 +23,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     save_tensors,
     spec_of,
 )
-from phonograd.device_runtime.update.codecs import Codec, Parts, Tile, codec_named
-from phonograd.device_runtime.update.compressed import PARTS_KEY, Compressed, CompressedParts, compress_parts
+from phonograd.device_runtime.update.codecs import Codec, Tile, codec_named
 
 FORMAT = "phonograd-update"
 VERSION = "3"
@@ -69,8 +68,7 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
 
     Of tensors that the base has frozen nothing is written.
     Raises WeightsError for weights that are not finite or do not fit the base, or a base that was changed since it was
-    opened, UpdateError for an unknown codec or a
-    count past MAX_COUNT, StorageError when the disk refuses.
+    opened, UpdateError for an unknown codec or a count past MAX_COUNT, StorageError when the disk refuses.
     """
     codec = codec_named(info.codec)
     require_counts(info)
@@ -81,10 +79,7 @@ def write_update(path: Path, base: TensorFile, trained: Mapping[str, Array], inf
         check_finite("trained weights", name, trained[name])
         parts |= codec.encode(spec, base.read(name), trained[name], info.seed)
     base.require_unchanged()
-    metadata = metadata_of(info)
-    if isinstance(codec, Compressed):
-        parts, metadata[PARTS_KEY] = compress_parts(parts)
-    return save_tensors(path, parts, metadata, checksum=True)
+    return save_tensors(path, parts, metadata_of(info), checksum=True)
 
 
 def require_counts(info: UpdateInfo) -> None:
@@ -116,7 +111,6 @@ class UpdateFile:
                 self.tensors.take_checksum()
             self.info = _parse_info(path, self.tensors.metadata)
             self.codec: Codec = codec_named(self.info.codec)
-            self.parts: Parts = CompressedParts(self.tensors) if isinstance(self.codec, Compressed) else self.tensors
         except BaseException:
             self.tensors.close()
             raise
@@ -154,13 +148,13 @@ class UpdateFile:
 
         Raises UpdateError.
         """
-        expected = [part for spec in trained_specs(base) for part in self.codec.expects(spec, self.parts)]
+        expected = [part for spec in trained_specs(base) for part in self.codec.expects(spec, self.tensors)]
         with as_update_error():
-            check_specs(str(self.path), self.parts.specs, expected)
+            check_specs(str(self.path), self.tensors.specs, expected)
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
         """Trained weights of one tensor, (flat start, float32 values), rising; what is not yielded did not move."""
-        return iter(()) if spec.name in frozen_in(base) else self.codec.decode(spec, self.parts, base, self.info.seed)
+        return iter(()) if spec.name in frozen_in(base) else self.codec.decode(spec, self.tensors, base, self.info.seed)
 
     def weights(self, base: TensorFile) -> dict[str, Array]:
         """All trained weights, in memory: base with the update's tiles written over it."""

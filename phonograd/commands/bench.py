@@ -1,10 +1,9 @@
 """`phonograd bench`: what training and aggregation cost on this machine."""
 
 import dataclasses
-import functools
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from phonograd.commands.bench_options import (
     save_option,
 )
 from phonograd.commands.bench_simulate import simulate
-from phonograd.commands.codec_options import IN_GROUPS, today, with_zstd
+from phonograd.commands.codec_options import IN_GROUPS
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console, output_options
@@ -38,26 +37,6 @@ if TYPE_CHECKING:
 
 DEFAULTS = EpochBenchConfig()
 MB = 1e6
-
-
-def _codecs_options(default: Names, shown: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add --codecs and --zstd; the command receives both as `codecs`, names that files have."""
-
-    def read(context: click.Context, parameter: click.Parameter, value: str | None) -> Names:
-        names = default if value is None else list_of(tuple(CODECS))(context, parameter, value)
-        return names if value is None else tuple(today(name, "--codecs") for name in names)
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def wrapped(*args: Any, codecs: Names, zstd: bool, **options: Any) -> None:
-            also = map(with_zstd, codecs) if zstd else ()
-            command(*args, codecs=tuple(dict.fromkeys((*codecs, *also))), **options)
-
-        zstd = click.option("--zstd", is_flag=True, help="Also run each of --codecs with zstd.")
-        about = f"{text}. {IN_GROUPS}  [default: {shown}]"
-        return click.option("--codecs", metavar="NAMES", callback=read, help=about)(zstd(wrapped))
-
-    return decorate
 
 
 @click.group()
@@ -129,7 +108,10 @@ def _shown(errors: Mapping[str, float]) -> dict[str, object]:
 @bench.command()
 @click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
 @click.option("--updates", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
-@_codecs_options(("full-f32",), "full-f32", "Codecs to run the fold with; Flower takes whole weights")
+@click.option(
+    "--codecs", metavar="NAMES", callback=list_of(tuple(CODECS)), default="full-f32", show_default=True,
+    help=f"Codecs to run the fold with; Flower takes whole weights. {IN_GROUPS}",
+)  # fmt: skip
 @click.option("--flower-python", metavar="PYTHON", help="A Python interpreter with flwr.  [default: this one]")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each, in turn.")
 @save_option
@@ -204,9 +186,10 @@ def ingest(
 )
 @click.option("--rehearsal", type=INPUT, help="General text, half of what each phone trains on.")
 @click.option("--test", "tests", type=INPUT, multiple=True, help="A text to measure perplexity on; may be repeated.")
-@_codecs_options(
-    tuple(CODECS), "all, with and without zstd", "Codecs to compare; changes of perplexity are relative to the first"
-)
+@click.option(
+    "--codecs", metavar="NAMES", callback=list_of(tuple(CODECS)), default=",".join(CODECS), show_default="all",
+    help=f"Codecs to compare; changes of perplexity are relative to the first. {IN_GROUPS}",
+)  # fmt: skip
 @click.option(
     "--phones",
     type=click.IntRange(1),

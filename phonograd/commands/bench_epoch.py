@@ -25,7 +25,6 @@ from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
-from phonograd.former_names import say_today
 
 if TYPE_CHECKING:
     from phonograd.bench.epoch import EpochBench
@@ -46,12 +45,6 @@ def _interpreters(_context: click.Context, _parameter: click.Parameter, values: 
     return found
 
 
-def _former_executorch(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None:
-        say_today("--executorch-python", "--python executorch=PYTHON")
-    return value
-
-
 @click.command()
 @click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
 @names_option("--backends", PEERS, "native,ort,torch", "Runtimes to compare; ratios are to the first")
@@ -67,7 +60,6 @@ def _former_executorch(_context: click.Context, _parameter: click.Parameter, val
     callback=_interpreters,
     help=f"A Python interpreter that has this runtime, of {', '.join(OWN_PYTHON)}; adds it. May be repeated.",
 )
-@click.option("--executorch-python", hidden=True, callback=_former_executorch)
 @click.option(
     "--output-sample",
     type=click.IntRange(1),
@@ -87,7 +79,6 @@ def epoch(
     precision: Names,
     kinds: Names,
     pythons: Mapping[str, str],
-    executorch_python: str | None,
     output_sample: int | None,
     steps: int,
     threads: int,
@@ -103,8 +94,6 @@ def epoch(
 
     if artifacts is not None and len(kinds) > 1:
         raise click.UsageError("--kinds are of the paper's model; give either --artifacts or several kinds")
-    if executorch_python is not None:
-        pythons = {"executorch": executorch_python, **pythons}
     backends = tuple(dict.fromkeys((*backends, *pythons)))
     entries = selected_entries(backends, TORCH_VARIANTS if all_variants else variants, precision, pythons)
     if output_sample is not None:

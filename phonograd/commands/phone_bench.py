@@ -18,7 +18,6 @@ from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
 from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.update.update_file import MAX_COUNT
-from phonograd.former_names import Renamed
 
 if TYPE_CHECKING:
     from phonograd.android_harness.adb.client import Adb
@@ -37,16 +36,7 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
         context.exit()
 
 
-@click.command(
-    "phone-bench",
-    cls=Renamed,
-    former={
-        "--fail-over": "--max-slowdown",
-        "--no-pin": "--no-pin-threads",
-        "--pin": "--pin-threads",
-        "--silence": "--heartbeat-timeout",
-    },
-)
+@click.command("phone-bench")
 @click.argument("artifacts", type=INPUT)
 @click.option(
     "--serial", "serials", multiple=True, help="Use this phone; may be repeated.  [default: all that are ready]"

@@ -10,7 +10,7 @@ import click
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraining, RoundSettings
-from phonograd.commands.codec_options import NAMES, codec_option
+from phonograd.commands.codec_options import codec_option
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.native import building
 from phonograd.commands.numbers import FiniteRange
@@ -20,7 +20,6 @@ from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachab
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.engine.backend import PRECISIONS, Precision
 from phonograd.device_runtime.text.rehearsal import MAX_UNKNOWN
-from phonograd.former_names import Renamed
 
 if TYPE_CHECKING:
     from phonograd.android_harness.rounds.result import End, PhoneRound, RoundReport, Stage
@@ -38,7 +37,7 @@ class RoundShortError(PhonogradError):
         self.exit_code = exit_code
 
 
-@click.command("phone-round", cls=Renamed, former={"--silence": "--heartbeat-timeout", "--tokens": "--token-file"})
+@click.command("phone-round")
 @click.argument("artifacts", type=INPUT)
 @connection_options(required=True, owner=True)
 @click.option("--token-file", type=INPUT, help="File with a line NAME TOKEN for each phone, mode 600.")
@@ -61,7 +60,7 @@ class RoundShortError(PhonogradError):
 )
 @click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option("--user-share", type=FiniteRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
-@codec_option(click.Choice(NAMES))
+@codec_option
 @click.option(
     "--steps", type=int, metavar="1", help="Take a single step, with the gradient of the whole text (FedSGD)."
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from phonograd.commands.codec_options import codec_options
+from phonograd.commands.codec_options import codec_option
 from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT, OUT_FOLDER
@@ -51,7 +51,7 @@ def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from."),
         lambda decorated: settings_options(SimulationSettings, SETTINGS, decorated),
-        codec_options,
+        codec_option,
         strategy_options,
         click.option("--workers", type=click.IntRange(1), help="Processes that train.  [default: one a core]"),
         output_options,

@@ -14,7 +14,6 @@ from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.transfer.settings import TransferSettings
 
-FORMER = {"--clip-norm": "--dp-clip-norm", "--delta": "--dp-delta"}
 SERVER = {
     "host": "Address to listen on; phones need tokens unless it is loopback.",
     "port": "0 picks a free port.",

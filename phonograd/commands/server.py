@@ -9,16 +9,16 @@ import click
 
 from phonograd.commands.connecting import connection_options
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.serve_options import FORMER, serve_options, settings_from
+from phonograd.commands.serve_options import serve_options, settings_from
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.former_names import Renamed
+from phonograd.help_groups import Grouped
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 
 
-@click.command(cls=Renamed, former=FORMER)
+@click.command(cls=Grouped)
 @click.option("--artifacts", type=INPUT, required=True, help="The artifacts folder that phones train from.")
 @click.option(
     "--state", type=OUT_FOLDER, required=True, help="Folder for rounds, models and the ledger; created if missing."

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from phonograd.api.engines import Engine
-from phonograd.commands.codec_options import codec_options
+from phonograd.commands.codec_options import codec_option
 from phonograd.commands.engine_option import engine_option
 from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
@@ -76,7 +76,7 @@ def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option("--general-test", type=INPUT, help="General text to evaluate on.")
 @simulation_options
-@codec_options
+@codec_option
 @strategy_options
 @transfer_options
 @click.option("--workers", type=click.IntRange(1), help="Processes that train, one thread each.  [default: one a core]")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from phonograd.commands.codec_options import codec_options
+from phonograd.commands.codec_options import codec_option
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
@@ -109,7 +109,7 @@ WARN_UNKNOWN_SHARE = 0.3
 @max_unknown_option
 @click.option("--out", type=OUTPUT, help="Write the trained weights here.")
 @click.option("--update", "update_path", type=OUTPUT, help="Write the update for the server here.")
-@codec_options
+@codec_option
 @click.option(
     "--round",
     "round_number",
@@ -180,7 +180,7 @@ def train(  # click passes options by name
     if sample_seed is not None and output_sample is None:
         raise click.UsageError("--sample-seed needs --output-sample, the number of words to draw")
     if update_path is None and connection is None:
-        refuse("expected with --update or --server, which make an update", "codec", "zstd")
+        refuse("expected with --update or --server, which make an update", "codec")
     _check_combination(rehearsal, user_share, state, save_every, restart, connection, weights or round_number)
     for path in filter(None, (out, update_path)):
         require_writable(path)  # before a round is joined

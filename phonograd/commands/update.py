@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from phonograd.commands.codec_options import codec_options
+from phonograd.commands.codec_options import codec_option
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.commands.seeding import require_one_seed, seed_options
 from phonograd.console import Console, output_options
@@ -34,7 +34,7 @@ def update() -> None:
 @click.argument("weights", type=INPUT)
 @base_option
 @click.option("--tokens", type=click.IntRange(1, MAX_COUNT), required=True, help="Tokens the weights were trained on.")
-@codec_options
+@codec_option
 @round_option
 @seed_options
 @click.option("--out", type=OUTPUT, required=True, help="Where to write the update.")

@@ -45,7 +45,7 @@ SETTINGS = {
 }  # fmt: skip
 CODEC_BYTES = {
     "full-f32": 183_205_736, "rows-f32": 108_512_004, "delta-bf16": 54_301_220, "delta-int8": 27_420_120,
-    "rot-q4": 13_820_400, "rot-q2": 7_020_432, "rot-q1": 3_602_100, "top-rows": 1_104_880, "top-rows+zstd": 1_089_312,
+    "rot-q4": 13_820_400, "rot-q2": 7_020_432, "rot-q1": 3_602_100, "top-rows": 1_104_880,
 }  # fmt: skip
 CODECS = tuple(CodecCost(name, nbytes, 0.4 + nbytes / 4e8) for name, nbytes in CODEC_BYTES.items())
 FULL, SAMPLED = OutputLayer("full", 30_000), OutputLayer("sampled", 3_495)

@@ -111,7 +111,7 @@ def test_an_invalid_token_file(content: bytes, message: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"codec": "rows-f32+zstd"}, {"user_share": 0.5}, {"cores": "fast"}, {"cores": "0x0"}, {"cores": ""}]
+    "wrong", [{"codec": "zip"}, {"user_share": 0.5}, {"cores": "fast"}, {"cores": "0x0"}, {"cores": ""}]
 )
 def test_impossible_training_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

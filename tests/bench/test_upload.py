@@ -9,7 +9,7 @@ from phonograd.bench.upload import UploadBenchConfig, bench_upload
 from phonograd.device_runtime.base.errors import TextError
 from tests.support.margins import Margin
 
-CODECS = ("full-f32", "rows-f32+zstd", "rot-q4", "rot-q1")
+CODECS = ("full-f32", "rows-f32", "rot-q4", "rot-q1")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, save_tensors
-from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.update_file import UpdateFile, UpdateInfo, write_update
 
 # Odd on purpose: rows that divide no block, a tensor of several blocks, vectors, one element.
@@ -67,6 +66,5 @@ class Workshop:
             return sum(spec.nbytes for spec in update.tensors.specs.values())
 
 
-PLAIN = [name for name in CODECS if "+" not in name]
 LOSSLESS = ["full-f32", "rows-f32"]
 UNBIASED = ["delta-int8", "rot-q4", "rot-q2", "rot-q1", "top-rows"]

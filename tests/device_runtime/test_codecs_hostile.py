@@ -1,12 +1,9 @@
 """Parts that someone forged: refused with one line that names the part, whatever they are, and nothing large made."""
 
-import json
-import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -94,99 +91,6 @@ def test_a_forged_part_is_named(workshop: Workshop, codec: str, change: Callable
     parts, metadata = parts_of(workshop, codec)
     change(parts)
     with pytest.raises((UpdateError, WeightsError), match=message):
-        decode_forged(workshop, parts, metadata)
-
-
-FRAMES = {
-    "truncated": (lambda frame, _: frame[:-9], "frame ends .* early"),
-    "no frame": (lambda frame, _: b"\0" * len(frame), "frame is damaged"),
-    "empty": (lambda _frame, _: b"", "frame ends .* early"),
-    "longer": (lambda _, raw: zstandard.compress(raw + b"\0"), "frame holds more than the"),
-    "two": (lambda frame, _: frame + frame, "frame holds more than the"),
-    "followed by more": (lambda frame, _: frame + b"more", "frame is damaged"),
-    "shorter": (lambda _, raw: zstandard.compress(raw[:-1]), "frame ends 1 bytes early"),
-    "bomb": (lambda *_: zstandard.compress(bytes(200_000_000), 1), "frame holds more than the"),
-    "window": (lambda _, raw: _streamed(raw, 27), "frame is damaged"),
-}
-
-
-def _streamed(raw: bytes, window_log: int) -> bytes:
-    """A frame of unknown size, so that its header names the window."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=window_log, write_content_size=False)
-    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
-    return stream.compress(raw) + stream.flush()
-
-
-@pytest.mark.parametrize("case", FRAMES)
-def test_a_forged_frame_is_named_and_never_inflated(workshop: Workshop, case: str) -> None:
-    forge, message = FRAMES[case]
-    parts, metadata = parts_of(workshop, "delta-f16+zstd")
-    frame = parts[VALUES].tobytes()
-    raw = zstandard.decompress(frame)
-    parts[VALUES] = np.frombuffer(forge(frame, raw), "u1")
-    save_tensors(workshop.folder / "forged", parts, metadata, checksum=True)
-    tracemalloc.start()
-    try:
-        with pytest.raises(UpdateError, match=rf"{VALUES}: its zstd {message}"):
-            workshop.decode(workshop.folder / "forged")
-        assert tracemalloc.get_traced_memory()[1] < 20_000_000
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("codec", "told", "message"),
-    [
-        ("rows-f32+zstd", {"decoder.bias": ["F32", [10**15]]}, r"decoder.bias F32\[300\] expected, found"),
-        ("rows-f32+zstd", {ROWS: ["U32", [10**12]], VALUES: ["F32", [10**12, 33]]}, "more rows than tensor"),
-        ("rot-q1+zstd", {LEVELS: ["U8", [10**12]]}, rf"{LEVELS} U8\[1280\] expected"),
-        ("top-rows+zstd", {ROWS: ["U8", [10**12]]}, rf"{ROWS} U8\[38\] expected"),
-        ("top-rows+zstd", {LEVELS: ["U8", [10**12]]}, rf"{LEVELS} U8.* expected"),
-        ("delta-f16+zstd", {VALUES: ["F16", [10**9, 33]]}, rf"{VALUES} F16\[75, 33\] expected"),
-    ],
-)
-def test_what_metadata_tell_is_held_against_the_model_before_anything_is_read(
-    workshop: Workshop, codec: str, told: dict[str, object], message: str
-) -> None:
-    parts, metadata = parts_of(workshop, codec)
-    metadata["parts"] = json.dumps(json.loads(metadata["parts"]) | told)
-    tracemalloc.start()
-    try:
-        with pytest.raises((UpdateError, WeightsError), match=message):
-            decode_forged(workshop, parts, metadata)
-        assert tracemalloc.get_traced_memory()[1] < 20_000_000
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        None,
-        "",
-        "5",
-        "[]",
-        "{}",
-        "[" * 5000,
-        '{"a": 1}',
-        '{"one.values": ["F99", [1]]}',
-        '{"one.values": ["F16", [-1]]}',
-        '{"one.values": ["F16", "1"]}',
-        '{"one.values": ["F16", [true]]}',
-        '{"one.values": [[], [1]]}',
-    ],
-)
-def test_metadata_that_do_not_tell_of_the_parts_are_refused(workshop: Workshop, told: str | None) -> None:
-    parts, metadata = parts_of(workshop, "delta-f16+zstd")
-    changed = {key: value for key, value in metadata.items() if key != "parts"}
-    with pytest.raises(UpdateError, match="metadata parts"):
-        decode_forged(workshop, parts, changed if told is None else changed | {"parts": told})
-
-
-def test_an_uncompressed_part_among_frames_is_refused(workshop: Workshop) -> None:
-    parts, metadata = parts_of(workshop, "delta-f16+zstd")
-    parts["one.values"] = np.ones((1, 1), "<f2")
-    with pytest.raises(UpdateError, match=r"one.values: a frame U8\[n\]"):
         decode_forged(workshop, parts, metadata)
 
 

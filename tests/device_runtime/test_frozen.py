@@ -39,7 +39,7 @@ def test_an_update_has_no_part_of_them(tmp_path: Path, codec: str) -> None:
         write_update(tmp_path / "u", base, trained, info)
         with UpdateFile(tmp_path / "u") as update:
             update.check(base, info.base_sha256)
-            assert {part.partition(".")[0] for part in update.parts.specs} == {"a", "c"}
+            assert {part.partition(".")[0] for part in update.tensors.specs} == {"a", "c"}
             np.testing.assert_array_equal(update.weights(base)["b"], WEIGHTS["b"])
     save_tensors(tmp_path / "free", WEIGHTS)
     with TensorFile(tmp_path / "free") as free, TensorFile(tmp_path / "w") as base:

@@ -10,7 +10,6 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError, UpdateError, WeightsError
 from phonograd.device_runtime.base.files import sha256_of_file
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
-from phonograd.device_runtime.update.compressed import PARTS_KEY, compress_parts
 from phonograd.device_runtime.update.links import LinkCodec, apply_links, link_metadata, write_result
 from phonograd.device_runtime.update.rotated import rotated_parts
 from phonograd.device_runtime.update.update_file import UpdateFile
@@ -133,17 +132,6 @@ def second_from_another_model(place: Place) -> tuple[Path, str]:
     return path, sha256
 
 
-def compressed(place: Place) -> tuple[Path, str]:
-    """A bomb: 1 GB of zeros in a frame of 40 kB, which nobody decompresses."""
-    path, sha256 = place.link(ROWS)
-    with TensorFile(path) as file:
-        metadata = dict(file.metadata)
-    frames, told = compress_parts({"table": np.zeros(1 << 20, np.float32)})
-    told = told.replace(str(1 << 20), str(1 << 28))
-    save_tensors(path, frames, {**metadata, "codec": "rows-f32+zstd", PARTS_KEY: told}, checksum=True)
-    return path, sha256
-
-
 def raw(changes: Mapping[str, Array]) -> Callable[[Place], tuple[Path, str]]:
     """A link with other parts, whose result is said to be that of the right ones."""
 
@@ -170,7 +158,6 @@ HOSTILE: Mapping[str, tuple[Callable[[Place], tuple[Path, str]], str]] = {
     "a codec for updates": (lambda place: place.link(ROWS, codec="full-f32"), "codec rows-f32 or top-rows, found"),
     "no codec": (lambda place: place.link(ROWS, codec="zip"), "codec 'zip' is unknown"),
     "another seed": (lambda place: place.link(ROWS, seed="x"), "seed"),
-    "compressed": (compressed, "codec rows-f32 or top-rows, found"),
     "second from another model": (second_from_another_model, "a link from model"),
     "rows beyond the table": (raw({"table.rows": np.array([3, 4, 100], "<u4")}), "rising row numbers below 100"),
     "falling rows": (raw({"table.rows": np.array([4, 3, 90], "<u4")}), "rising row numbers"),

@@ -123,7 +123,7 @@ GOOD = {"format": "phonograd-update", "version": "3", "base_sha256": "x", "round
         ({"round": "one"}, "metadata round: expected .*, found 'one'"),
         (
             {"codec": "gzip"},
-            "codec 'gzip' is unknown; this version has full-f32, rows-f32, .*top-rows, each also with \\+zstd",
+            "codec 'gzip' is unknown; this version has full-f32, rows-f32, .*top-rows",
         ),
     ],
 )
@@ -164,7 +164,7 @@ def test_weights_load_back_from_a_decoded_update(tmp_path: Path) -> None:
     assert list(load_tensors(tmp_path / "out")) == list(tensors)
 
 
-@pytest.mark.parametrize("codec", ["full-f32", "rows-f32+zstd", "rot-q1"])
+@pytest.mark.parametrize("codec", ["full-f32", "rows-f32", "rot-q1"])
 def test_a_flipped_bit_anywhere_is_found(tmp_path: Path, codec: str) -> None:
     base, sha256, tensors = make_base(tmp_path)
     path = encode(tmp_path, {name: array + 1 for name, array in tensors.items()}, codec, base, sha256)

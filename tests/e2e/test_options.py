@@ -13,7 +13,6 @@ from tests.support.command_line import Run, Workplace
     ("line", "option"),
     [
         ("train {art} --user {user} --codec rot-q1", "--codec"),
-        ("train {art} --user {user} --zstd --out {new}", "--zstd"),
         ("report --state {new} --csv --json", "--csv"),
         ("models --state {new} --out other", "--out"),
         ("simulate {art} --users {user} --out {new} --user-share 0.5", "--user-share"),

@@ -285,14 +285,6 @@ def test_info_names_kernels_and_cores(place: Place) -> None:
     assert place.run("bench", place.artifacts.folder, "--steps", 1, "--cores", mask, "--pin-threads").code == 0
 
 
-def test_a_former_name_of_an_option(place: Place) -> None:
-    line = ("bench", place.artifacts.folder, "--steps", 1, "--threads", 1)
-    former, today = (place.run(*line, option) for option in ("--pin", "--pin-threads"))
-    assert (former.code, former.only("bench")["pinned"], today.only("bench")["pinned"]) == (0, True, True)
-    assert "phonograd-phone: warning: --pin is now --pin-threads;" in former.err
-    assert "now" not in today.err
-
-
 def test_help_and_version(place: Place) -> None:
     def said(*arguments: str) -> str:
         return subprocess.run(place.line(*arguments), capture_output=True, text=True, check=True).stdout

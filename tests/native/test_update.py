@@ -60,7 +60,7 @@ def moved(folder: Path, rows: dict[str, list[int]]) -> dict[str, Array]:
 def test_frozen_tensors_have_no_part(tool: TextTool, folder: Path, tmp_path: Path) -> None:
     base = load_tensors(folder / "base")
     save_tensors(tmp_path / "base", base, {"frozen": "embedding.weight,lstm.0.B"})
-    for codec in NATIVE_CODECS:
+    for codec in CODECS:
         write_both(
             tool,
             tmp_path,
@@ -69,7 +69,7 @@ def test_frozen_tensors_have_no_part(tool: TextTool, folder: Path, tmp_path: Pat
         )
         with UpdateFile(tmp_path / "native") as update, TensorFile(tmp_path / "base") as file:
             update.check(file, INFO.base_sha256)
-            assert not [part for part in update.parts.specs if part.startswith(("embedding.", "lstm.0.B"))]
+            assert not [part for part in update.tensors.specs if part.startswith(("embedding.", "lstm.0.B"))]
             np.testing.assert_array_equal(update.weights(file)["lstm.0.B"], base["lstm.0.B"])
     save_tensors(tmp_path / "base", base, {"frozen": "no.such"})
     with pytest.raises(NativeError, match="frozen: names of some of its tensors expected, found 'no.such'"):
@@ -90,10 +90,7 @@ def write_both(tool: TextTool, folder: Path, trained: dict[str, Array], info: Up
 ROWS = st.lists(st.integers(0, 3000), max_size=60)
 
 
-NATIVE_CODECS = [codec for codec in CODECS if not codec.endswith("+zstd")]
-
-
-@pytest.mark.parametrize("codec", NATIVE_CODECS)
+@pytest.mark.parametrize("codec", CODECS)
 @given(st.dictionaries(st.sampled_from(list(SHAPES)), ROWS), st.integers(0, MAX_COUNT))
 @settings(max_examples=25, deadline=None)
 def test_updates_are_pythons(tool: TextTool, folder: Path, codec: str, rows: dict[str, list[int]], number: int) -> None:
@@ -101,7 +98,7 @@ def test_updates_are_pythons(tool: TextTool, folder: Path, codec: str, rows: dic
     write_both(tool, folder, moved(folder, rows), info)
 
 
-@pytest.mark.parametrize("codec", NATIVE_CODECS)
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e-3, 1.0, 1e6, 1e36])
 def test_deltas_of_every_size_are_encoded_as_by_python(tool: TextTool, folder: Path, codec: str, scale: float) -> None:
     random = np.random.default_rng(int(scale * 100) % 997)
@@ -184,17 +181,7 @@ def test_an_unknown_codec_is_refused_as_by_python(tool: TextTool, folder: Path) 
     info = msgspec.structs.replace(INFO, codec="it's")
     with TensorFile(folder / "base") as base, pytest.raises(UpdateError) as error:
         write_update(folder / "refused", base, trained, info)
-    # What it has is the same but for zstd.
-    alike = UpdateError(str(error.value).removesuffix(", each also with +zstd"))
-    tool.fails_as(alike, "update", *request(folder, info, "refused"))
-
-
-def test_zstd_is_not_on_the_phone(tool: TextTool, folder: Path) -> None:
-    save_tensors(folder / "trained", moved(folder, {}))
-    with pytest.raises(
-        NativeError, match=r"codec 'top-rows\+zstd' is unknown; this version has full-f32, .*, top-rows"
-    ):
-        tool.ask("update", *request(folder, msgspec.structs.replace(INFO, codec="top-rows+zstd"), "refused"))
+    tool.fails_as(error.value, "update", *request(folder, info, "refused"))
 
 
 def test_a_place_that_is_none_is_a_storage_error(tool: TextTool, folder: Path) -> None:

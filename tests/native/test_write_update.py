@@ -89,13 +89,12 @@ def test_another_backends_update_is_written_by_python(tmp_path: Path) -> None:
         assert written == write_update(tmp_path / "expected", base, engine.weights(), info("full-f32"))
 
 
-@pytest.mark.parametrize("codec", ["rows-f32", "rows-f32+zstd"])
-def test_weights_that_are_not_finite_are_training_that_failed(tmp_path: Path, codec: str) -> None:
+def test_weights_that_are_not_finite_are_training_that_failed(tmp_path: Path) -> None:
     with trained(BackendOptions(1)) as (engine, base):
         engine.step(Window(*(np.zeros((T, B), np.int64) for _ in range(2))), 3e38)
         engine.step(Window(*(np.zeros((T, B), np.int64) for _ in range(2))), 3e38)
         with pytest.raises(TrainingError, match=r"trained weights: tensor .* lower the learning rate"):
-            write_trained_update(tmp_path / "update", base, engine, info(codec))
+            write_trained_update(tmp_path / "update", base, engine, info("rows-f32"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,7 +30,7 @@ BEFORE = (
         "rich.progress",
         "rich.table",
     ),
-    *("sqlalchemy", "uvicorn", "zstandard"),
+    *("sqlalchemy", "uvicorn"),
 )
 MODULES = ("fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty")
 FUNCTIONS = (

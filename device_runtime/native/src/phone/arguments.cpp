@@ -75,20 +75,14 @@ Arguments::Arguments(const Syntax& syntax, const std::vector<std::string>& words
       continue;
     }
     const size_t equals = word.find('=');
-    std::string name = word.substr(0, equals);
-    const auto option = std::find_if(syntax.options.begin(), syntax.options.end(), [&](const Option& candidate) {
-      return candidate.name == name || (!candidate.former.empty() && candidate.former == name);
-    });
+    const std::string name = word.substr(0, equals);
+    const auto option = std::find_if(syntax.options.begin(), syntax.options.end(),
+                                     [&](const Option& candidate) { return candidate.name == name; });
     if (option == syntax.options.end()) {
       std::vector<std::string> names;
       for (const Option& candidate : syntax.options) names.push_back(candidate.name);
       const std::string meant = nearest_name(name, names);
       fail("no option " + name + (meant.empty() ? "" : "; did you mean " + meant + "?"));
-    }
-    if (name != option->name) {
-      std::fprintf(stderr, "phonograd-phone: warning: %s is now %s; only this version still takes the former name\n",
-                   name.c_str(), option->name.c_str());
-      name = option->name;
     }
     std::vector<std::string>& values = values_[name];
     if (!values.empty() && !option->repeatable) fail(name + " is given twice");

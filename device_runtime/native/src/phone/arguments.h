@@ -13,7 +13,6 @@ struct Option {
   std::string value;  // what --help calls its value, "FILE"; "": a flag
   std::string help;
   bool repeatable = false;
-  std::string former = {};  // its former name, still taken with a warning; "": it has none
 };
 
 // What a subcommand takes: one positional argument or none, and options.
