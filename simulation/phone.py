@@ -79,7 +79,6 @@ class VirtualPhone:
         self._vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
         self._counts = None
         if settings.output_sample is not None:
-            artifacts.require_sampled()
             self._counts = load_counts(artifacts.path(COUNTS), self._vocabulary)
 
     def train(self, job: PhoneJob) -> PhoneResult:

@@ -46,8 +46,6 @@ def run_phone_bench(
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     with tempfile.TemporaryDirectory(prefix="phonograd-") as name:
         scratch = Path(name)
-        if settings.output_sample is not None:
-            artifacts.require_sampled()
         text = prepare_text(settings.text, artifacts, scratch)
         files = {PROGRAM: binary, **phone_artifacts(artifacts, scratch), **text.files}
         job = BenchJob(files, text.options, settings)

@@ -15,7 +15,6 @@ def sample_of(job: Job, artifacts: Artifacts) -> OutputSample | None:
     """None for the full softmax. Raises ArtifactsError, VocabularyError."""
     if job.output_sample is None:
         return None
-    artifacts.require_sampled()
     vocabulary = Vocabulary.load(artifacts.path(VOCABULARY), artifacts.manifest.model.vocabulary)
     counts = load_counts(artifacts.path(COUNTS), vocabulary)
     return draw_output_sample(np.unique(np.load(job.windows)), counts, SampleDraw(job.output_sample, SEED))

@@ -42,8 +42,6 @@ class OrtBackend:
         self._sample = options.sample
         self._full_batch = options.full_batch
         self._windows = 0  # whose gradients are summed
-        if self._sample is not None:
-            artifacts.require_sampled()
         training_model = TRAINING_MODEL if self._sample is None else TRAINING_MODEL_SAMPLED
         self._checkpoint = api.CheckpointState.load_checkpoint(str(artifacts.path(CHECKPOINT)))
         session = onnxruntime.SessionOptions()

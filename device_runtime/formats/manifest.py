@@ -37,10 +37,10 @@ VOCABULARY = "vocab.txt"
 COUNTS = "counts.txt"
 PREDICTION = "prediction.safetensors"
 GRAPHS = (TRAINING_MODEL, TRAINING_MODEL_SAMPLED, TRAINING_MODEL_DISTILL, EVAL_MODEL, OPTIMIZER_MODEL)
-FILES_1 = (TRAINING_MODEL, EVAL_MODEL, OPTIMIZER_MODEL, CHECKPOINT, WEIGHTS, VOCABULARY)
-FILES = (*FILES_1, TRAINING_MODEL_SAMPLED, COUNTS)
-# By schema version: folders of version 1 have nothing to train with an output sample.
-FILES_OF = {1: FILES_1, SCHEMA_VERSION: FILES}
+FILES = (
+    *(TRAINING_MODEL, TRAINING_MODEL_SAMPLED, EVAL_MODEL, OPTIMIZER_MODEL),
+    *(CHECKPOINT, WEIGHTS, VOCABULARY, COUNTS),
+)
 OPTIONAL_FILES = (PREDICTION, TRAINING_MODEL_DISTILL)
 # The frozen copy of the model in an LwF graph: the same tensors under this prefix.
 TEACHER_PREFIX = "teacher."
@@ -114,7 +114,7 @@ class Manifest(Record, frozen=True):
     tensors: tuple[TensorEntry, ...]
     files: dict[str, FileEntry]
     tools: dict[str, str]
-    schema_version: Literal[1, 2] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
 
     def write(self, folder: Path) -> None:
         """Write manifest.json into `folder`, last of all files: its presence says that the folder is whole."""
@@ -136,14 +136,6 @@ class Artifacts:
     def weights_sha256(self) -> str:
         """The model's identity: the hash of weights.safetensors."""
         return self.manifest.files[WEIGHTS].sha256
-
-    def require_sampled(self) -> None:
-        """Raise ArtifactsError for a folder of schema version 1, which has no graph for an output sample."""
-        if TRAINING_MODEL_SAMPLED not in self.manifest.files:
-            raise ArtifactsError(
-                f"{self.folder}: {TRAINING_MODEL_SAMPLED} and {COUNTS} expected for an output sample, found a folder "
-                "without them; export again with this version"
-            )
 
     def require_distill(self) -> None:
         """Raise ArtifactsError for a folder without the graph that transfer learning trains."""
@@ -194,13 +186,13 @@ def _check_file(path: Path, entry: FileEntry, verify: bool) -> None:
 def _parse(text: bytes) -> Manifest:
     document = parse(text)
     version = document.get("schema_version") if isinstance(document, dict) else None
-    if type(version) is not int or version not in FILES_OF:
-        raise FieldError(f"schema_version {' or '.join(map(str, FILES_OF))} expected, found {version!r}")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise FieldError(f"schema_version {SCHEMA_VERSION} expected, found {version!r}")
     manifest = read(Manifest, document)
     for part, kind in (("model", LanguageModelConfig), ("training", TrainingConfig)):
         for name in kind.__struct_fields__:
             if name not in document[part]:  # a default is for who makes one, not for a file
                 raise FieldError(f"{part}.{name}: missing")
-    if odd := set(manifest.files) - set(OPTIONAL_FILES) ^ set(FILES_OF[version]):
-        raise FieldError(f"files: missing or unknown in schema_version {version}: {', '.join(sorted(odd))}")
+    if odd := set(manifest.files) - set(OPTIONAL_FILES) ^ set(FILES):
+        raise FieldError(f"files: missing or unknown: {', '.join(sorted(odd))}")
     return manifest

@@ -140,8 +140,6 @@ def train(
         require_output(state.folder, *inputs, others=outputs.paths, folder=True)
     folder = artifacts_of(artifacts)
     draw = _sample_draw(output_sample, sample_seed, state)
-    if draw is not None:
-        folder.require_sampled()
     rate = folder.manifest.training.learning_rate if learning_rate is None else learning_rate
     if not 0 < rate < math.inf:
         raise UsageError(f"`learning_rate` {rate}: expected a finite number above 0")

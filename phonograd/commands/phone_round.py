@@ -188,8 +188,6 @@ def phone_round(
     settings = RoundSettings(updates, training, texts, text_on_phone, min_phones, patience, wait, heartbeat_timeout)
     aggregation = ServerAccess(connection, read_tokens(token_file) if token_file else None)
     folder = open_artifacts(artifacts)
-    if output_sample is not None:
-        folder.require_sampled()  # before any phone is used
     adb = Adb(find_adb())
     ready, not_ready = ready_phones(adb, serials)
     at_work = {phone.serial for phone in ready}

@@ -16,7 +16,7 @@ from phonograd.android_harness.session import SessionSettings
 from phonograd.android_harness.timing.bench import run_phone_bench
 from phonograd.android_harness.timing.phone_task import BenchJob, BenchTask, PhoneProgress, cool_caps
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
-from phonograd.device_runtime.base.errors import ArtifactsError, TextError
+from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.formats.manifest import Artifacts
 from tests.android_harness.fake_session import (
     ASLEEP,
@@ -33,7 +33,6 @@ from tests.android_harness.fake_session import (
     sample_at,
 )
 from tests.android_harness.small_artifacts import small_artifacts
-from tests.support.artifacts import as_version_1
 from tests.support.waiting import PATIENCE_SECONDS
 
 SETTINGS = PhoneBenchSettings(epochs=2, warm_up=1)
@@ -120,13 +119,6 @@ def test_full_and_sampled_epochs_take_turns(artifacts: Artifacts) -> None:
     full, sampled = result.by_output_layer
     assert [len(one.timed) for one in (full, sampled)] == [2, 2]
     assert (full.output_layer, sampled.output_layer) == (OutputLayer("full", 50), OutputLayer("sampled", 12))
-
-
-def test_an_output_sample_needs_its_graph(artifacts: Artifacts, tmp_path: Path) -> None:
-    phone = FakePhone()
-    with pytest.raises(ArtifactsError, match=r"counts\.txt expected for an output sample"):
-        bench(as_version_1(artifacts, tmp_path / "old"), [phone], PhoneBenchSettings(output_sample=7))
-    assert phone.ran == []
 
 
 def test_a_phone_may_be_left_asleep(artifacts: Artifacts) -> None:

@@ -93,7 +93,7 @@ def test_a_manifest_of_another_version(phono: Run, workplace: Workplace, tmp_pat
     folder = copy_of(workplace, tmp_path)
     document = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(document | {"schema_version": 99}))
-    refused(phono("train", folder, "--user", workplace.user), 5, "schema_version 1 or 2 expected, found 99")
+    refused(phono("train", folder, "--user", workplace.user), 5, "schema_version 2 expected, found 99")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import phonograd
-from phonograd.device_runtime.formats.manifest import open_artifacts
 from phonograd.device_runtime.formats.tensor_file import TensorFile, load_tensors
 from phonograd.device_runtime.text.vocabulary import Vocabulary
-from tests.support.artifacts import as_version_1
 from tests.support.command_line import Run, Workplace
 
 OWN = (b"the", b"cat", b"sat", b"on")
@@ -105,9 +103,7 @@ def test_an_epoch_that_was_stopped_goes_on_with_its_draw(workplace: Workplace, u
     assert resumed.weights == start(sample_seed=seed, out=tmp_path / "whole").weights
 
 
-def test_options_and_folders_that_do_not_go_together(
-    phono: Run, workplace: Workplace, user: Path, tmp_path: Path
-) -> None:
+def test_options_that_do_not_go_together(phono: Run, workplace: Workplace, user: Path) -> None:
     outcome = phono("train", workplace.artifacts, "--user", user, "--sample-seed", 3)
     assert (outcome.code, "--sample-seed needs --output-sample" in outcome.err) == (2, True)
     assert phono("train", workplace.artifacts, "--user", user, "--output-sample", 0).code == 2
@@ -115,7 +111,3 @@ def test_options_and_folders_that_do_not_go_together(
         phonograd.train(workplace.artifacts, user, output_sample=0)
     with pytest.raises(phonograd.UsageError, match="sample_seed needs output_sample"):
         phonograd.train(workplace.artifacts, user, sample_seed=3)
-    old = as_version_1(open_artifacts(workplace.artifacts), tmp_path / "old")
-    outcome = phono("train", old.folder, "--user", user, "--output-sample", 5)
-    assert (outcome.code, "counts.txt expected for an output sample" in outcome.err) == (5, True)
-    assert phono("train", old.folder, "--user", user).code == 0

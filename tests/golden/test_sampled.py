@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from phonograd.device_runtime.base.errors import ArtifactsError, TrainingError
+from phonograd.device_runtime.base.errors import TrainingError
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.text.counts import zipf_counts
@@ -17,7 +17,7 @@ from phonograd.export.torch_layout import seeded_weights
 from tests.golden.cases import CASES, Case
 from tests.golden.test_frozen import torch_names
 from tests.golden.torch_reference import TorchTrainer, windows_of
-from tests.support.artifacts import as_version_1, exported, words
+from tests.support.artifacts import exported, words
 
 ENGINES = ("ort", "native")
 STEPS, RATE, TOLERANCE = 10, 0.5, 1e-5
@@ -108,13 +108,3 @@ def test_a_word_outside_the_sample_is_refused(name: str, what: str, engine: str)
     backend.close()
     for tensor, values in before.items():
         np.testing.assert_array_equal(after[tensor], values)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_older_folder_trains_with_the_full_softmax_and_says_so(tmp_path: Path, engine: str) -> None:
-    case = CASES["lstm"]
-    old = as_version_1(exported(case.model, case.training), tmp_path / "old")
-    load_backend(engine, old).close()
-    message = "training_model_sampled.onnx and counts.txt expected .* export again with this version"
-    with pytest.raises(ArtifactsError, match=message):
-        load_backend(engine, old, options=BackendOptions(sample=sample_of(case)))

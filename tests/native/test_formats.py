@@ -298,23 +298,6 @@ def test_reads_the_manifest_python_reads(tool: FormatsTool, tmp_path: Path, clip
     assert found["weights_sha256"] == expected.weights_sha256
 
 
-def test_a_folder_of_version_1_is_read_and_has_nothing_for_an_output_sample(tool: FormatsTool, tmp_path: Path) -> None:
-    document = write_folder(tmp_path / "a")
-    open_artifacts(tmp_path / "a").require_sampled()
-    for name in ("training_model_sampled.onnx", "counts.txt"):
-        del document["files"][name]
-        (tmp_path / "a" / name).unlink()
-    document["schema_version"] = 1
-    (tmp_path / "a/manifest.json").write_text(json.dumps(document))
-    (found,) = tool("manifest", tmp_path / "a")
-    assert found["model"] == document["model"]
-    old = open_artifacts(tmp_path / "a")
-    with pytest.raises(ArtifactsError, match=r"counts\.txt expected .* without them; export again with this version"):
-        old.require_sampled()
-    old.manifest.write(tmp_path / "a")  # as a harness does that replaces the weights
-    assert json.loads((tmp_path / "a/manifest.json").read_text()) == document
-
-
 def put(*keys: Any, value: Any) -> Callable[[dict[str, Any]], object]:
     def change(document: dict[str, Any]) -> None:
         place: Any = document
@@ -327,10 +310,10 @@ def put(*keys: Any, value: Any) -> Callable[[dict[str, Any]], object]:
 
 # What both readers refuse, and what the C++ message says.
 BAD_MANIFESTS = {
-    "other version": (put("schema_version", value=3), "schema_version 1 or 2 expected, found 3"),
-    "version of wrong type": (put("schema_version", value="2"), 'schema_version 1 or 2 expected, found "2"'),
-    "no version": (lambda document: document.pop("schema_version"), "schema_version 1 or 2 expected, found none"),
-    "version 1 with version 2's files": (put("schema_version", value=1), 'field "[a-z_.]*" is unknown'),
+    "other version": (put("schema_version", value=3), "schema_version 2 expected, found 3"),
+    "version of wrong type": (put("schema_version", value="2"), 'schema_version 2 expected, found "2"'),
+    "no version": (lambda document: document.pop("schema_version"), "schema_version 2 expected, found none"),
+    "version 1": (put("schema_version", value=1), "schema_version 2 expected, found 1"),
     "version 2 without counts": (lambda document: document["files"].pop("counts.txt"), "counts.txt is missing"),
     "version 2 without its graph": (
         lambda document: document["files"].pop("training_model_sampled.onnx"),

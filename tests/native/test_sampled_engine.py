@@ -17,12 +17,12 @@ from phonograd.device_runtime.base.errors import ArtifactsError, TrainingError, 
 from phonograd.device_runtime.engine.backend import BackendOptions, Precision
 from phonograd.device_runtime.engine.c_abi import load_library, options_of
 from phonograd.device_runtime.engine.native import NativeBackend
-from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.manifest import TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.device_runtime.text.output_sample import OutputSample
 from phonograd.device_runtime.text.windows import IGNORED, Window
-from tests.support.artifacts import as_version_1, exported
+from tests.support.artifacts import exported
 
 # Sizes that are no whole number of row blocks (24, 96), panels or vectors, with several of each: N = 35 tokens.
 V, E, H, T, B = 300, 24, 40, 7, 5
@@ -253,9 +253,3 @@ def resized(folder: Path) -> None:
     )
     assert count == 1
     manifest.write_text(text)
-
-
-def test_an_older_folder_is_refused(tmp_path: Path) -> None:
-    old: Artifacts = as_version_1(exported(*MODELS["untied"], seed=3, spread=10), tmp_path / "old")
-    with pytest.raises(ArtifactsError, match=r"counts\.txt expected for an output sample.*export again"):
-        NativeBackend.load(old, None, BackendOptions(sample=candidates()))

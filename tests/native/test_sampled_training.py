@@ -18,7 +18,6 @@ from phonograd.device_runtime.text.output_sample import SampleDraw, draw_output_
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.device_runtime.update.codecs import CODECS
 from phonograd.device_runtime.update.update_file import UpdateFile, write_update
-from tests.support.artifacts import as_version_1
 from tests.support.phone_command import MODEL, STEPS, Place, outcome_of, outputs, until_step, written
 
 STATE = "state.safetensors"
@@ -204,16 +203,6 @@ def test_divergence_is_judged_by_the_words_that_are_trained(place: Place) -> Non
     limit = 10 * math.log(words)
     assert f"{limit:.9g}"[:8] in found.err
     assert limit < 10 * math.log(MODEL.vocabulary) - 1
-
-
-def test_an_older_folder_is_refused_with_the_next_step(place: Place, tmp_path: Path) -> None:
-    old = as_version_1(place.artifacts, tmp_path / "old")
-    line = place.line("train", old.folder, "--user", place.user, *SAMPLE)
-    found = outcome_of(line)
-    assert (found.code, found.events) == (5, [])
-    assert "training_model_sampled.onnx and counts.txt expected" in found.err
-    assert "export again with this version" in found.err
-    assert outcome_of(line[:-4]).only("report")["output_layer"]["kind"] == "full"
 
 
 def test_counts_of_another_vocabulary_are_refused(place: Place, tmp_path: Path) -> None:

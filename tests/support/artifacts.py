@@ -1,14 +1,12 @@
 """Artifacts of small models, exported once per process and shared by all tests."""
 
 import functools
-import shutil
 import tempfile
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
-from phonograd.device_runtime.formats.manifest import FILES_1, Artifacts, TrainingConfig, open_artifacts
+from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.vocabulary import EOS_WORD, UNK_WORD, Vocabulary
 
@@ -38,16 +36,6 @@ def exported(
     made = export_artifacts(folder, model, training, weights, words(model.vocabulary), distill=distill)
     _FOLDERS.append(folder)
     return made
-
-
-def as_version_1(artifacts: Artifacts, folder: Path) -> Artifacts:
-    """The folder as an older export wrote it."""
-    shutil.copytree(artifacts.folder, folder)
-    files = {name: artifacts.manifest.files[name] for name in FILES_1}
-    for name in artifacts.manifest.files.keys() - files:
-        (folder / name).unlink()
-    msgspec.structs.replace(artifacts.manifest, files=files, schema_version=1).write(folder)
-    return open_artifacts(folder)
 
 
 def check_unchanged() -> None:

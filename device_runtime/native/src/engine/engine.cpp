@@ -241,7 +241,6 @@ std::unique_ptr<Graph> Engine::Impl::training_graph(Bound& bound, Bound& moved) 
   if (candidates.empty()) {
     return std::make_unique<Graph>(onnx::read_model(manifest.path(kTrainingModel)), FreeSizes{}, check_node);
   }
-  manifest.require_sampled();
   onnx::Model model = onnx::read_model(manifest.path(kSampledTrainingModel));
   if (options.fuse) pack(model, bound, moved);
   return std::make_unique<Graph>(std::move(model), FreeSizes{{"C", candidates.count()}}, check_node);

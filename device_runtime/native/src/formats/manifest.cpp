@@ -23,9 +23,10 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kMaxSize = int64_t{1} << 28;
 constexpr const char* kWeights = "weights.safetensors";
 // Arrays, not vectors: these would allocate when the library is loaded, where a lack of memory ends the process.
-constexpr const char* kFiles[] = {"training_model.onnx", "eval_model.onnx", "optimizer_model.onnx",
-                                  "checkpoint",          kWeights,          "vocab.txt"};
-constexpr const char* kFilesOfASample[] = {"training_model_sampled.onnx", "counts.txt"};  // since schema version 2
+constexpr const char* kFiles[] = {"training_model.onnx", "training_model_sampled.onnx",
+                                  "eval_model.onnx",     "optimizer_model.onnx",
+                                  "checkpoint",          kWeights,
+                                  "vocab.txt",           "counts.txt"};
 constexpr const char* kOptionalFiles[] = {kPredictionFile, "training_model_distill.onnx"};
 
 // One JSON object of the manifest, held to its fields. All methods but the constructor take a field's name.
@@ -178,7 +179,6 @@ void check_files(const std::string& path, const Section& top, Manifest* manifest
   const json::Value& value = top.at("files");
   manifest->predicts = value.find(kPredictionFile) != nullptr;
   std::vector<const char*> names(std::begin(kFiles), std::end(kFiles));
-  if (manifest->sampled) names.insert(names.end(), std::begin(kFilesOfASample), std::end(kFilesOfASample));
   for (const char* name : kOptionalFiles) {
     if (value.find(name) != nullptr) names.push_back(name);
   }
@@ -222,13 +222,6 @@ std::string read_text(const std::string& folder, const std::string& path) {
 
 }  // namespace
 
-void Manifest::require_sampled() const {
-  if (sampled) return;
-  throw Error(Status::artifacts, folder +
-                                     ": training_model_sampled.onnx and counts.txt expected for an output sample, "
-                                     "found a folder without them; export again with this version");
-}
-
 Manifest read_manifest(const std::string& folder) {
   Manifest manifest;
   manifest.folder = folder.empty() ? "." : folder;
@@ -236,12 +229,11 @@ Manifest read_manifest(const std::string& folder) {
   const json::Value document = json::parse(read_text(manifest.folder, path), Status::artifacts, path + ": manifest");
   const json::Value* version = document.find("schema_version");
   const int64_t* number = version == nullptr ? nullptr : version->as<int64_t>();
-  if (number == nullptr || (*number != 1 && *number != 2)) {
-    throw Error(Status::artifacts, path + ": schema_version 1 or 2 expected, found " +
+  if (number == nullptr || *number != 2) {
+    throw Error(Status::artifacts, path + ": schema_version 2 expected, found " +
                                        (version == nullptr ? "none" : version->text()) +
                                        "; export again with this version");
   }
-  manifest.sampled = *number == 2;
   const Section top(path, "manifest", document,
                     {"model", "training", "states", "tensors", "files", "tools", "schema_version"});
   read_model(path, top.at("model"), &manifest);

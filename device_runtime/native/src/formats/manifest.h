@@ -37,16 +37,13 @@ struct Manifest {
   std::vector<ManifestState> states;    // of the training graph, the teacher's included
   std::vector<ManifestTensor> tensors;  // trainable ones, in the order of the weights file
   std::string weights_sha256;           // of weights.safetensors: the model's identity
-  bool sampled = false;                 // whether the folder has training_model_sampled.onnx and counts.txt
   bool predicts = false;                // whether it has prediction.safetensors
   std::vector<std::string> files;       // paths of all that belongs to the folder
 
   std::string path(const std::string& file) const { return folder + "/" + file; }
-  // Throws Error(artifacts) unless `sampled`.
-  void require_sampled() const;
 };
 
-// Read and check `folder`/manifest.json (schema version 1 or 2) and that each file it lists is there with the size it
+// Read and check `folder`/manifest.json (schema version 2) and that each file it lists is there with the size it
 // gives. Throws Error(artifacts).
 Manifest read_manifest(const std::string& folder);
 

@@ -82,7 +82,6 @@ TrainingText training_text(const RoundSettings& settings, const Manifest& manife
 
 OutputSample output_sample(const Manifest& manifest, const std::vector<int64_t>& stream, SampleDraw draw) {
   if (draw.drawn == 0) return {};
-  manifest.require_sampled();
   const Vocabulary vocabulary = Vocabulary::load(manifest.path("vocab.txt"), manifest.vocabulary);
   return draw_output_sample(stream, load_counts(manifest.path("counts.txt"), vocabulary), draw.drawn, draw.seed);
 }
