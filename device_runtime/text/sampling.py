@@ -9,12 +9,11 @@ import numpy.typing as npt
 from phonograd.device_runtime.base.random_words import random_words, stream_of, uniform_numbers
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text.evaluation import Scorer
-from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
+from phonograd.device_runtime.text.vocabulary import EOS, Ids
 
 SCORES_BYTES = 1 << 26  # of the scores [T·B, V] that a model computes at a time
 BLOCK_BYTES = 1 << 20  # of scores that become chances at a time, in a core's cache
 SEGMENT = 256  # words whose chances are summed before single words are looked at
-STREAM_TOKENS = 500  # of a column that `draw_messages` draws
 
 Doubles = npt.NDArray[np.float64]
 
@@ -76,17 +75,6 @@ def log_chances(scores: Floats, words: Ids) -> Doubles:
 def batches(count: int, nbytes: int) -> Iterator[slice]:
     """The texts, each with scores of `nbytes`, that a model reads at a time."""
     return _slices(count, SCORES_BYTES // nbytes)
-
-
-def draw_messages(model: Scorer, vocabulary: Vocabulary, tokens: int, seed: int) -> list[bytes]:
-    """Draw general text of at most `tokens` tokens, `<eos>` included: whole messages, their words parted by spaces."""
-    words = min(tokens, STREAM_TOKENS)
-    drawn = draw_texts(model, len(vocabulary), max(1, tokens // words), words, seed)
-    messages: list[bytes] = []
-    for column in drawn.ids.T:
-        *whole, _ = np.split(column, np.flatnonzero(column == EOS) + 1)  # the last message lacks its end
-        messages += [b" ".join(vocabulary.words[word] for word in message[:-1]) for message in whole]
-    return [message for message in messages if message]
 
 
 def _draw(scores: Floats, uniforms: Doubles) -> tuple[Ids, Doubles]:

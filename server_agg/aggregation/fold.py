@@ -142,15 +142,6 @@ class Fold:
             for start, _ in tile_ranges(spec.elements):
                 yield apply_delta(self.base, name, start, next(deltas))
 
-    def average(self) -> dict[str, Array]:
-        """The result of `finish` as tensors in memory."""
-        tiles = self.finish()
-        average = {}
-        for name, spec in self.base.specs.items():
-            parts = [next(tiles) for _ in tile_ranges(spec.elements)]
-            average[name] = np.concatenate([np.empty(0, np.float32), *parts]).reshape(spec.shape)
-        return average
-
     def to_bytes(self) -> bytes:
         """The fold as bytes: HEADER, then the sums in file order, int64 little endian."""
         self._check_usable()

@@ -1,11 +1,10 @@
 """Trained weights of an update, tile by tile, and what every pass over them needs."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Protocol
 
 from phonograd.device_runtime.base.errors import WeightsError
-from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec, tile_ranges
+from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile, TensorSpec
 from phonograd.device_runtime.update.codecs import Tile
 from phonograd.server_agg.aggregation.parallel import THREADS
 
@@ -16,7 +15,7 @@ HELD_ELEMENTS = 1 << 22
 
 
 class TileSource(Protocol):
-    """Trained weights that can be aggregated: an UpdateFile, or weights in memory."""
+    """Trained weights that can be aggregated: an UpdateFile, or its tiles held in memory."""
 
     def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
         """Trained weights of one tensor as (flat start, float32 values), ascending; elements not yielded are unchanged.
@@ -24,20 +23,6 @@ class TileSource(Protocol):
         A tile stays valid while later ones are read.
         """
         ...
-
-
-@dataclass(frozen=True)
-class TrainedWeights:
-    """Trained weights in memory, by name, float32 in the base's shapes; for simulations and tests."""
-
-    weights: Mapping[str, Array]
-
-    def tiles(self, spec: TensorSpec, base: TensorFile) -> Iterator[Tile]:
-        """All elements, a tile at a time."""
-        del base
-        flat = self.weights[spec.name].reshape(-1)
-        for start, stop in tile_ranges(spec.elements):
-            yield start, flat[start:stop]
 
 
 class HeldTiles:

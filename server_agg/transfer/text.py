@@ -7,8 +7,10 @@ import numpy as np
 from phonograd.device_runtime.base.errors import TextError
 from phonograd.device_runtime.base.random_words import SplitMix64
 from phonograd.device_runtime.text.evaluation import Scorer
-from phonograd.device_runtime.text.sampling import STREAM_TOKENS, draw_texts
+from phonograd.device_runtime.text.sampling import draw_texts
 from phonograd.device_runtime.text.vocabulary import EOS, Ids, Vocabulary
+
+STREAM_TOKENS = 500  # at most, of each of the texts that make up a generated one
 
 
 def drawn_text(messages: Sequence[bytes], vocabulary: Vocabulary, tokens: int, seed: int) -> Ids:

@@ -8,9 +8,9 @@ from phonograd.device_runtime.formats.manifest import TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Floats
 from phonograd.device_runtime.text import sampling
-from phonograd.device_runtime.text.sampling import draw_messages, draw_texts, log_likelihoods
+from phonograd.device_runtime.text.sampling import draw_texts, log_likelihoods
 from phonograd.device_runtime.text.vocabulary import EOS, Ids
-from tests.support.artifacts import exported, words
+from tests.support.artifacts import exported
 
 V = 20
 ARTIFACTS = exported(
@@ -100,16 +100,3 @@ def test_scores_that_end_in_a_certain_word() -> None:
     drawn = draw_texts(Chain(scores), V, 2000, 1, seed=3)
     assert set(drawn.ids[0]) == {5, 8}
     assert np.allclose(drawn.log_likelihoods, np.log(0.5))
-
-
-def test_messages_are_whole_and_have_words() -> None:
-    scores = table(1)
-    scores[:, EOS] += 2  # messages that are short, and some that would be empty
-    vocabulary = words(V)
-    messages = draw_messages(Chain(scores), vocabulary, 5000, seed=3)
-    encoded = vocabulary.encode(messages)
-    assert 4000 < len(encoded) <= 5000
-    drawn = draw_texts(Chain(scores), V, 10, 500, seed=3).ids
-    texts = [b" ".join(vocabulary.words[word] for word in column).split(b"<eos>") for column in drawn.T]
-    assert messages == [message.strip() for text in texts for message in text[:-1] if message.strip()]
-    assert draw_messages(Chain(scores), vocabulary, 1, seed=3) == []

@@ -19,7 +19,8 @@ from phonograd.server_agg.aggregation.strategies import (
     StrategySettings,
     strategy_of,
 )
-from phonograd.server_agg.aggregation.tile_source import TileSource, TrainedWeights
+from phonograd.server_agg.aggregation.tile_source import TileSource
+from tests.server_agg.trained_weights import TrainedWeights
 
 SHA = "ab" * 32
 SHAPES = {"embedding": (7, 3), "kernel": (1, 8, 5), "bias": (11,)}

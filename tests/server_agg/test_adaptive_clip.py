@@ -11,8 +11,8 @@ from phonograd.server_agg.aggregation.model_writer import write_model
 from phonograd.server_agg.aggregation.privacy.adaptive_clip import AdaptiveClip
 from phonograd.server_agg.aggregation.settings import StrategySettings
 from phonograd.server_agg.aggregation.strategy import RoundContext
-from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import CONTEXT, Round, deltas_of, length, model, trained
+from tests.server_agg.trained_weights import TrainedWeights
 
 SETTINGS = StrategySettings(strategy="dp-fedavg", adaptive_clip=0.5, clip_norm=1.0, sampling=0.1)
 

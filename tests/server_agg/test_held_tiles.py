@@ -12,9 +12,10 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, TensorSpec
 from phonograd.device_runtime.update.codecs import Tile
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.aggregation import tile_source
-from phonograd.server_agg.aggregation.tile_source import HeldTiles, TrainedWeights, named_tiles
+from phonograd.server_agg.aggregation.tile_source import HeldTiles, named_tiles
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from tests.server_agg.test_rounds import send
+from tests.server_agg.trained_weights import TrainedWeights
 from tests.server_agg.workshop import Workshop, settings_with
 
 

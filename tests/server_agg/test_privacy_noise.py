@@ -11,8 +11,8 @@ from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.server_agg.aggregation.privacy.noise import BLOCK, NoiseStream
 from phonograd.server_agg.aggregation.privacy.strategy import mechanism_of
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
-from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import CONTEXT, Round, all_bits, model, random_weights, trained
+from tests.server_agg.trained_weights import TrainedWeights
 
 KEY = bytes(range(32))
 COUNT = 200_000

@@ -13,7 +13,6 @@ from phonograd.server_agg.aggregation.norms import norms_of
 from phonograd.server_agg.aggregation.privacy.mechanism import GaussianMean, clip_factors
 from phonograd.server_agg.aggregation.privacy.strategy import mechanism_of
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import (
     CONTEXT,
     Round,
@@ -25,6 +24,7 @@ from tests.server_agg.rounds_of_updates import (
     random_weights,
     trained,
 )
+from tests.server_agg.trained_weights import TrainedWeights
 
 # Without noise, so that only what it must hide is left.
 SILENT = StrategySettings(strategy="dp-fedavg", noise_multiplier=0.0, clip_norm=1.5, sampling=0.05, min_share=0.4)

@@ -16,9 +16,10 @@ from phonograd.device_runtime.update.update_file import UpdateInfo
 from phonograd.server_agg.aggregation.settings import AVERAGES
 from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings, strategy_of
-from phonograd.server_agg.aggregation.tile_source import TileSource, TrainedWeights
+from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.refusals import InvalidUpdateError
 from tests.server_agg.rounds_of_updates import CONTEXT, SHA, SHAPES, Round, Sparse, all_bits, averaged, model, trained
+from tests.server_agg.trained_weights import TrainedWeights
 
 EVERY = [
     *(StrategySettings(strategy=name) for name in AVERAGES),

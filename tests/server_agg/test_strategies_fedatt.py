@@ -8,8 +8,8 @@ import pytest
 from phonograd.device_runtime.formats.tensor_file import Array
 from phonograd.server_agg.aggregation.strategies import RoundContext, StrategySettings
 from phonograd.server_agg.aggregation.strategies.attention import attention_of
-from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import Round, Weights, averaged, deltas_of, model, random_weights, trained
+from tests.server_agg.trained_weights import TrainedWeights
 
 ORDERS = {"1": 1, "2": 2, "inf": np.inf}
 

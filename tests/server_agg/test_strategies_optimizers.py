@@ -10,8 +10,8 @@ import pytest
 from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.device_runtime.formats.tensor_file import Array, TensorFile, load_tensors, save_tensors
 from phonograd.server_agg.aggregation.strategies import StrategySettings, write_model
-from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import Round, random_weights, trained
+from tests.server_agg.trained_weights import TrainedWeights
 
 LR, BETA, BETA1, BETA2, TAU = 0.5, 0.8, 0.9, 0.95, 1e-2
 NONE = StrategySettings(server_lr=LR)

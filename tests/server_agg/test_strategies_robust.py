@@ -9,7 +9,6 @@ from phonograd.device_runtime.base.errors import WeightsError
 from phonograd.device_runtime.formats.tensor_file import TILE_ELEMENTS, Array, TensorFile
 from phonograd.server_agg.aggregation.stacked import BLOCK_ELEMENTS, block_length, stacked_deltas
 from phonograd.server_agg.aggregation.strategies import StrategySettings
-from phonograd.server_agg.aggregation.tile_source import TrainedWeights
 from tests.server_agg.rounds_of_updates import (
     Round,
     Sparse,
@@ -23,6 +22,7 @@ from tests.server_agg.rounds_of_updates import (
     random_weights,
     trained,
 )
+from tests.server_agg.trained_weights import TrainedWeights
 
 ROBUST = {
     "median": StrategySettings(strategy="median"),

@@ -29,9 +29,10 @@ from phonograd.device_runtime.text.vocabulary import EOS, Ids
 from phonograd.device_runtime.text.windows import IGNORED, Window, windows
 from phonograd.export.torch_model import LanguageModel
 from phonograd.server_agg.aggregation.strategy import ClientUpdate
-from phonograd.server_agg.aggregation.tile_source import TileSource, TrainedWeights
+from phonograd.server_agg.aggregation.tile_source import TileSource
 from phonograd.server_agg.transfer import TransferSettings, closing, transfer
 from phonograd.server_agg.transfer.text import drawn_text, generated_text
+from tests.server_agg.trained_weights import TrainedWeights
 from tests.support.artifacts import exported, words
 from tests.support.margins import Margin
 
