@@ -64,6 +64,7 @@ def export_artifacts(
     predict: Predict | None = None,
     distill: bool = False,
     inputs: Collection[Path] = (),
+    check: Callable[[Artifacts], None] | None = None,
 ) -> Artifacts:
     """Write an artifacts folder at `folder`: into a temporary folder beside it, renamed when whole.
 
@@ -71,6 +72,7 @@ def export_artifacts(
     frozen: names of tensors that phones don't train. counts: of each word in general text; None: by Zipf's law.
     predict: "int8" also writes prediction weights. distill: also write the graph of transfer learning. overwrite:
     replace an artifacts folder, never one that holds something else or one of `inputs`, the files that the caller read.
+    check: hears the folder before it is put in place; what it raises leaves none.
     Raises WeightsError (shapes, not finite), ArtifactsError (`folder` may not be replaced; vocabulary of another size;
     nothing to train), StorageError.
     """
@@ -87,8 +89,12 @@ def export_artifacts(
         raise ArtifactsError("frozen tensors: all of the model's; leave one out, so that there is something to train")
     counted = counts_bytes(vocabulary, zipf_counts(len(vocabulary)) if counts is None else counts)
     source = _Source(config, training, weights, frozen, vocabulary, counted)
+    heard = progress or (lambda _: None)
     with in_place(folder, overwrite, inputs) as partial, storage_errors(folder):
-        _fill(partial, source, progress or (lambda _: None), predict, distill)
+        _fill(partial, source, heard, predict, distill)
+        if check is not None:
+            heard("comparison with the model")
+            check(open_artifacts(partial, verify=False))
     return open_artifacts(folder, verify=False)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from phonograd.device_runtime.base.errors import UsageError, WeightsError
 from phonograd.device_runtime.formats.model_config import GATES, Cell, LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array, TensorSpec, check_specs
-from phonograd.device_runtime.text.vocabulary import Vocabulary
+from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.export.layouts import in_our_layout, refuse_other_kinds
 from phonograd.export.state_dict import Renames, StateDict, open_state_dict, rename
 from phonograd.export.torch_layout import VOCABULARY_SHA256, to_canonical, torch_specs, vocabulary_sha256
@@ -31,11 +31,15 @@ EXAMPLE = (
 
 @dataclass(frozen=True)
 class OwnModel:
-    """A model as its state dict has it: its shape, canonical float32 weights, and remarks on what was done to them."""
+    """A model as its state dict has it: its shape, canonical float32 weights, and remarks on what was done to them.
+
+    rows: of each word [V] int64, the row that the state dict has it in; None: the same.
+    """
 
     config: LanguageModelConfig
     weights: dict[str, Array]
     remarks: tuple[str, ...]
+    rows: Ids | None = None
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,19 @@ def load_vocabulary(path: Path) -> Vocabulary:
     return vocabulary
 
 
+def misfit(vocabulary: Vocabulary) -> list[str]:
+    """A sentence on the words that no text has as one token; none if there are no such words."""
+    odd = [word for word in vocabulary.words if _word(word) != word]
+    if not odd:
+        return []
+    examples = ", ".join(repr(word[:40].decode("utf-8", "replace")) for word in odd[:3])
+    return [
+        f"{vocabulary.source}: {len(odd)} of {len(vocabulary)} words ({len(odd) / len(vocabulary):.2%}) are unused, "
+        f"as no text is split into them: {examples}; a model trained on such words gets worse: train it on texts as "
+        "phonograd splits them (docs/python.md), or leave the words out with: phonograd vocab import"
+    ]
+
+
 def rows_of(vocabulary: Vocabulary, source: ImportedVocabulary) -> Ids:
     """Of each word of `vocabulary` the row, int64 [V], of weights that were trained with `source`'s file.
 

@@ -39,7 +39,9 @@ class ArtifactsError(PhonogradError):
 
 
 class WeightsError(PhonogradError):
-    """A tensor file is truncated or malformed, or a tensor has a wrong name, shape or dtype, or is not finite."""
+    """A tensor file is truncated or malformed, or a tensor has a wrong name, shape or dtype, or is not finite; or a
+    model computes something else than the artifacts made of its tensors.
+    """
 
     exit_code = 6
 

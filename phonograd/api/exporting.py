@@ -4,23 +4,25 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 
-from phonograd.api.inputs import StrPath, path_of
+from phonograd.api.inputs import StrPath, Text, messages_of, path_of
 from phonograd.device_runtime.base.errors import VocabularyError
 from phonograd.device_runtime.formats.manifest import Artifacts, TrainingConfig
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.evaluation import Evaluation
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.model_file import OwnModel, load_model, own_model, tensors_named
 from phonograd.export.presets import preset_named
 from phonograd.export.state_dict import Renames, StateDict
 from phonograd.export.vocabulary_builder import counts_beside
-from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, permuted, rows_of
+from phonograd.export.vocabulary_import import import_vocabulary, load_vocabulary, misfit, permuted, rows_of
 
 
 class HasStateDict(Protocol):
@@ -48,14 +50,16 @@ def export_artifacts(
     predict: Literal["int8"] | None = None,
     distill: bool = False,
     overwrite: bool = False,
+    forward: Callable[..., Any] | None = None,
+    check: Text | None = None,
+    on_check: Callable[[Evaluation, Evaluation], None] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Artifacts:
     """Write the artifacts folder `out` that phones train from.
 
     model: a word-level LSTM or GRU, with the names of PyTorch's word_language_model example (encoder, rnn, decoder) or
     ours; `renames` has others, OLD to NEW, for a tensor or all below it. Its shape follows from its tensors; `shape`, a
-    LanguageModelConfig or a preset's name, only holds it to one. A module's forward is run on a few random tokens and
-    compared with what its tensors compute as such a model. vocabulary: vocab.txt or the words, `<unk>` and
+    LanguageModelConfig or a preset's name, only holds it to one. vocabulary: vocab.txt or the words, `<unk>` and
     `<eos>` first; its counts are read from beside the file, else follow Zipf's law. trained_with: the vocabulary's file
     that the model was trained with, if that is another: rows follow their words. training: what the
     training graph computes. freeze: names of tensors, or what names begin with, that phones leave as they are. predict:
@@ -63,9 +67,14 @@ def export_artifacts(
     learning needs. overwrite: replace an artifacts folder, if it holds nothing else and none of the files given here.
     progress hears each stage, and what was noticed.
 
+    A module's forward and the written graph are run on random tokens, and must agree. forward: runs in its place: a
+    function of int64 tokens [T, B] that gives scores [T, B, V], each time from zero states and without dropout. check:
+    a text on which the model's perplexity (without a forward: that of its tensors in PyTorch) and that of the artifacts
+    in the native engine must agree too. on_check hears both.
+
     Raises WeightsError (names, shapes, dtypes, not finite, a forward that computes something else), VocabularyError,
-    ArtifactsError (`out` may not be replaced; an unknown preset), UsageError (nothing to freeze by a name),
-    StorageError, MissingExtraError without `phonograd[export]`.
+    ArtifactsError (`out` may not be replaced; an unknown preset), UsageError (nothing to freeze by a name, a forward
+    that can't be run), TextError, StorageError, MissingExtraError without `phonograd[export]`.
     """
     from phonograd.export import artifacts  # it needs onnx: what is wrong with the model is said without
 
@@ -73,8 +82,9 @@ def export_artifacts(
     words = words_of(vocabulary)
     counts = counts_beside(Path(vocabulary), words) if isinstance(vocabulary, str | os.PathLike) else None
     found = model_with(words, model, _declared(shape), tuple((renames or {}).items()), path_of(trained_with))
-    for remark in found.remarks:
+    for remark in (*found.remarks, *(f"warning: {odd}" for odd in misfit(words))):
         heard(remark)
+    compare = _comparison(model, found, forward, check, on_check)
     return artifacts.export_artifacts(
         Path(out),
         found.config,
@@ -87,7 +97,8 @@ def export_artifacts(
         counts,
         predict,
         distill,
-        _files(model, vocabulary, trained_with),
+        _files(model, vocabulary, trained_with, check),
+        compare,
     )
 
 
@@ -121,7 +132,6 @@ def model_with(
     else:
         source = "model"
         found = own_model(StateDict.of(_arrays(model), source), renames, declared)
-        found = _compared(model, found)
     if found.config.vocabulary != entries:
         raise VocabularyError(
             f"{trained_with or words.source}: {found.config.vocabulary} words expected, as {source} has rows, found "
@@ -129,7 +139,7 @@ def model_with(
         )
     weights = found.weights if rows is None else permuted(found.weights, rows)
     config = msgspec.structs.replace(found.config, vocabulary=len(words))
-    return dataclasses.replace(found, config=config, weights=weights)
+    return dataclasses.replace(found, config=config, weights=weights, rows=rows)
 
 
 def _declared(shape: LanguageModelConfig | str | None) -> Callable[[int], LanguageModelConfig] | None:
@@ -148,14 +158,21 @@ def words_of(vocabulary: Vocabulary | StrPath | Sequence[str]) -> Vocabulary:
     return Vocabulary(tuple(word.encode() for word in vocabulary))
 
 
-def _compared(module: object, found: OwnModel) -> OwnModel:
-    """The model, with a remark if a module's forward could not be compared. Raises WeightsError if it differs."""
-    if not callable(module):  # a state dict
-        return found
-    from phonograd.export.model_check import check_forward
+def _comparison(
+    model: object,
+    found: OwnModel,
+    forward: Callable[..., Any] | None,
+    text: Text | None,
+    on_check: Callable[[Evaluation, Evaluation], None] | None,
+) -> Callable[[Artifacts], None] | None:
+    """What holds the written folder to the model; None for tensors alone and no text."""
+    runs = forward or (model if callable(model) else None)
+    if runs is None and text is None:
+        return None
+    from phonograd.export.model_check import check_artifacts, torch_scorer
 
-    remark = check_forward(cast(Any, module), found)
-    return found if remark is None else dataclasses.replace(found, remarks=(*found.remarks, f"model: {remark}"))
+    messages = None if text is None else messages_of(text)
+    return partial(check_artifacts, torch_scorer(found, runs), messages, on_check)
 
 
 def _arrays(model: HasStateDict | Mapping[str, Any]) -> dict[str, Array]:

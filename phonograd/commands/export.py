@@ -1,19 +1,26 @@
 """`phonograd export` and `phonograd inspect`: the artifacts folder."""
 
+import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import click
 
+from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console, output_options
+from phonograd.device_runtime.base.errors import UnsupportedError
 from phonograd.device_runtime.engine.backend import BackendOptions
 from phonograd.device_runtime.formats.manifest import Artifacts, Loss, LossReduction, TrainingConfig, open_artifacts
 from phonograd.device_runtime.formats.tensor_file import Array
+from phonograd.device_runtime.text.evaluation import Evaluation
+from phonograd.device_runtime.text.messages import read_messages
+from phonograd.device_runtime.text.rehearsal import unknown_share
 
 DEFAULTS = TrainingConfig()
 Renames = tuple[tuple[str, str], ...]
@@ -93,6 +100,12 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     is_flag=True,
     help="Also write the distillation graph, for servers: phonograd serve --strategy transfer.",
 )
+@click.option(
+    "--check",
+    type=INPUT,
+    help="A text, one message a line: print its perplexity by the model in PyTorch and by the artifacts; write none if "
+    "these differ. Compare with what your own code measures.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing folder.")
 @click.option("--out", type=OUT_FOLDER, required=True, help="The artifacts folder to write.")
 @output_options
@@ -111,6 +124,7 @@ def export(
     freeze: tuple[str, ...],
     predict: Literal["int8"] | None,
     distill: bool,
+    check: Path | None,
     overwrite: bool,
     out: Path,
     **training: Any,
@@ -140,6 +154,15 @@ def export(
     if source is None:
         assert config is not None
         source = seeded_weights(config, seed or 0)
+    evaluated: dict[str, dict[str, Any]] = {}
+
+    def on_check(ours: Evaluation, exported: Evaluation) -> None:
+        evaluated.update(pytorch=dataclasses.asdict(ours), exported=dataclasses.asdict(exported))
+
+    if check is not None:
+        warn_of_unknown(console, check, unknown_share([load_vocabulary(vocab).encode(read_messages(check))]))
+        with contextlib.suppress(UnsupportedError):  # ONNX Runtime takes its place
+            build_on_first_use(console)
     written = export_artifacts(
         source,
         vocab,
@@ -152,10 +175,16 @@ def export(
         predict=predict,
         distill=distill,
         overwrite=overwrite,
+        check=check,
+        on_check=on_check,
         progress=lambda stage: console.say(f"export: {stage}"),
     )
     document = inspect_artifacts(written)
-    console.result(document, *_summary(document))
+    checked = []
+    if check is not None:
+        document["check"] = {"text": str(check), **evaluated}
+        checked.append((f"Check on {check}", [{"model": name, **figures} for name, figures in evaluated.items()]))
+    console.result(document, *_summary(document), *checked)
 
 
 def _check_choice(model: Path | None, shape: DeclaredShape, weights: Path | None, seed: int | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import click
 
+from phonograd.commands.fitting import warn_of_misfit
 from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
@@ -58,6 +59,7 @@ def pretrain(
     shape.require()
     config = PretrainConfig(clip_norm=clip_norm or None, **settings)
     vocabulary = load_vocabulary(vocab)
+    warn_of_misfit(console, vocabulary)
     model = shape.config(len(vocabulary))
     with console.progress("pre-training") as show:
 

@@ -10,6 +10,7 @@ import click
 
 from phonograd.commands.codec_options import codec_option
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
+from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
 from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.numbers import FiniteRange
@@ -56,8 +57,6 @@ max_unknown_option = click.option(
     show_default=True,
     help="Largest share of the user's words that the vocabulary may lack, for an update to be made.",
 )
-# A larger share of unknown words, and a text is likely not what the model is for; the phone command's too.
-WARN_UNKNOWN_SHARE = 0.3
 
 
 @click.command()
@@ -265,20 +264,12 @@ def _check_combination(
 
 
 def _warn_of(console: Console, text: "TrainingText", user: Path, rehearsal: Path | None) -> None:
-    _warn_of_unknown(console, user, text.user_unknown_share)
-    _warn_of_unknown(console, rehearsal, text.general_unknown_share)
+    warn_of_unknown(console, user, text.user_unknown_share)
+    warn_of_unknown(console, rehearsal, text.general_unknown_share)
     if text.user_invalid_share > 0:
         console.say(
             f"phonograd: warning: {user}: {100 * text.user_invalid_share:.2g} % of the bytes are not UTF-8; is it "
             "Latin-1 (convert it with: iconv -f LATIN1 -t UTF-8), or no text?"
-        )
-
-
-def _warn_of_unknown(console: Console, text: Path | None, share: float | None) -> None:
-    if share is not None and share > WARN_UNKNOWN_SHARE:
-        console.say(
-            f"phonograd: warning: {text}: {share:.0%} of the words are unknown to the vocabulary; is it UTF-8, and in "
-            "the model's language?"
         )
 
 
@@ -329,13 +320,14 @@ def evaluate(
     rows = []
     options, load = BackendOptions(threads), partial(_start, console)
     with open_model(folder, weights=weights, backend=backend, options=options, load=load) as model:
+        warn_of_misfit(console, model.vocabulary)
         for path, lines in messages.items():
             with console.progress("evaluating") as show:
                 result = model.evaluate(lines, kss=kss, progress=lambda *tokens, show=show: show(*tokens, ""))
             rows.append({"text": str(path), **dataclasses.asdict(result)})
         sha256 = model.sha256 if connection is not None else ""
     for row, lines in zip(rows, messages.values(), strict=True):
-        _warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / (row["tokens"] - len(lines)))
+        warn_of_unknown(console, Path(row["text"]), row["unknown_tokens"] / (row["tokens"] - len(lines)))
     console.result(rows, ("Evaluation", rows))
     if connection is not None:
         _report_quality(console, connection, sha256, rows)

@@ -134,6 +134,47 @@ def test_names_of_ones_own_and_what_was_done_is_said(phono: Run, workplace: Work
     assert "custom: gru 1x12, embedding 12, tied, 17 words" in outcome.out
 
 
+def test_a_text_checks_an_export(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    text, artifacts = tmp_path / "text.txt", tmp_path / "a"
+    text.write_bytes(workplace.user.read_bytes() + b"elsewhere\n")
+    model = state_dict(tmp_path / "my.pt", "lstm", 2, False, True)
+    export = ("export", "--model", model, "--vocab", workplace.vocabulary, "--check", text, "--out", artifacts)
+    found = phono(*export, "--json").document["check"]
+    (evaluated,) = phono("eval", artifacts, "--text", text, "--json").document
+    assert {"text": str(text), **found["exported"]} == evaluated
+    assert evaluated["unknown_tokens"] == 1
+    for figure in ("perplexity", "perplexity_with_unknown"):
+        assert found["pytorch"][figure] == pytest.approx(evaluated[figure], rel=1e-4)
+    table = phono(*export, "--overwrite").out.partition(f"Check on {text}")[2]
+    assert all(title in table for title in ("pytorch", "exported", "perplexity_with_unknown"))
+    refused(phono(*export[:-1], tmp_path / "b", "--check", tmp_path / "none"), 3, "none: cannot be read")
+
+
+def test_an_export_that_computes_something_else(
+    phono: Run, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def doubled(path: Path, tensors: dict[str, Any], *rest: Any) -> Any:
+        return save_tensors(path, {name: array * 2 for name, array in tensors.items()}, *rest)
+
+    monkeypatch.setattr("phonograd.export.artifacts.save_tensors", doubled)
+    export = ("export", "--preset", "tiny", "--vocab", workplace.vocabulary, "--seed", 3, "--out", tmp_path / "a")
+    refused(phono(*export, "--check", workplace.user), 6, "PyTorch with its tensors computes something else")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".", "a"))]
+    assert phono(*export).code == 0
+
+
+def test_words_that_no_text_is_split_into(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
+    lines = workplace.vocabulary.read_bytes().splitlines()
+    whitespace, artifacts = tmp_path / "whitespace.txt", tmp_path / "a"
+    whitespace.write_bytes(b"\n".join([*lines[:-2], b"end.", b"``"]))
+    said = "2 of 17 words (11.76%) are unused, as no text is split into them: 'end.', '``'; "
+    tiny = ("--preset", "tiny", "--vocab", whitespace)
+    assert f"export: warning: {whitespace}: {said}" in phono("export", *tiny, "--seed", 1, "--out", artifacts).err
+    assert f"warning: {artifacts / 'vocab.txt'}: {said}" in phono("eval", artifacts, "--text", workplace.user).err
+    settings = ("--text", workplace.general, "--minibatch", 2, "--bptt", 5, "--max-steps", 1, "--out", tmp_path / "w")
+    assert f"phonograd: warning: {whitespace}: {said}" in phono("pretrain", *tiny, *settings).err
+
+
 def test_a_pytorch_file_where_weights_are_asked_for(phono: Run, workplace: Workplace, tmp_path: Path) -> None:
     model = state_dict(tmp_path / "my.pt", "lstm", 1, False, True)
     shape = ("--cell", "lstm", "--layers", 1, "--hidden", 12)

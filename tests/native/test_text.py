@@ -16,6 +16,8 @@ from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.device_runtime.text.windows import windows
 from tests.native.text_tool import NativeError, TextTool, running
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
 def tool(build_tool: Callable[[str, Sequence[Path]], Path]) -> Iterator[TextTool]:
@@ -44,6 +46,13 @@ TEXTS = st.one_of(st.binary(max_size=200), st.lists(st.sampled_from(PIECES), max
 @settings(max_examples=400, deadline=None)
 def test_tokens_are_pythons(tool: TextTool, message: bytes) -> None:
     assert tool.bytes("tokens", message) == tokenize(message)
+
+
+def test_the_examples_of_the_python_page(tool: TextTool) -> None:
+    lines = [line for line in (ROOT / "docs/python.md").read_text("utf-8").splitlines() if " ->  " in line]
+    assert len(lines) > 5
+    for text, tokens in (line.split("->  ") for line in lines):
+        assert tool.bytes("tokens", text.encode()) == [token.encode() for token in tokens.split(" | ")], text
 
 
 @given(TEXTS)
