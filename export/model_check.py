@@ -138,24 +138,28 @@ def _random_tokens(V: int) -> Iterator[Ids]:
 def check_artifacts(
     theirs: TorchScorer, messages: Sequence[bytes] | None, on_check: OnCheck | None, artifacts: Artifacts
 ) -> None:
-    """Compare the folder with `theirs` on random tokens, and the perplexities of `messages` if there are some.
+    """Compare the folder with `theirs`: their perplexities of `messages`, if there are some, and random tokens' scores.
 
     It runs in the native engine for a text, where there is one, and else in ONNX Runtime. Raises WeightsError if they
     differ by more than float32 rounds.
     """
     engine = _engine(artifacts, messages is not None)
     try:
-        theirs.reset()
         ours: Scorer = _EachWindow(engine) if theirs.initial is None else engine
+        if messages is not None:
+            _compare_perplexities(theirs, ours, messages, on_check, artifacts)
         _compare_windows(theirs, ours, artifacts)
-        if messages is None:
-            return
-        training, words = artifacts.manifest.training, Vocabulary.load(artifacts.path(VOCABULARY))
-        expected, found = (
-            evaluate(scorer, words, messages, training.minibatch, training.bptt) for scorer in (theirs, ours)
-        )
     finally:
         engine.close()
+
+
+def _compare_perplexities(
+    theirs: TorchScorer, ours: Scorer, messages: Sequence[bytes], on_check: OnCheck | None, artifacts: Artifacts
+) -> None:
+    training, words = artifacts.manifest.training, Vocabulary.load(artifacts.path(VOCABULARY))
+    expected, found = (
+        evaluate(scorer, words, messages, training.minibatch, training.bptt) for scorer in (theirs, ours)
+    )
     if on_check is not None:
         on_check(expected, found)
     for name in ("perplexity", "perplexity_with_unknown"):
@@ -174,6 +178,8 @@ def _engine(artifacts: Artifacts, native: bool) -> Backend:
 
 
 def _compare_windows(theirs: TorchScorer, ours: Scorer, artifacts: Artifacts) -> None:
+    for scorer in (theirs, ours):
+        scorer.reset()
     for tokens in _random_tokens(artifacts.manifest.model.vocabulary):
         expected, found = (torch.from_numpy(scorer.logits(tokens)).log_softmax(-1) for scorer in (theirs, ours))
         allowed = ROUNDING + TOLERANCE * float(expected.std())
