@@ -147,6 +147,8 @@ def test_a_text_checks_an_export(phono: Run, workplace: Workplace, tmp_path: Pat
         assert found["pytorch"][figure] == pytest.approx(evaluated[figure], rel=1e-4)
     table = phono(*export, "--overwrite").out.partition(f"Check on {text}")[2]
     assert all(title in table for title in ("pytorch", "exported", "perplexity_with_unknown"))
+    text.write_bytes(b"the elsewhere\n")
+    assert f"warning: {text}: 50% of the words are unknown to the vocabulary" in phono(*export, "--overwrite").err
     refused(phono(*export[:-1], tmp_path / "b", "--check", tmp_path / "none"), 3, "none: cannot be read")
 
 

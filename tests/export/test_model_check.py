@@ -141,6 +141,8 @@ def test_the_perplexity_of_a_text(tmp_path: Path, kind: type[RNNModel]) -> None:
     assert (ours.tokens, ours.unknown_tokens) == (exported.tokens, exported.unknown_tokens) == (420, 30)
     assert ours.perplexity == pytest.approx(exported.perplexity, rel=1e-4)
     assert ours.perplexity_with_unknown == pytest.approx(exported.perplexity_with_unknown, rel=1e-4)
+    with pytest.raises(phonograd.ArtifactsError, match=r"vocab\.txt, which the export reads"):
+        phonograd.export_artifacts(made(kind), WORDS, done.folder, check=done.path("vocab.txt"), overwrite=True)
     if kind is WithState:  # as the phone evaluates: a forward without a state starts each window anew
         assert exported == phonograd.evaluate(done, text)
 
