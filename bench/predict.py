@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from phonograd.bench.environment import Environment, this_environment
-from phonograd.bench.markdown import MB
+from phonograd.bench.markdown import MB, or_dash
 from phonograd.bench.measuring import in_fresh_process, peak_rss_bytes
 from phonograd.device_runtime.engine import load_backend
 from phonograd.device_runtime.engine.backend import BackendOptions
@@ -54,7 +54,7 @@ class Prediction:
     word_seconds: with the word before it, to three suggestions among all words; ratio: the first way's median by this
     one's; letter_seconds: after that, to three suggestions with the word's first one or two letters. open_seconds:
     median. own_rss_bytes: peak memory of a process that opened it and predicted, less what it had before. kss and
-    perplexity: None without a text.
+    perplexities: None without a text.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Prediction:
     own_rss_bytes: int
     kss: float | None
     perplexity: float | None
+    perplexity_with_unknown: float | None
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ def bench_predict(folder: Path, config: PredictBenchConfig, say: Say) -> Predict
                     own_rss_bytes=memory,
                     kss=quality[name].kss if quality else None,
                     perplexity=quality[name].perplexity if quality else None,
+                    perplexity_with_unknown=quality[name].perplexity_with_unknown if quality else None,
                 )
             )
     return PredictBench(
@@ -279,6 +281,7 @@ def predict_rows(result: PredictBench) -> Iterator[dict[str, object]]:
             "ms to open": one.open_seconds * 1e3,
             "own MB": one.own_rss_bytes / MB,
             "weights MB": one.weight_bytes / MB,
-            "KSS": "-" if one.kss is None else f"{one.kss:.2%}",
-            "perplexity": "-" if one.perplexity is None else f"{one.perplexity:.2f}",
+            "KSS": or_dash(one.kss, "{:.2%}"),
+            "perplexity": or_dash(one.perplexity, "{:.2f}"),
+            "with unknown words": or_dash(one.perplexity_with_unknown, "{:.2f}"),
         }

@@ -12,6 +12,7 @@ def predict_section(document: Mapping[str, Any]) -> list[str]:
     columns = {
         "way": "l", "ms a word": "r", "p90": "r", "times faster": "r", "ms a letter": "r", "ms to open": "r",
         "own memory, MB": "r", "weights, MB": "r", "KSS": "r", "perplexity": "r",
+        "with unknown words": "r",
     }  # fmt: skip
     rows = [
         [
@@ -19,6 +20,7 @@ def predict_section(document: Mapping[str, Any]) -> list[str]:
             f"{one['ratio']:.1f}", f"{one['letter_seconds'] * 1e3:.3f}", f"{one['open_seconds'] * 1e3:.0f}",
             f"{one['own_rss_bytes'] / MB:.0f}", f"{one['weight_bytes'] / MB:.0f}",
             or_dash(one["kss"], "{:.2%}"), or_dash(one["perplexity"], "{:.2f}"),
+            or_dash(one.get("perplexity_with_unknown"), "{:.2f}"),  # older results have none
         ]
         for one in ways
     ]  # fmt: skip

@@ -275,15 +275,18 @@ def _ingest(document: Mapping[str, Any]) -> list[str]:
 
 def _upload(document: Mapping[str, Any]) -> list[str]:
     model, texts = document["model"], list(document["before"])
+    with_unknown = document.get("before_with_unknown", {})  # older results have none
     rows = [
         [
             one["codec"], f"{one['bytes'] / MB:.3f}", f"{one['ratio']:.1f}", f"{one['encode_seconds']:.2f}",
             f"{one['decode_seconds']:.2f}",
             *(f"{one['perplexities'][text]:.2f} ({one['change'][text]:+.2%})" for text in texts),
+            *(f"{one['perplexities_with_unknown'][text]:.2f}" for text in with_unknown),
         ]
         for one in document["codecs"]
     ]  # fmt: skip
-    rows.append(["before the round", *4 * ["-"], *(f"{document['before'][text]:.2f}" for text in texts)])
+    before = [*document["before"].values(), *with_unknown.values()]
+    rows.append(["before the round", *4 * ["-"], *(f"{value:.2f}" for value in before)])
     columns = {"codec": "l", "MB": "r", "times smaller": "r", "encode, s": "r", "decode, s": "r"}
     deltas = "each trained on its own text" if document["trained"] else "with random deltas"
     return [
@@ -295,7 +298,7 @@ def _upload(document: Mapping[str, Any]) -> list[str]:
         f"{document['weight_bytes'] / MB:.1f} MB of weights, median seconds to encode and write it and to decode "
         "and check it, and the perplexity of the averaged model with its change from the first codec's.",
         "",
-        *table({**columns, **dict.fromkeys(texts, "r")}, rows),
+        *table({**columns, **dict.fromkeys([*texts, *(f"{text}, with `<unk>`" for text in with_unknown)], "r")}, rows),
     ]
 
 

@@ -30,7 +30,7 @@ from phonograd.device_runtime.formats.tensor_file import (
     save_tensors,
     write_tensor_file,
 )
-from phonograd.device_runtime.text.evaluation import evaluate
+from phonograd.device_runtime.text.evaluation import Evaluation, evaluate
 from phonograd.device_runtime.text.messages import read_messages
 from phonograd.device_runtime.text.rehearsal import mix
 from phonograd.device_runtime.text.vocabulary import Vocabulary
@@ -65,7 +65,7 @@ class CodecCost:
 
     bytes: of an update, mean over phones; ratio: the model's weights by that; encode_seconds: with writing the file,
     decode_seconds: with checking it as a server does, both median over phones; perplexities: of the averaged model, by
-    text; change: those less the first codec's, relative.
+    text, without unknown words and with them; change: those without less the first codec's, relative.
     """
 
     codec: str
@@ -74,6 +74,7 @@ class CodecCost:
     encode_seconds: float
     decode_seconds: float
     perplexities: Mapping[str, float]
+    perplexities_with_unknown: Mapping[str, float]
     change: Mapping[str, float]
 
 
@@ -92,6 +93,7 @@ class UploadBench:
     phones: int
     trained: bool
     before: Mapping[str, float]
+    before_with_unknown: Mapping[str, float]
     codecs: tuple[CodecCost, ...]
 
 
@@ -112,7 +114,7 @@ def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> Upl
     with tempfile.TemporaryDirectory() as place:
         phones = list(_phones(artifacts, config, Path(place), say))
         models = _Models(artifacts, config)
-        before = models.perplexities(base, artifacts.weights_sha256)
+        before = models.evaluations(base, artifacts.weights_sha256)
         costs: list[CodecCost] = []
         for codec in config.codecs:
             say(f"{codec}: {len(phones)} phones")
@@ -129,7 +131,8 @@ def bench_upload(folder: Path, config: UploadBenchConfig, say: Say = str) -> Upl
         weight_bytes=4 * artifacts.manifest.model.parameters,
         phones=len(phones),
         trained=bool(config.users),
-        before=before,
+        before=_without_unknown(before),
+        before_with_unknown=_with_unknown(before),
         codecs=tuple(costs),
     )
 
@@ -192,7 +195,8 @@ def _cost(
                 decoding.append(time.perf_counter() - began)
                 fold.accumulate(update, 1)
         average = write_tensor_file(place / "average", base.specs.values(), fold.finish(), {})
-    perplexities = models.perplexities(place / "average", average.sha256)
+    found = models.evaluations(place / "average", average.sha256)
+    perplexities = _without_unknown(found)
     mean = statistics.mean(sizes)
     return CodecCost(
         codec=codec,
@@ -201,25 +205,34 @@ def _cost(
         encode_seconds=statistics.median(encoding),
         decode_seconds=statistics.median(decoding),
         perplexities=perplexities,
-        change={text: found / (first or perplexities)[text] - 1 for text, found in perplexities.items()},
+        perplexities_with_unknown=_with_unknown(found),
+        change={text: value / (first or perplexities)[text] - 1 for text, value in perplexities.items()},
     )
 
 
+def _without_unknown(found: Mapping[str, Evaluation]) -> dict[str, float]:
+    return {text: one.perplexity for text, one in found.items()}
+
+
+def _with_unknown(found: Mapping[str, Evaluation]) -> dict[str, float]:
+    return {text: one.perplexity_with_unknown for text, one in found.items()}
+
+
 class _Models:
-    """Perplexities of models on the tests; the same model, as of a lossless codec, is measured once."""
+    """Evaluations of models on the tests; the same model, as of a lossless codec, is measured once."""
 
     def __init__(self, artifacts: Artifacts, config: UploadBenchConfig):
         self._artifacts = artifacts
         self._config = config
-        self._known: dict[str, dict[str, float]] = {}
+        self._known: dict[str, dict[str, Evaluation]] = {}
 
-    def perplexities(self, weights: Path, sha256: str) -> dict[str, float]:
+    def evaluations(self, weights: Path, sha256: str) -> dict[str, Evaluation]:
         """Of each text by its name."""
         if sha256 not in self._known:
             self._known[sha256] = self._measured(weights)
         return self._known[sha256]
 
-    def _measured(self, weights: Path) -> dict[str, float]:
+    def _measured(self, weights: Path) -> dict[str, Evaluation]:
         if not self._config.tests:
             return {}
         manifest = self._artifacts.manifest
@@ -228,7 +241,7 @@ class _Models:
         backend = load_backend("native", self._artifacts, weights, BackendOptions(self._config.threads))
         try:
             return {
-                name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt).perplexity
+                name: evaluate(backend, vocabulary, read_messages(path), training.minibatch, training.bptt)
                 for name, path in _named(self._config.tests)
             }
         finally:
@@ -253,6 +266,9 @@ def upload_rows(result: UploadBench) -> Iterator[dict[str, object]]:
             "encode s": one.encode_seconds,
             "decode s": one.decode_seconds,
             **{text: f"{value:.2f} ({one.change[text]:+.2%})" for text, value in one.perplexities.items()},
+            **{f"{text}, with <unk>": f"{value:.2f}" for text, value in one.perplexities_with_unknown.items()},
         }
     if result.before:
-        yield {"codec": "before the round", **{text: f"{value:.2f}" for text, value in result.before.items()}}
+        before = {text: f"{value:.2f}" for text, value in result.before.items()}
+        before |= {f"{text}, with <unk>": f"{value:.2f}" for text, value in result.before_with_unknown.items()}
+        yield {"codec": "before the round", **before}

@@ -64,7 +64,10 @@ for _ in range(20):
 training = phonograd.TrainingConfig(minibatch=5, bptt=10, learning_rate=0.5)
 artifacts = phonograd.export_artifacts(model, vocabulary, "artifacts", training=training)
 general = phonograd.evaluate(artifacts, "general.txt")
-print(f"{artifacts.manifest.model.parameters:,} parameters, perplexity {general.perplexity:.1f} on general text")
+print(
+    f"{artifacts.manifest.model.parameters:,} parameters, perplexity on general text {general.perplexity:.1f}, ", end=""
+)
+print(f"with unknown words {general.perplexity_with_unknown:.1f}")
 
 # %% One user's update in each codec: what would travel, and what it does to the model.
 trained = phonograd.train(artifacts, users["user1"], rehearsal="general.txt", phone="user1", out="user1.safetensors")
@@ -75,7 +78,8 @@ for codec in ("full-f32", "delta-int8", "rot-q4", "rot-q1"):
     )
     phonograd.fold_updates([f"{codec}.update"], artifacts, f"{codec}.safetensors")
     decoded = phonograd.evaluate(artifacts, users["user1"], weights=f"{codec}.safetensors")
-    print(f"{codec:12} {encoded.file.nbytes:9,} bytes   perplexity {decoded.perplexity:6.2f}")
+    print(f"{codec:12} {encoded.file.nbytes:9,} bytes   perplexity {decoded.perplexity:6.2f}, ", end="")
+    print(f"with unknown words {decoded.perplexity_with_unknown:6.2f}")
 
 # %% A round of all three, over HTTP.
 rules = phonograd.RoundRules(clients_per_round=len(users))
@@ -103,3 +107,4 @@ users_after = phonograd.evaluate(
 )
 print(f"round {first['round']}: {first['accepted']} updates, {first['useful_bytes']:,} bytes of them")
 print(f"users' perplexity {users_before.perplexity:.1f} -> {users_after.perplexity:.1f}")
+print(f"with unknown words {users_before.perplexity_with_unknown:.1f} -> {users_after.perplexity_with_unknown:.1f}")

@@ -16,7 +16,7 @@ from phonograd.device_runtime.formats.model_config import LanguageModelConfig
 from phonograd.device_runtime.text.vocabulary import Ids, Vocabulary
 from phonograd.export.corpus import Columns, Corpus, training_columns
 from phonograd.export.interrupts import deferred_interrupt
-from phonograd.export.pretrain_config import PretrainConfig, PretrainProgress, PretrainResult
+from phonograd.export.pretrain_config import Perplexities, PretrainConfig, PretrainProgress, PretrainResult
 from phonograd.export.pretrain_state import PretrainState, restore_state, run_identity, save_best, save_state
 from phonograd.export.pretrain_step import evaluate, pick_device, train_step
 from phonograd.export.torch_model import LanguageModel
@@ -34,7 +34,8 @@ def pretrain(
     state_folder: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> PretrainResult:
-    """Train a model from `config.seed` and keep at `out` the weights of the lowest validation perplexity.
+    """Train a model from `config.seed` and keep at `out` the weights of the lowest validation perplexity, unknown words
+    counted.
 
     The validation text is evaluated after each epoch and at the end. With `state_folder` the run's state is kept
     there, and a run that finds its own goes on from it, on one machine's CPU to the same bits as if it had never
@@ -59,9 +60,9 @@ def pretrain(
         if state_folder is not None:
             restore_state(state_folder, state, identity, out)
         run = _Run(config, columns, corpus.validation, state, identity, out, state_folder, progress, check_interrupt)
-        perplexity = run.run()
+        last = run.run()
         tokens = len(corpus.training)
-        return PretrainResult(out, state.best_perplexity, perplexity, run.steps_done, model.parameters, tokens)
+        return PretrainResult(out, *state.best, *last, run.steps_done, model.parameters, tokens)
 
 
 @dataclass
@@ -86,17 +87,17 @@ class _Run:
     def stopped(self) -> bool:
         return self.config.max_steps is not None and self.steps_done >= self.config.max_steps
 
-    def run(self) -> float:
-        """Train to the end; the validation perplexity there."""
-        perplexity = None
+    def run(self) -> Perplexities:
+        """Train to the end; the validation perplexities there."""
+        last = None
         while self.state.epoch < self.config.epochs and not self.stopped:
-            perplexity = self.train_epoch()
-        if perplexity is None:  # resumed after its end: nothing was left to train
-            perplexity = self.validate()
-        return perplexity
+            last = self.train_epoch()
+        if last is None:  # resumed after its end: nothing was left to train
+            last = self.validate()
+        return last
 
-    def train_epoch(self) -> float:
-        """Train what is left of the epoch, or up to max_steps; returns the validation perplexity after it."""
+    def train_epoch(self) -> Perplexities:
+        """Train what is left of the epoch, or up to max_steps; returns the validation perplexities after it."""
         state, epoch, steps = self.state, self.state.epoch + 1, self.columns.windows
         rate = self.config.learning_rate_in(epoch)
         state.model.train()
@@ -105,14 +106,22 @@ class _Run:
             if self.steps_done % self.config.checkpoint_steps == 0:
                 self.save()
             self.between_steps(PretrainProgress(epoch, self.config.epochs, state.step, steps, rate, loss, speed))
-        perplexity = self.validate()
-        report = PretrainProgress(epoch, self.config.epochs, state.step, steps, rate, validation_perplexity=perplexity)
+        found = self.validate()
+        report = PretrainProgress(
+            epoch,
+            self.config.epochs,
+            state.step,
+            steps,
+            rate,
+            validation_perplexity=found.without_unknown,
+            validation_perplexity_with_unknown=found.with_unknown,
+        )
         if state.step >= steps:
             state.epoch, state.step = epoch, 0
             state.recurrent = state.model.zero_state(self.config.minibatch)
         self.save()
         self.between_steps(report)
-        return perplexity
+        return found
 
     def train_window(self, learning_rate: float) -> tuple[float, float]:
         started = time.perf_counter()
@@ -124,12 +133,12 @@ class _Run:
         state.step += 1
         return loss, window[0].size / (time.perf_counter() - started)
 
-    def validate(self) -> float:
-        perplexity = evaluate(self.state.model, self.validation, self.config.minibatch, self.config.bptt)
-        if perplexity < self.state.best_perplexity:
-            self.state.best_perplexity = perplexity
+    def validate(self) -> Perplexities:
+        found = evaluate(self.state.model, self.validation, self.config.minibatch, self.config.bptt)
+        if found.with_unknown < self.state.best.with_unknown:
+            self.state.best = found
             save_best(self.out, self.state, self.identity, self.steps_done)
-        return perplexity
+        return found
 
     def between_steps(self, report: PretrainProgress) -> None:
         """Report, and give way to an interrupt: only here is the state whole, so only here it is saved for one."""

@@ -3,9 +3,10 @@
 The defaults are Zaremba et al. (2014), section 4.1, the medium model, as paper P uses it on its server.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from phonograd.device_runtime.base.errors import ArtifactsError
 
@@ -61,9 +62,16 @@ class PretrainConfig:
         return self.learning_rate / self.decay ** max(0, epoch - self.decay_after)
 
 
+class Perplexities(NamedTuple):
+    """Exp of the mean loss over a text, `<eos>` counted: without targets that are `<unk>`, and with them."""
+
+    without_unknown: float = math.inf
+    with_unknown: float = math.inf
+
+
 @dataclass(frozen=True)
 class PretrainProgress:
-    """A step was done (`loss` is set) or the validation text evaluated (`validation_perplexity` is set).
+    """A step was done (`loss` is set) or the validation text evaluated (both perplexities are set).
 
     epoch, step: from 1, of `epochs`, and of `steps` in an epoch. loss: of this step's window, nats per token.
     """
@@ -76,18 +84,21 @@ class PretrainProgress:
     loss: float | None = None
     tokens_per_second: float | None = None
     validation_perplexity: float | None = None
+    validation_perplexity_with_unknown: float | None = None
 
 
 @dataclass(frozen=True)
 class PretrainResult:
-    """What pre-training left: `best_perplexity` is that of the weights at `weights`.
+    """What pre-training left: the best perplexities are those of the weights at `weights`, the last those at the end.
 
     steps: from the run's very beginning; parameters: of the model; training_tokens: in one epoch.
     """
 
     weights: Path
     best_perplexity: float
+    best_perplexity_with_unknown: float
     last_perplexity: float
+    last_perplexity_with_unknown: float
     steps: int
     parameters: int
     training_tokens: int

@@ -21,11 +21,13 @@ from phonograd.device_runtime.formats.tensor_file import (
 )
 from phonograd.device_runtime.text.vocabulary import Vocabulary
 from phonograd.export.corpus import Corpus
-from phonograd.export.pretrain_config import PretrainConfig
+from phonograd.export.pretrain_config import Perplexities, PretrainConfig
 from phonograd.export.torch_layout import VOCABULARY_SHA256, vocabulary_sha256
 from phonograd.export.torch_model import LanguageModel, RecurrentState
 
 STATE = "pretrain-state.safetensors"
+BEST = "best_perplexity"
+NO_PERPLEXITIES = Perplexities()
 # Settings that may differ when a run is resumed: they do not change what a step computes.
 FREE_SETTINGS = ("epochs", "device", "max_steps", "checkpoint_steps")
 
@@ -42,7 +44,7 @@ class PretrainState:
     recurrent: RecurrentState
     epoch: int = 0
     step: int = 0
-    best_perplexity: float = math.inf
+    best: Perplexities = NO_PERPLEXITIES
 
 
 def run_identity(
@@ -64,7 +66,7 @@ def save_state(folder: Path, state: PretrainState, identity: Mapping[str, str]) 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{folder}: cannot be made a folder: {error.strerror}; choose another place") from error
-    position = {"epoch": state.epoch, "step": state.step, "best_perplexity": state.best_perplexity}
+    position = {"epoch": state.epoch, "step": state.step, **_stored(BEST, state.best)}
     save_tensors(folder / STATE, _tensors(state), {**identity, **{name: repr(v) for name, v in position.items()}})
 
 
@@ -83,7 +85,7 @@ def restore_state(folder: Path, state: PretrainState, identity: Mapping[str, str
             check_specs(str(path), file.specs, [spec_of(name, array) for name, array in here.items()])
             stored = {name: file.read(name) for name in here}
             state.epoch, state.step = int(file.metadata["epoch"]), int(file.metadata["step"])
-            state.best_perplexity = float(file.metadata["best_perplexity"])
+            state.best = Perplexities(*(float(file.metadata[name]) for name in _stored(BEST, state.best)))
     except (WeightsError, KeyError, ValueError) as error:
         raise ArtifactsError(f"{path}: damaged ({error}); remove it and start over") from error
     device = state.recurrent[0].device
@@ -91,23 +93,28 @@ def restore_state(folder: Path, state: PretrainState, identity: Mapping[str, str
         for name, parameter in state.model.named_parameters():
             parameter.copy_(torch.from_numpy(stored[name]))
     state.recurrent = tuple(torch.from_numpy(stored[name]).to(device) for name in _recurrent_names(state))
-    if math.isfinite(state.best_perplexity):
+    if math.isfinite(state.best.with_unknown):
         _check_best(best, identity)
     return True
 
 
 def save_best(path: Path, state: PretrainState, identity: Mapping[str, str], steps: int) -> WrittenFile:
-    """Write the model's weights, float32 in PyTorch's layout, with their perplexity and the run's settings.
+    """Write the model's weights, float32 in PyTorch's layout, with their perplexities and the run's settings.
 
     `steps`: how many they were trained for. Raises StorageError when the disk refuses.
     """
     metadata = {
         **identity,
         "gate_order": "ifgo (torch)" if state.model.config.cell == "lstm" else "rzn (torch)",
-        "validation_perplexity": repr(state.best_perplexity),
+        **{name: repr(value) for name, value in _stored("validation_perplexity", state.best).items()},
         "steps": str(steps),
     }
     return save_tensors(path, state.model.torch_weights(), metadata)
+
+
+def _stored(name: str, found: Perplexities) -> dict[str, float]:
+    """By the keys of a file's metadata."""
+    return {name: found.without_unknown, f"{name}_with_unknown": found.with_unknown}
 
 
 def _recurrent_names(state: PretrainState) -> list[str]:

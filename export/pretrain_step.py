@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from phonograd.device_runtime.base.errors import ArtifactsError, TrainingError
-from phonograd.device_runtime.text.vocabulary import Ids
+from phonograd.device_runtime.text.vocabulary import UNK, Ids
 from phonograd.export.corpus import evaluation_columns
-from phonograd.export.pretrain_config import PretrainConfig
+from phonograd.export.pretrain_config import Perplexities, PretrainConfig
 from phonograd.export.torch_model import LanguageModel, RecurrentState
 
 
@@ -70,8 +70,8 @@ def train_step(
     return mean, tuple(tensor.detach().float() for tensor in after)
 
 
-def evaluate(model: LanguageModel, stream: Ids, minibatch: int, bptt: int) -> float:
-    """Perplexity of a stream, `<unk>` and `<eos>` counted: exp of the mean loss, state carried over, no dropout.
+def evaluate(model: LanguageModel, stream: Ids, minibatch: int, bptt: int) -> Perplexities:
+    """Perplexities of a stream; state carried over, no dropout.
 
     Raises TextError for a stream below 2 tokens, TrainingError if the perplexity is not finite.
     """
@@ -79,19 +79,23 @@ def evaluate(model: LanguageModel, stream: Ids, minibatch: int, bptt: int) -> fl
     state, device = model.zero_state(columns.minibatch), model.embedding.weight.device
     was_training = model.training
     model.eval()
-    total = 0.0
+    total = known = 0.0
+    known_tokens = 0
     with torch.no_grad():
         for index in range(columns.windows):
             inputs, targets = (to_tensor(ids, device) for ids in columns.window(index))
             logits, state = model(inputs, state)
-            total += nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum").item()
+            losses = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+            total += losses.sum().item()
+            known += losses[targets.flatten() != UNK].sum().item()
+            known_tokens += int((targets != UNK).sum())
     model.train(was_training)
-    mean = total / columns.inputs.size
-    if not mean < math.log(np.finfo(np.float64).max):  # NaN compares false
+    mean, known_mean = total / columns.inputs.size, known / max(1, known_tokens)
+    if not max(mean, known_mean) < math.log(np.finfo(np.float64).max):  # NaN compares false
         raise TrainingError(
             f"validation: loss is {mean:g} nats per token, expected a finite perplexity; choose a lower learning rate"
         )
-    return math.exp(mean)
+    return Perplexities(math.exp(known_mean), math.exp(mean))
 
 
 def to_tensor(ids: Ids, device: torch.device) -> Tensor:

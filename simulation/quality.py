@@ -22,13 +22,13 @@ def measure(workers: Workers, weights: Path, general: Messages, users: Sequence[
     of_general = found.pop(0) if general else None
     of_users = found
     for evaluation in [*of_users, *([of_general] if of_general else [])]:
-        if not math.isfinite(evaluation.perplexity):
+        if not math.isfinite(evaluation.perplexity + evaluation.perplexity_with_unknown):
             raise TrainingError("the model's perplexity is not finite: training diverged; lower the learning rate")
     return Quality(_scores(of_general) if of_general else None, _user_scores(of_users) if of_users else None)
 
 
 def _scores(found: Evaluation) -> Scores:
-    return Scores(found.perplexity, found.top1, found.kss)
+    return Scores(found.perplexity, found.perplexity_with_unknown, found.top1, found.kss)
 
 
 def _user_scores(found: Sequence[Evaluation]) -> UserScores:
@@ -36,6 +36,7 @@ def _user_scores(found: Sequence[Evaluation]) -> UserScores:
     return UserScores(
         len(found),
         _spread([evaluation.perplexity for evaluation in found]),
+        _spread([evaluation.perplexity_with_unknown for evaluation in found]),
         _spread([evaluation.top1 for evaluation in found]),
         _spread(kss) if kss else None,
     )

@@ -16,7 +16,8 @@ class Spread(Record, frozen=True):
 class Scores(Record, frozen=True):
     """A model's scores on one text. KSS is null if it was not measured."""
 
-    perplexity: Amount
+    perplexity: Annotated[Amount, about("without unknown words")]
+    perplexity_with_unknown: Amount
     top1: Amount
     kss: Number | None
 
@@ -26,6 +27,7 @@ class UserScores(Record, frozen=True):
 
     users: Positive
     perplexity: Spread
+    perplexity_with_unknown: Spread
     top1: Spread
     kss: Spread | None
 

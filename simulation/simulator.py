@@ -203,9 +203,12 @@ class Simulation:
         last = next(found for found in reversed(known) if found is not None)
         parts = []
         if last.general is not None:
-            parts.append(f"general {last.general.perplexity:.1f}")
+            parts.append(
+                f"general {last.general.perplexity:.1f} ({last.general.perplexity_with_unknown:.1f} with <unk>)"
+            )
         if last.users is not None:
-            parts.append(f"users {last.users.perplexity.mean:.1f}")
+            users = last.users
+            parts.append(f"users {users.perplexity.mean:.1f} ({users.perplexity_with_unknown.mean:.1f} with <unk>)")
         return ", ".join(parts)
 
 

@@ -27,11 +27,12 @@ def _row(number: int, quality: Quality, loss: float | None, accepted: int, up: f
     general, users = quality.general, quality.users
     row: dict[str, Any] = {"round": number, "accepted": accepted, "loss": loss}
     if general is not None:
-        row |= {"general perplexity": general.perplexity}
+        row |= {"general perplexity": general.perplexity, "with unknown words": general.perplexity_with_unknown}
         row |= {} if general.kss is None else {"general KSS, %": 100 * general.kss}
     if users is not None:
         spread = users.perplexity
         row |= {"users' perplexity": spread.mean, "p10": spread.p10, "p90": spread.p90}
+        row |= {"users' with unknown words": users.perplexity_with_unknown.mean}
         row |= {"users' top-1, %": 100 * users.top1.mean}
         row |= {} if users.kss is None else {"users' KSS, %": 100 * users.kss.mean}
     return row | {"MB up": up, "MB down": down}

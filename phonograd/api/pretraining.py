@@ -27,7 +27,8 @@ def pretrain(
     state: StrPath | None = None,
     progress: Callable[[PretrainProgress], None] | None = None,
 ) -> PretrainResult:
-    """Train a model on general texts and keep at `out` the weights of the lowest validation perplexity.
+    """Train a model on general texts and keep at `out` the weights of the lowest validation perplexity, unknown words
+    counted.
 
     shape: a LanguageModelConfig with as many words as the vocabulary, or a preset's name. vocabulary: as in
     `export_artifacts`. texts, validation: files, one message a line; without `validation` the last 5 % of the messages

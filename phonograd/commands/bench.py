@@ -27,6 +27,7 @@ from phonograd.commands.bench_options import (
 )
 from phonograd.commands.bench_simulate import simulate
 from phonograd.commands.codec_options import IN_GROUPS
+from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console, output_options
@@ -224,6 +225,7 @@ def upload(
     if rehearsal and not users:
         raise click.UsageError("--rehearsal needs --user, the texts to mix it with")
     if users:
+        refuse("expected without --user, of which each is a phone's text", "phones")
         build_on_first_use(console)
     config = UploadBenchConfig(codecs, users, rehearsal, tests, phones, threads)
     with artifacts_or_random(console, artifacts) as folder:

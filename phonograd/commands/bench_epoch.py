@@ -21,6 +21,7 @@ from phonograd.bench.contestants import (
 from phonograd.bench.epoch import EpochBenchConfig
 from phonograd.bench.kinds import KINDS
 from phonograd.commands.bench_options import Names, artifacts_or_random, names_option, repeated, save_option
+from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
@@ -95,6 +96,8 @@ def epoch(
     if artifacts is not None and len(kinds) > 1:
         raise click.UsageError("--kinds are of the paper's model; give either --artifacts or several kinds")
     backends = tuple(dict.fromkeys((*backends, *pythons)))
+    if all_variants:
+        refuse("expected without --all-variants", "variants")
     entries = selected_entries(backends, TORCH_VARIANTS if all_variants else variants, precision, pythons)
     if output_sample is not None:
         entries += sampled(entries, output_sample)

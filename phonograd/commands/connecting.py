@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from phonograd.api.rounds import connect
+from phonograd.commands.given import refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
@@ -29,6 +30,8 @@ def connection_options(required: bool, owner: bool = False) -> Callable[[Callabl
             token_over_http: bool,
             **options: Any,
         ) -> None:
+            if server is None:
+                refuse("expected with --server", "token", "ca_cert", "token_over_http", "model_cache")
             connection = (
                 None
                 if server is None

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from phonograd import __version__
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
+from phonograd.commands.given import refuse
 from phonograd.commands.native import building
 from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUTPUT
@@ -191,6 +192,8 @@ def phone_bench(
     """
     from phonograd.commands.phone_reports import Outputs
 
+    if chosen["output_sample"] is None:
+        refuse("expected with --output-sample", "full_softmax")
     settings = PhoneBenchSettings(text=TextSettings(user, rehearsal, user_share, seed), **chosen)
     outputs = Outputs.checked(out, html, trace, compare, max_slowdown, settings, fail_unsure)
     measured, signal_number = _measured(console, artifacts, serials, settings)

@@ -12,6 +12,7 @@ from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraining, RoundSettings
 from phonograd.commands.codec_options import codec_option
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
+from phonograd.commands.given import refuse
 from phonograd.commands.native import building
 from phonograd.commands.numbers import FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER
@@ -182,6 +183,8 @@ def phone_round(
     from phonograd.device_runtime.native_build import deliver_phone_binary
     from phonograd.device_runtime.native_build.compiler import cache_folder
 
+    if texts is not None:
+        refuse("expected without --texts, which has the phones' texts", "text_on_phone")
     training = PhoneTraining(
         codec, rehearsal, user_share, lr, threads, cores, precision, output_sample, duty, nice, steps, max_unknown
     )

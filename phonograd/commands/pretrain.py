@@ -65,7 +65,10 @@ def pretrain(
 
         def report(seen: PretrainProgress) -> None:
             if seen.validation_perplexity is not None:
-                console.say(f"epoch {seen.epoch}: validation perplexity {seen.validation_perplexity:.1f}")
+                found, with_unknown = seen.validation_perplexity, seen.validation_perplexity_with_unknown
+                console.say(
+                    f"epoch {seen.epoch}: validation perplexity {found:.1f}, with unknown words {with_unknown:.1f}"
+                )
             else:
                 done, total = (seen.epoch - 1) * seen.steps + seen.step, seen.epochs * seen.steps
                 if config.max_steps is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from phonograd.commands.given import refuse_all_but
 from phonograd.commands.native import build_on_first_use
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
@@ -55,6 +56,8 @@ def reproduce(
 
     if sum([name is not None, listed, page is not None]) != 1:
         raise click.UsageError("give a NAME, --list or --page")
+    if name is None:
+        refuse_all_but("expected with an experiment's NAME", "listed", "page")
     if listed:
         rows = _experiments()
         console.result(rows, ("Experiments", rows))

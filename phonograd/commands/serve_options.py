@@ -1,13 +1,16 @@
 """The options of `phonograd serve`, made from the settings' own fields: one place declares a default."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from phonograd.commands.settings_options import settings_options, taken, usage_errors
+from phonograd.commands.given import refuse
+from phonograd.commands.settings_options import flag, settings_options, taken, usage_errors
+from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES
+from phonograd.server_agg.aggregation.settings import TRANSFER as TRANSFER_STRATEGY
 from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
@@ -85,6 +88,28 @@ TRANSFER = {
     "transfer_lr": "transfer: the student's learning rate.  [default: the artifacts']",
 }
 
+# Options that count only while another one has one of these values.
+DEPENDENT: tuple[tuple[str, tuple[str, ...], Iterable[str]], ...] = (
+    ("strategy", ("fedavg", "fedsgd", "norm-bound"), ("weighting",)),
+    ("strategy", ("fedatt",), ("attention_step", "attention_norm", "attention_noise")),
+    ("strategy", ("trimmed-mean",), ("trim_share",)),
+    ("strategy", ("multi-krum",), ("krum_byzantine", "krum_selected")),
+    ("strategy", ("norm-bound",), ("norm_bound",)),
+    ("strategy", PRIVATE_STRATEGIES, PRIVACY),
+    ("strategy", (TRANSFER_STRATEGY,), TRANSFER),
+    ("estimator", ("clipped",), ("min_share",)),
+    ("server_optimizer", ("momentum",), ("momentum",)),
+    ("server_optimizer", ("adam",), ("beta1", "beta2", "adam_epsilon")),
+    ("publish", ("top-rows",), ("publish_rows", "publish_bits")),
+)
+
+
+def refuse_dependent(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option that would be ignored, as another one has not the value with which it counts."""
+    for decisive, values, names in DEPENDENT:
+        if options.get(decisive) not in (None, *values):
+            refuse(f"expected with {flag(decisive)} {' or '.join(values)}", *names)
+
 
 def serve_options(command: Callable[..., None]) -> Callable[..., None]:
     """All of them; what the command gets by name goes through `settings_from`."""
@@ -120,7 +145,10 @@ def transfer_from(options: Mapping[str, Any]) -> TransferSettings:
 
 
 def strategy_from(options: Mapping[str, Any]) -> StrategySettings:
-    """The strategy's settings that the options make. Raises click.UsageError for a value out of range."""
+    """The strategy's settings that the options make. Raises click.UsageError for a value out of range, and for any of
+    the options that would be ignored.
+    """
+    refuse_dependent(options)
     with usage_errors(STRATEGY, PRIVACY):
         return taken(StrategySettings, {**STRATEGY, **PRIVACY}, options)
 
@@ -129,6 +157,8 @@ def settings_from(options: Mapping[str, Any]) -> ServerSettings:
     """The settings that the options make. Raises click.UsageError for a value out of range."""
     if options["tls_key"] is not None and options["tls_cert"] is None:
         raise click.UsageError("--tls-key: --tls-cert expected beside it")
+    if options["deadline_seconds"] is None:
+        refuse("expected with --deadline-seconds, which it is about", "min_clients")
     strategy, transfer = strategy_from(options), transfer_from(options)
     with usage_errors(SERVER, RULES, SECURITY, STRATEGY, PRIVACY):
         return ServerSettings(

@@ -64,7 +64,7 @@ def usage_errors(*names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        named = _SETTING.sub(lambda found: _flag(found[0]) if found[0] in known else found[0], str(error))
+        named = _SETTING.sub(lambda found: flag(found[0]) if found[0] in known else found[0], str(error))
         raise click.UsageError(named) from error
 
 
@@ -78,13 +78,14 @@ def number_or_all(text: str) -> int | None:
     return None if text == "all" else int(text)
 
 
-def _flag(setting: str) -> str:
+def flag(setting: str) -> str:
+    """The option of a setting."""
     return NAMES.get(setting, f"--{setting.replace('_', '-')}")
 
 
 def _option(field: dataclasses.Field[Any], text: str, group: str) -> Decorator:
-    flag = _flag(field.name)
-    option = functools.partial(click.option, flag, field.name, cls=InGroup, group=group, help=text)
+    shown = flag(field.name)
+    option = functools.partial(click.option, shown, field.name, cls=InGroup, group=group, help=text)
     if field.name in CHOICES:
         choice = click.Choice(list(CHOICES[field.name]))
         return option(type=choice, default=field.default, show_default=True)

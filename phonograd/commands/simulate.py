@@ -111,6 +111,10 @@ def simulate(
 
     if rehearsal is None:
         refuse("expected with --rehearsal, the general text to mix in", "user_share")
+    if options["backend"] != "torch":
+        refuse("expected with --backend torch", "device", "phones_per_batch")
+    if not options["late_phones"]:
+        refuse("expected with --late-phones, the chance that an update is late", "late")
     with usage_errors(SETTINGS):
         chosen = {name: options[name] for name in SETTINGS}
         strategy, transfer = strategy_from(options), transfer_from(options)

@@ -21,6 +21,7 @@ from phonograd.server_agg.http.operations import HTML, Answer, Parameter, operat
 from phonograd.server_agg.http.requests import in_query, whole_number
 from phonograd.server_agg.refusals import RequestError
 from phonograd.server_agg.report.document import GIB, PAPER_GIB_PER_ROUND, lineage_of, phones_of, projection, report_of
+from phonograd.server_agg.report.text import NOTHING_SPENT
 from phonograd.server_agg.rounds.coordinator import Coordinator
 
 HERE = Path(__file__).parent
@@ -178,7 +179,9 @@ def _environment() -> jinja2.Environment:
     paper = {
         "phone": views.PAPER_PHONE, "round": views.PAPER_ROUND, "round_size": formats.size(PAPER_GIB_PER_ROUND * GIB)
     }  # fmt: skip
-    environment.globals.update(paper=paper, outcomes=views.OUTCOMES, private=PRIVATE_STRATEGIES)
+    environment.globals.update(
+        paper=paper, outcomes=views.OUTCOMES, private=PRIVATE_STRATEGIES, nothing_spent=NOTHING_SPENT
+    )
     return environment
 
 

@@ -127,7 +127,7 @@ def tiles(report: Report, epsilon_budget: float | None) -> list[Tile]:
         remark = f"spent{budget}, up to round {last['round']}"
         if unbounded:
             remark += f"; infinite for {formats.count(unbounded)} phones of rounds without noise"
-        spent = "∞" if last["epsilon"] is None else formats.number(last["epsilon"])
+        spent = "∞" if unbounded and last["epsilon"] is None else formats.number(last["epsilon"])
         found.append(Tile("Privacy", f"ε {spent}", remark))
     for metric in _metrics(closed)[:2]:
         last = [entry for entry in closed if metric in entry["quality"]][-1]

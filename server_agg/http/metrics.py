@@ -4,6 +4,7 @@ Only the seconds of requests, and what is said of the process, are of this proce
 those up.
 """
 
+import math
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -124,12 +125,13 @@ def _rounds(session: Session) -> Iterator[Metric]:
     for ending, count in sums.rounds_by_ending(session).items():
         closed.add_metric([ending], count)
     yield closed
-    if (epsilon := sums.epsilon_spent(session)) is not None:
+    epsilon, unbounded = sums.epsilon_spent(session), sum(queries.phones_with_infinite_epsilon(session).values())
+    if epsilon is not None and (unbounded or math.isfinite(epsilon)):
         yield _gauge("phonograd_epsilon", "Privacy spent so far by phones in private rounds.", epsilon)
         yield _gauge(
             "phonograd_epsilon_infinite_phones",
             "Phones whose updates are in a model published without noise.",
-            sum(queries.phones_with_infinite_epsilon(session).values()),
+            unbounded,
         )
 
 

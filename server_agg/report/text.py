@@ -5,6 +5,7 @@ from typing import Any
 
 from phonograd.server_agg.aggregation.strategies import PRIVATE_STRATEGIES
 
+NOTHING_SPENT = "nothing in this round"  # no update is in its model, or it has none
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")  # in powers of 1000
 
 PERCENTILES = tuple((way, name) for way in ("up", "down") for name in ("p50", "p90", "max"))
@@ -103,13 +104,16 @@ def figure_rows(title: str, document: Mapping[str, Any]) -> list[dict[str, objec
 
 
 def epsilon_text(entry: Mapping[str, Any]) -> str:
-    """The epsilon spent up to a round, and for how many phones it is infinite; empty if its strategy is not private."""
+    """The epsilon spent up to a round, and for how many phones it is infinite; empty if its strategy is not private or
+    it is still open.
+    """
     if entry["strategy"] not in PRIVATE_STRATEGIES:
         return ""
     finite = "" if entry["epsilon"] is None else f"{entry['epsilon']:.4g}"
     unbounded = entry["epsilon_infinite_phones"]
     infinite = f"infinite for {unbounded} {'phone' if unbounded == 1 else 'phones'}" if unbounded else ""
-    return ", ".join(text for text in (finite, infinite) if text)
+    known = ", ".join(text for text in (finite, infinite) if text)
+    return known or ("" if entry["closed_at"] is None else NOTHING_SPENT)
 
 
 def size(nbytes: float) -> str:

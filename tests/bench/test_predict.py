@@ -45,9 +45,12 @@ def test_the_ways_and_their_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert one["median_seconds"] == pytest.approx(np.median(one["word_seconds"]))
         assert min(one["letter_seconds"], one["open_seconds"], one["weight_bytes"]) > 0
         assert (one["kss"] is not None, one["perplexity"] is not None) == (text, text)
+        assert (one["perplexity_with_unknown"] != one["perplexity"]) == text  # of 11 tokens two are unknown
     assert found["ways"][0]["ratio"] == 1
     assert found["ways"][2]["weight_bytes"] < found["ways"][1]["weight_bytes"]
     page = render(load_results(tmp_path / "results"))
     assert "## A prediction: LSTM 1x16, 80 words" in page
     assert ("11 tokens of typed.txt" in page) == text
     assert "| predictor, int8 | " in page
+    shown = f"{found['ways'][0]['perplexity_with_unknown']:.2f}" if text else "-"
+    assert f" | {shown} |\n| predictor, float32 |" in page

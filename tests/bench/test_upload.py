@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from phonograd.bench.results import render
-from phonograd.bench.upload import UploadBenchConfig, bench_upload
+from phonograd.bench.upload import UploadBench, UploadBenchConfig, bench_upload, upload_rows
 from phonograd.device_runtime.base.errors import TextError
 from tests.support.margins import Margin
 
@@ -18,9 +18,15 @@ def texts(tmp_path: Path) -> dict[str, Path]:
     found = {}
     for name in ("user-1", "user-2", "general", "test"):
         lines = [b" ".join(b"w%d" % number for number in random.integers(0, 98, 9)) for _ in range(60)]
+        lines += [b"nowhere"] if name == "test" else []  # a word that the vocabulary lacks
         found[name] = tmp_path / f"{name}.txt"
         found[name].write_bytes(b"\n".join(lines))
     return found
+
+
+def both(result: UploadBench) -> list[float]:
+    """Perplexities before the round, without unknown words and with them."""
+    return [*result.before.values(), *result.before_with_unknown.values()]
 
 
 @pytest.mark.learns
@@ -40,6 +46,9 @@ def test_a_round_in_each_codec(artifacts: Path, texts: dict[str, Path], margin: 
     page = render({"upload.json": {**msgspec.to_builtins(result), "command": "phonograd bench upload"}})
     assert f"| full-f32 | {full.bytes / 1e6:.3f} | 1.0 |" in page
     assert "2 phones, each trained on its own text:" in page
+    assert result.before_with_unknown["test"] != result.before["test"]
+    assert f"| before the round | - | - | - | - | {' | '.join(map('{:.2f}'.format, both(result)))} |" in page
+    assert list(upload_rows(result))[-1]["test, with <unk>"] == f"{result.before_with_unknown['test']:.2f}"
 
 
 def test_random_deltas_without_texts(artifacts: Path) -> None:

@@ -87,12 +87,15 @@ def test_phones_models_and_going_back(phono: Run, workplace: Workplace, update: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--min-clients", "11"), "--min-clients is 11, expected 1 to --clients-per-round (10)"),
+        (
+            ("--min-clients", "11", "--deadline-seconds", "9"),
+            "--min-clients is 11, expected 1 to --clients-per-round (10)",
+        ),
         (("--max-clients", "2"), "--max-clients is 2, expected at least --clients-per-round (10)"),
         (("--strategy", "dp-fedavg"), "expected a deadline for dp-fedavg"),
         (("--strategy", "multi-krum", "--clients-per-round", "4"), "--clients-per-round is 4, expected 5 to"),
         (("--server-lr", "0"), "--server-lr is 0.0, expected more than 0"),
-        (("--dp-clip-norm", "0"), "--dp-clip-norm is 0.0, expected at least 1e-6"),
+        (("--strategy", "dp-fedavg", "--dp-clip-norm", "0"), "--dp-clip-norm is 0.0, expected at least 1e-6"),
         (("--tls-key", "key.pem"), "--tls-key: --tls-cert expected beside it"),
         (("--strategy", "transfer", "--transfer-tokens", "0"), "--transfer-tokens is 0, expected 1 to 10^9"),
         (("--strategy", "transfer", "--server-optimizer", "adam"), "--server-optimizer is 'adam' with --server-lr 1,"),

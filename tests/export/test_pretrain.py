@@ -78,7 +78,7 @@ def test_the_loss_falls_and_the_best_weights_are_kept(tmp_path: Path, margin: Ma
     assert result.last_perplexity == perplexities[-1]
     kept = LanguageModel(model)
     kept.load(load_weights(out, model, WORDS))
-    assert evaluate(kept, CORPUS.validation, 4, 5) == result.best_perplexity
+    assert evaluate(kept, CORPUS.validation, 4, 5).without_unknown == result.best_perplexity
 
 
 @pytest.mark.learns
@@ -89,7 +89,19 @@ def test_worse_weights_do_not_replace_the_best(tmp_path: Path, margin: Margin, s
     margin("last loss above the best", math.log(result.last_perplexity / result.best_perplexity), low=0.2)
     kept = LanguageModel(MODEL)
     kept.load(load_weights(tmp_path / "base.safetensors", MODEL))
-    assert evaluate(kept, corpus.validation, 4, 5) == result.best_perplexity
+    assert evaluate(kept, corpus.validation, 4, 5).without_unknown == result.best_perplexity
+
+
+def test_perplexity_without_and_with_unknown_words() -> None:
+    model = LanguageModel(MODEL)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.decoder.bias[0] = 2.0  # logits of every word but <unk> are 0
+    share = 1 / (math.exp(2) + 9)
+    found = evaluate(model, np.array([1, 2, 0, 3, 2], np.int64), 1, 5)
+    assert found.without_unknown == pytest.approx(1 / share, rel=1e-5)
+    assert found.with_unknown == pytest.approx(math.exp(-(4 * math.log(share) + 2) / 4), rel=1e-5)
 
 
 def test_the_file_says_what_it_was_trained_with(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ SHA256 = "0" * 64
 def quality(perplexity: float) -> Quality:
     spread = Spread(perplexity, perplexity - 1, perplexity + 1)
     share = Spread(0.5, 0.4, 0.6)
-    return Quality(Scores(perplexity, 0.2, 0.6), UserScores(5, spread, share, share))
+    return Quality(Scores(perplexity, perplexity, 0.2, 0.6), UserScores(5, spread, spread, share, share))
 
 
 def round_record(number: int) -> RoundRecord:

@@ -68,6 +68,7 @@ def with_header(header: bytes, data: bytes, length: int | None = None) -> bytes:
 def refused(sound: bytes) -> Iterator[tuple[str, bytes]]:
     """(what is wrong, the file) for what no server may take, whatever the codec."""
     parts = Parts.of(sound)
+    yield "a flipped bit", sound[:-8] + bytes([sound[-8] ^ 1]) + sound[-7:]  # before the checksum, which stays
     yield from _cut(sound, parts)
     yield from _lengths(parts)
     yield from _json(parts)

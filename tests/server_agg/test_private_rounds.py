@@ -1,6 +1,7 @@
 """Rounds of a private strategy, from the draw to the end of the budget."""
 
 import contextlib
+import math
 import random
 import sys
 import time
@@ -26,7 +27,9 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.security.registry import PhoneRegistry
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.storage import noise_keys
+from phonograd.server_agg.storage.sums import epsilon_spent
 from phonograd.server_agg.storage.tables import Selected
+from tests.server_agg.test_dashboard import rows_of
 from tests.server_agg.test_rounds import send
 from tests.server_agg.workshop import Workshop, client_of, run_server, settings_with
 from tests.support.waiting import PATIENCE_SECONDS
@@ -332,6 +335,8 @@ def test_epsilon_is_infinite_for_phones_of_rounds_without_noise(
         clock.now += 101
         coordinator.tick()
         assert coordinator.current.round == 2
+        with coordinator.ledger.reading() as session:
+            assert epsilon_spent(session) == (None if openly.get("strategy") == "fedavg" else math.inf)
     with private_coordinator(workshop, state, clock) as coordinator:
         clock.now += 101
         coordinator.tick()
@@ -349,7 +354,27 @@ def test_epsilon_is_infinite_for_phones_of_rounds_without_noise(
         f"{once:.4g}, infinite for 2 phones",
     ]
     assert "infinite for 2 phones of rounds without noise" in overview
+    cells = {row[0]: " ".join(row) for row in rows_of(overview)}
+    assert ["∞ for 2" in cells[number] for number in "12"] == [openly.get("strategy") != "fedavg", True]
     assert "phonograd_epsilon_infinite_phones 2.0" in metrics
+
+
+def test_a_round_without_noise_that_nobody_joined_spends_nothing(workshop: Workshop, tmp_path: Path) -> None:
+    state, clock = tmp_path / "state", Clock()
+    with private_coordinator(workshop, state, clock, sampling=1.0, noise_multiplier=0.0) as coordinator:
+        enrol(coordinator)
+        clock.now += 101
+        coordinator.tick()
+        assert coordinator.current.round == 2
+        token = PhoneRegistry(coordinator.ledger).add("boss", "admin", "never", "test").token
+    admin = {"Authorization": f"Bearer {token}"}
+    with run_server(workshop, state, **ENDLESS) as server, client_of(server.url, admin) as http:
+        shown, overview, metrics = (http.get(path).text for path in ("/dashboard/rounds/1", "/", "/metrics"))
+        report = http.get("/v1/report").json()
+    assert [row["epsilon"] for row in report_rows(report)] == ["nothing in this round", ""]
+    assert "<dt>Privacy spent</dt><dd>nothing in this round</dd>" in shown
+    assert "∞" not in overview
+    assert "phonograd_epsilon" not in metrics
 
 
 def test_nobody_is_drawn_before_enough_are_enrolled(workshop: Workshop, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from phonograd.simulation.folder import read_record
 from phonograd.simulation.records import RoundRecord
 from phonograd.simulation.schedule import Participation, schedule
 from phonograd.simulation.simulator import Simulation, Texts
+from phonograd.simulation.table import rows_of
 from phonograd.simulation.users import text_slice
 from tests.support.artifacts import exported
 
@@ -285,16 +287,28 @@ def test_each_phone_is_counted(tmp_path: Path) -> None:
 
 
 def test_quality_is_what_eval_measures(tmp_path: Path) -> None:
-    record = run(tmp_path / "run", dataclasses.replace(SETTINGS, kss=True, evaluate_every=2))
+    settings, text = dataclasses.replace(SETTINGS, kss=True, evaluate_every=2), [*GENERAL[:50], "w1 nonsense w2"]
+    users = {user: ["nonsense", *messages] for user, messages in USERS.items()}
+    heard: list[str] = []
+    record = phonograd.simulate(
+        ARTIFACTS, users, tmp_path / "run", settings, general_test=text, progress=lambda *at: heard.append(at[-1])
+    )
     assert [ended.quality is None for ended in record.rounds] == [True, False, False]
-    evaluation = phonograd.evaluate(ARTIFACTS, GENERAL[:50], weights=tmp_path / "run/models/3.safetensors", kss=True)
+    evaluation = phonograd.evaluate(ARTIFACTS, text, weights=tmp_path / "run/models/3.safetensors", kss=True)
     quality = record.rounds[-1].quality
     assert quality is not None
     assert quality.general is not None
     assert quality.users is not None
     found = quality.general
     assert (found.perplexity, found.top1, found.kss) == (evaluation.perplexity, evaluation.top1, evaluation.kss)
-    spread = quality.users.perplexity
+    assert found.perplexity_with_unknown == evaluation.perplexity_with_unknown != found.perplexity
+    spread, with_unknown = quality.users.perplexity, quality.users.perplexity_with_unknown
+    row = rows_of(record)[-1]
+    assert row["with unknown words"] == found.perplexity_with_unknown
+    assert row["users' with unknown words"] == with_unknown.mean
+    assert with_unknown.mean != spread.mean
+    figure = r"[\d.]+ \([\d.]+ with <unk>\)"
+    assert re.fullmatch(f"general {figure}, users {figure}", heard[-1])
     assert spread.p10 <= spread.mean <= spread.p90
 
 
@@ -436,7 +450,7 @@ def test_the_command_writes_a_table_json_and_a_page(tmp_path: Path, capsys: pyte
     [
         (["--drop-outs", "0.6", "--late-phones", "0.6"], "--late-phones is 0.6, expected at most 1 - --drop-outs"),
         (["--compare", "x"], "--compare needs --page"),
-        (["--dp-clip-norm", "0"], "--dp-clip-norm is 0"),
+        (["--strategy", "dp-fedavg", "--dp-clip-norm", "0"], "--dp-clip-norm is 0"),
         (["--steps", "2"], "--steps is 2, expected 1, a single step with the gradient of the whole text"),
         (["--steps", "1", "--epochs", "2"], "--epochs is 2, expected 1: a single step is a single pass"),
         (["--strategy", "fedsgd"], "--steps is None, expected 1: fedsgd averages single steps"),
