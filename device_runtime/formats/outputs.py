@@ -15,8 +15,11 @@ def require_apart(output: Path, inputs: Iterable[Path], others: Iterable[Path] =
     there, such as a device or a pipe.
     """
     kind = "folder" if folder else "file"
-    if output.exists() and not (output.is_dir() if folder else output.is_file()):
-        found = "a file" if output.is_file() else "a folder" if output.is_dir() else "a device, a pipe or a socket"
+    special = _names_a_descriptor(output)
+    if special or (output.exists() and not (output.is_dir() if folder else output.is_file())):
+        found = "a device, a pipe or a socket"
+        if not special and (output.is_file() or output.is_dir()):
+            found = "a file" if output.is_file() else "a folder"
         raise StorageError(f"{output}: cannot write: a {kind} expected, found {found}; choose another place")
     within = output.resolve().parents
     for path in inputs:
@@ -26,6 +29,12 @@ def require_apart(output: Path, inputs: Iterable[Path], others: Iterable[Path] =
     for path in others:
         if _same(output, path):
             raise UsageError(f"{output}: cannot write twice, also as {path}; choose a {kind} for each")
+
+
+def _names_a_descriptor(path: Path) -> bool:
+    """Whether it is such as /dev/stdout, a link to what the process has open, which a new file would replace."""
+    parent = path.parent.resolve()
+    return parent == Path("/dev") or Path("/proc") in (parent, *parent.parents)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -83,6 +83,15 @@ def test_an_output_that_is_no_regular_file(phono: Run, workplace: Workplace, tmp
     assert "a folder expected, found a device, a pipe or a socket" in outcome.err
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="links to what is open are Linux's")
+def test_a_link_to_what_is_open_is_no_output_even_if_a_file_is_behind_it(tmp_path: Path) -> None:
+    """As root, `--out /dev/stdout > FILE` replaced the link. Asked only of the rule: a test must not break /dev."""
+    with (tmp_path / "stdout").open("wb") as file:
+        for place in (f"/dev/fd/{file.fileno()}", "/dev/stdout", "/dev/not-there"):
+            with pytest.raises(StorageError, match="a file expected, found a device, a pipe or a socket"):
+                OUTPUT.convert(place, None, None)
+
+
 def test_the_python_api_refuses_them_too(workplace: Workplace, tmp_path: Path) -> None:
     weights = workplace.artifacts / "weights.safetensors"
     with pytest.raises(UsageError, match="reads"):

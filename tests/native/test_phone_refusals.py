@@ -283,6 +283,15 @@ def test_outputs_places_are_checked_before_training(place: Place, tmp_path: Path
         assert said in found.err
 
 
+def test_a_link_to_stdout_is_no_output_even_if_a_file_is_behind_it(place: Place, tmp_path: Path) -> None:
+    """As root, writing to /dev/stdout replaced the link. Tried with its like, which nobody can replace."""
+    with (tmp_path / "stdout").open("wb") as file:
+        line = place.train_line("--out", "/dev/fd/1")
+        done = subprocess.run(line, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, (tmp_path / "stdout").read_bytes()) == (11, b"")
+    assert "/dev/fd/1: cannot write: it is a pipe or a device, not a file" in done.stderr
+
+
 def test_an_output_is_no_input_and_no_other_output(place: Place, tmp_path: Path) -> None:
     """All commands refuse it before any work, by the file and not by its name."""
     folder, user, weights = tmp_path / "folder", tmp_path / "user", tmp_path / "weights"

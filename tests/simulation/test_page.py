@@ -31,8 +31,8 @@ def test_a_page_shows_settings_and_what_differs(page: Path) -> None:
     assert re.search(r"Different here: (seed, users|users, seed)\.", shown)
     assert "on other texts" in shown
     assert "<td>clients_per_round</td><td>4</td><td>4</td>" in shown
-    ticks = re.findall(r"<!-- (\d+\.\d) -->", page.read_text("utf-8").split("General text: perplexity")[0])
-    assert "0.5" not in ticks
+    users = page.read_text("utf-8").split("</svg>")[0]
+    assert re.findall(r"<!-- (\S+) -->", users.split('id="matplotlib.axis_2"')[0]) == ["0", "1", "2", "round"]
 
 
 def test_fewer_rounds_than_a_folder_holds(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <optional>
 #include <tuple>
 
@@ -46,11 +47,21 @@ MaybePlace place_of(const std::string& path) {
   return Place{about.st_dev, about.st_ino, path.substr(path.rfind('/') + 1)};
 }
 
+// Such as /dev/stdout, a link to what the process has open, which a new file would replace.
+bool names_a_descriptor(const std::string& path) {
+  char* real = realpath(folder_of(path).c_str(), nullptr);
+  const std::string folder = real == nullptr ? "" : real;
+  free(real);
+  return folder == "/dev" || folder == "/proc" || folder.rfind("/proc/", 0) == 0;
+}
+
 void require_writable(const std::string& path) {
   struct stat about{};
   if (path.back() == '/') refuse(path, "it is a folder");
-  if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    refuse(path, S_ISDIR(about.st_mode) ? "it is a folder" : "it is a pipe or a device, not a file");
+  const bool there = stat(path.c_str(), &about) == 0;
+  if (there && S_ISDIR(about.st_mode)) refuse(path, "it is a folder");
+  if ((there && !S_ISREG(about.st_mode)) || names_a_descriptor(path)) {
+    refuse(path, "it is a pipe or a device, not a file");
   }
   const std::string folder = folder_of(path);
   make_folder_of(path);
