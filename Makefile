@@ -72,7 +72,7 @@ harness-test: $(READY)
 
 # Debian's package chromium is needed; SHOTS=DIR keeps pictures of all pages.
 browser-test: $(READY)
-	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(PYTEST) -m browser tests/server_agg tests/android_harness tests/simulation
+	$(if $(SHOTS),PHONOGRAD_SHOTS=$(SHOTS)) $(PYTEST) -m browser tests/server_agg tests/android_harness tests/simulation tests/demo
 
 # A JDK, the Debian packages of android_harness/app/toolchain.py, libandroid-json-java, dexdump and qemu-user are needed.
 apk-test: $(READY)

@@ -28,6 +28,7 @@ PAGE = """<!doctype html>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; color: #1d2329; }}
 table {{ border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }}
 td, th {{ padding: .2rem .7rem; border-bottom: 1px solid #dde2e7; text-align: right; }}
+td:first-child, th:first-child {{ text-align: left; }} h1, h2, p {{ overflow-wrap: anywhere; }}
 .scroll {{ overflow-x: auto; }} figure {{ margin: 1rem 0; min-width: 0; }} svg {{ max-width: 100%; height: auto; }}
 .plots {{ display: grid; gap: 1rem;
 grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }} .note {{ color: #5b6670; }}

@@ -23,7 +23,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "simulation": {"device_runtime", "server_agg"},
     "adapters": {"device_runtime", "server_agg", "simulation"},
     "bench": {"device_runtime", "export", "server_agg", "android_harness", "simulation", "adapters"},
-    "demo": {"device_runtime", "server_agg", "bench"},
+    "demo": {"device_runtime", "server_agg", "simulation", "bench"},
     "papers": set(FOLDERS) - {"papers", "demo"},
     "phonograd": set(FOLDERS),
 }

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 import phonograd
+from phonograd.api.privacy import empirical_privacy
 from phonograd.device_runtime.base.errors import UsageError
+from phonograd.simulation.empirical.page import write_page as write_pairs
+from phonograd.simulation.empirical.pairs import PrivacySettings
 from phonograd.simulation.folder import read_record
 from phonograd.simulation.page import write_page
 from tests.simulation.test_simulation import ARTIFACTS, GENERAL, SETTINGS, USERS, run
@@ -44,7 +47,21 @@ def test_fewer_rounds_than_a_folder_holds(tmp_path: Path) -> None:
 @pytest.mark.browser
 def test_a_page_fits_a_phone(page: Path, tmp_path: Path) -> None:
     with chromium(tmp_path / "profile") as tab:
-        tab.resize(390, 844)
         tab.open(page.as_uri())
-        assert tab.value("document.documentElement.scrollWidth") <= 390
-        assert tab.value("[...document.querySelectorAll('svg')].every(one => one.getBoundingClientRect().right <= 390)")
+        assert tab.fits()
+
+
+@pytest.mark.browser
+def test_the_page_of_pairs_fits_a_phone(tmp_path: Path) -> None:
+    long = "name" * 40  # no place to break at
+    settings = PrivacySettings(
+        pairs=2, texts=400, words=3, simulation=phonograd.SimulationSettings(clients_per_round=3)
+    )
+    pairs = empirical_privacy(ARTIFACTS, {long + name: lines for name, lines in USERS.items()}, settings, workers=1)
+    rows = [
+        {"user": pair.user, "in place of": pair.other, **dict.fromkeys("abcdefgh", pair.tail.alpha)} for pair in pairs
+    ]
+    write_pairs(tmp_path / "page.html", pairs, rows)
+    with chromium(tmp_path / "profile") as tab:
+        tab.open((tmp_path / "page.html").as_uri())
+        assert tab.fits()

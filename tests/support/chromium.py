@@ -60,6 +60,12 @@ class Tab:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
 
+    def fits(self, width: int = 390) -> bool:
+        """Whether the page, on a screen as wide as a phone's, is no wider, and none of its plots is."""
+        self.resize(width, 844)
+        plots = "[...document.querySelectorAll('svg')].every(one => one.getBoundingClientRect().right <= innerWidth)"
+        return bool(self.value(f"document.documentElement.scrollWidth === {width} && {plots}"))
+
     def shoot(self, path: Path) -> None:
         """Write the whole page as a PNG."""
         shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
