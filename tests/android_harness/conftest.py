@@ -1,13 +1,17 @@
 """What tests of the harness share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from phonograd.android_harness.adb.client import Timeouts
+from phonograd.android_harness.adb.client import Adb, Timeouts
+from phonograd.android_harness.adb.tool import find_adb
+from phonograd.android_harness.session import WORK_FOLDER
 from tests.android_harness.fake_adb import FakeAdb
+from tests.phone.stand_in import AdbServer, StandInPhone
 from tests.support.command_line import phono
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 __all__ = ["phono"]
 
@@ -19,3 +23,21 @@ PATIENT = Timeouts(listing=PATIENCE_SECONDS, shell=PATIENCE_SECONDS, push=PATIEN
 def fake(tmp_path: Path) -> FakeAdb:
     """A fake adb with one phone."""
     return FakeAdb(tmp_path / "tools")
+
+
+@pytest.fixture
+def adb(adb_server: AdbServer) -> Adb:
+    """The client that phonograd finds: the server's own."""
+    return Adb(find_adb(), PATIENT)
+
+
+def nothing_is_left(phone: StandInPhone) -> bool:
+    """No program, no lock, no transient file."""
+    work = phone.root / WORK_FOLDER.lstrip("/")
+    return phone.processes() == [] and not (work / "lock").exists() and not (work / "run").exists()
+
+
+@pytest.fixture
+def watched(phone: StandInPhone) -> Iterator[StandInPhone]:
+    yield phone
+    until(lambda: nothing_is_left(phone))

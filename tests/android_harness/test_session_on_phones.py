@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.adb.tool import find_adb
 from phonograd.android_harness.errors import (
     PhoneBusyError,
     PhoneLostError,
@@ -23,7 +22,7 @@ from phonograd.android_harness.session import PROGRAM, WORK_FOLDER, PhoneSession
 from phonograd.android_harness.session.watchdog import Watchdog
 from phonograd.device_runtime.base.errors import StoppedError
 from phonograd.device_runtime.base.files import sha256_of_file
-from tests.android_harness.conftest import PATIENT
+from tests.android_harness.conftest import nothing_is_left
 from tests.phone.stand_in import A53, A76, AdbServer, StandInPhone
 from tests.support.command_line import Run
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -41,11 +40,6 @@ for step in $(seq 200); do sleep 0.2; echo '{"event":"step"}'; done"""
 SHORT = SLOW.replace("200", "20")
 # One that says nothing. What it starts is gone soon: a session ends programs, not what they leave behind.
 MUTE = "for step in $(seq 200); do sleep 0.2; done"
-
-
-@pytest.fixture
-def adb(adb_server: AdbServer) -> Adb:
-    return Adb(find_adb(), PATIENT)
 
 
 @pytest.fixture
@@ -72,21 +66,9 @@ def reconnect_to(phone: StandInPhone, adb_server: AdbServer) -> None:
     until(connected)
 
 
-def nothing_is_left(phone: StandInPhone) -> bool:
-    """No program, no lock, no transient file."""
-    work = phone.root / WORK_FOLDER.lstrip("/")
-    return phone.processes() == [] and not (work / "lock").exists() and not (work / "run").exists()
-
-
 def sampling_on(phone: StandInPhone) -> bool:
     """Whether on_phone/sampler.sh runs; its text is its shell's command line."""
     return any("class/thermal/thermal_zone" in line for line in phone.processes())
-
-
-@pytest.fixture
-def watched(phone: StandInPhone) -> Iterator[StandInPhone]:
-    yield phone
-    until(lambda: nothing_is_left(phone))
 
 
 def test_only_missing_files_are_pushed(adb: Adb, watched: StandInPhone, tmp_path: Path) -> None:

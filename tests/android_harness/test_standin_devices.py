@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from phonograd.android_harness.adb.client import Adb
-from phonograd.android_harness.adb.tool import find_adb
 from phonograd.android_harness.errors import AdbError, PhoneLostError, PhoneStorageError, PhoneTimeoutError
 from phonograd.android_harness.phones.discovery import discover
 from phonograd.device_runtime.base.errors import StorageError
@@ -20,12 +19,6 @@ from tests.support.command_line import Run
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.standin
-
-
-@pytest.fixture
-def adb(adb_server: AdbServer) -> Adb:
-    """The client that phonograd finds: the server's own."""
-    return Adb(find_adb(), PATIENT)
 
 
 @pytest.mark.both_adbs

@@ -341,11 +341,7 @@ def test_links_after_the_last_one_are_refused(command: Path, place: Place) -> No
 def test_what_the_user_gives_is_checked(command: Path, place: Place) -> None:
     fetched, sha256 = place.link(ROWS)
     cases: list[tuple[Outcome, type[PhonogradError], str]] = [
-        (
-            pulled(command, fetched, sha256, None, place.out),
-            UsageError,
-            "give it with --base, or fetch the whole model",
-        ),
+        (pulled(command, fetched, sha256, None, place.out), UsageError, "give it with --base, or fetch the whole"),
         (pulled(command, fetched, "ABC", place.base, place.out), UsageError, "--sha256 'ABC': 64 lower-case"),
         (pulled(command, place.folder / "none", sha256, place.base, place.out), UpdateError, "none: cannot be opened"),
         (pulled(command, place.folder / "none", sha256, None, place.out), WeightsError, "none: cannot be opened"),
