@@ -145,6 +145,16 @@ def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
             yield phone, accepted
 
 
+def fill(accepted: socket.socket) -> int:
+    """Send until all buffers are full, as nobody reads; how much."""
+    accepted.setblocking(False)
+    written = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            written += accepted.send(bytes(1 << 16))
+    return written
+
+
 @linux
 def test_an_answer_that_is_sent_while_the_next_request_comes_belongs_to_its_own() -> None:
     booked: list[tuple[str, int, int]] = []
@@ -171,11 +181,7 @@ def test_what_waits_in_a_closed_socket_counts_if_it_will_be_sent(reset: bool) ->
     with connection() as (phone, accepted):
         counter = TcpCounter(accepted)
         counter.begin(lambda up, down: booked.append((up, down)))
-        accepted.setblocking(False)
-        written = 0
-        with contextlib.suppress(BlockingIOError):  # until all buffers are full: the phone does not read
-            while True:
-                written += accepted.send(bytes(1 << 16))
+        written = fill(accepted)
         if reset:
             phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             phone.close()
@@ -195,10 +201,7 @@ def test_bytes_that_a_reset_took_back_make_no_request_negative() -> None:
     with connection() as (phone, accepted):
         counter = TcpCounter(accepted)
         counter.begin(lambda _, down: booked.append(down))
-        accepted.setblocking(False)
-        with contextlib.suppress(BlockingIOError):  # until all buffers are full: the phone does not read
-            while True:
-                accepted.send(bytes(1 << 16))
+        fill(accepted)
         counter.end()
         counter.begin(lambda _, down: booked.append(down))
         phone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,9 +1,14 @@
 """The ledger's bytes beside those that a socket carried: pipelined, cut, stalled and gone, on plain HTTP."""
 
 import base64
+import contextlib
 import hashlib
+import json
+import signal
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +16,9 @@ from typing import Any
 import pytest
 
 from phonograd.device_runtime.formats.model_config import LanguageModelConfig
-from phonograd.server_agg.report.document import read_phones
+from phonograd.server_agg.report.document import read_phones, read_report
 from tests.server_agg.test_tcp_bytes import report_once
+from tests.server_agg.tus_phone import BODY, TUS, TusPhone
 from tests.server_agg.workshop import RunningServer, Workshop, client_of, run_server
 from tests.support.waiting import until
 
@@ -107,18 +113,35 @@ def test_an_answer_to_a_phone_that_has_gone_counts_as_far_as_it_went(large: Runn
     assert min(totals[name] for name in COUNTERS) >= 0
 
 
-def test_what_a_stalled_upload_has_sent_is_on_disk(server: RunningServer, workshop: Workshop) -> None:
-    update = workshop.update(1)
-    part = update.stat().st_size // 2
-    with client_of(server.url) as http:
-        headers = {"Tus-Resumable": "1.0.0", "Phonograd-Phone": "a", "Upload-Length": str(update.stat().st_size)}
-        upload = http.post("/v1/uploads", headers=headers).headers["Location"]
-    lines = (
-        "Tus-Resumable: 1.0.0", "Upload-Offset: 0", "Content-Type: application/offset+octet-stream",
-        f"Content-Length: {update.stat().st_size}",
-    )  # fmt: skip
-    stored = server.coordinator.folder.upload(upload.rpartition("/")[2])
-    with connected(server) as phone:
-        phone.sendall(request(upload, "a", "\r\n", *lines, method="PATCH") + update.read_bytes()[:part])
-        until(lambda: stored.exists() and stored.stat().st_size == part, "the bytes that came, while the phone stalls")
-        assert server.requests
+@contextlib.contextmanager
+def served(workshop: Workshop, state: Path, end: signal.Signals) -> Iterator[str]:
+    """The URL of a server in a process of its own, which `end` ends."""
+    line = [sys.executable, "-m", "phonograd", "serve", "--artifacts", workshop.artifacts.folder, "--state", state]
+    with subprocess.Popen([*map(str, line), "--port", "0", "--json"], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.send_signal(end)
+
+
+def test_a_stalled_upload_goes_on_where_it_was_after_a_kill(workshop: Workshop, tmp_path: Path) -> None:
+    data, state = workshop.update(1).read_bytes(), tmp_path / "state"
+    half = len(data) // 2
+    with served(workshop, state, signal.SIGKILL) as url, client_of(url) as http, socket.socket() as stalled:
+        phone = TusPhone(http, "a", data)
+        phone.create_upload()
+        lines = (
+            *(f"{name}: {value}" for name, value in TUS.items()),
+            "Upload-Offset: 0",
+            f"Content-Length: {len(data)}",
+        )
+        stalled.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        stalled.sendall(request(phone.path, "a", "\r\n", *lines, method="PATCH") + data[:half])
+        stored = state / "incoming" / phone.path.rpartition("/")[2]
+        until(lambda: stored.exists() and stored.stat().st_size == half, "the bytes that came, while the phone stalls")
+    with served(workshop, state, signal.SIGTERM) as url, client_of(url) as http:
+        phone.http = http
+        assert phone.offset() == half
+        assert phone.patch(half, data[half:]).status_code == 204
+    assert read_report(state)["totals"]["up_body_bytes"] == len(data)

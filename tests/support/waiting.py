@@ -1,10 +1,12 @@
 """Polling, for conditions that no event reports."""
 
+import os
 import time
 from collections.abc import Callable
 
-# Much longer than anything takes, even on a busy machine: whoever reaches it hangs.
-PATIENCE_SECONDS = 600.0
+# Much longer than anything takes, even on a busy machine: whoever reaches it hangs. PHONOGRAD_PATIENCE: another limit,
+# for those who break code to see a test fail.
+PATIENCE_SECONDS = float(os.environ.get("PHONOGRAD_PATIENCE", "600"))
 
 
 def until(reached: Callable[[], object], what: str = "it") -> None:
