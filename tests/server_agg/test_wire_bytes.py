@@ -131,11 +131,8 @@ def test_a_stalled_upload_goes_on_where_it_was_after_a_kill(workshop: Workshop, 
     with served(workshop, state, signal.SIGKILL) as url, client_of(url) as http, socket.socket() as stalled:
         phone = TusPhone(http, "a", data)
         phone.create_upload()
-        lines = (
-            *(f"{name}: {value}" for name, value in TUS.items()),
-            "Upload-Offset: 0",
-            f"Content-Length: {len(data)}",
-        )
+        lines = [f"{name}: {value}" for name, value in TUS.items()]
+        lines += ["Upload-Offset: 0", f"Content-Type: {BODY}", f"Content-Length: {len(data)}"]
         stalled.connect(("127.0.0.1", int(url.rpartition(":")[2])))
         stalled.sendall(request(phone.path, "a", "\r\n", *lines, method="PATCH") + data[:half])
         stored = state / "incoming" / phone.path.rpartition("/")[2]
