@@ -134,17 +134,6 @@ def upsert(
     session.execute(row.on_conflict_do_update(index_elements=list(key), set_={name: new(name) for name in values}))
 
 
-def vacuum(database: Database) -> None:
-    """Rewrite SQLite's file without the data that a migration dropped: early versions stored noise keys in it."""
-    connection = database.writers.raw_connection()
-    try:
-        if isinstance(connection.driver_connection, sqlite3.Connection):
-            for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
-                connection.driver_connection.execute(statement).close()
-    finally:
-        connection.close()
-
-
 def _sqlite(path: Path) -> Database:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),

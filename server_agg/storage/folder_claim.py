@@ -3,10 +3,8 @@
 import contextlib
 import shlex
 import shutil
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.device_runtime.base.files import storage_errors
@@ -41,7 +39,7 @@ class Claim:
 
 def claim(root: Path) -> Claim:
     """Make `root` a state folder: create it, or take an empty one, and write the marker file. A marked folder stays as
-    it is; a folder of release 0.1.0 is recognized by its ledger and gets the marker.
+    it is.
 
     Raises StorageError, with nothing changed, for a folder that contains something else, that other users can read, or
     whose subfolders are symbolic links.
@@ -50,7 +48,7 @@ def claim(root: Path) -> Claim:
         made = _create(root)
         names = {path.name for path in root.iterdir()}
         marked = MARKER in names
-        if names and not marked and not _is_ledger(root / LEDGER):
+        if names and not marked:
             found = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
             raise StorageError(
                 f"{root}: expected a state folder, an empty folder, or no folder; found {found} in it; "
@@ -78,15 +76,3 @@ def _create(root: Path) -> tuple[Path, ...]:
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return tuple(reversed(missing))
-
-
-def _is_ledger(path: Path) -> bool:
-    """Whether a file is a ledger of this server, of any version; only reads it."""
-    if not path.is_file():
-        return False
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as ledger:
-            tables = {name for (name,) in ledger.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error:
-        return False
-    return {"models", "rounds", "updates", "traffic"} <= tables

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from phonograd.device_runtime.base.errors import StorageError
 from phonograd.server_agg.settings.storage import ServerStorage
 from phonograd.server_agg.storage import migrations
-from phonograd.server_agg.storage.databases import database_at, upsert, vacuum
+from phonograd.server_agg.storage.databases import database_at, upsert
 from phonograd.server_agg.storage.folder_claim import LEDGER
 from phonograd.server_agg.storage.tables import Traffic, TrafficKind, Update
 
@@ -66,7 +66,7 @@ def _added(one: int | None, other: int | None) -> int | None:
 class Ledger:
     """The ledger at `place`, a file of SQLite's or a URL of PostgreSQL's; thread-safe.
 
-    It is created if missing and migrated if it is of an earlier release (`migrations`), unless `create` or `migrate` is
+    It is created if missing and migrated if it is of an earlier version (`migrations`), unless `create` or `migrate` is
     false.
 
     name: for messages. shared: whether other servers may use it. clock: of all times in it, in seconds since 1970; the
@@ -173,9 +173,7 @@ class Ledger:
                 "migrates; run the version of phonograd that the servers run, or upgrade them first"
             )
         with self._database.writers.begin() as connection:
-            migrated = migrations.prepare(connection, self.name, create)
-        if migrated:
-            vacuum(self._database)
+            migrations.prepare(connection, self.name, create)
 
 
 @contextlib.contextmanager

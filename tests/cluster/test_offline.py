@@ -19,6 +19,7 @@ from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.rounds.uploads import UploadMetadata
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.settings.storage import ServerStorage
+from phonograd.server_agg.storage import migrations
 from phonograd.server_agg.storage.audit import AuditLog
 from phonograd.server_agg.storage.migrations import VERSION, VERSION_TABLE
 from phonograd.server_agg.storage.stores import store_at
@@ -180,7 +181,7 @@ def test_kept_updates_are_discarded_while_servers_run(
 def test_what_is_refused(
     workshop: Workshop, database: str, storage: ServerStorage, replicas: Open, tmp_path: Path
 ) -> None:
-    with pytest.raises(StorageError, match="expected ledger version"):
+    with pytest.raises(StorageError, match="expected a ledger, found none in it"):
         phonograd.report(storage)  # the database is empty
     (server,) = replicas(1, clients_per_round=1)
     send(server, workshop.update(1), "a")
@@ -195,20 +196,20 @@ def test_what_is_refused(
 
 
 def test_a_ledger_that_an_earlier_release_runs_on_is_left_as_it_is(
-    workshop: Workshop, tmp_path: Path, database: str, place: dict[str, object], storage: ServerStorage, phono: Run
-) -> None:
+    workshop: Workshop, tmp_path: Path, database: str, place: dict[str, object], storage: ServerStorage, phono: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     with opened(workshop, tmp_path / "first", settings_with(**place)):
         pass
-    with administrator(database) as session:
-        session.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{VERSION - 1}'"))
-    message = f"expected ledger version {VERSION}, found {VERSION - 1}, which a server's start migrates"
+    monkeypatch.setattr(migrations, "VERSION", VERSION + 1)
+    message = f"expected ledger version {VERSION + 1}, found {VERSION}, which a server's start migrates"
     for deed in (phonograd.report, phonograd.models, lambda place: phonograd.rollback(place, 0)):
         with pytest.raises(StorageError, match=message):
             deed(storage)
     added = phono("tokens", "add", "phone1", "--ledger", database)
     assert (added.code, message in added.err) == (11, True)
     with administrator(database) as session:
-        assert session.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == str(VERSION - 1)
+        assert session.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == str(VERSION)
 
 
 def test_a_role_that_may_only_read_reports(

@@ -11,7 +11,6 @@ from phonograd.device_runtime.base.errors import StorageError, WeightsError
 from phonograd.server_agg.rounds.coordinator import Coordinator
 from phonograd.server_agg.storage.folder_claim import MARKER, claim
 from phonograd.server_agg.storage.state_folder import StateFolder
-from tests.server_agg.test_migrations import write_version_2
 from tests.server_agg.test_rounds import files, opened, send
 from tests.server_agg.workshop import Workshop, settings_with
 from tests.support.command_line import Run, phono
@@ -77,15 +76,6 @@ def test_an_empty_folder_is_taken_and_marked(workshop: Workshop, tmp_path: Path)
         assert "deletes files in it" in (state / MARKER).read_text()
         (state / "notes.txt").write_text("mine")
     assert (state / "notes.txt").read_text() == "mine"
-
-
-def test_a_folder_of_0_1_0_is_known_by_its_ledger(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    write_version_2(state / "ledger.sqlite")
-    (state / "updates").mkdir()
-    assert not claim(state).new
-    assert (state / MARKER).is_file()
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
