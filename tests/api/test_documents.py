@@ -45,3 +45,11 @@ def test_the_example_of_an_own_model(tmp_path: Path) -> None:
     assert "round 1: 3 updates" in said
     before, after = (float(figure) for figure in re.findall(r"[\d.]+", said.splitlines()[-1]))
     assert after < before
+
+
+@pytest.mark.long
+def test_the_example_of_one_round(tmp_path: Path) -> None:
+    said = run((ROOT / "examples/one_round.py").read_text("utf-8"), tmp_path)
+    first, *_, last = (float(figure) for figure in re.findall(r"users' perplexity ([\d.]+)", said))
+    assert said.count("bytes up in rot-q4") == 3
+    assert last < 0.95 * first
