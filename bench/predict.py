@@ -113,7 +113,7 @@ class PredictorScorer:
         self._begun = False
 
     def reset(self) -> None:
-        """Begin the text."""
+        """Begin a text, with a state of zeros."""
         self._predictor.reset()
         self._begun = False
 

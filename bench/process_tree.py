@@ -30,7 +30,7 @@ class PeakPss(threading.Thread):
         self._peak = 0
 
     def run(self) -> None:
-        """Sample."""
+        """Keep the largest sample of the memory of all processes, until `stop`."""
         while not self._ended.wait(self._seconds):
             self._peak = max(self._peak, pss_bytes(self._root))
 

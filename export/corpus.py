@@ -53,7 +53,7 @@ class Columns:
 
     @property
     def minibatch(self) -> int:
-        """B."""
+        """The number of columns, B."""
         return int(self.inputs.shape[1])
 
     @property

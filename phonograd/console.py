@@ -79,7 +79,7 @@ class Console:
 
 
 def _no_progress(done: int, total: int, note: str) -> None:
-    """Nobody is looking."""
+    """A progress function that shows nothing: stderr is no terminal."""
 
 
 def print_table(title: str, rows: Rows) -> None:

@@ -67,7 +67,7 @@ class UpdateStrategy(Strategy):  # type: ignore[misc]  # flwr has no types here
 
     @property
     def model_sha256(self) -> str:
-        """Their hash."""
+        """The hash of the model's file."""
         return self._base_sha256
 
     def start(self, grid: Grid, num_rounds: int = 3, **options: Any) -> Result:

@@ -109,7 +109,7 @@ class RoundSettings:
                 raise UsageError(message)
 
     def document(self) -> dict[str, object]:
-        """As a JSON object."""
+        """The settings as a JSON object."""
         flat = {**dataclasses.asdict(self), **dataclasses.asdict(self.training)}
         del flat["training"]
         flat["silence_seconds"] = flat.pop("heartbeat_timeout")  # its name in schema version 1

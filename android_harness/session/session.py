@@ -116,7 +116,7 @@ class PhoneSession:
         return time.monotonic() - began
 
     def sample(self) -> Sample:
-        """Current clocks and temperatures."""
+        """Clocks, temperatures and power now."""
         with self._diagnosed("its temperature was read"):
             return take_sample(self.adb, self.serial, self.at_s, self.settings.timeout_seconds)
 

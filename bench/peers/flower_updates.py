@@ -22,7 +22,7 @@ from phonograd.device_runtime.formats.tensor_file import TensorFile, encode_head
 
 
 class StrategyAggregator:
-    """Nothing is loaded beforehand."""
+    """phonograd's strategy in Flower; it reads each update as it is averaged."""
 
     def __init__(self, job: AggregationJob):
         # A message needs a run, node and task; any ids do, because none is sent.

@@ -11,7 +11,7 @@ from phonograd.server_agg.aggregation.fold import Fold
 
 
 class FoldAggregator:
-    """Nothing is loaded beforehand."""
+    """phonograd's own fold; it reads each update as it is averaged."""
 
     def __init__(self, job: AggregationJob):
         self._job = job

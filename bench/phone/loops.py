@@ -42,12 +42,12 @@ class LoopCost:
 
     @property
     def flop_per_cycle(self) -> float:
-        """Multiply-adds counted twice."""
+        """Floating-point operations in a cycle: a multiply-add counts as two."""
         return self.multiply_adds * 2 / self.cycles
 
     @property
     def instructions_per_cycle(self) -> float:
-        """As it says."""
+        """Instructions in a cycle."""
         return self.instructions / self.cycles
 
 

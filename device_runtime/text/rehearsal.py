@@ -33,7 +33,7 @@ class TrainingText:
 
     @property
     def user_share(self) -> float:
-        """The actual λ."""
+        """The user's actual share of the tokens, λ in paper P."""
         return self.user_tokens / (self.user_tokens + self.general_tokens)
 
 

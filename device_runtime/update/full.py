@@ -16,12 +16,12 @@ class FullF32:
         return sum(spec.nbytes for spec in specs)
 
     def encode(self, spec: TensorSpec, base: Array, trained: Array, seed: int) -> dict[str, Array]:
-        """The tensor itself."""
+        """The trained tensor, as it is."""
         del base, seed
         return {spec.name: trained}
 
     def expects(self, spec: TensorSpec, found: TensorFile) -> list[TensorSpec]:
-        """The tensor itself."""
+        """One part: the whole tensor."""
         del found
         return [spec]
 

@@ -192,7 +192,7 @@ def phone_bench(
     """
     from phonograd.commands.phone_reports import Outputs
 
-    if chosen["output_sample"] is None:
+    if chosen["output_sample"] is None and chosen["full_softmax"]:
         refuse("expected with --output-sample", "full_softmax")
     settings = PhoneBenchSettings(text=TextSettings(user, rehearsal, user_share, seed), **chosen)
     outputs = Outputs.checked(out, html, trace, compare, max_slowdown, settings, fail_unsure)

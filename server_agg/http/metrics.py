@@ -40,7 +40,7 @@ class MetricsRoute:
 
     @operation("GET /metrics", "admin", {200: Answer("Text exposition 0.0.4.", str, (CONTENT_TYPE,))})
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus."""
+        """All metrics, in Prometheus's text format."""
         del request
         text = await run_in_threadpool(generate_latest, self._registry)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

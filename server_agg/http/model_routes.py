@@ -85,7 +85,7 @@ class ModelRoutes:
 
     @operation("GET /v1/models", "admin", {200: Answer("Oldest first.", Models)})
     async def models(self, request: Request) -> Response:
-        """All models."""
+        """All models that the server keeps or has kept."""
         del request
         models = await run_in_threadpool(lineage_of, self._coordinator.ledger, self._coordinator.folder.kept_models)
         return RecordResponse(Models(tuple(models)))

@@ -165,7 +165,7 @@ class UploadRoutes:
 
     @operation("OPTIONS /v1/uploads/{id}", "phone", {204: tus.CAPABILITIES}, takes=(tus.ID,))
     async def tus_capabilities_of_upload(self, request: Request) -> Response:
-        """As without an id."""
+        """The tus version and extensions that this server has."""
         return await self.tus_capabilities(request)
 
     @operation(
@@ -247,7 +247,7 @@ class UploadRoutes:
         takes=(tus.ID, tus.VERSION),
     )
     async def give_upload_up(self, request: Request) -> Response:
-        """tus termination."""
+        """Give an upload up: its bytes are deleted (tus termination)."""
         tus.check_version(request.headers)
         upload = await self._upload(request)
         async with self._alone(upload.id):

@@ -109,7 +109,7 @@ class OpenApiRoute:
 
     @operation("GET /openapi.json", "open", {200: Answer("OpenAPI 3.1.", dict[str, Any])})
     async def openapi(self, request: Request) -> Response:
-        """This document."""
+        """The OpenAPI document that describes this server."""
         del request
         return JSONResponse(self._document)
 

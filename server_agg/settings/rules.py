@@ -66,7 +66,7 @@ class RoundRules:
         return Publish(self.publish, self.publish_rows, self.publish_bits)
 
     def to_json(self) -> str:
-        """The rules as JSON."""
+        """The rules as JSON, as the ledger keeps them."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod

@@ -53,19 +53,19 @@ class InFolder:
         """The file will be renamed in the folder, durably."""
 
     def get(self, name: str, target: Path) -> bool:
-        """Nothing is elsewhere."""
+        """Nothing to do: the folder is the store."""
         return False
 
     def has(self, name: str) -> bool:
-        """Nothing is elsewhere."""
+        """Nothing to do: the folder is the store."""
         return False
 
     def names(self, folder: str) -> list[str]:
-        """Nothing is elsewhere."""
+        """Nothing to do: the folder is the store."""
         return []
 
     def delete(self, names: Iterable[str]) -> None:
-        """Nothing is elsewhere."""
+        """Nothing to do: the folder is the store."""
 
 
 class ObjectStore:
@@ -82,15 +82,15 @@ class ObjectStore:
         self._do(name, lambda path: self._files.put_file(str(source), path))
 
     def write(self, data: bytes, name: str) -> None:
-        """Upload it."""
+        """Upload a file."""
         self._do(name, lambda path: self._files.pipe_file(path, data))
 
     def get(self, name: str, target: Path) -> bool:
-        """Download it."""
+        """Download a file."""
         return bool(self._do(name, lambda path: self._downloaded(path, target)))
 
     def read(self, name: str) -> bytes:
-        """Download it."""
+        """Download a file's bytes."""
         return bytes(self._do(name, self._files.cat_file))
 
     def has(self, name: str) -> bool:
@@ -104,7 +104,7 @@ class ObjectStore:
         return [path[start:] for path in found]
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete them."""
+        """Delete files."""
         for name in names:
             self._do(name, self._delete)
 

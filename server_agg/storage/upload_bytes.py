@@ -80,7 +80,7 @@ class FileBytes:
         self._folder = folder
 
     def stored(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
-        """Of the files."""
+        """The sizes of the files, and when they were last written."""
         found = {}
         for row in rows:
             try:
@@ -103,11 +103,11 @@ class FileBytes:
             return hashed_file(path) if path.exists() else hashlib.sha256()
 
     def sha256(self, identifier: str) -> str:
-        """Read again."""
+        """Read the whole file."""
         return sha256_of_file(self._folder.upload(identifier))
 
     def bring(self, identifier: str) -> None:
-        """It is there."""
+        """Nothing to do: the bytes are in the folder already."""
 
     def cut(self, identifier: str, length: int) -> None:
         """Truncate the file."""
@@ -139,7 +139,7 @@ class _File:
         return written
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._file.close()
 
 
@@ -156,7 +156,7 @@ class ChunkBytes:
         self._store = store
 
     def stored(self, session: Session, rows: Sequence[Update]) -> Mapping[str, Stored]:
-        """Of the rows."""
+        """The sums of the chunks' rows, and when the last one was added."""
         wanted = select(Chunk.upload, func.max(Chunk.stop), func.max(Chunk.at))
         wanted = wanted.where(Chunk.upload.in_([row.id for row in rows])).group_by(Chunk.upload)
         return {upload: (stop, at) for upload, stop, at in session.execute(wanted)}
@@ -226,7 +226,7 @@ class _Chunks:
         return len(data)
 
     def close(self) -> None:
-        """All is written."""
+        """Nothing to do: every chunk is stored as it comes."""
 
 
 def _chunks(session: Session, identifier: str) -> list[Chunk]:

@@ -32,7 +32,7 @@ from phonograd.device_runtime.client.server_client import Connection, current_ro
 from phonograd.device_runtime.formats.tensor_file import load_tensors
 from phonograd.device_runtime.update.update_file import UpdateFile
 from phonograd.server_agg.security.registry import PhoneRegistry
-from phonograd.server_agg.storage.folder_claim import LEDGER
+from phonograd.server_agg.storage.folder_claim import LEDGER, claim
 from phonograd.server_agg.storage.ledger import Ledger
 from tests.android_harness.round_place import FolderPhone, FolderSession, Serving, desk, lost, ready, serving
 from tests.support.artifacts import exported
@@ -379,7 +379,7 @@ def test_each_phone_with_its_own_token(place: Place, tmp_path: Path) -> None:
 
 
 def enrol(state: Path, name: str, role: str) -> str:
-    state.mkdir(mode=0o700, exist_ok=True)
+    claim(state)
     ledger = Ledger(state / LEDGER)
     try:
         return PhoneRegistry(ledger).add(name, role, "never", "test").token
