@@ -228,12 +228,7 @@ def test_other_pythons_are_given_by_name(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr("phonograd.commands.bench_epoch.selected_entries", select)
     line = ["bench", "epoch", "--backends", "ort"]
     assert run(phonograd, [*line, "--python", "jax=/a", "--python", "litert=/b"]) == 16
-    assert run(phonograd, [*line, "--executorch-python", "/c"]) == 16
-    assert asked == [
-        (("ort", "jax", "litert"), {"jax": "/a", "litert": "/b"}),
-        (("ort", "executorch"), {"executorch": "/c"}),
-    ]
-    assert "--executorch-python is now --python executorch=PYTHON" in capsys.readouterr().err
+    assert asked == [(("ort", "jax", "litert"), {"jax": "/a", "litert": "/b"})]
     for wrong in ("jax", "flower=/a", "jax="):
         assert run(phonograd, [*line, "--python", wrong]) == 2
         assert "NAME=PYTHON expected" in capsys.readouterr().err
