@@ -29,7 +29,7 @@ from phonograd.console import Console, output_options
 @click.option("--texts", default="", help="Which texts these are, in words, for the page.")
 @click.option("--work", type=OUT_FOLDER, help="Folder of finished parts; the same command resumes from it.")
 @click.option(
-    "--out", type=OUTPUT, help="The result.  [default: papers/results/NAME.json for a full run in a checkout]"
+    "--out", type=OUTPUT, help="The result.  [default: phonograd/papers/results/NAME.json for a full run in a checkout]"
 )
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes or threads to use.")
 @output_options

@@ -39,11 +39,8 @@ NO_CACHE = {"PHONOGRAD_CACHE": "/dev/null/no-cache"}
 # Every tenth source is compiled again.
 SAMPLED = 10
 PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
-# The folders of a checkout that are packages of phonograd.
-FOLDERS = (
-    *("device_runtime", "export", "server_agg", "android_harness", "bench", "demo", "simulation", "adapters"),
-    "papers",
-)
+# The folders at a checkout's root that are packages of phonograd.
+FOLDERS = ("device_runtime", "export", "server_agg", "android_harness", "bench")
 LIBRARIES = {f"phonograd/device_runtime/native/lib/{name}" for name in ("libphonograd.so", "phonograd-phone")}
 
 

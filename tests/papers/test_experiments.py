@@ -60,7 +60,7 @@ def test_every_experiment_has_settings_of_its_kind_and_knows_its_rows(name: str)
 
 def test_the_page_has_the_results() -> None:
     folder = result.results_folder()
-    assert folder == ROOT / "papers" / "results"
+    assert folder == ROOT / "phonograd/papers/results"
     assert {path.stem for path in folder.glob("*.json")} <= set(names())
     assert not [path for path in folder.glob("*.json") if result.read_result(path).small]
     assert (ROOT / "docs" / "results.md").read_text("utf-8") == page(folder), (

@@ -42,7 +42,7 @@ class Result(Record, frozen=True):
 
 def results_folder() -> Path | None:
     """Where a checkout keeps its results; None in an installed package."""
-    return _FOLDER if (_FOLDER.parents[1] / "pyproject.toml").is_file() else None
+    return _FOLDER if (_FOLDER.parents[2] / "pyproject.toml").is_file() else None
 
 
 def require_not_full(path: Path) -> None:

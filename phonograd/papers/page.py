@@ -11,8 +11,8 @@ from phonograd.papers.result import Result, read_result
 
 HEAD = """# The papers' results, measured again
 
-Made by `phonograd reproduce --page docs/results.md` from `papers/experiments` and `papers/results`; do not edit.
-[papers/README.md](../papers/README.md) says how to run an experiment and how to add one.
+Made by `phonograd reproduce --page docs/results.md` from `experiments` and `results` of phonograd/papers; do not edit.
+[phonograd/papers/README.md](../phonograd/papers/README.md) says how to run an experiment and how to add one.
 
 P is Popov et al. 2018, *Distributed Fine-tuning of Language Models on Private Data*; M is McMahan et al. 2018,
 *Learning Differentially Private Recurrent Language Models*; J is Ji et al. 2019, *Learning Private Neural Language
