@@ -2,9 +2,9 @@
 
 import contextlib
 import errno
+import functools
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,6 @@ from phonograd.device_runtime.base.errors import OutOfMemoryError, PhonogradErro
 # Called with (done, in all, note).
 Progress = Callable[[int, int, str], None]
 Rows = Sequence[Mapping[str, object]]
-_SETTING = re.compile(r"`(\w+)`")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 READER_GONE = 141  # as a shell reports a tool that SIGPIPE ended
 
@@ -115,41 +114,49 @@ def shown(value: object) -> str:
     return str(value)
 
 
+def figures(document: Mapping[str, object], title: str = "figure") -> Rows:
+    """A table's rows of one result: its figures one below another."""
+    return [{title: name, "value": value} for name, value in document.items()]
+
+
 def output_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --json and --quiet; the command receives a Console as `console`."""
 
+    @functools.wraps(command)  # with the parameters declared so far
     def wrapped(*args: Any, as_json: bool, quiet: bool, **options: Any) -> None:
         command(*args, console=Console(as_json, quiet), **options)
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__dict__.update(command.__dict__)  # click keeps the parameters declared so far there
-    wrapped = click.option(
-        "--quiet", is_flag=True, callback=_name_options, help="No progress bars or remarks on stderr."
-    )(wrapped)
+    quiet = click.option("--quiet", is_flag=True, callback=_name_options, help="No progress bars or remarks on stderr.")
+    wrapped = quiet(wrapped)
     return click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")(wrapped)
 
 
-def _name_options(context: click.Context, parameter: click.Parameter, quiet: bool) -> bool:
-    """The callback of --quiet, which every command has: see _options_named."""
-    del parameter
-    context.with_resource(_options_named(context.command))
+def _name_options(context: click.Context, _parameter: click.Parameter, quiet: bool) -> bool:
+    """The callback of --quiet, which every command has: from here on, errors name the command's options."""
+    context.with_resource(_options_named())
     return quiet
 
 
 @contextlib.contextmanager
-def _options_named(command: click.Command) -> Iterator[None]:
-    """Libraries name settings in backticks; where an option of the command sets one, its errors name the option."""
+def _options_named() -> Iterator[None]:
     try:
         yield
     except PhonogradError as error:
-        error.args = (name_options(str(error), command),)
+        error.args = (name_options(str(error)),)
         raise
 
 
-def name_options(message: str, command: click.Command) -> str:
-    """A library's message, with the command's option in place of each setting that it names in backticks."""
-    options = {param.name: param.opts[0] for param in command.params if isinstance(param, click.Option)}
-    return _SETTING.sub(lambda found: options.get(found[1], found[0]), message)
+def name_options(message: str) -> str:
+    """A library's message, with the running command's option for each setting that it names in backticks."""
+    for name, option in option_names().items():
+        message = message.replace(f"`{name}`", option)
+    return message
+
+
+def option_names() -> dict[str, str]:
+    """The running command's options, by the parameters that they set."""
+    params = click.get_current_context().command.params
+    return {str(param.name): param.opts[0] for param in params if isinstance(param, click.Option)}
 
 
 def run(group: click.Command, arguments: list[str] | None = None) -> int:

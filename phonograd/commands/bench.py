@@ -26,10 +26,10 @@ from phonograd.commands.bench_options import (
     save_option,
 )
 from phonograd.commands.bench_simulate import simulate
-from phonograd.commands.codec_options import IN_GROUPS
-from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import COUNT, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
+from phonograd.commands.shared_options import IN_GROUPS
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.update.codecs import CODECS
 
@@ -53,11 +53,9 @@ bench.add_command(capacity)
 @bench.command()
 @click.option("--artifacts", type=INPUT, help="Artifacts folder to train.  [default: popov-2x650 with random weights]")
 @names_option("--backends", ("native", "ort", "torch"), "native,ort,torch", "Runtimes to compare in pairs")
-@click.option(
-    "--output-sample", type=click.IntRange(1), metavar="N", help="Train all runtimes with an output sample of N words."
-)
-@click.option("--steps", type=click.IntRange(1), default=ParityConfig.steps, show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=ParityConfig.threads, show_default=True)
+@click.option("--output-sample", type=COUNT, metavar="N", help="Train all runtimes with an output sample of N words.")
+@click.option("--steps", type=COUNT, default=ParityConfig.steps)
+@click.option("--threads", type=COUNT, default=ParityConfig.threads)
 @save_option
 @output_options
 def parity(
@@ -107,14 +105,17 @@ def _shown(errors: Mapping[str, float]) -> dict[str, object]:
 
 
 @bench.command()
-@click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
-@click.option("--updates", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
+@click.option("--preset", default=PRESET, help="The model's shape.")
+@click.option("--updates", type=COUNT, multiple=True, default=(10, 40))
 @click.option(
-    "--codecs", metavar="NAMES", callback=list_of(tuple(CODECS)), default="full-f32", show_default=True,
+    "--codecs",
+    metavar="NAMES",
+    callback=list_of(tuple(CODECS)),
+    default="full-f32",
     help=f"Codecs to run the fold with; Flower takes whole weights. {IN_GROUPS}",
-)  # fmt: skip
+)
 @click.option("--flower-python", metavar="PYTHON", help="A Python interpreter with flwr.  [default: this one]")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each, in turn.")
+@click.option("--rounds", type=COUNT, default=3, help="Runs of each, in turn.")
 @save_option
 @output_options
 def aggregate(
@@ -143,16 +144,18 @@ def aggregate(
 
 
 @bench.command()
-@click.option("--preset", default=PRESET, show_default=True, help="The model's shape.")
-@click.option("--phones", type=click.IntRange(1), multiple=True, default=(10, 40), show_default=True)
+@click.option("--preset", default=PRESET, help="The model's shape.")
+@click.option("--phones", type=COUNT, multiple=True, default=(10, 40))
 @click.option(
-    "--crowd", "crowds", type=click.IntRange(1), multiple=True, default=(10, 50, 100, 200), show_default=True,
+    "--crowd",
+    "crowds",
+    type=COUNT,
+    multiple=True,
+    default=(10, 50, 100, 200),
     help="Phones that send small updates at once while /healthz is requested.",
-)  # fmt: skip
-@click.option(
-    "--at-once", type=click.IntRange(2), default=4, show_default=True, help="Parallel uploads when measuring MB/s."
 )
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each, in turn.")
+@click.option("--at-once", type=click.IntRange(2), default=4, help="Parallel uploads when measuring MB/s.")
+@click.option("--rounds", type=COUNT, default=5, help="Runs of each, in turn.")
 @save_option
 @output_options
 def ingest(
@@ -188,17 +191,15 @@ def ingest(
 @click.option("--rehearsal", type=INPUT, help="General text, half of what each phone trains on.")
 @click.option("--test", "tests", type=INPUT, multiple=True, help="A text to measure perplexity on; may be repeated.")
 @click.option(
-    "--codecs", metavar="NAMES", callback=list_of(tuple(CODECS)), default=",".join(CODECS), show_default="all",
+    "--codecs",
+    metavar="NAMES",
+    callback=list_of(tuple(CODECS)),
+    default=",".join(CODECS),
+    show_default="all",
     help=f"Codecs to compare; changes of perplexity are relative to the first. {IN_GROUPS}",
-)  # fmt: skip
-@click.option(
-    "--phones",
-    type=click.IntRange(1),
-    default=2,
-    show_default=True,
-    help="Number of phones with random deltas, without --user.",
 )
-@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@click.option("--phones", type=COUNT, default=2, help="Number of phones with random deltas, without --user.")
+@click.option("--threads", type=COUNT, default=DEFAULTS.threads)
 @save_option
 @output_options
 def upload(
@@ -239,9 +240,9 @@ def upload(
 @bench.command()
 @click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
 @click.option("--text", type=INPUT, help="A text to type, and to measure keystroke savings on.")
-@click.option("--words", type=click.IntRange(1), default=100, show_default=True, help="Words to time.")
-@click.option("--context", type=click.IntRange(1), default=15, show_default=True, help="Words before each.")
-@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@click.option("--words", type=COUNT, default=100, help="Words to time.")
+@click.option("--context", type=COUNT, default=15, help="Words before each.")
+@click.option("--threads", type=COUNT, default=DEFAULTS.threads)
 @save_option
 @output_options
 def predict(console: Console, artifacts: Path | None, save: Path | None, **settings: Any) -> None:
@@ -259,7 +260,7 @@ def predict(console: Console, artifacts: Path | None, save: Path | None, **setti
 
 
 @bench.command("phone-cost")
-@click.option("--cpu", "cpus", multiple=True, default=("cortex-a53",), show_default=True, help="CPU name in qemu.")
+@click.option("--cpu", "cpus", multiple=True, default=("cortex-a53",), help="CPU name in qemu.")
 @click.option("--full-size", is_flag=True, help="Also count the paper's model, which takes 10 to 20 minutes.")
 @click.option(
     "--against", type=INPUT, help="A saved result; fail if a token takes over 2 % more instructions than in it."

@@ -10,10 +10,10 @@ import msgspec
 
 from phonograd.bench.capacity.settings import CapacityConfig, Demand, Prices
 from phonograd.commands.bench_options import repeated, save_option
-from phonograd.commands.numbers import FiniteRange
+from phonograd.commands.options import COUNT, SHARE, FiniteRange
 from phonograd.console import Console, output_options
 
-NUMBER = click.IntRange(1)
+NUMBER = COUNT
 PRICES = {field.name: field.default for field in dataclasses.fields(Prices)}
 DEMAND = Demand()
 
@@ -45,40 +45,19 @@ def _checked(_context: click.Context, _parameter: click.Parameter, given: tuple[
 
 
 @click.command()
-@click.option("--preset", default=CapacityConfig.preset, show_default=True, help="The service's model.")
-@click.option("--phones", type=NUMBER, default=CapacityConfig.phones, show_default=True, help="Phones with it.")
+@click.option("--preset", default=CapacityConfig.preset, help="The service's model.")
+@click.option("--phones", type=NUMBER, default=CapacityConfig.phones, help="Phones with it.")
 @click.option(
-    "--small-phones",
-    type=NUMBER,
-    default=CapacityConfig.small_phones,
-    show_default=True,
-    help="Phones with a tiny model, before them.",
+    "--small-phones", type=NUMBER, default=CapacityConfig.small_phones, help="Phones with a tiny model, before them."
 )
-@click.option("--rounds", type=NUMBER, default=CapacityConfig.rounds, show_default=True, help="Rounds of each.")
-@click.option("--at-once", type=NUMBER, default=CapacityConfig.at_once, show_default=True, help="Phones at a time.")
+@click.option("--rounds", type=NUMBER, default=CapacityConfig.rounds, help="Rounds of each.")
+@click.option("--at-once", type=NUMBER, default=CapacityConfig.at_once, help="Phones at a time.")
 @click.option(
-    "--phones-a-day",
-    type=NUMBER,
-    multiple=True,
-    default=CapacityConfig.phones_a_day,
-    show_default=True,
-    help="Phones to plan for.",
+    "--phones-a-day", type=NUMBER, multiple=True, default=CapacityConfig.phones_a_day, help="Phones to plan for."
 )
-@click.option("--rounds-a-day", type=NUMBER, default=DEMAND.rounds_a_day, show_default=True)
-@click.option(
-    "--peak",
-    type=FiniteRange(1),
-    default=DEMAND.peak,
-    show_default=True,
-    help="The busiest hour's rate, divided by the mean.",
-)
-@click.option(
-    "--load",
-    type=FiniteRange(0, 1, min_open=True),
-    default=DEMAND.load,
-    show_default=True,
-    help="The share of a server's measured rate to plan with.",
-)
+@click.option("--rounds-a-day", type=NUMBER, default=DEMAND.rounds_a_day)
+@click.option("--peak", type=FiniteRange(1), default=DEMAND.peak, help="The busiest hour's rate, divided by the mean.")
+@click.option("--load", type=SHARE, default=DEMAND.load, help="The share of a server's measured rate to plan with.")
 @click.option(
     "--price",
     "given",

@@ -21,8 +21,8 @@ from phonograd.bench.contestants import (
 from phonograd.bench.epoch import EpochBenchConfig
 from phonograd.bench.kinds import KINDS
 from phonograd.commands.bench_options import Names, artifacts_or_random, names_option, repeated, save_option
-from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import COUNT, refuse
 from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
@@ -63,12 +63,12 @@ def _interpreters(_context: click.Context, _parameter: click.Parameter, values: 
 )
 @click.option(
     "--output-sample",
-    type=click.IntRange(1),
+    type=COUNT,
     metavar="N",
     help="Run phonograd's backends and torch also with an output sample of N words.",
 )
-@click.option("--steps", type=click.IntRange(1), default=DEFAULTS.steps, show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=DEFAULTS.threads, show_default=True)
+@click.option("--steps", type=COUNT, default=DEFAULTS.steps)
+@click.option("--threads", type=COUNT, default=DEFAULTS.threads)
 @save_option
 @output_options
 def epoch(

@@ -39,12 +39,7 @@ def names_option(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """An option that takes some of the names in `allowed`, separated by commas; text: its help without them."""
     return click.option(
-        name,
-        metavar="NAMES",
-        callback=list_of(allowed),
-        default=default,
-        show_default=True,
-        help=f"{text}: of {', '.join(allowed)}.",
+        name, metavar="NAMES", callback=list_of(allowed), default=default, help=f"{text}: of {', '.join(allowed)}."
     )
 
 

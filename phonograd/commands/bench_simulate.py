@@ -9,25 +9,24 @@ import msgspec
 from phonograd.bench.contestants import BenchError
 from phonograd.commands.bench_options import artifacts_or_random, repeated, save_option
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import COUNT
 from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
 
-NUMBER = click.IntRange(1)
+NUMBER = COUNT
 
 
 @click.command()
 @click.option("--artifacts", type=INPUT, help="Artifacts folder to use.  [default: popov-2x650 with random weights]")
-@click.option("--phones", type=NUMBER, default=10, show_default=True, help="Phones of a round.")
-@click.option(
-    "--text-bytes", type=NUMBER, default=10_000, show_default=True, help="Text of each; as much general text is added."
-)
-@click.option("--batch", type=NUMBER, default=5, show_default=True, help="Phones that torch also trains at once.")
-@click.option("--output-sample", type=NUMBER, metavar="N", default=2000, show_default=True)
+@click.option("--phones", type=NUMBER, default=10, help="Phones of a round.")
+@click.option("--text-bytes", type=NUMBER, default=10_000, help="Text of each; as much general text is added.")
+@click.option("--batch", type=NUMBER, default=5, help="Phones that torch also trains at once.")
+@click.option("--output-sample", type=NUMBER, metavar="N", default=2000)
 @click.option("--workers", type=NUMBER, help="Phones that train at a time, one thread each.  [default: one a core]")
 @click.option(
     "--flower-python", metavar="PYTHON", help="A Python interpreter with flwr[simulation].  [default: this one]"
 )
-@click.option("--rounds", type=NUMBER, default=3, show_default=True, help="Runs of each, in turn.")
+@click.option("--rounds", type=NUMBER, default=3, help="Runs of each, in turn.")
 @save_option
 @output_options
 def simulate(

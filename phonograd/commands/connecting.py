@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from phonograd.api.rounds import connect
-from phonograd.commands.given import refuse
+from phonograd.commands.options import refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console
 from phonograd.device_runtime.client.server_client import Connection, Waiting
@@ -102,12 +102,13 @@ def _options(required: bool) -> tuple[Callable[[Callable[..., None]], Callable[.
     return (
         click.option("--server", required=required, help="For example http://127.0.0.1:8080"),
         click.option(
-            "--token", envvar="PHONOGRAD_TOKEN", show_envvar=True,
+            "--token",
+            envvar="PHONOGRAD_TOKEN",
+            show_envvar=True,
             help="What `phonograd tokens add` showed; other users can see an option's value, but not the variable's.",
         ),
         click.option(
-            "--ca-cert", type=INPUT,
-            help="PEM file of a certificate authority to trust in place of the system's.",
+            "--ca-cert", type=INPUT, help="PEM file of a certificate authority to trust in place of the system's."
         ),
         click.option("--token-over-http", is_flag=True, help="Send the token unencrypted to another machine."),
-    )  # fmt: skip
+    )

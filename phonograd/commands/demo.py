@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from phonograd.commands.options import COUNT
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.demo.run import DemoConfig, demo_table, run_demo
@@ -14,27 +15,15 @@ DEFAULTS = DemoConfig()
 
 
 @click.command()
-@click.option(
-    "--out",
-    type=OUT_FOLDER,
-    default=Path("demo-out"),
-    show_default=True,
-    help="Folder to work in; must be empty or new.",
-)
-@click.option(
-    "--report",
-    type=OUTPUT,
-    default=Path("demo-report.html"),
-    show_default=True,
-    help="Where to write the HTML report.",
-)
+@click.option("--out", type=OUT_FOLDER, default=Path("demo-out"), help="Folder to work in; must be empty or new.")
+@click.option("--report", type=OUTPUT, default=Path("demo-report.html"), help="Where to write the HTML report.")
 @click.option("--corpus", type=INPUT, help="A folder from `phonograd corpus fetch`, in place of fetching.")
-@click.option("--preset", default=DEFAULTS.preset, show_default=True, help="The model's shape.")
-@click.option("--vocabulary", type=click.IntRange(3), default=DEFAULTS.vocabulary, show_default=True)
-@click.option("--pretrain-steps", type=click.IntRange(1), default=DEFAULTS.pretrain_steps, show_default=True)
-@click.option("--phones", type=click.IntRange(1), default=DEFAULTS.phones, show_default=True)
-@click.option("--phones-at-once", type=click.IntRange(1), default=DEFAULTS.phones_at_once, show_default=True)
-@click.option("--threads-per-phone", type=click.IntRange(1), default=DEFAULTS.threads_per_phone, show_default=True)
+@click.option("--preset", default=DEFAULTS.preset, help="The model's shape.")
+@click.option("--vocabulary", type=click.IntRange(3), default=DEFAULTS.vocabulary)
+@click.option("--pretrain-steps", type=COUNT, default=DEFAULTS.pretrain_steps)
+@click.option("--phones", type=COUNT, default=DEFAULTS.phones)
+@click.option("--phones-at-once", type=COUNT, default=DEFAULTS.phones_at_once)
+@click.option("--threads-per-phone", type=COUNT, default=DEFAULTS.threads_per_phone)
 @output_options
 def demo(console: Console, out: Path, report: Path, corpus: Path | None, **sizes: Any) -> None:
     """Run one federated round at full size on real text, compared with the paper (some minutes on 2 cores)."""

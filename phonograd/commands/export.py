@@ -11,7 +11,7 @@ import click
 from phonograd.commands.fitting import warn_of_unknown
 from phonograd.commands.model_options import DeclaredShape, shape_options
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.numbers import FiniteRange
+from phonograd.commands.options import COUNT, FROM_0, POSITIVE, SHARE, FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import UnsupportedError
@@ -47,7 +47,7 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     help="vocab.txt; the model has as many words. Counts are read from beside it, VOCAB.counts, or follow Zipf's law.",
 )
 @click.option("--weights", type=INPUT, help="Trained weights for the declared shape; the same file types as --model.")
-@click.option("--seed", type=click.IntRange(0), help="Random weights for the declared shape, from this seed.")
+@click.option("--seed", type=FROM_0, help="Random weights for the declared shape, from this seed.")
 @click.option(
     "--rename",
     "renames",
@@ -62,28 +62,19 @@ def _renames(context: click.Context, option: click.Parameter, values: tuple[str,
     type=INPUT,
     help="The vocabulary that the file was trained with, if not --vocab; rows are reordered to match.",
 )
-@click.option(
-    "--loss", type=click.Choice(get_args(Loss)), default=DEFAULTS.loss, show_default=True, help="lwf: paper P."
-)
-@click.option(
-    "--user-share",
-    type=FiniteRange(0, 1, min_open=True),
-    help=f"λ of --loss lwf.  [default: {DEFAULTS.user_share}]",
-)
+@click.option("--loss", type=click.Choice(get_args(Loss)), default=DEFAULTS.loss, help="lwf: paper P.")
+@click.option("--user-share", type=SHARE, help=f"λ of --loss lwf.  [default: {DEFAULTS.user_share}]")
 @click.option(
     "--loss-reduction",
     type=click.Choice(get_args(LossReduction)),
     default=DEFAULTS.loss_reduction,
-    show_default=True,
     help="Learning rate 0.75 and clip norm 5 are meant for sum_over_time.",
 )
-@click.option(
-    "--lr", "learning_rate", type=FiniteRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
-)
-@click.option("--clip-norm", type=FiniteRange(0), default=DEFAULTS.clip_norm, show_default=True, help="0: no clipping.")
-@click.option("--dropout", type=FiniteRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
-@click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
-@click.option("--bptt", type=click.IntRange(1), default=DEFAULTS.bptt, show_default=True, help="Time steps a window.")
+@click.option("--lr", "learning_rate", type=POSITIVE, default=DEFAULTS.learning_rate)
+@click.option("--clip-norm", type=FiniteRange(0), default=DEFAULTS.clip_norm, help="0: no clipping.")
+@click.option("--dropout", type=FiniteRange(0, 1, max_open=True), default=DEFAULTS.dropout)
+@click.option("--minibatch", type=COUNT, default=DEFAULTS.minibatch)
+@click.option("--bptt", type=COUNT, default=DEFAULTS.bptt, help="Time steps a window.")
 @click.option(
     "--freeze",
     metavar="NAME",

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from phonograd.api.engines import Engine
-from phonograd.commands.engine_option import engine_option
+from phonograd.commands.options import COUNT
 from phonograd.commands.paths import INPUT, OUTPUT
+from phonograd.commands.shared_options import engine_option
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.errors import UpdateError
 from phonograd.server_agg.aggregation.settings import WEIGHTINGS, StrategySettings
@@ -22,11 +23,10 @@ from phonograd.server_agg.aggregation.settings import WEIGHTINGS, StrategySettin
     "--weighting",
     type=click.Choice(WEIGHTINGS),
     default=StrategySettings.weighting,
-    show_default=True,
     help="An update's weight in the average.",
 )
 @engine_option
-@click.option("--workers", type=click.IntRange(1), help="Ray's workers.  [default: one a core]")
+@click.option("--workers", type=COUNT, help="Ray's workers.  [default: one a core]")
 @output_options
 def fold(
     console: Console,

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 import msgspec
 
+from phonograd.commands.options import COUNT
 from phonograd.device_runtime.formats.model_config import Cell, LanguageModelConfig
 from phonograd.export.presets import PRESETS
 
@@ -69,7 +70,7 @@ def shape_options(command: Callable[..., None]) -> Callable[..., None]:
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     wrapped.__dict__.update(command.__dict__)  # click keeps the parameters declared so far there
-    size = click.IntRange(1)
+    size = COUNT
     for option in reversed(
         (
             click.option("--preset", type=click.Choice(list(PRESETS)), help="The shape of a paper's model."),

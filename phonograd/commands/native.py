@@ -33,13 +33,7 @@ def build_on_first_use(console: Console) -> None:
 
 
 @click.command("build-phone")
-@click.option(
-    "--out",
-    type=OUTPUT,
-    default=Path("phonograd-phone"),
-    show_default=True,
-    help="Where to write the binary.",
-)
+@click.option("--out", type=OUTPUT, default=Path("phonograd-phone"), help="Where to write the binary.")
 @click.option(
     "--library",
     type=OUTPUT,

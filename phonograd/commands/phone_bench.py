@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from phonograd import __version__
 from phonograd.android_harness.session.program import SIGNAL_EXIT_BASE
 from phonograd.android_harness.timing.settings import PhoneBenchSettings, TextSettings
-from phonograd.commands.given import refuse
 from phonograd.commands.native import building
-from phonograd.commands.numbers import FiniteRange
+from phonograd.commands.options import FiniteRange, refuse
 from phonograd.commands.paths import INPUT, OUTPUT
 from phonograd.console import Console, name_options, output_options
 from phonograd.device_runtime.engine.backend import PRECISIONS
@@ -42,25 +41,18 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option(
     "--serial", "serials", multiple=True, help="Use this phone; may be repeated.  [default: all that are ready]"
 )
-@click.option("--epochs", type=int, default=DEFAULTS.epochs, show_default=True, help="Epochs to time.")
-@click.option("--warm-up", type=int, default=DEFAULTS.warm_up, show_default=True, help="Warm-up epochs before them.")
+@click.option("--epochs", type=int, default=DEFAULTS.epochs, help="Epochs to time.")
+@click.option("--warm-up", type=int, default=DEFAULTS.warm_up, help="Warm-up epochs before them.")
 @click.option(
     "--threads", type=int, help="CPU threads, at most one a core.  [default: one for each of the chosen cores]"
 )
 @click.option(
     "--cores",
     default=DEFAULTS.cores,
-    show_default=True,
     help="big (not much slower than the fastest), little, all, or a hexadecimal mask such as f0.",
 )
-@click.option(
-    "--pin-threads/--no-pin-threads",
-    "pin",
-    default=DEFAULTS.pin,
-    show_default=True,
-    help="Pin each thread to one core.",
-)
-@click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision, show_default=True)
+@click.option("--pin-threads/--no-pin-threads", "pin", default=DEFAULTS.pin, help="Pin each thread to one core.")
+@click.option("--precision", type=click.Choice(PRECISIONS), default=DEFAULTS.precision)
 @click.option(
     "--output-sample",
     type=int,
@@ -70,7 +62,6 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option(
     "--full-softmax/--no-full-softmax",
     default=DEFAULTS.full_softmax,
-    show_default=True,
     help="With --output-sample: time the full softmax too, which takes longer.",
 )
 @click.option(
@@ -82,7 +73,6 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     "cooldown_seconds",
     type=FiniteRange(),
     default=DEFAULTS.cooldown_seconds,
-    show_default=True,
     help="Longest wait in seconds before each epoch for the temperature to settle; 0: no wait.",
 )
 @click.option(
@@ -98,12 +88,9 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
     "--seed",
     type=click.IntRange(0, MAX_COUNT),
     default=TextSettings.seed,
-    show_default=True,
     help="Seed of the rehearsal draw and the synthetic text.",
 )
-@click.option(
-    "--codecs/--no-codecs", default=DEFAULTS.codecs, show_default=True, help="Measure an update with each codec."
-)
+@click.option("--codecs/--no-codecs", default=DEFAULTS.codecs, help="Measure an update with each codec.")
 @click.option(
     "--sweep",
     is_flag=True,
@@ -113,35 +100,27 @@ def print_schema(context: click.Context, _option: click.Parameter, wanted: bool)
 @click.option(
     "--fixed-performance/--no-fixed-performance",
     default=DEFAULTS.fixed_performance,
-    show_default=True,
     help="Ask Android for clock rates that it can sustain.",
 )
 @click.option(
     "--stay-awake/--no-stay-awake",
     default=DEFAULTS.stay_awake,
-    show_default=True,
     help="Keep the screen on, doze and battery saver off, and restore the settings afterwards.",
 )
 @click.option(
-    "--min-battery",
-    type=int,
-    default=DEFAULTS.min_battery,
-    show_default=True,
-    help="Skip phones with less battery than this, in percent.",
+    "--min-battery", type=int, default=DEFAULTS.min_battery, help="Skip phones with less battery than this, in percent."
 )
 @click.option(
     "--sample-every",
     "sample_seconds",
     type=FiniteRange(),
     default=DEFAULTS.sample_seconds,
-    show_default=True,
     help="Seconds between samples of clocks and temperatures.",
 )
 @click.option(
     "--heartbeat-timeout",
     type=FiniteRange(),
     default=DEFAULTS.heartbeat_timeout,
-    show_default=True,
     help="Seconds without contact after which a phone counts as lost and ends its work.",
 )
 @click.option("--keep", is_flag=True, help="Keep files on the phones, except texts, so that the next run pushes less.")
@@ -213,7 +192,7 @@ def _with_options(phone: "PhoneResult") -> "PhoneResult":
     """The result, whose failure names this command's options."""
     if phone.failure is None:
         return phone
-    message = name_options(phone.failure.message, click.get_current_context().command)
+    message = name_options(phone.failure.message)
     return replace(phone, failure=replace(phone.failure, message=message))
 
 

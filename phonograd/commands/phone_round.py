@@ -10,12 +10,11 @@ import click
 
 from phonograd.android_harness.errors import NoPhoneError
 from phonograd.android_harness.rounds.settings import TEXT_ON_PHONE, PhoneTraining, RoundSettings
-from phonograd.commands.codec_options import codec_option
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
-from phonograd.commands.given import refuse
 from phonograd.commands.native import building
-from phonograd.commands.numbers import FiniteRange
+from phonograd.commands.options import COUNT, POSITIVE, SHARE, FiniteRange, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER
+from phonograd.commands.shared_options import codec_option
 from phonograd.console import Console, Rows, name_options, output_options
 from phonograd.device_runtime.base.errors import PhonogradError, ServerUnreachableError, StoppedError
 from phonograd.device_runtime.client.server_client import Connection
@@ -54,26 +53,18 @@ class RoundShortError(PhonogradError):
     help="Folder with SERIAL.txt or NAME.txt, which are pushed to the phones and removed afterwards.",
 )
 @click.option(
-    "--text-on-phone",
-    default=TEXT_ON_PHONE,
-    show_default=True,
-    help="A text on the phone, in place of --texts; it stays there.",
+    "--text-on-phone", default=TEXT_ON_PHONE, help="A text on the phone, in place of --texts; it stays there."
 )
 @click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
-@click.option("--user-share", type=FiniteRange(0, 1, min_open=True), help="λ, with --rehearsal.  [default: 0.5]")
+@click.option("--user-share", type=SHARE, help="λ, with --rehearsal.  [default: 0.5]")
 @codec_option
 @click.option(
     "--steps", type=int, metavar="1", help="Take a single step, with the gradient of the whole text (FedSGD)."
 )
-@click.option("--lr", type=FiniteRange(0, min_open=True), help="Learning rate.  [default: the artifacts']")
+@click.option("--lr", type=POSITIVE, help="Learning rate.  [default: the artifacts']")
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads of each phone.  [default: one a core]")
-@click.option(
-    "--cores",
-    default=PhoneTraining.cores,
-    show_default=True,
-    help="big, little, all, or a hexadecimal mask such as f0.",
-)
-@click.option("--precision", type=click.Choice(PRECISIONS), default=PhoneTraining.precision, show_default=True)
+@click.option("--cores", default=PhoneTraining.cores, help="big, little, all, or a hexadecimal mask such as f0.")
+@click.option("--precision", type=click.Choice(PRECISIONS), default=PhoneTraining.precision)
 @click.option(
     "--output-sample",
     type=int,
@@ -82,7 +73,7 @@ class RoundShortError(PhonogradError):
 )
 @click.option(
     "--max-unknown",
-    type=FiniteRange(0, 1, min_open=True),
+    type=SHARE,
     help=f"Largest share of a text's words that the vocabulary may lack, for an update.  [default: {MAX_UNKNOWN}]",
 )
 @click.option(
@@ -93,21 +84,15 @@ class RoundShortError(PhonogradError):
     "--updates",
     type=OUT_FOLDER,
     default=Path("phonograd-updates"),
-    show_default=True,
     help="Folder for updates that the server does not have yet.",
 )
 @click.option(
-    "--min-phones",
-    type=click.IntRange(1),
-    default=RoundSettings.min_phones,
-    show_default=True,
-    help="The round fails if fewer phones upload.",
+    "--min-phones", type=COUNT, default=RoundSettings.min_phones, help="The round fails if fewer phones upload."
 )
 @click.option(
     "--patience",
     type=FiniteRange(0),
     default=RoundSettings.patience_seconds,
-    show_default=True,
     metavar="SECONDS",
     help="How long to retry an upload without progress.",
 )
@@ -115,15 +100,13 @@ class RoundShortError(PhonogradError):
     "--wait",
     type=FiniteRange(0),
     default=RoundSettings.wait_seconds,
-    show_default=True,
     metavar="SECONDS",
     help="How long to wait for the round to close; 0: do not wait.",
 )
 @click.option(
     "--heartbeat-timeout",
-    type=FiniteRange(0, min_open=True),
+    type=POSITIVE,
     default=RoundSettings.heartbeat_timeout,
-    show_default=True,
     metavar="SECONDS",
     help="Seconds without contact after which a phone counts as lost and ends its work.",
 )
@@ -238,7 +221,7 @@ def _with_options(phone: "PhoneRound") -> "PhoneRound":
     """The phone's part, whose drop-out names this command's options."""
     if phone.drop_out is None:
         return phone
-    message = name_options(phone.drop_out.message, click.get_current_context().command)
+    message = name_options(phone.drop_out.message)
     return dataclasses.replace(phone, drop_out=dataclasses.replace(phone.drop_out, message=message))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import COUNT
 from phonograd.commands.paths import INPUT
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.engine.backend import BackendOptions
@@ -16,17 +17,17 @@ from phonograd.device_runtime.text.kss import SUGGESTIONS
 @click.command()
 @click.argument("artifacts", type=INPUT)
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
-@click.option("--prefix", default="", help="The first letters of the word, as far as they are typed.")
 @click.option(
-    "--top", type=click.IntRange(1), default=SUGGESTIONS, show_default=True, metavar="K", help="Words to show."
+    "--prefix", default="", help="The first letters of the word, as far as they are typed.", show_default=False
 )
+@click.option("--top", type=COUNT, default=SUGGESTIONS, metavar="K", help="Words to show.")
 @click.option(
     "--weights",
     type=INPUT,
     help="A later round's model, a torch state dict, or prediction weights.  [default: the folder's prediction "
     "weights, else its weights]",
 )
-@click.option("--threads", type=click.IntRange(1), default=BackendOptions.threads, show_default=True)
+@click.option("--threads", type=COUNT, default=BackendOptions.threads)
 @output_options
 def predict(
     console: Console,

@@ -8,7 +8,7 @@ import click
 
 from phonograd.commands.fitting import warn_of_misfit
 from phonograd.commands.model_options import DeclaredShape, shape_options
-from phonograd.commands.numbers import FiniteRange
+from phonograd.commands.options import COUNT, FROM_0, POSITIVE, FiniteRange
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 from phonograd.export.pretrain_config import Device, Precision, PretrainConfig, PretrainProgress
@@ -21,20 +21,18 @@ DEFAULTS = PretrainConfig()
 @click.option("--vocab", type=INPUT, required=True, help="vocab.txt; the model has as many words.")
 @click.option("--text", "texts", type=INPUT, required=True, multiple=True, help="General text; may be repeated.")
 @click.option("--valid", type=INPUT, help="Validation text.  [default: the last 5 % of the messages]")
-@click.option("--epochs", type=click.IntRange(1), default=DEFAULTS.epochs, show_default=True)
-@click.option("--max-steps", type=click.IntRange(1), help="Stop after this many steps in total.")
-@click.option("--minibatch", type=click.IntRange(1), default=DEFAULTS.minibatch, show_default=True)
-@click.option("--bptt", type=click.IntRange(1), default=DEFAULTS.bptt, show_default=True, help="Time steps a window.")
-@click.option(
-    "--lr", "learning_rate", type=FiniteRange(0, min_open=True), default=DEFAULTS.learning_rate, show_default=True
-)
-@click.option("--decay", type=FiniteRange(1), default=DEFAULTS.decay, show_default=True)
-@click.option("--decay-after", type=click.IntRange(0), default=DEFAULTS.decay_after, show_default=True, help="Epochs.")
-@click.option("--clip-norm", type=FiniteRange(0), default=DEFAULTS.clip_norm, show_default=True, help="0: no clipping.")
-@click.option("--dropout", type=FiniteRange(0, 1, max_open=True), default=DEFAULTS.dropout, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=DEFAULTS.seed, show_default=True)
-@click.option("--device", type=click.Choice(get_args(Device)), default=DEFAULTS.device, show_default=True)
-@click.option("--precision", type=click.Choice(get_args(Precision)), default=DEFAULTS.precision, show_default=True)
+@click.option("--epochs", type=COUNT, default=DEFAULTS.epochs)
+@click.option("--max-steps", type=COUNT, help="Stop after this many steps in total.")
+@click.option("--minibatch", type=COUNT, default=DEFAULTS.minibatch)
+@click.option("--bptt", type=COUNT, default=DEFAULTS.bptt, help="Time steps a window.")
+@click.option("--lr", "learning_rate", type=POSITIVE, default=DEFAULTS.learning_rate)
+@click.option("--decay", type=FiniteRange(1), default=DEFAULTS.decay)
+@click.option("--decay-after", type=FROM_0, default=DEFAULTS.decay_after, help="Epochs.")
+@click.option("--clip-norm", type=FiniteRange(0), default=DEFAULTS.clip_norm, help="0: no clipping.")
+@click.option("--dropout", type=FiniteRange(0, 1, max_open=True), default=DEFAULTS.dropout)
+@click.option("--seed", type=FROM_0, default=DEFAULTS.seed)
+@click.option("--device", type=click.Choice(get_args(Device)), default=DEFAULTS.device)
+@click.option("--precision", type=click.Choice(get_args(Precision)), default=DEFAULTS.precision)
 @click.option("--state", type=OUT_FOLDER, help="Folder to save the run's state in; the same command resumes from it.")
 @click.option("--out", type=OUTPUT, required=True, help="Where to write the best weights (safetensors, torch layout).")
 @output_options

@@ -1,37 +1,36 @@
 """`phonograd privacy`: epsilon without a server, and empirical privacy."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.numbers import FiniteRange
-from phonograd.commands.paths import INPUT, OUTPUT
+from phonograd.commands.options import COUNT, FiniteRange, Options, opt, refuse
+from phonograd.commands.paths import INPUT
 from phonograd.commands.privacy_attacks import canaries, membership
-from phonograd.commands.settings_options import settings_options, taken, usage_errors
-from phonograd.console import Console, output_options
+from phonograd.commands.shared_options import page_option, rehearsal_option, users_option, workers_option
+from phonograd.console import Console, figures, output_options
 from phonograd.simulation.empirical.pairs import PrivacySettings
 from phonograd.simulation.empirical.tail import DELTAS, epsilon_of, paper_table_8, worst_epsilons
 from phonograd.simulation.settings import SimulationSettings
 
-DEFAULTS = PrivacySettings()
-SETTINGS = {
-    "clients_per_round": "Users of a set.",
-    "text_bytes": "Bytes of a user's text.",
-    "user_share": "λ, with --rehearsal.",
-    "output_sample": "As in phonograd train.",
-    "precision": "As in phonograd train.",
-    "seed": "Of all that is drawn at random.",
-}
-
-
-def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Those of SimulationSettings that a pair of rounds has."""
-    return settings_options(SimulationSettings, SETTINGS, command)
+PAIRS = Options(
+    PrivacySettings,
+    pairs=opt("Adjacent sets.", COUNT),
+    texts=opt("Drawn for each pair.", COUNT),
+    words=opt("Of a text.", COUNT),
+)
+SIMULATION = Options(
+    SimulationSettings,
+    clients_per_round="Users of a set.",
+    text_bytes="Bytes of a user's text.",
+    user_share="λ, with --rehearsal.",
+    output_sample="As in phonograd train.",
+    precision="As in phonograd train.",
+    seed="Of all that is drawn at random.",
+)
 
 
 @click.group(invoke_without_command=True)
@@ -57,10 +56,10 @@ privacy.add_command(membership)
 
 
 @privacy.command()
-@click.option("--population", type=click.IntRange(1), required=True, help="Enrolled phones, N.")
-@click.option("--per-round", type=click.IntRange(1), required=True, help="Phones expected in a round, K: q = K / N.")
+@click.option("--population", type=COUNT, required=True, help="Enrolled phones, N.")
+@click.option("--per-round", type=COUNT, required=True, help="Phones expected in a round, K: q = K / N.")
 @click.option("--noise", type=FiniteRange(0), required=True, help="Noise multiplier, z.")
-@click.option("--rounds", type=click.IntRange(1), required=True)
+@click.option("--rounds", type=COUNT, required=True)
 @click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), required=True)
 @output_options
 def epsilon(console: Console, population: int, per_round: int, noise: float, rounds: int, delta: float) -> None:
@@ -74,33 +73,20 @@ def epsilon(console: Console, population: int, per_round: int, noise: float, rou
     document = {"sampling": sampling, "noise_multiplier": noise, **spent}
     # JSON has no infinity: without noise there is no epsilon.
     document = {name: None if value == float("inf") else value for name, value in document.items()}
-    rows = [{"figure": name, "value": "infinite" if value is None else value} for name, value in document.items()]
+    rows = figures({name: "infinite" if value is None else value for name, value in document.items()})
     console.result(document, ("Privacy spent", rows))
 
 
 @privacy.command()
 @click.argument("artifacts", type=INPUT)
-@click.option("--users", type=INPUT, required=True, help="As in phonograd simulate.")
-@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
-@click.option("--pairs", type=click.IntRange(1), default=DEFAULTS.pairs, show_default=True, help="Adjacent sets.")
-@click.option("--texts", type=click.IntRange(1), default=DEFAULTS.texts, show_default=True, help="Drawn for each pair.")
-@click.option("--words", type=click.IntRange(1), default=DEFAULTS.words, show_default=True, help="Of a text.")
-@simulation_options
-@click.option("--workers", type=click.IntRange(1), help="Processes that train.  [default: one a core]")
-@click.option("--page", type=OUTPUT, help="Write an HTML page with plots here.")
+@users_option
+@rehearsal_option
+@PAIRS
+@SIMULATION
+@workers_option
+@page_option
 @output_options
-def empirical(
-    console: Console,
-    artifacts: Path,
-    users: Path,
-    rehearsal: Path | None,
-    pairs: int,
-    texts: int,
-    words: int,
-    workers: int | None,
-    page: Path | None,
-    **options: Any,
-) -> None:
+def empirical(console: Console, page: Path | None, **options: Any) -> None:
     """Measure empirical privacy (paper P): how the likelihood of a model's own texts changes if one user is another.
 
     For each pair of adjacent user sets one round is simulated with each, texts are drawn from the first model, and the
@@ -108,21 +94,12 @@ def empirical(
     """
     from phonograd.api.privacy import empirical_privacy
 
-    if rehearsal is None:
+    if options["rehearsal"] is None:
         refuse("expected with --rehearsal, the general text to mix in", "user_share")
-    with usage_errors(SETTINGS):
-        simulation = taken(SimulationSettings, SETTINGS, options)
-    settings = PrivacySettings(pairs, texts, words, simulation)
+    settings = PAIRS.take(options, simulation=SIMULATION.take(options))
     build_on_first_use(console)
     with console.progress("pairs") as show:
-        found = empirical_privacy(
-            artifacts,
-            users,
-            settings,
-            rehearsal=rehearsal,
-            workers=workers,
-            progress=lambda done, total: show(done, total, ""),
-        )
+        found = empirical_privacy(settings=settings, progress=lambda done, total: show(done, total, ""), **options)
     rows = [
         {
             "user": pair.user,

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from phonograd.commands.connecting import place_options, storage_options
-from phonograd.commands.given import refuse
-from phonograd.commands.numbers import FiniteRange
+from phonograd.commands.options import COUNT, FROM_0, FiniteRange, refuse
 from phonograd.commands.paths import OUTPUT
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.client.server_client import Connection
@@ -19,11 +18,11 @@ HASH_DIGITS = 7  # that a hash's beginning has at least: fewer are a round's num
 
 @click.command()
 @place_options
-@click.option("--round", "number", type=click.IntRange(1), help="Show the bytes of each phone in this round.")
+@click.option("--round", "number", type=COUNT, help="Show the bytes of each phone in this round.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all figures of the rounds, or phones, as CSV on stdout.")
 @click.option(
     "--project",
-    type=click.IntRange(1),
+    type=COUNT,
     nargs=2,
     metavar="PHONES ROUNDS",
     help="Estimate the bytes of ROUNDS rounds with PHONES phones each.",
@@ -212,7 +211,7 @@ def _chosen(models: list[dict[str, Any]], fetch: str) -> str:
 
 
 @click.command()
-@click.argument("number", type=click.IntRange(0))
+@click.argument("number", type=FROM_0)
 @storage_options
 @output_options
 def rollback(console: Console, number: int, place: Connection | ServerStorage) -> None:
@@ -228,7 +227,7 @@ def rollback(console: Console, number: int, place: Connection | ServerStorage) -
 
 
 @click.command()
-@click.argument("number", type=click.IntRange(1))
+@click.argument("number", type=COUNT)
 @storage_options
 @output_options
 def discard(console: Console, number: int, place: Connection | ServerStorage) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from phonograd.commands.given import refuse_all_but
 from phonograd.commands.native import build_on_first_use
+from phonograd.commands.options import COUNT, refuse_all_but
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.console import Console, output_options
 
@@ -26,12 +26,12 @@ from phonograd.console import Console, output_options
 @click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option("--general-test", type=INPUT, help="General text to evaluate on.")
 @click.option("--input", "inputs", multiple=True, metavar="NAME=PATH", help="Another input; may be repeated.")
-@click.option("--texts", default="", help="Which texts these are, in words, for the page.")
+@click.option("--texts", default="", help="Which texts these are, in words, for the page.", show_default=False)
 @click.option("--work", type=OUT_FOLDER, help="Folder of finished parts; the same command resumes from it.")
 @click.option(
     "--out", type=OUTPUT, help="The result.  [default: phonograd/papers/results/NAME.json for a full run in a checkout]"
 )
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes or threads to use.")
+@click.option("--workers", type=COUNT, default=1, help="Processes or threads to use.")
 @output_options
 def reproduce(
     console: Console,

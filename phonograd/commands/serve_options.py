@@ -1,92 +1,111 @@
 """The options of `phonograd serve`, made from the settings' own fields: one place declares a default."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from phonograd.commands.given import refuse
-from phonograd.commands.settings_options import flag, settings_options, taken, usage_errors
-from phonograd.server_agg.aggregation.settings import PRIVATE_STRATEGIES
+from phonograd.commands.options import Command, Options, decorated, opt, refuse
+from phonograd.console import option_names
+from phonograd.server_agg.aggregation.settings import (
+    ESTIMATORS,
+    NORMS,
+    PRIVATE_STRATEGIES,
+    SERVER_OPTIMIZERS,
+    STRATEGIES,
+    WEIGHTINGS,
+    StrategySettings,
+)
 from phonograd.server_agg.aggregation.settings import TRANSFER as TRANSFER_STRATEGY
-from phonograd.server_agg.aggregation.strategies import StrategySettings
 from phonograd.server_agg.settings.rules import RoundRules
 from phonograd.server_agg.settings.security import SecuritySettings
 from phonograd.server_agg.settings.server import ServerSettings
 from phonograd.server_agg.transfer.settings import TransferSettings
 
-SERVER = {
-    "host": "Address to listen on; phones need tokens unless it is loopback.",
-    "port": "0 picks a free port.",
-    "max_upload_bytes": "Largest update.  [default: twice the model]",
-    "idle_seconds": "A silent connection is closed after this time.",
-    "expire_seconds": "An unfinished upload is deleted after this time.",
-    "announce_seconds": "An announced update that does not begin in this time loses its place in the round.",
-    "retry_seconds": "How long a phone without a place in the round is asked to wait.",
-    "models_kept": "Newest models to keep on disk in addition to the exported one; or all.",
-    "links_kept": "Newest links to keep on disk, as far as they are smaller than a model; or all.",
-    "ledger": "PostgreSQL for several servers: postgresql://USER@HOST/DATABASE.  [default: SQLite in the state folder]",
-    "store": "Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
-}
-RULES = {
-    "clients_per_round": "Accepted updates that close a round.",
-    "min_clients": "Fewest updates with which a deadline closes a round.",
-    "max_clients": "Most phones that take part at once (over-selection).  [default: no limit]",
-    "deadline_seconds": "Also close a round this long after it opened.  [default: never]",
-    "late": "What to do with updates for a closed round.",
-    "publish": "Codec of the link from the last model to the next; top-rows is lossy (docs/server.md).",
-    "publish_rows": "top-rows: rows of largest change to publish.",
-    "publish_bits": "top-rows: bits a weight, 1, 2 or 4.",
-}
-SECURITY = {
-    "auth": "Who needs a token; auto: everyone, unless the server listens on loopback and the strategy is not private.",
-    "tls_cert": "PEM certificate: serve https.",
-    "tls_key": "Its PEM key, if it is a separate file.",
-    "requests_per_second": "Rate limit for each phone.",
-    "burst": "Requests that a phone may send at once.",
-    "concurrent_per_phone": "Requests that a phone may have open at once.",
-}
-STRATEGY = {
-    "strategy": "How updates are averaged (docs/strategies.md).",
-    "weighting": "An update's weight in the average; paper P: equal.",
-    "max_tokens": "Most tokens that an update may claim.",
-    "server_optimizer": "Server optimizer that applies the averaged delta.",
-    "server_lr": "Its learning rate.",
-    "momentum": "Of --server-optimizer momentum.",
-    "beta1": "Of --server-optimizer adam.",
-    "beta2": "Of --server-optimizer adam.",
-    "adam_epsilon": "Of --server-optimizer adam.",
-    "attention_step": "fedatt: paper J's epsilon.",
-    "attention_norm": "fedatt: p of the distance.",
-    "attention_noise": "fedatt: beta x sigma.",
-    "trim_share": "trimmed-mean: share dropped at each end.",
-    "krum_byzantine": "multi-krum: hostile updates to tolerate.",
-    "krum_selected": "multi-krum: updates to average; 0: all but the hostile ones.",
-    "norm_bound": "norm-bound: largest L2 norm of a delta.",
-}
-PRIVACY = {
-    "clip_norm": "S, largest L2 norm of a delta.",
-    "per_layer": "Clip each tensor to S/sqrt(m).",
-    "estimator": "f_f or f_c of paper M.",
-    "min_share": "W_min / W, with estimator f_c.",
-    "adaptive_clip": "The quantile of the phones' norms that S follows, from round to round.  [default: S stays]",
-    "noise_multiplier": "z.",
-    "sampling": "q, each phone's sampling probability.",
-    "population": "Enrolled phones needed before a round samples any.",
-    "token_cap": "Tokens at which a phone has weight 1.  [default: all weigh 1]",
-    "mean_weight": "W / N.",
-    "delta": "Delta of the guarantee.",
-    "epsilon_budget": "Stop before a round exceeds this epsilon.  [default: no limit]",
-}
-TRANSFER = {
-    "general": "transfer: general text that the student learns on, a file; generated: text that the model writes.",
-    "transfer_tokens": "transfer: tokens of the text of a cycle.",
-    "transfer_cycles": "transfer: cycles, each with a text of its own.",
-    "transfer_epochs": "transfer: passes over each text.",
-    "transfer_lr": "transfer: the student's learning rate.  [default: the artifacts']",
-}
+
+def number_or_all(text: str) -> int | None:
+    """A whole number, or None for `all`. Raises ValueError for anything else."""
+    return None if text == "all" else int(text)
+
+
+SERVER = Options(ServerSettings).group(
+    "Server",
+    host="Address to listen on; phones need tokens unless it is loopback.",
+    port="0 picks a free port.",
+    max_upload_bytes="Largest update.  [default: twice the model]",
+    idle_seconds="A silent connection is closed after this time.",
+    expire_seconds="An unfinished upload is deleted after this time.",
+    announce_seconds="An announced update that does not begin in this time loses its place in the round.",
+    retry_seconds="How long a phone without a place in the round is asked to wait.",
+    models_kept=opt("Newest models to keep on disk in addition to the exported one; or all.", number_or_all),
+    links_kept=opt("Newest links to keep on disk, as far as they are smaller than a model; or all.", number_or_all),
+    ledger="PostgreSQL for several servers: postgresql://USER@HOST/DATABASE.  [default: SQLite in the state folder]",
+    store="Object store for models and updates: s3://BUCKET/FOLDER.  [default: the state folder]",
+)
+RULES = Options(RoundRules).group(
+    "Rounds",
+    clients_per_round="Accepted updates that close a round.",
+    min_clients="Fewest updates with which a deadline closes a round.",
+    max_clients="Most phones that take part at once (over-selection).  [default: no limit]",
+    deadline_seconds="Also close a round this long after it opened.  [default: never]",
+    late="What to do with updates for a closed round.",
+    publish="Codec of the link from the last model to the next; top-rows is lossy (docs/server.md).",
+    publish_rows="top-rows: rows of largest change to publish.",
+    publish_bits="top-rows: bits a weight, 1, 2 or 4.",
+)
+SECURITY = Options(SecuritySettings).group(
+    "Security",
+    auth="Who needs a token; auto: everyone, unless the server listens on loopback and the strategy is not private.",
+    tls_cert="PEM certificate: serve https.",
+    tls_key="Its PEM key, if it is a separate file.",
+    requests_per_second="Rate limit for each phone.",
+    burst="Requests that a phone may send at once.",
+    concurrent_per_phone="Requests that a phone may have open at once.",
+)
+AVERAGING = Options(StrategySettings).group(
+    "Strategy",
+    strategy=opt("How updates are averaged (docs/strategies.md).", click.Choice(STRATEGIES)),
+    weighting=opt("An update's weight in the average; paper P: equal.", click.Choice(WEIGHTINGS)),
+    max_tokens="Most tokens that an update may claim.",
+    server_optimizer=opt("Server optimizer that applies the averaged delta.", click.Choice(SERVER_OPTIMIZERS)),
+    server_lr="Its learning rate.",
+    momentum="Of --server-optimizer momentum.",
+    beta1="Of --server-optimizer adam.",
+    beta2="Of --server-optimizer adam.",
+    adam_epsilon="Of --server-optimizer adam.",
+    attention_step="fedatt: paper J's epsilon.",
+    attention_norm=opt("fedatt: p of the distance.", click.Choice(NORMS)),
+    attention_noise="fedatt: beta x sigma.",
+    trim_share="trimmed-mean: share dropped at each end.",
+    krum_byzantine="multi-krum: hostile updates to tolerate.",
+    krum_selected="multi-krum: updates to average; 0: all but the hostile ones.",
+    norm_bound="norm-bound: largest L2 norm of a delta.",
+)
+PRIVACY = Options(StrategySettings).group(
+    "Differential privacy (strategies dp-...)",
+    clip_norm=opt("S, largest L2 norm of a delta.", name="--dp-clip-norm"),
+    per_layer="Clip each tensor to S/sqrt(m).",
+    estimator=opt("f_f or f_c of paper M.", click.Choice(ESTIMATORS)),
+    min_share="W_min / W, with estimator f_c.",
+    adaptive_clip="The quantile of the phones' norms that S follows, from round to round.  [default: S stays]",
+    noise_multiplier="z.",
+    sampling="q, each phone's sampling probability.",
+    population="Enrolled phones needed before a round samples any.",
+    token_cap="Tokens at which a phone has weight 1.  [default: all weigh 1]",
+    mean_weight="W / N.",
+    delta=opt("Delta of the guarantee.", name="--dp-delta"),
+    epsilon_budget="Stop before a round exceeds this epsilon.  [default: no limit]",
+)
+TRANSFER = Options(TransferSettings).group(
+    "Strategy transfer",
+    general="transfer: general text that the student learns on, a file; generated: text that the model writes.",
+    transfer_tokens="transfer: tokens of the text of a cycle.",
+    transfer_cycles="transfer: cycles, each with a text of its own.",
+    transfer_epochs="transfer: passes over each text.",
+    transfer_lr="transfer: the student's learning rate.  [default: the artifacts']",
+)
 
 # Options that count only while another one has one of these values.
 DEPENDENT: tuple[tuple[str, tuple[str, ...], Iterable[str]], ...] = (
@@ -108,63 +127,46 @@ def refuse_dependent(options: Mapping[str, Any]) -> None:
     """Raise UsageError for an option that would be ignored, as another one has not the value with which it counts."""
     for decisive, values, names in DEPENDENT:
         if options.get(decisive) not in (None, *values):
-            refuse(f"expected with {flag(decisive)} {' or '.join(values)}", *names)
+            refuse(f"expected with {option_names()[decisive]} {' or '.join(values)}", *names)
 
 
-def serve_options(command: Callable[..., None]) -> Callable[..., None]:
-    """All of them; what the command gets by name goes through `settings_from`."""
-    command = strategy_options(transfer_options(command))
-    for kind, helps, group in (
-        (SecuritySettings, SECURITY, "Security"),
-        (RoundRules, RULES, "Rounds"),
-        (ServerSettings, SERVER, "Server"),
-    ):
-        command = settings_options(kind, helps, command, group)
-    return command
+def serve_options(command: Command) -> Command:
+    """All of them; `settings_from` makes the settings."""
+    return decorated(command, SERVER, RULES, SECURITY, strategy_options, TRANSFER)
 
 
-def strategy_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Those of a round's strategy alone; what the command gets by name goes through `strategy_from`."""
-    command = settings_options(StrategySettings, PRIVACY, command, "Differential privacy (strategies dp-...)")
-    return settings_options(StrategySettings, STRATEGY, command, "Strategy")
+def strategy_options(command: Command) -> Command:
+    """Those of a round's strategy; `strategy_from` makes its settings."""
+    return decorated(command, AVERAGING, PRIVACY)
 
 
-def transfer_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Those of strategy transfer; what the command gets by name goes through `transfer_from`."""
-    return settings_options(TransferSettings, TRANSFER, command, "Strategy transfer")
+def strategy_from(options: dict[str, Any]) -> StrategySettings:
+    """The strategy's settings, whose options leave `options`. Raises click.UsageError for a value out of range, and for
+    any of the options that would be ignored.
+    """
+    refuse_dependent(options)
+    return AVERAGING.take(options, **{name: options.pop(name) for name in PRIVACY})
 
 
-def transfer_from(options: Mapping[str, Any]) -> TransferSettings:
-    """The settings of transfer learning that the options make. Raises click.UsageError for a value out of range."""
-    with usage_errors(TRANSFER):
-        settings = taken(TransferSettings, TRANSFER, options)
+def transfer_from(options: dict[str, Any]) -> TransferSettings:
+    """The settings of transfer learning. Raises click.UsageError for a value out of range."""
+    settings = TRANSFER.take(options)
     if settings.generated:
         return settings
     # The ledger keeps the path, and the next start may be in another folder.
     return dataclasses.replace(settings, general=str(Path(settings.general).absolute()))
 
 
-def strategy_from(options: Mapping[str, Any]) -> StrategySettings:
-    """The strategy's settings that the options make. Raises click.UsageError for a value out of range, and for any of
-    the options that would be ignored.
-    """
-    refuse_dependent(options)
-    with usage_errors(STRATEGY, PRIVACY):
-        return taken(StrategySettings, {**STRATEGY, **PRIVACY}, options)
-
-
-def settings_from(options: Mapping[str, Any]) -> ServerSettings:
+def settings_from(options: dict[str, Any]) -> ServerSettings:
     """The settings that the options make. Raises click.UsageError for a value out of range."""
     if options["tls_key"] is not None and options["tls_cert"] is None:
         raise click.UsageError("--tls-key: --tls-cert expected beside it")
     if options["deadline_seconds"] is None:
         refuse("expected with --deadline-seconds, which it is about", "min_clients")
-    strategy, transfer = strategy_from(options), transfer_from(options)
-    with usage_errors(SERVER, RULES, SECURITY, STRATEGY, PRIVACY):
-        return ServerSettings(
-            **{name: options[name] for name in SERVER},
-            rules=taken(RoundRules, RULES, options),
-            strategy=strategy,
-            transfer=transfer,
-            security=taken(SecuritySettings, SECURITY, options),
-        )
+    return SERVER.take(
+        options,
+        strategy=strategy_from(options),
+        transfer=transfer_from(options),
+        rules=RULES.take(options),
+        security=SECURITY.take(options),
+    )

@@ -8,13 +8,13 @@ from typing import Any, get_args
 import click
 
 from phonograd.commands.connecting import connection_options
+from phonograd.commands.options import Grouped
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
 from phonograd.commands.serve_options import serve_options, settings_from
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.base.system import use_one_malloc_arena
 from phonograd.device_runtime.client.server_client import Connection
-from phonograd.help_groups import Grouped
 from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 
 
@@ -25,9 +25,11 @@ from phonograd.server_agg.log_format import DEFAULT_FORMAT, LogFormat, configure
 )
 @serve_options
 @click.option(
-    "--log-format", type=click.Choice(list(get_args(LogFormat))), default=DEFAULT_FORMAT, show_default=True,
+    "--log-format",
+    type=click.Choice(list(get_args(LogFormat))),
+    default=DEFAULT_FORMAT,
     help="Format of the log lines on stderr; json: one object a line.",
-)  # fmt: skip
+)
 @output_options
 def serve(console: Console, artifacts: Path, state: Path, log_format: LogFormat, **options: Any) -> None:
     """Run the aggregation server until Ctrl-C or SIGTERM.

@@ -1,65 +1,57 @@
 """`phonograd simulate`: federated rounds of virtual phones."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from phonograd.api.engines import Engine
-from phonograd.commands.codec_options import codec_option
-from phonograd.commands.engine_option import engine_option
-from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.serve_options import strategy_from, strategy_options, transfer_from, transfer_options
-from phonograd.commands.settings_options import settings_options, usage_errors
+from phonograd.commands.options import COUNT, Grouped, Options, opt, refuse
+from phonograd.commands.paths import INPUT, OUT_FOLDER
+from phonograd.commands.serve_options import TRANSFER, strategy_from, strategy_options, transfer_from
+from phonograd.commands.shared_options import codec_option, engine_option, page_option, rehearsal_option
 from phonograd.commands.stopping import stop_signals
 from phonograd.console import Console, output_options
-from phonograd.help_groups import Grouped
 from phonograd.simulation.settings import SimulationSettings
 
-GROUPS = {
-    "Rounds": {
-        "rounds": "Rounds to run; more continue a simulation.",
-        "clients_per_round": "Phones that take part in a round.",
-        "test_users": "Users who never train; the model is evaluated on their texts.",
-        "evaluate_every": "Rounds from one evaluation to the next.",
-        "kss": "Also measure keystroke savings.",
-        "seed": "Of all that is drawn at random.",
-    },
-    "Training": {
-        "text_bytes": "Bytes of a user's text per round.",
-        "user_share": "λ, the user's share of the tokens, with --rehearsal.",
-        "epochs": "Passes over the text.",
-        "steps": "1: a single step with the gradient of the whole text, as in phonograd train.",
-        "learning_rate": "Learning rate.  [default: the artifacts']",
-        "output_sample": "As in phonograd train.",
-        "precision": "As in phonograd train.",
-        "backend": "What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
-        "device": "Where PyTorch trains.",
-        "phones_per_batch": "Phones that PyTorch trains at once.  [default: 1 on cpu, 16 on cuda]",
-    },
-    "Publishing": {
-        "publish": "Codec of the link from a round's base to its model, as in phonograd serve.",
-        "publish_rows": "top-rows: rows of largest change to publish.",
-        "publish_bits": "top-rows: bits a weight, 1, 2 or 4.",
-    },
-    "Phones that fail": {
-        "drop_outs": "Chance that an update never arrives.",
-        "late_phones": "Chance that an update arrives one round later.",
-        "late": "What to do with late updates.",
-        "duplicates": "Chance that an update is sent twice.",
-    },
-}
-SETTINGS = {name: text for group in GROUPS.values() for name, text in group.items()}
-
-
-def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Those of SimulationSettings."""
-    for group, helps in reversed(GROUPS.items()):
-        command = settings_options(SimulationSettings, helps, command, group)
-    return command
+SIMULATION = (
+    Options(SimulationSettings)
+    .group(
+        "Rounds",
+        rounds="Rounds to run; more continue a simulation.",
+        clients_per_round="Phones that take part in a round.",
+        test_users="Users who never train; the model is evaluated on their texts.",
+        evaluate_every="Rounds from one evaluation to the next.",
+        kss="Also measure keystroke savings.",
+        seed="Of all that is drawn at random.",
+    )
+    .group(
+        "Training",
+        text_bytes="Bytes of a user's text per round.",
+        user_share="λ, the user's share of the tokens, with --rehearsal.",
+        epochs="Passes over the text.",
+        steps="1: a single step with the gradient of the whole text, as in phonograd train.",
+        learning_rate=opt("Learning rate.  [default: the artifacts']", name="--lr"),
+        output_sample="As in phonograd train.",
+        precision="As in phonograd train.",
+        backend="What trains: the native engine, or PyTorch (pip install 'phonograd[export]').",
+        device="Where PyTorch trains.",
+        phones_per_batch="Phones that PyTorch trains at once.  [default: 1 on cpu, 16 on cuda]",
+    )
+    .group(
+        "Publishing",
+        publish="Codec of the link from a round's base to its model, as in phonograd serve.",
+        publish_rows="top-rows: rows of largest change to publish.",
+        publish_bits="top-rows: bits a weight, 1, 2 or 4.",
+    )
+    .group(
+        "Phones that fail",
+        drop_outs="Chance that an update never arrives.",
+        late_phones="Chance that an update arrives one round later.",
+        late="What to do with late updates.",
+        duplicates="Chance that an update is sent twice.",
+    )
+)
 
 
 @click.command(cls=Grouped)
@@ -73,32 +65,20 @@ def simulation_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--out", type=OUT_FOLDER, required=True, help="The simulation's folder; the same command resumes from it."
 )
-@click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
+@rehearsal_option
 @click.option("--general-test", type=INPUT, help="General text to evaluate on.")
-@simulation_options
+@SIMULATION
 @codec_option
 @strategy_options
-@transfer_options
-@click.option("--workers", type=click.IntRange(1), help="Processes that train, one thread each.  [default: one a core]")
+@TRANSFER
+@click.option("--workers", type=COUNT, help="Processes that train, one thread each.  [default: one a core]")
 @engine_option
-@click.option("--page", type=OUTPUT, help="Write an HTML page with plots here.")
+@page_option
 @click.option(
     "--compare", type=INPUT, multiple=True, help="Another simulation's folder, to show on the page; may be repeated."
 )
 @output_options
-def simulate(
-    console: Console,
-    artifacts: Path,
-    users: Path,
-    out: Path,
-    rehearsal: Path | None,
-    general_test: Path | None,
-    workers: int | None,
-    engine: Engine,
-    page: Path | None,
-    compare: tuple[Path, ...],
-    **options: Any,
-) -> None:
+def simulate(console: Console, out: Path, page: Path | None, compare: tuple[Path, ...], **options: Any) -> None:
     """Simulate federated rounds of virtual phones.
 
     In each round some users' phones train on their next text; the server's own aggregation makes the next model. The
@@ -109,32 +89,19 @@ def simulate(
     from phonograd.device_runtime.base.documents import written
     from phonograd.simulation.table import rows_of
 
-    if rehearsal is None:
+    if options["rehearsal"] is None:
         refuse("expected with --rehearsal, the general text to mix in", "user_share")
     if options["backend"] != "torch":
         refuse("expected with --backend torch", "device", "phones_per_batch")
     if not options["late_phones"]:
         refuse("expected with --late-phones, the chance that an update is late", "late")
-    with usage_errors(SETTINGS):
-        chosen = {name: options[name] for name in SETTINGS}
-        strategy, transfer = strategy_from(options), transfer_from(options)
-        settings = SimulationSettings(codec=options["codec"], strategy=strategy, transfer=transfer, **chosen)
+    strategy, transfer = strategy_from(options), transfer_from(options)
+    settings = SIMULATION.take(options, codec=options.pop("codec"), strategy=strategy, transfer=transfer)
     if compare and page is None:
         raise click.UsageError("--compare needs --page")
     build_on_first_use(console)
     with console.progress("rounds") as show, stop_signals() as stop:
-        record = run_simulation(
-            artifacts,
-            users,
-            out,
-            settings,
-            rehearsal=rehearsal,
-            general_test=general_test,
-            workers=workers,
-            engine=engine,
-            progress=show,
-            stop=stop,
-        )
+        record = run_simulation(out=out, settings=settings, progress=show, stop=stop, **options)
     if record.users.training < settings.clients_per_round and not strategy.private:
         console.say(
             f"phonograd: warning: --clients-per-round {settings.clients_per_round}: only {record.users.training} users "

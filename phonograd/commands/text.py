@@ -38,13 +38,7 @@ def vocab() -> None:
 
 @vocab.command()
 @click.argument("texts", type=INPUT, nargs=-1, required=True)
-@click.option(
-    "--size",
-    type=click.IntRange(3),
-    default=30_000,
-    show_default=True,
-    help="Number of words, including <unk> and <eos>.",
-)
+@click.option("--size", type=click.IntRange(3), default=30_000, help="Number of words, including <unk> and <eos>.")
 @click.option("--reserve", is_flag=True, help="Add <reserved-N> words if the texts have fewer words.")
 @click.option("--out", type=OUTPUT, required=True, help="Where to write vocab.txt; the counts are written beside it.")
 @output_options

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from phonograd.server_agg.storage.ledger import Ledger
 
 expires_option = click.option(
-    "--expires", default=DEFAULT_LIFETIME, show_default=True, help="How long the token is valid: 90d, 12h, never."
+    "--expires", default=DEFAULT_LIFETIME, help="How long the token is valid: 90d, 12h, never."
 )
 
 
@@ -37,7 +37,7 @@ def tokens() -> None:
 
 @tokens.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice(["phone", "admin"]), default="phone", show_default=True)
+@click.option("--role", type=click.Choice(["phone", "admin"]), default="phone")
 @expires_option
 @place_options
 @output_options
@@ -56,9 +56,7 @@ def add(console: Console, place: Connection | ServerStorage, name: str, role: st
 @tokens.command()
 @click.argument("name")
 @expires_option
-@click.option(
-    "--overlap", default=DEFAULT_OVERLAP, show_default=True, help="How long the old tokens stay valid at most: 1d, 0s."
-)
+@click.option("--overlap", default=DEFAULT_OVERLAP, help="How long the old tokens stay valid at most: 1d, 0s.")
 @place_options
 @output_options
 def rotate(console: Console, place: Connection | ServerStorage, name: str, expires: str, overlap: str) -> None:
@@ -106,7 +104,7 @@ def list_(console: Console, place: Connection | ServerStorage) -> None:
 
 
 @tokens.command()
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Number of newest entries.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, help="Number of newest entries.")
 @place_options
 @output_options
 def audit(console: Console, place: Connection | ServerStorage, limit: int) -> None:

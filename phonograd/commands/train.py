@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from phonograd.commands.codec_options import codec_option
 from phonograd.commands.connecting import closing_notice, connection_options, model_cache_option
 from phonograd.commands.fitting import warn_of_misfit, warn_of_unknown
-from phonograd.commands.given import refuse
 from phonograd.commands.native import build_on_first_use
-from phonograd.commands.numbers import FiniteRange
+from phonograd.commands.options import COUNT, POSITIVE, SHARE, refuse
 from phonograd.commands.paths import INPUT, OUT_FOLDER, OUTPUT
-from phonograd.commands.seeding import require_one_seed, seed_options
+from phonograd.commands.shared_options import codec_option, require_one_seed, seed_options
 from phonograd.console import Console, Rows, output_options
 from phonograd.device_runtime.client.server_client import Connection
 from phonograd.device_runtime.engine import BACKENDS, DEFAULT_BACKEND, Backend
@@ -36,15 +34,9 @@ QUALITY = {
     "kss": "keystrokes saved",
 }
 backend_option = click.option(
-    "--backend",
-    type=click.Choice(BACKENDS),
-    default=DEFAULT_BACKEND,
-    show_default=True,
-    help="The backend that runs the graph.",
+    "--backend", type=click.Choice(BACKENDS), default=DEFAULT_BACKEND, help="The backend that runs the graph."
 )
-threads_option = click.option(
-    "--threads", type=click.IntRange(1), default=BackendOptions.threads, show_default=True, help="CPU threads."
-)
+threads_option = click.option("--threads", type=COUNT, default=BackendOptions.threads, help="CPU threads.")
 weights_option = click.option(
     "--weights",
     type=INPUT,
@@ -52,9 +44,8 @@ weights_option = click.option(
 )
 max_unknown_option = click.option(
     "--max-unknown",
-    type=FiniteRange(0, 1, min_open=True),
+    type=SHARE,
     default=MAX_UNKNOWN,
-    show_default=True,
     help="Largest share of the user's words that the vocabulary may lack, for an update to be made.",
 )
 
@@ -65,7 +56,7 @@ max_unknown_option = click.option(
 @click.option("--rehearsal", type=INPUT, help="General text to draw rehearsal messages from.")
 @click.option(
     "--user-share",
-    type=FiniteRange(0, 1, min_open=True),
+    type=SHARE,
     default=None,
     help=f"λ, the user's share of the tokens; with --rehearsal only.  [default: {TrainingConfig().user_share}]",
 )
@@ -79,22 +70,19 @@ max_unknown_option = click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
     default=BackendOptions.precision,
-    show_default=True,
     help="Precision of matrix products (native): bf16 needs CPU support; bf16-emulated runs on any CPU, slowly.",
 )
-@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Passes over the text.")
+@click.option("--epochs", type=COUNT, default=1, help="Passes over the text.")
 @click.option(
     "--steps",
     type=int,
     metavar="1",
     help="Take a single step, with the gradient of the whole text (FedSGD).  [default: one for each window]",
 )
-@click.option(
-    "--lr", "learning_rate", type=FiniteRange(0, min_open=True), help="Learning rate.  [default: the artifacts']"
-)
+@click.option("--lr", "learning_rate", type=POSITIVE, help="Learning rate.  [default: the artifacts']")
 @click.option(
     "--output-sample",
-    type=click.IntRange(1),
+    type=COUNT,
     metavar="N",
     help="Train the softmax over the text's own words and about N random others, not the whole vocabulary: "
     "several times faster.",
@@ -118,17 +106,12 @@ max_unknown_option = click.option(
 @connection_options(required=False)
 @model_cache_option
 @click.option("--state", type=OUT_FOLDER, help="Folder to save resumable state in, and to resume from (native).")
-@click.option(
-    "--save-every",
-    type=click.IntRange(1),
-    help=f"Steps between saves of --state.  [default: {SAVE_EVERY}]",
-)
+@click.option("--save-every", type=COUNT, help=f"Steps between saves of --state.  [default: {SAVE_EVERY}]")
 @click.option("--restart", is_flag=True, help="Discard the state saved in --state.")
 @click.option(
     "--duty",
-    type=FiniteRange(0, 1, min_open=True),
+    type=SHARE,
     default=1.0,
-    show_default=True,
     help="Share of the time that steps take; below 1, rests between them keep the device cooler.",
 )
 @output_options

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import click
 
-from phonograd.commands.codec_options import codec_option
 from phonograd.commands.paths import INPUT, OUTPUT
-from phonograd.commands.seeding import require_one_seed, seed_options
+from phonograd.commands.shared_options import codec_option, require_one_seed, seed_options
 from phonograd.console import Console, output_options
 from phonograd.device_runtime.base.documents import written
 from phonograd.device_runtime.update.update_file import MAX_COUNT
@@ -16,12 +15,7 @@ base_option = click.option(
     "--base", type=INPUT, required=True, help="The model the phone started from: ARTIFACTS/weights.safetensors."
 )
 round_option = click.option(
-    "--round",
-    "round_number",
-    type=click.IntRange(1, MAX_COUNT),
-    default=1,
-    show_default=True,
-    help="The server's round.",
+    "--round", "round_number", type=click.IntRange(1, MAX_COUNT), default=1, help="The server's round."
 )
 
 

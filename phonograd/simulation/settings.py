@@ -84,17 +84,19 @@ class SimulationSettings:
         if self.output_sample is not None:
             self._require("output_sample", 1, _MOST)
         if self.steps not in (None, 1):
-            raise ValueError(f"steps is {self.steps}, expected 1, a single step with the gradient of the whole text")
+            raise ValueError(f"`steps` is {self.steps}, expected 1, a single step with the gradient of the whole text")
         if self.steps == 1 and self.epochs != 1:
-            raise ValueError(f"epochs is {self.epochs}, expected 1: a single step is a single pass over the text")
+            raise ValueError(f"`epochs` is {self.epochs}, expected 1: a single step is a single pass over the text")
         if self.strategy.one_step and self.steps != 1:
-            raise ValueError(f"steps is {self.steps}, expected 1: {self.strategy.strategy} averages single steps")
+            raise ValueError(f"`steps` is {self.steps}, expected 1: {self.strategy.strategy} averages single steps")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate is {self.learning_rate}, expected a finite number above 0")
+            raise ValueError(f"`learning_rate` is {self.learning_rate}, expected a finite number above 0")
         if not 0 < self.user_share <= 1:
-            raise ValueError(f"user_share is {self.user_share}, expected more than 0, at most 1")
+            raise ValueError(f"`user_share` is {self.user_share}, expected more than 0, at most 1")
         if self.drop_outs + self.late_phones > 1:
-            raise ValueError(f"late_phones is {self.late_phones}, expected at most 1 - drop_outs ({self.drop_outs})")
+            raise ValueError(
+                f"`late_phones` is {self.late_phones}, expected at most 1 - `drop_outs` ({self.drop_outs})"
+            )
 
         _ = self.how_published
         self._require_backend()
@@ -116,9 +118,9 @@ class SimulationSettings:
         for name, expected in allowed.items():
             if (value := getattr(self, name)) not in expected:
                 names = " or ".join("none" if one is None else one for one in expected)
-                raise ValueError(f"{name} is {value}, expected {names} with backend {self.backend}")
+                raise ValueError(f"`{name}` is {value}, expected {names} with backend {self.backend}")
 
     def _require(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)
         if not low <= value <= high:
-            raise ValueError(f"{name} is {value}, expected {low} to {high}")
+            raise ValueError(f"`{name}` is {value}, expected {low} to {high}")

@@ -49,11 +49,11 @@ class Publish:
 
     def __post_init__(self) -> None:
         if self.codec not in get_args(LinkCodec):
-            raise ValueError(f"publish is {self.codec!r}, expected one of {', '.join(get_args(LinkCodec))}")
+            raise ValueError(f"`publish` is {self.codec!r}, expected one of {', '.join(get_args(LinkCodec))}")
         if self.rows < 1:
-            raise ValueError(f"publish_rows is {self.rows}, expected at least 1")
+            raise ValueError(f"`publish_rows` is {self.rows}, expected at least 1")
         if self.bits not in LEVELS:
-            raise ValueError(f"publish_bits is {self.bits}, expected one of {', '.join(map(str, LEVELS))}")
+            raise ValueError(f"`publish_bits` is {self.bits}, expected one of {', '.join(map(str, LEVELS))}")
 
 
 @dataclass(frozen=True)

@@ -93,13 +93,13 @@ class StrategySettings:
             _check_type(field.name, getattr(self, field.name), field.type)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(choices)}")
+                raise ValueError(f"`{name}` is {getattr(self, name)!r}, expected one of {', '.join(choices)}")
         for name, (low, high, expected) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
-                raise ValueError(f"{name} is {value}, expected {expected}")
+                raise ValueError(f"`{name}` is {value}, expected {expected}")
         if self.adaptive_clip is not None and self.per_layer:
-            raise ValueError("per_layer is True, expected False with adaptive_clip, a quantile of the flat norm")
+            raise ValueError("`per_layer` is True, expected False with `adaptive_clip`, a quantile of the flat norm")
 
     @property
     def private(self) -> bool:
@@ -183,4 +183,4 @@ _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
 def _check_type(name: str, value: object, declared: Any) -> None:
     kinds, expected = _KINDS[declared]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise ValueError(f"{name} is {value!r}, expected {expected}")
+        raise ValueError(f"`{name}` is {value!r}, expected {expected}")

@@ -38,22 +38,22 @@ class RoundRules:
     publish_bits: int = Publish.bits
 
     def __post_init__(self) -> None:
-        most = self.max_clients
+        most, deadline = self.max_clients, self.deadline_seconds
         checks = (
-            (self.clients_per_round >= 1, f"clients_per_round is {self.clients_per_round}, expected at least 1"),
+            (self.clients_per_round >= 1, f"`clients_per_round` is {self.clients_per_round}, expected at least 1"),
             (
                 1 <= self.min_clients <= self.clients_per_round,
-                f"min_clients is {self.min_clients}, expected 1 to clients_per_round ({self.clients_per_round})",
+                f"`min_clients` is {self.min_clients}, expected 1 to `clients_per_round` ({self.clients_per_round})",
             ),
             (
                 most is None or most >= self.clients_per_round,
-                f"max_clients is {most}, expected at least clients_per_round ({self.clients_per_round})",
+                f"`max_clients` is {most}, expected at least `clients_per_round` ({self.clients_per_round})",
             ),
             (
-                self.deadline_seconds is None or 0 < self.deadline_seconds <= MAX_DEADLINE_SECONDS,
-                f"deadline_seconds is {self.deadline_seconds}, expected more than 0, at most {MAX_DEADLINE_SECONDS:g}",
+                deadline is None or 0 < deadline <= MAX_DEADLINE_SECONDS,
+                f"`deadline_seconds` is {deadline}, expected more than 0, at most {MAX_DEADLINE_SECONDS:g}",
             ),
-            (self.late in get_args(Late), f"late is {self.late!r}, expected one of {', '.join(get_args(Late))}"),
+            (self.late in get_args(Late), f"`late` is {self.late!r}, expected one of {', '.join(get_args(Late))}"),
         )
         for good, message in checks:
             if not good:

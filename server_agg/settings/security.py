@@ -41,14 +41,14 @@ class SecuritySettings:
         numbers = (("burst", self.burst), ("concurrent_per_phone", self.concurrent_per_phone))
         rate = self.requests_per_second
         checks = (
-            (self.auth in get_args(Auth), f"auth is {self.auth!r}, expected one of {', '.join(get_args(Auth))}"),
-            (rate > 0 and math.isfinite(rate), f"requests_per_second is {rate}, expected more than 0"),
-            *((number >= 1, f"{name} is {number}, expected at least 1") for name, number in numbers),
+            (self.auth in get_args(Auth), f"`auth` is {self.auth!r}, expected one of {', '.join(get_args(Auth))}"),
+            (rate > 0 and math.isfinite(rate), f"`requests_per_second` is {rate}, expected more than 0"),
+            *((number >= 1, f"`{name}` is {number}, expected at least 1") for name, number in numbers),
             *(
-                (0 < size <= HEAD_CAP_BYTES, f"{name} is {size}, expected 1 to {HEAD_CAP_BYTES}")
+                (0 < size <= HEAD_CAP_BYTES, f"`{name}` is {size}, expected 1 to {HEAD_CAP_BYTES}")
                 for name, size in sizes
             ),
-            (self.tls_key is None or self.tls_cert is not None, "tls_key is set, expected tls_cert as well"),
+            (self.tls_key is None or self.tls_cert is not None, "`tls_key` is set, expected `tls_cert` as well"),
         )
         for good, message in checks:
             if not good:

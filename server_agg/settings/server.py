@@ -50,20 +50,23 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         checks = (
-            (0 <= self.port <= 65535, f"port is {self.port}, expected 0 to 65535"),
+            (0 <= self.port <= 65535, f"`port` is {self.port}, expected 0 to 65535"),
             (
                 self.max_upload_bytes is None or self.max_upload_bytes >= 1,
-                f"max_upload_bytes is {self.max_upload_bytes}, expected at least 1",
+                f"`max_upload_bytes` is {self.max_upload_bytes}, expected at least 1",
             ),
-            (self.idle_seconds > 0, f"idle_seconds is {self.idle_seconds}, expected more than 0"),
-            (self.expire_seconds > 0, f"expire_seconds is {self.expire_seconds}, expected more than 0"),
-            (self.announce_seconds > 0, f"announce_seconds is {self.announce_seconds}, expected more than 0"),
-            (self.retry_seconds > 0, f"retry_seconds is {self.retry_seconds}, expected more than 0"),
+            (self.idle_seconds > 0, f"`idle_seconds` is {self.idle_seconds}, expected more than 0"),
+            (self.expire_seconds > 0, f"`expire_seconds` is {self.expire_seconds}, expected more than 0"),
+            (self.announce_seconds > 0, f"`announce_seconds` is {self.announce_seconds}, expected more than 0"),
+            (self.retry_seconds > 0, f"`retry_seconds` is {self.retry_seconds}, expected more than 0"),
             (
                 self.models_kept is None or self.models_kept >= 1,
-                f"models_kept is {self.models_kept}, expected at least 1",
+                f"`models_kept` is {self.models_kept}, expected at least 1",
             ),
-            (self.links_kept is None or self.links_kept >= 0, f"links_kept is {self.links_kept}, expected at least 0"),
+            (
+                self.links_kept is None or self.links_kept >= 0,
+                f"`links_kept` is {self.links_kept}, expected at least 0",
+            ),
         )
         for good, message in (*checks, *self._combined_checks()):
             if not good:
@@ -77,34 +80,34 @@ class ServerSettings:
         return (
             (
                 self.ledger is None or self.store is not None,
-                "store is None, expected one for a ledger in PostgreSQL: its servers share their models and updates",
+                "`store` is None, expected one for a ledger in PostgreSQL: its servers share their models and updates",
             ),
             (
                 self.ledger is None or not alone,
-                f"ledger is set, expected none for {name}: its noise key or its work files are on one machine",
+                f"`ledger` is set, expected none for {name}: its noise key or its work files are on one machine",
             ),
             (
                 low <= phones <= high,
-                f"clients_per_round is {phones}, expected {low} to {high} for {name}",
+                f"`clients_per_round` is {phones}, expected {low} to {high} for {name}",
             ),
             (
                 not self.strategy.slow or (self.strategy.server_optimizer, self.strategy.server_lr) == ("none", 1),
-                f"server_optimizer is {self.strategy.server_optimizer!r} with server_lr {self.strategy.server_lr:g}, "
-                f"expected 'none' with 1 for {name}: it trains the next model itself",
+                f"`server_optimizer` is {self.strategy.server_optimizer!r} with `server_lr` "
+                f"{self.strategy.server_lr:g}, expected 'none' with 1 for {name}: it trains the next model itself",
             ),
             (
                 not self.strategy.private or self.rules.deadline_seconds is not None,
-                f"deadline_seconds is None, expected a deadline for {name}: it samples phones, "
+                f"`deadline_seconds` is None, expected a deadline for {name}: it samples phones, "
                 "and some of them will not take part",
             ),
             (
                 not self.strategy.private or self.rules.max_clients is None,
-                f"max_clients is {self.rules.max_clients}, expected none for {name}: its epsilon holds "
+                f"`max_clients` is {self.rules.max_clients}, expected none for {name}: its epsilon holds "
                 "only if every sampled phone may take part",
             ),
             (
                 not self.strategy.private or self.security.auth != "none",
-                f"auth is 'none', expected tokens for {name}: anyone could pose as a sampled phone",
+                f"`auth` is 'none', expected tokens for {name}: anyone could pose as a sampled phone",
             ),
         )
 

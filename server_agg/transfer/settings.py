@@ -27,13 +27,13 @@ class TransferSettings:
 
     def __post_init__(self) -> None:
         if not self.general:
-            raise ValueError(f"general is empty, expected a text's path or {GENERATED!r}")
+            raise ValueError(f"`general` is empty, expected a text's path or {GENERATED!r}")
         for name in ("transfer_tokens", "transfer_cycles", "transfer_epochs"):
             value = getattr(self, name)
             if not 1 <= value <= 10**9:
-                raise ValueError(f"{name} is {value}, expected 1 to 10^9")
+                raise ValueError(f"`{name}` is {value}, expected 1 to 10^9")
         if self.transfer_lr is not None and not 0 < self.transfer_lr < math.inf:
-            raise ValueError(f"transfer_lr is {self.transfer_lr}, expected more than 0")
+            raise ValueError(f"`transfer_lr` is {self.transfer_lr}, expected more than 0")
 
     @property
     def generated(self) -> bool:

@@ -162,7 +162,7 @@ def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     ):
         with pytest.raises(phonograd.UsageError, match=message):
             phonograd.train(artifacts, MESSAGES, **arguments)  # type: ignore[arg-type]
-    with pytest.raises(phonograd.UsageError, match="weighting is 'loudest'"):
+    with pytest.raises(phonograd.UsageError, match="`weighting` is 'loudest'"):
         phonograd.fold_updates(["u"], artifacts, tmp_path / "out", weighting="loudest")
     with pytest.raises(phonograd.UsageError, match="at least one expected"):
         phonograd.fold_updates([], artifacts, tmp_path / "out")

@@ -116,5 +116,5 @@ def test_a_fixed_bound_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_per_layer_is_refused() -> None:
-    with pytest.raises(ValueError, match="per_layer is True, expected False with adaptive_clip"):
+    with pytest.raises(ValueError, match="`per_layer` is True, expected False with `adaptive_clip`"):
         dataclasses.replace(SETTINGS, per_layer=True)

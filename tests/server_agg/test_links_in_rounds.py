@@ -208,10 +208,10 @@ def test_links_are_kept_as_long_as_together_they_are_smaller_than_the_model(work
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"publish": "zip"}, "publish is 'zip', expected one of rows-f32, top-rows"),
-        ({"publish_rows": 0}, "publish_rows is 0, expected at least 1"),
-        ({"publish_bits": 3}, "publish_bits is 3, expected one of 1, 2, 4"),
-        ({"links_kept": -1}, "links_kept is -1, expected at least 0"),
+        ({"publish": "zip"}, "`publish` is 'zip', expected one of rows-f32, top-rows"),
+        ({"publish_rows": 0}, "`publish_rows` is 0, expected at least 1"),
+        ({"publish_bits": 3}, "`publish_bits` is 3, expected one of 1, 2, 4"),
+        ({"links_kept": -1}, "`links_kept` is -1, expected at least 0"),
     ],
 )
 def test_settings_out_of_range(changes: dict[str, object], message: str) -> None:

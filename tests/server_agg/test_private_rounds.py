@@ -284,7 +284,7 @@ def test_a_private_server_does_not_start_without_an_accountant(
 
 
 def test_a_private_strategy_needs_a_deadline(workshop: Workshop) -> None:
-    with pytest.raises(ValueError, match="deadline_seconds is None, expected a deadline for dp-fedavg"):
+    with pytest.raises(ValueError, match="`deadline_seconds` is None, expected a deadline for dp-fedavg"):
         settings_with(**PRIVATE | {"deadline_seconds": None})
 
 
@@ -443,10 +443,10 @@ def test_starting_a_private_server_says_what_an_idle_day_costs(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_clients": 10}, "max_clients is 10, expected none for dp-fedavg: its epsilon holds only if"),
+        ({"max_clients": 10}, "`max_clients` is 10, expected none for dp-fedavg: its epsilon holds only if"),
         (
             {"security": SecuritySettings(auth="none")},
-            "auth is 'none', expected tokens for dp-fedavg: anyone could pose",
+            "`auth` is 'none', expected tokens for dp-fedavg: anyone could pose",
         ),
     ],
 )

@@ -444,14 +444,14 @@ def test_the_model_says_where_it_comes_from(workshop: Workshop, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("port", 70000, "port is 70000, expected 0 to 65535"),
-        ("clients_per_round", 0, "clients_per_round is 0, expected at least 1"),
-        ("weighting", "size", "weighting is 'size', expected one of tokens, equal"),
-        ("strategy", "mean", "strategy is 'mean', expected one of fedavg"),
-        ("max_tokens", 0, "max_tokens is 0"),
-        ("max_upload_bytes", 0, "max_upload_bytes is 0"),
-        ("idle_seconds", 0.0, "idle_seconds is 0.0"),
-        ("models_kept", 0, "models_kept is 0"),
+        ("port", 70000, "`port` is 70000, expected 0 to 65535"),
+        ("clients_per_round", 0, "`clients_per_round` is 0, expected at least 1"),
+        ("weighting", "size", "`weighting` is 'size', expected one of tokens, equal"),
+        ("strategy", "mean", "`strategy` is 'mean', expected one of fedavg"),
+        ("max_tokens", 0, "`max_tokens` is 0"),
+        ("max_upload_bytes", 0, "`max_upload_bytes` is 0"),
+        ("idle_seconds", 0.0, "`idle_seconds` is 0.0"),
+        ("models_kept", 0, "`models_kept` is 0"),
     ],
 )
 def test_settings_out_of_range(field: str, value: Any, message: str) -> None:

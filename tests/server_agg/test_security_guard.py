@@ -452,14 +452,14 @@ def test_other_protocols_stay_outside(gate: Gate) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"auth": "password"}, "auth is 'password', expected one of auto, tokens, none"),
-        ({"requests_per_second": 0.0}, "requests_per_second is 0.0"),
-        ({"requests_per_second": float("inf")}, "requests_per_second is inf"),
-        ({"burst": 0}, "burst is 0, expected at least 1"),
-        ({"concurrent_per_phone": 0}, "concurrent_per_phone is 0"),
-        ({"max_header_bytes": 100_000}, "max_header_bytes is 100000, expected 1 to 65536"),
-        ({"max_target_bytes": 0}, "max_target_bytes is 0"),
-        ({"tls_key": Path("key.pem")}, "tls_key is set, expected tls_cert as well"),
+        ({"auth": "password"}, "`auth` is 'password', expected one of auto, tokens, none"),
+        ({"requests_per_second": 0.0}, "`requests_per_second` is 0.0"),
+        ({"requests_per_second": float("inf")}, "`requests_per_second` is inf"),
+        ({"burst": 0}, "`burst` is 0, expected at least 1"),
+        ({"concurrent_per_phone": 0}, "`concurrent_per_phone` is 0"),
+        ({"max_header_bytes": 100_000}, "`max_header_bytes` is 100000, expected 1 to 65536"),
+        ({"max_target_bytes": 0}, "`max_target_bytes` is 0"),
+        ({"tls_key": Path("key.pem")}, "`tls_key` is set, expected `tls_cert` as well"),
     ],
 )
 def test_settings_that_cannot_be(changes: dict[str, Any], message: str) -> None:

@@ -287,7 +287,7 @@ def test_what_an_extra_is_missing_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_ledger_for_several_servers_needs() -> None:
     for wrong, message in (
-        ({}, "store is None, expected one"),
+        ({}, "`store` is None, expected one"),
         ({"store": "memory://x", "strategy": "transfer"}, "expected none for transfer"),
         (
             {"store": "memory://x", "strategy": "dp-fedavg", "deadline_seconds": 1.0, "population": 2},

@@ -169,12 +169,12 @@ def test_divergence_is_said_as_the_native_engine_says_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"backend": "jax"}, "backend is jax, expected native or torch"),
-        ({"device": "tpu"}, "device is tpu, expected cpu or cuda with backend torch"),
-        ({"backend": "native"}, "phones_per_batch is 2, expected none with backend native"),
-        ({"backend": "native", "phones_per_batch": None, "device": "cuda"}, "device is cuda, expected cpu with"),
-        ({"precision": "bf16"}, "precision is bf16, expected fp32 with backend torch"),
-        ({"phones_per_batch": 0}, "phones_per_batch is 0, expected 1 to"),
+        ({"backend": "jax"}, "`backend` is jax, expected native or torch"),
+        ({"device": "tpu"}, "`device` is tpu, expected cpu or cuda with backend torch"),
+        ({"backend": "native"}, "`phones_per_batch` is 2, expected none with backend native"),
+        ({"backend": "native", "phones_per_batch": None, "device": "cuda"}, "`device` is cuda, expected cpu with"),
+        ({"precision": "bf16"}, "`precision` is bf16, expected fp32 with backend torch"),
+        ({"phones_per_batch": 0}, "`phones_per_batch` is 0, expected 1 to"),
     ],
 )
 def test_settings_that_do_not_go_together_are_named(changes: dict[str, Any], message: str) -> None:

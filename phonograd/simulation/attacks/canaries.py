@@ -38,13 +38,13 @@ class CanarySettings:
 
     def __post_init__(self) -> None:
         if not self.insertions or min(self.insertions) < 1:
-            raise ValueError(f"insertions are {self.insertions}, expected numbers from 1")
+            raise ValueError(f"`insertions` are {self.insertions}, expected numbers from 1")
         if not 1 <= self.each <= 1000:
-            raise ValueError(f"each is {self.each}, expected 1 to 1000")
+            raise ValueError(f"`each` is {self.each}, expected 1 to 1000")
         if not 2 <= self.words <= 256:
-            raise ValueError(f"words is {self.words}, expected 2 to 256")
+            raise ValueError(f"`words` is {self.words}, expected 2 to 256")
         if not tokenize(self.form.encode()):
-            raise ValueError(f"form is {self.form!r}, expected a word or more")
+            raise ValueError(f"`form` is {self.form!r}, expected a word or more")
 
 
 @dataclass(frozen=True)

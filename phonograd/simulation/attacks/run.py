@@ -30,7 +30,8 @@ class AttackSettings:
 
     def __post_init__(self) -> None:
         if self.membership_users < 0 or (self.canaries is None and not self.membership_users):
-            raise ValueError(f"membership_users is {self.membership_users}, expected 1 or more without canaries, or 0")
+            users = self.membership_users
+            raise ValueError(f"`membership_users` is {users}, expected 1 or more without canaries, or 0")
 
 
 def attack(

@@ -1,0 +1,165 @@
+"""Options made from what they set: a field of settings declares type and default, the command says the help.
+
+Every command of `phonograd` shows its options' defaults; one that is None has it in the help.
+"""
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+
+import click
+
+from phonograd.commands.paths import INPUT
+from phonograd.console import name_options
+
+Settings = TypeVar("Settings")
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, and not NaN, which is in none, nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number. Raises click.BadParameter."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"a finite number expected, found {number}", param, ctx)
+        return number
+
+
+COUNT = click.IntRange(1)
+FROM_0 = click.IntRange(0)
+POSITIVE = FiniteRange(0, min_open=True)
+SHARE = FiniteRange(0, 1, min_open=True)
+
+
+class InGroup(click.Option):
+    """An option that `--help` lists under the title `group`."""
+
+    def __init__(self, *args: Any, group: str, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.group = group
+
+
+class Grouped(click.Command):
+    """A command whose `--help` lists options in groups, in the order of their first options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group; click's own title is that of options without one."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def opt(text: str | None = None, kind: Any = None, name: str | None = None, **more: Any) -> Mapping[str, Any]:
+    """An option's help; its type and its name if they do not follow from the field; what else click is to know."""
+    return {"help": text, "name": name} | ({} if kind is None else {"type": kind}) | more
+
+
+class Options(Generic[Settings]):
+    """Options that make settings: it decorates a command with them, and `take` makes the settings of their values."""
+
+    def __init__(self, kind: Callable[..., Settings], **declared: str | Mapping[str, Any]):
+        """kind: a dataclass or record; declared: its fields that are options, by `opt`, or by a help alone."""
+        self._kind = kind
+        self._options: dict[str, Decorator] = {}
+        self.group("Options", **declared)
+
+    def group(self, title: str, **declared: str | Mapping[str, Any]) -> "Options[Settings]":
+        """Add options that the help of a Grouped command lists under this title."""
+        fields = inspect.signature(self._kind).parameters
+        for name, told in declared.items():
+            one = opt(told) if isinstance(told, str) else told
+            self._options[name] = click.option(
+                one["name"] or f"--{name.replace('_', '-')}",
+                name,
+                cls=InGroup,
+                group=title,
+                **_of_field(fields[name]) | {key: value for key, value in one.items() if key != "name"},
+            )
+        return self
+
+    def __call__(self, command: Command) -> Command:
+        """The command with these options."""
+        return decorated(command, *self._options.values())
+
+    def take(self, options: dict[str, Any], **others: Any) -> Settings:
+        """Make the settings of the command's options, which leave `options`, and of other fields.
+
+        Raises click.UsageError for a setting out of range, by its option.
+        """
+        with usage_errors():
+            return self._kind(**{name: options.pop(name) for name in self._options}, **others)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+
+def _of_field(field: inspect.Parameter) -> dict[str, Any]:
+    """What a field says of its option: type and default."""
+    default = None if field.default is field.empty else field.default
+    kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not NoneType]
+    if get_origin(field.annotation) is Literal:
+        return {"type": click.Choice(kinds), "default": default}
+    if get_origin(field.annotation) is tuple:
+        return {"type": kinds[0], "multiple": True, "default": default}
+    if kinds == [bool]:
+        return {"is_flag": True, "default": default}
+    return {"type": {Path: INPUT, float: FiniteRange()}.get(kinds[0], kinds[0]), "default": default}
+
+
+def decorated(command: Command, *decorators: Decorator) -> Command:
+    """The command with these decorators, as if they stood above it in this order."""
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """A setting's ValueError as a usage error that names the option."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(name_options(str(error))) from error
+
+
+def names_option(name: str, allowed: Sequence[str], default: str, text: str, **more: Any) -> Decorator:
+    """An option that takes some of the names in `allowed`, separated by commas, each once; text: its help."""
+
+    def read(_context: click.Context, _parameter: click.Parameter, given: str) -> tuple[str, ...]:
+        names = tuple(one.strip() for one in given.split(","))
+        for one in names:
+            if one not in allowed or names.count(one) > 1:
+                raise click.BadParameter(f"{one!r}: expected each of {', '.join(allowed)} at most once, by commas")
+        return names
+
+    return click.option(name, metavar="NAMES", callback=read, default=default, help=text, **more)
+
+
+def refuse(reason: str, *names: str) -> None:
+    """Raise UsageError for the first of these parameters that is on the command line, where it would be ignored."""
+    for param in _given():
+        if param.name in names:
+            raise click.UsageError(f"{param.opts[0]}: {reason}")
+
+
+def refuse_all_but(reason: str, *names: str) -> None:
+    """Raise UsageError if a parameter that is none of these is on the command line."""
+    kept = (*names, "as_json", "quiet")
+    refuse(reason, *(str(param.name) for param in _given() if param.name not in kept))
+
+
+def _given() -> list[click.Parameter]:
+    context = click.get_current_context()
+    source = click.core.ParameterSource.COMMANDLINE
+    return [one for one in context.command.params if context.get_parameter_source(str(one.name)) is source]
